@@ -1,0 +1,127 @@
+"""Frozen dataclasses of settings, read from text such as name=value."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, Union
+
+T = TypeVar("T")
+
+
+def fields(cls: type) -> dict[str, tuple[Any, Any]]:
+    """Type and default of each setting of a dataclass, by name."""
+    hints = typing.get_type_hints(cls)
+    return {
+        f.name: (hints[f.name], _default(f)) for f in dataclasses.fields(cls) if f.init
+    }
+
+
+def parsed(cls: type, texts: Mapping[str, str], where: str) -> dict[str, Any]:
+    """Values of the settings named in `texts`; an unknown name lists the known."""
+    known = fields(cls)
+    values = {}
+    for name, text in texts.items():
+        if name not in known:
+            raise ValueError(
+                f"{where}: settings are {', '.join(known) or 'none'}; got {name!r}"
+            )
+        values[name] = value(known[name][0], text, f"{where}: {name}")
+    return values
+
+
+def value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any type's value
+    """The value that `text` spells, of a type: a scalar, choice, tuple or union."""
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _union(options, text, where)
+    if origin is Literal:
+        return _choice(options, text, where)
+    if origin is tuple:
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        return tuple(value(options[0], part, where) for part in parts)
+    if kind is bool:
+        if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
+            raise ValueError(f"{where} must be true or false; got {text!r}")
+        return text.lower() in ("true", "yes", "1")
+    if kind in (int, float):
+        return _number(kind, text, where)
+    if kind is str:
+        return text
+    raise ValueError(f"{where} cannot be set from text; got {text!r}")
+
+
+def with_settings(instance: T, texts: Mapping[str, str], where: str) -> T:
+    """A copy of a settings object with the named fields read from text."""
+    cls: Any = type(instance)
+    return dataclasses.replace(instance, **parsed(cls, texts, where))  # type: ignore[type-var]
+
+
+def pairs(assignments: list[str], where: str) -> dict[str, str]:
+    """The names and texts of assignments such as name=value."""
+    texts = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"{where} must be name=value; got {assignment!r}")
+        texts[name.strip()] = text.strip()
+    return texts
+
+
+def type_name(kind: Any) -> str:  # noqa: ANN401  any type
+    """A type as a user reads it."""
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join("none" if o is type(None) else type_name(o) for o in options)
+    if origin is Literal:
+        return "|".join(map(str, options))
+    if origin is tuple:
+        return f"{type_name(options[0])},..."
+    return {int: "whole number", float: "number", str: "text", bool: "true|false"}.get(
+        kind, getattr(kind, "__name__", str(kind))
+    )
+
+
+def _choice(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
+    for option in options:
+        if text == str(option):
+            return option
+    listed = ", ".join(map(str, options))
+    raise ValueError(f"{where} must be one of {listed}; got {text!r}")
+
+
+def _number(kind: type[int] | type[float], text: str, where: str) -> int | float:
+    noun = "a whole number" if kind is int else "a number"
+    try:
+        number = kind(text)
+    except ValueError:
+        raise ValueError(f"{where} must be {noun}; got {text!r}") from None
+    if number != number:  # NaN would pass every check of a range
+        raise ValueError(f"{where} must be {noun}; got {text!r}")
+    return number
+
+
+def _union(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
+    if type(None) in options and text.lower() == "none":
+        return None
+    choices = [option for option in options if option is not type(None)]
+    for option in choices[:-1]:
+        try:
+            return value(option, text, where)
+        except ValueError:
+            continue
+    if len(choices) == 1:
+        return value(choices[0], text, where)
+    try:
+        return value(choices[-1], text, where)
+    except ValueError:
+        kinds = " or ".join(map(type_name, choices))
+        raise ValueError(f"{where} must be {kinds}; got {text!r}") from None
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401  any default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default

@@ -1,0 +1,321 @@
+"""Environments refuse what is wrong at the door, and give what they hold."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from cirm.environments import Environment, Problem, Stream, Task
+
+TWO = Task.classification(2)
+VALUE = Task.regression()
+
+
+def environment(name="a", examples=3, features=2, task=TWO):
+    targets = torch.arange(examples) % 2
+    if not task.classes:
+        targets = targets.float()
+    return Environment(name, torch.ones(examples, features), targets, task)
+
+
+class Squares:
+    """Row number and seed, squared, made on request; it counts what it made."""
+
+    def __init__(self, replicas, examples):
+        self.shape = (replicas, examples, 2)
+        self.made = 0
+
+    def take(self, rows):
+        self.made += rows.numel()
+        replicas = torch.arange(len(rows))[:, None].expand_as(rows)
+        return torch.stack([rows, replicas], -1).float() ** 2
+
+
+@pytest.fixture
+def shared():
+    return Environment("a", torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 0]), TWO)
+
+
+@pytest.fixture
+def replicated():
+    inputs = torch.arange(12.0).view(2, 3, 2)
+    targets = torch.tensor([[0, 1, 0], [1, 1, 0]])
+    return Environment("a", inputs, targets, TWO, replicated=True)
+
+
+@pytest.fixture
+def lazy():
+    targets = torch.tensor([[0, 1, 0], [1, 1, 0]])
+    return Environment("a", Squares(2, 3), targets, TWO, replicated=True)
+
+
+@pytest.mark.parametrize("classes", [("cat",), ("cat", "cat")])
+def test_a_task_needs_two_different_classes_or_none(classes):
+    with pytest.raises(ValueError, match=r"^task: classes must be .*; got \['cat'"):
+        Task(classes)
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1])
+def test_a_classification_needs_two_classes(count):
+    with pytest.raises(ValueError, match=rf"^task: .* two or more .*; got {count}$"):
+        Task.classification(count)
+
+
+def test_a_task_says_what_it_is():
+    assert Task(("cat", "dog")).kind == "classification"
+    assert Task.classification(3).classes == ("0", "1", "2")
+    assert Task.regression().kind == "regression"
+
+
+ONES, ZEROS = torch.ones(3, 2), torch.zeros(3, dtype=torch.int64)
+HOLES = torch.tensor([[0.0, 1.0], [float("nan"), 0.0], [float("inf"), 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "task", "complaint"),
+    [
+        (
+            ONES,
+            ZEROS[:2],
+            TWO,
+            "inputs must be [n, ...] and targets [n]; got [3, 2] and [2]",
+        ),
+        (
+            ONES[:, 0],
+            ZEROS,
+            TWO,
+            "inputs must be [n, ...] and targets [n]; got [3] and [3]",
+        ),
+        (
+            ONES,
+            ZEROS[:, None],
+            TWO,
+            "inputs must be [n, ...] and targets [n]; got [3, 2] and [3, 1]",
+        ),
+        (
+            ONES[:0],
+            ZEROS[:0],
+            TWO,
+            "there must be examples and features; got [0, 2]",
+        ),
+        (
+            ONES[:, :0],
+            ZEROS,
+            TWO,
+            "there must be examples and features; got [3, 0]",
+        ),
+        (
+            ONES.int(),
+            ZEROS,
+            TWO,
+            "inputs must be floating point; got torch.int32",
+        ),
+        (
+            HOLES,
+            ZEROS,
+            TWO,
+            "inputs must be finite; got 2 NaN or infinite values, the first at [1, 0]",
+        ),
+        (
+            ONES,
+            HOLES[:, 0],
+            VALUE,
+            "targets must be finite; got 2 NaN or infinite values, the first at [1]",
+        ),
+        (
+            ONES,
+            ZEROS,
+            VALUE,
+            "regression needs floating point targets; got torch.int64",
+        ),
+        (
+            ONES,
+            ZEROS.float(),
+            TWO,
+            "classification needs class indices (int64); got torch.float32",
+        ),
+        (
+            ONES,
+            torch.tensor([-1, 7, 7]),
+            TWO,
+            "targets must be declared classes 0 to 1; got [-1, 7]",
+        ),
+        (ONES, None, TWO, "targets must be a tensor; got NoneType"),
+        (ONES, np.zeros(3, int), TWO, "targets must be a tensor; got ndarray"),
+        (ONES.numpy(), ZEROS, TWO, "inputs must be a tensor; got ndarray"),
+        (Squares(1, 3), ZEROS, TWO, "inputs must be a tensor; got Squares"),
+    ],
+)
+def test_an_environment_refuses_what_is_wrong(inputs, targets, task, complaint):
+    with pytest.raises(ValueError, match=re.escape(complaint)) as refusal:
+        Environment("clinic", inputs, targets, task)
+    assert str(refusal.value) == f"environment 'clinic': {complaint}"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "complaint"),
+    [
+        (
+            torch.ones(2, 3),
+            torch.zeros(2, 3, dtype=torch.int64),
+            "inputs must be [replica, n, ...] and targets [replica, n]; "
+            "got [2, 3] and [2, 3]",
+        ),
+        (
+            torch.ones(2, 3, 4),
+            torch.zeros(3, dtype=torch.int64),
+            "inputs must be [replica, n, ...] and targets [replica, n]; "
+            "got [2, 3, 4] and [3]",
+        ),
+        (
+            np.ones((2, 3, 4)),
+            torch.zeros(2, 3, dtype=torch.int64),
+            "inputs must be a tensor, or made on request; got ndarray",
+        ),
+        (
+            Squares(2, 4),
+            torch.zeros(2, 3, dtype=torch.int64),
+            "inputs must be [replica, n, ...] and targets [replica, n]; "
+            "got [2, 4, 2] and [2, 3]",
+        ),
+    ],
+)
+def test_a_replicated_environment_refuses_what_is_wrong(inputs, targets, complaint):
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        Environment("clinic", inputs, targets, TWO, replicated=True)
+
+
+def test_images_tables_and_values_are_welcome():
+    images = Environment("a", torch.rand(4, 1, 8, 8), torch.arange(4) % 2, TWO)
+    values = Environment("b", torch.rand(4, 5), torch.rand(4), VALUE)
+    assert (len(images), images.features) == (4, (1, 8, 8))
+    assert (len(values), values.features) == (4, (5,))
+
+
+def test_a_shared_environment_gives_each_replica_its_rows(shared):
+    taken = shared.take(torch.tensor([[2, 0], [1, 1]]))
+    assert taken.x.tolist() == [[[4, 5], [0, 1]], [[2, 3], [2, 3]]]
+    assert taken.y.tolist() == [[0, 0], [1, 1]]
+
+
+def test_a_replicated_environment_gives_each_replica_its_own(replicated):
+    assert (len(replicated), replicated.features) == (3, (2,))
+    taken = replicated.take(torch.tensor([[2, 0], [2, 0]]))
+    assert taken.x.tolist() == [[[4, 5], [0, 1]], [[10, 11], [6, 7]]]
+    assert taken.y.tolist() == [[0, 0], [0, 1]]
+
+
+def test_lazy_inputs_are_made_only_when_taken(lazy):
+    assert lazy.inputs.made == 0
+    taken = lazy.take(torch.tensor([[2], [1]]))
+    assert lazy.inputs.made == 2
+    assert taken.x.tolist() == [[[4, 0]], [[1, 1]]]
+    assert taken.y.tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("kind", ["shared", "replicated", "lazy"])
+def test_all_is_every_row_in_order(kind, request):
+    held = request.getfixturevalue(kind)
+    everything, rows = held.all(2), held.take(torch.arange(3).expand(2, -1))
+    assert everything.x.shape == (2, 3, 2)
+    assert torch.equal(everything.x, rows.x)
+    assert torch.equal(everything.y, rows.y)
+
+
+def test_all_of_a_shared_environment_is_no_copy(shared):
+    assert shared.all(5).x.data_ptr() == shared.inputs.data_ptr()
+
+
+@pytest.mark.parametrize("kind", ["replicated", "lazy"])
+def test_a_replicated_environment_serves_only_the_replicas_it_was_drawn_for(
+    kind, request
+):
+    held = request.getfixturevalue(kind)
+    for ask in (lambda: held.take(torch.zeros(3, 1).long()), lambda: held.all(3)):
+        with pytest.raises(ValueError, match="'a': it was drawn for 2 replicas; got 3"):
+            ask()
+
+
+def test_a_renamed_environment_holds_the_same_examples(shared):
+    other = shared.renamed("b")
+    assert other.name == "b"
+    assert other.inputs is shared.inputs
+
+
+def names(stream):
+    return [[e.name for e in stage] for stage in stream]
+
+
+@pytest.mark.parametrize(
+    ("order", "stages"),
+    [
+        ("joint", [["a", "b", "c"]]),
+        ("sequential", [["a"], ["b"], ["c"]]),
+        ("2+1", [["a", "b"], ["c"]]),
+        ("1+2", [["a"], ["b", "c"]]),
+        ("3", [["a", "b", "c"]]),
+    ],
+)
+def test_an_order_makes_its_stages(order, stages):
+    stream = Stream.ordered((environment(name) for name in "abc"), order)
+    assert names(stream) == stages
+    assert len(stream) == len(stages)
+
+
+@pytest.mark.parametrize("order", ["", "2", "2+2", "0+3", "3+0", "1+-1+3", "random"])
+def test_an_order_that_does_not_add_up_is_refused(order):
+    complaint = (
+        rf"^order: it must be .* the 3 environments.*; got '{re.escape(order)}'$"
+    )
+    with pytest.raises(ValueError, match=complaint):
+        Stream.ordered([environment(name) for name in "abc"], order)
+
+
+@pytest.mark.parametrize("make", [Stream.joint, Stream.sequential])
+def test_a_stream_of_nothing_is_refused(make):
+    with pytest.raises(ValueError, match=r"^stream: it must have a stage"):
+        make([])
+
+
+def test_an_empty_stage_is_refused():
+    complaint = r"^stream: .* no stage may be empty; got \[1, 0\] environments$"
+    with pytest.raises(ValueError, match=complaint):
+        Stream(((environment("a"),), ()))
+
+
+CLASHES = [
+    (
+        environment("a"),
+        "environments must have different names; got 'a' more than once",
+    ),
+    (
+        environment("b", features=3),
+        "environment 'b': features must be [2] as in 'a'; got [3]",
+    ),
+    (
+        environment("b", task=VALUE),
+        "environment 'b': the task must be that of 'a', Task(classes=('0', '1')); "
+        "got Task(classes=())",
+    ),
+]
+
+
+@pytest.mark.parametrize(("other", "complaint"), CLASHES)
+@pytest.mark.parametrize("make", [Stream.joint, Stream.sequential])
+def test_a_stream_refuses_environments_that_do_not_match(make, other, complaint):
+    with pytest.raises(ValueError, match=f"^{re.escape(complaint)}$"):
+        make([environment("a"), other])
+
+
+@pytest.mark.parametrize(("other", "complaint"), CLASHES)
+@pytest.mark.parametrize("place", ["test", "sweep"])
+def test_a_problem_refuses_environments_that_do_not_match(place, other, complaint):
+    unseen = (other,) if place == "test" else ((0.5, other),)
+    with pytest.raises(ValueError, match=f"^{re.escape(complaint)}$"):
+        Problem((environment("a"),), **{place: unseen})
+
+
+def test_a_problem_needs_a_place_to_learn_from():
+    with pytest.raises(ValueError, match="there must be a training environment"):
+        Problem(())

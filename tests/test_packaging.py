@@ -1,0 +1,87 @@
+"""What the package promises to those who install it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import cirm
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PINS = dict(
+    line.split("==")
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+)
+
+
+def plain(name):
+    """A distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named(requirement):
+    return plain(re.match(r"[\w.-]+", requirement).group())
+
+
+@pytest.mark.parametrize("extra", ["ray", "flower", "tensorboard", "parquet", "dev"])
+def test_the_extra_is_offered(extra):
+    assert PROJECT["optional-dependencies"][extra]
+
+
+def test_torch_may_be_any_version_since_2_6():
+    assert "torch>=2.6" in PROJECT["dependencies"]
+
+
+def test_python_may_be_any_version_since_3_11():
+    assert PROJECT["requires-python"] == ">=3.11"
+
+
+def test_the_package_ships_its_types():
+    assert (Path(cirm.__file__).parent / "py.typed").is_file()
+
+
+def test_the_package_knows_its_version():
+    assert cirm.__version__ == PROJECT["version"]
+
+
+@pytest.mark.parametrize("name", cirm.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(cirm, name).__doc__
+
+
+def test_a_name_that_is_not_public_is_missed_in_the_usual_way():
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = cirm.Nothing
+
+
+def test_the_licence_is_the_one_that_is_declared():
+    assert PROJECT["license"] == "Apache-2.0"
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
+def test_all_that_is_needed_directly_has_a_tested_version():
+    extras = PROJECT["optional-dependencies"]
+    needed = [*PROJECT["dependencies"], *extras["dev"]]
+    needed += [*extras["parquet"], *extras["tensorboard"]]
+    pinned = {plain(name) for name in PINS}
+    assert {named(requirement) for requirement in needed} - {"cirm"} <= pinned
+
+
+def test_the_pin_of_torch_takes_either_build():
+    assert PINS["torch"] == "2.13.0"
+
+
+def test_the_pins_meet_the_lower_bounds():
+    pins = {plain(name): version for name, version in PINS.items()}
+    for requirement in PROJECT["dependencies"]:
+        lowest = requirement.split(">=")[1]
+        assert numbers(pins[named(requirement)]) >= numbers(lowest)
+
+
+def numbers(version):
+    return tuple(int(part) for part in re.findall(r"\d+", version))
