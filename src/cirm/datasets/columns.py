@@ -1,0 +1,326 @@
+"""How the columns of a table become features, as a value that JSON can hold.
+
+The encoding is fitted to one table, that of the first environment, and never changes
+afterwards: what a learner knows stays expressed in the units it was learned in, and
+no later place's scale, categories or gaps alter it.
+
+- Numbers, and dates (ISO 8601, counted in days), are centred by the mean and divided
+  by the standard deviation. Booleans are 0 or 1.
+- Text becomes one feature per category, the 50 most frequent ones at most, and one
+  feature for every other category.
+- A missing value is replaced by the median (of booleans: the more frequent value) and
+  marked by a feature; among categories it is one of its own. If the first environment
+  has no gaps there is no such feature: gaps that begin later are filled by the median,
+  or count as another category.
+- A column that is constant in the first environment is left out, since nothing there
+  gives it a scale; so is text that differs in most rows, such as names and numbers of
+  patients.
+
+Features follow the alphabetical order of the columns, so the order in a file does not
+matter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from pandas.api import types
+from torch import Tensor
+
+Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Values = Any  # a pandas Series of any type
+
+MOST_CATEGORIES = 50
+MISSING = ("", "na", "n/a", "#n/a", "nan", "<na>", "nat", "null", "?")
+BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+WANTED = {"number": "a number", "boolean": "true or false", "date": "an ISO date"}
+DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column's treatment; `missing` says that gaps have a feature of their own."""
+
+    name: str
+    kind: Kind
+    centre: float = 0.0
+    scale: float = 1.0
+    fill: float = 0.0
+    categories: tuple[str, ...] = ()
+    missing: bool = False
+
+    @classmethod
+    def fit(cls, values: Values, category: bool = False) -> Column:
+        """The treatment that the values suggest, or that of a category."""
+        name, gaps = str(values.name), absent(values)
+        present, missing = values[~gaps], bool(gaps.any() and not gaps.all())
+        kind = "category" if category else detected(present)
+        if kind == "category":
+            return _of_categories(name, as_text(present), missing)
+        numbers = converted(present, kind)
+        refuse(present, ~np.isfinite(numbers), "a finite number")
+        if not len(numbers) or numbers.min() == numbers.max():
+            return cls(name, "constant", missing=missing)
+        if kind == "boolean":
+            often = float(numbers.mean() >= 0.5)
+            return cls(name, kind, fill=often, missing=missing)
+        size = np.abs(numbers).max()  # so that squares neither overflow nor vanish
+        shares = numbers / size
+        centre, scale, fill = (
+            float(size * f(shares)) for f in (np.mean, np.std, np.median)
+        )
+        if scale == 0:
+            return cls(name, "constant", missing=missing)
+        return cls(name, kind, centre, scale, fill, missing=missing)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features it becomes."""
+        names: list[str] = []
+        if self.kind == "category":
+            names = [f"{self.name}={category}" for category in self.categories]
+            names.append(f"{self.name}: other")
+        elif self.kind in WANTED:
+            names = [self.name]
+        return (*names, *([f"{self.name}: missing"] if self.missing else []))
+
+    def encode(self, values: Values) -> NDArray[np.float32]:
+        """The features of the values, [n, features]."""
+        encoded = np.zeros((len(values), len(self.features)), np.float32)
+        if self.kind in WANTED:
+            numbers = converted(values, self.kind)
+            gaps = np.isnan(numbers)
+            with np.errstate(over="ignore"):
+                filled = np.where(gaps, self.fill, numbers)
+                encoded[:, 0] = (filled - self.centre) / self.scale
+            refuse(values, ~np.isfinite(encoded[:, 0]), "of ordinary size")
+        else:
+            gaps = absent(values)
+        if self.kind == "category":
+            positions = pd.Index(self.categories).get_indexer(as_text(values))
+            positions[gaps | (positions < 0)] = len(self.categories)
+            positions[gaps] += self.missing
+            encoded[np.arange(len(values)), positions] = 1
+        if self.missing:
+            encoded[gaps, -1] = 1
+        return encoded
+
+    def describe(self) -> str:
+        """Its treatment in words."""
+        words = {
+            "number": f"number, mean {self.centre:.4g}, deviation {self.scale:.4g}",
+            "boolean": "true or false",
+            "date": f"date, deviation {self.scale:.4g} days",
+            "category": f"{len(self.categories)} categories and other",
+            "constant": "left out, constant in the first environment",
+            "identifier": "left out, text that differs in most rows",
+        }[self.kind]
+        return f"{self.name}: {words}{', missing marked' if self.missing else ''}"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The treatment of every column."""
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def fit(cls, frame: pd.DataFrame, categories: Collection[str] = ()) -> Encoding:
+        """The treatment that a table suggests; `categories` are columns of codes."""
+        check_columns(frame, categories)
+        return cls(
+            tuple(
+                Column.fit(frame[name], name in categories)
+                for name in sorted(frame.columns)
+            )
+        )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of all features."""
+        return tuple(name for column in self.columns for name in column.features)
+
+    def encode(self, frame: pd.DataFrame) -> Tensor:
+        """The features of a table, [n, features]; other columns are ignored."""
+        check_columns(frame, [column.name for column in self.columns])
+        encoded = np.empty((len(frame), len(self.features)), np.float32)
+        start = 0
+        for column in self.columns:
+            end = start + len(column.features)
+            if end > start:
+                encoded[:, start:end] = column.encode(frame[column.name])
+            start = end
+        return torch.from_numpy(encoded)
+
+    def describe(self) -> str:
+        """One line for each column."""
+        return "\n".join(column.describe() for column in self.columns)
+
+    def as_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        return {"columns": [dataclasses.asdict(column) for column in self.columns]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Encoding:
+        """The encoding that `as_dict` gave, also after it was JSON."""
+        items = data.get("columns") if isinstance(data, Mapping) else None
+        if not isinstance(items, list):
+            raise ValueError(f"encoding: it must be a list of columns; got {items!r}")
+        return cls(tuple(_column(item) for item in items))
+
+
+def check_columns(
+    frame: pd.DataFrame, needed: Collection[str], where: str = "table"
+) -> None:
+    """Refuse a table in which a column is lacking or there twice."""
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise ValueError(
+            f"{where}: columns must have different names; got {twice[0]!r} twice"
+        )
+    lacking = [name for name in needed if name not in frame.columns]
+    if lacking:
+        raise ValueError(
+            f"{where}: it must have the column {', '.join(map(repr, lacking))}; "
+            f"got {', '.join(map(repr, frame.columns)) or 'none'}"
+        )
+
+
+def absent(values: Values) -> Flags:
+    """Where values are missing, [n]: not there, or words such as NA."""
+    gaps = values.isna()
+    if not _is_number(values) and not types.is_datetime64_any_dtype(values):
+        gaps |= values.astype(str).str.strip().str.lower().isin(MISSING)
+    flags: Flags = gaps.to_numpy(dtype=bool)
+    return flags
+
+
+def as_text(values: Values) -> Values:
+    """Values as text: no spaces around it, whole numbers without a point."""
+    text = values.astype(str).str.strip()
+    return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+
+
+def detected(
+    present: Values, otherwise: str = "the column be declared a category"
+) -> Kind:
+    """What values, none of them missing, are; text among mostly numbers is refused."""
+    if isinstance(present.dtype, pd.CategoricalDtype):
+        return "category"
+    if types.is_bool_dtype(present):
+        return "boolean"
+    if present.dtype == object:
+        odd = [not types.is_scalar(value) for value in present]
+        refuse(present, np.array(odd, bool), "a number, text, a date, true or false")
+    kinds: tuple[Kind, ...] = ("number", "boolean", "date")
+    for kind in kinds:
+        bad = np.isnan(_parsed(present, kind))
+        if not bad.any():
+            return kind
+        if kind != "boolean" and bad.mean() < 0.5:
+            wanted = f"{WANTED[kind]}, like most of the column, or {otherwise}"
+            refuse(present, bad, wanted)
+    return "category"
+
+
+def converted(values: Values, kind: Kind) -> Numbers:
+    """Numbers, 0 and 1, or days since 1970, [n]; NaN where a value is missing."""
+    numbers = _parsed(values, kind)
+    unclear = values[np.isnan(numbers)]  # few: to look at every value would take long
+    refuse(unclear, ~absent(unclear), WANTED[kind])
+    return numbers
+
+
+def refuse(values: Values, bad: Flags, wanted: str) -> None:
+    """Name the first bad value, with its file and row, if there is one."""
+    if not bad.any():
+        return
+    first = int(bad.argmax())
+    raise ValueError(
+        f"{place(values, first)}, column {values.name!r}: it must be {wanted}; "
+        f"got {str(values.iloc[first])!r}"
+    )
+
+
+def place(values: Values, position: int) -> str:
+    """Where a value is; an index of files and rows says so, another has labels."""
+    label = values.index[position]
+    if list(values.index.names) == ["file", "row"]:
+        return f"file {label[0]!r}, row {label[1]}"
+    return f"row {label}"
+
+
+def _is_number(values: Values) -> bool:
+    return types.is_any_real_numeric_dtype(values) or types.is_bool_dtype(values)
+
+
+def _parsed(values: Values, kind: Kind) -> Numbers:
+    """Like `converted`, with NaN also for what is not of this kind."""
+    dates = types.is_datetime64_any_dtype(values)
+    if dates != (kind == "date") and (dates or _is_number(values)):
+        return np.full(len(values), np.nan)
+    if kind == "date":
+        return _days(values)
+    if _is_number(values):
+        numbers: Numbers = values.to_numpy(dtype=float, na_value=np.nan)
+    elif kind == "number":
+        cells = values.astype(str).astype(object)
+        numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
+    else:
+        numbers = as_text(values).str.lower().map(BOOLEANS).to_numpy(dtype=float)
+    if kind == "boolean":
+        numbers = np.where(np.isin(numbers, (0, 1)), numbers, np.nan)
+    return numbers
+
+
+def _days(values: Values) -> Numbers:
+    if not types.is_datetime64_any_dtype(values):
+        text = as_text(values)
+        values = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
+    elif values.dt.tz is None:
+        values = values.dt.tz_localize("UTC")
+    days: Numbers = ((values - EPOCH) / DAY).to_numpy(dtype=float)
+    return days
+
+
+def _of_categories(name: str, text: Values, missing: bool) -> Column:
+    counts = text.value_counts()
+    if len(counts) < 2:
+        return Column(name, "constant", missing=missing)
+    if len(counts) > MOST_CATEGORIES and (counts == 1).sum() * 2 > len(text):
+        return Column(name, "identifier")
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    kept = sorted(category for category, _ in ranked[:MOST_CATEGORIES])
+    return Column(name, "category", categories=tuple(kept), missing=missing)
+
+
+def _column(item: object) -> Column:
+    """A column read from JSON, every part of which is checked."""
+    kinds = {field.name: field.type for field in dataclasses.fields(Column)}
+    if not isinstance(item, dict) or set(item) != set(kinds):
+        raise ValueError(f"encoding: a column must have {', '.join(kinds)}; got {item}")
+    numbers = [item[part] for part in ("centre", "scale", "fill")]
+    categories = item["categories"]
+    good = (
+        isinstance(item["name"], str)
+        and item["kind"] in get_args(Kind)
+        and isinstance(item["missing"], bool)
+        and all(isinstance(n, float) and math.isfinite(n) for n in numbers)
+        and item["scale"] > 0
+        and isinstance(categories, list | tuple)
+        and all(isinstance(category, str) for category in categories)
+        and len(set(categories)) == len(categories)
+    )
+    if not good:
+        raise ValueError(f"encoding: a column's parts must have sense; got {item}")
+    return Column(**{**item, "categories": tuple(categories)})
