@@ -1,0 +1,160 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from cirm.records import Run, Score
+from cirm.report import Picture, Section, page, run_report, summarise
+from cirm.report.blocks import Cell, table
+from cirm.report.headline import headline
+
+HEADINGS = [
+    "Results",
+    "What the learners see",
+    "Across unseen environments",
+    "Along the stream",
+    "Training against unseen",
+    "Training",
+    "What is kept of the past",
+    "Settings, and how to run it again",
+]
+
+
+class Reader(HTMLParser):
+    """The tags, the text and the addresses of a page; tags must be balanced."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.addresses, self.unclosed = [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag not in ("img", "meta"):
+            self.unclosed.append(tag)
+        self.addresses += [v for k, v in attributes if k in ("src", "href", "srcset")]
+
+    def handle_endtag(self, tag):
+        assert self.unclosed.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def scores(learner, train, test, metric="accuracy", seeds=2):
+    return [
+        Score(learner, "joint", seed, 0, split, split, metric, value + seed)
+        for split, value in (("train", train), ("test", test))
+        if value is not None
+        for seed in range(seeds)
+    ]
+
+
+def told(*rows, chance=50.0):
+    text = headline(summarise([score for row in rows for score in row]), chance)
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_page_of_a_run_has_all_sections_and_needs_nothing_else(records, png):
+    text = run_report(
+        records, "A run", "cirm run", ["A note."], [Picture(png, "Dots.")], chance=50.0
+    )
+    reader = Reader(text)
+    assert not reader.unclosed
+    assert re.findall("<h2>(.*?)</h2>", text) == HEADINGS
+    assert {address.split(",")[0] for address in reader.addresses} == {
+        "data:image/png;base64"
+    }
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "script" not in reader.tags
+    assert {"A note.", "Dots."} <= set(reader.texts)
+
+
+def test_sections_without_records_are_left_out():
+    rows = scores("erm", 80.0, None, seeds=1)
+    text = run_report(rows, "A run", chance=50.0)
+    assert re.findall("<h2>(.*?)</h2>", text) == [HEADINGS[0], HEADINGS[-1]]
+    assert "No unseen environment was scored" in text
+    assert "unseen accuracy" not in text
+
+
+def test_a_report_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="there must be a score to report; got none"):
+        run_report([], "A run")
+
+
+def test_everything_from_outside_stays_text():
+    bad = "<script>alert(1)</script>"
+    rows = [
+        Score(bad, bad, seed, stage, bad + split, split, "accuracy", 50.0, place)
+        for seed in (0, 1)
+        for stage in (0, 1)
+        for split, place in (("train", None), ("test", None), ("sweep", 0.5))
+    ]
+    memory = {bad: {"examples": 1, "parameters": 1, "bytes": 1}}
+    rows.append(Run(bad, bad, (0, 1), {bad: bad}, {bad: bad}, bad, memory))
+    reader = Reader(run_report(rows, bad, bad, [bad], chance=50.0, axis=bad))
+    assert "script" not in reader.tags
+    assert reader.texts.count(bad) > 5
+
+
+def test_plain_text_in_a_section_is_escaped_and_markup_is_not():
+    cells = [[Cell("a"), Cell("<i>", numeric=True, verdict="match")]]
+    inside = table([Cell("name"), Cell("value")], cells)
+    text = page("T", "<lead>", [Section("H & H", ("<plain>", inside))])
+    assert "<p>&lt;plain&gt;</p>" in text
+    assert "&lt;lead&gt;" in text
+    assert "<h2>H &amp; H</h2>" in text
+    assert '<td class="match number" title="match">&lt;i&gt;</td>' in text
+
+
+def test_an_unknown_verdict_and_a_picture_that_is_no_png_are_refused():
+    with pytest.raises(ValueError, match="verdict must be one of match, better"):
+        Cell("1", verdict="fine")
+    with pytest.raises(ValueError, match=r"picture 'x': it must be the bytes of a PNG"):
+        Picture(b"GIF89a", "x")
+
+
+def test_the_headline_tells_of_a_learner_worse_than_guessing():
+    text = told(scores("erm", 86.0, 12.0), scores("c-bvirm", 70.0, 29.0))
+    assert text == (
+        "erm is right in 86.5 % of the cases where it was trained, and in 12.5 % in "
+        "the unseen environment: worse than guessing (50 %). All 2 learners fall below "
+        "chance there; the best, c-bvirm, reaches 29.5 %."
+    )
+
+
+def test_the_headline_tells_of_one_who_only_guesses_and_of_the_ceiling():
+    text = told(
+        scores("irmv1", 85.0, 9.0),
+        scores("c-virmv1", 51.0, 49.5),
+        scores("erm on gray", 68.0, 65.5),
+    )
+    assert "1 of 2 learners falls below chance there" in text
+    assert "the best, c-virmv1, reaches 50.0 %, no better than guessing." in text
+    assert text.endswith("cannot see colour (erm on gray) reaches 66.0 %.")
+
+
+def test_the_headline_does_not_find_failure_where_there_is_none():
+    text = told(scores("erm", 86.0, 80.0), scores("irmv1", 85.0, 84.0))
+    assert "worse than guessing" not in text
+    assert (
+        "No learner falls below chance there; the best, irmv1, reaches 84.5 %" in text
+    )
+    assert told(scores("erm", 86.0, 80.0), scores("irmv1", 85.0, 70.0)).endswith(
+        "No other learner does better there."
+    )
+
+
+def test_the_headline_of_a_regression_compares_errors():
+    text = told(
+        scores("erm", 0.5, 3.5, "error", seeds=1),
+        scores("icp", 0.6, 0.7, "error", seeds=1),
+        chance=None,
+    )
+    assert text == (
+        "The mean squared error of erm is 3.50 in the unseen environment, 7 times that "
+        "in training (0.500); the best, icp, has 0.700."
+    )
