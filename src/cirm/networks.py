@@ -1,0 +1,286 @@
+"""Networks as pure functions of one flat parameter vector."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from cirm.randomness import Draws, Randomness
+from cirm.variational import Gaussian, draw
+
+
+class Network(ABC):
+    """Outputs as a function of parameters [replica, p] and inputs [replica, n, ...].
+
+    `size` is the number p of parameters, `outputs` that of outputs, and `head` where
+    the parameters of the last linear layer lie: its weights [width, outputs] row by
+    row, then its biases.
+    """
+
+    size: int
+    outputs: int
+    head: slice
+
+    @abstractmethod
+    def init(self, randomness: Randomness) -> Tensor:
+        """Random parameters, [replica, p]."""
+
+    @abstractmethod
+    def __call__(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """Outputs [replica, n, outputs]; with noise, as in training (dropout)."""
+
+    @abstractmethod
+    def features(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """What the head gets, [replica, n, width]."""
+
+    def sampled(
+        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+    ) -> Tensor:
+        """Outputs [replica, sample, n, outputs] of networks drawn from `q`."""
+        weights = draw(q, noise.normal(samples, self.size).to(inputs.device))
+        outputs = [self(w, inputs, noise) for w in weights.unbind(1)]
+        return torch.stack(outputs, 1)
+
+    def predicted(self, q: Gaussian, inputs: Tensor, samples: int) -> Tensor:
+        """Outputs [replica, sample, n, outputs] of the same few draws every time.
+
+        The draws are the same for all inputs and replicas, so that a prediction does
+        not depend on what else is asked, and nothing is kept for it.
+        """
+        noise = Randomness((0,), ("prediction",)).normal(samples, self.size)
+        weights = draw(q, noise.to(inputs.device))
+        return torch.stack([self(w, inputs) for w in weights.unbind(1)], 1)
+
+
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"elu": F.elu, "relu": F.relu}
+
+
+@dataclass(frozen=True)
+class MLP(Network):
+    """Fully connected network; `sizes` runs from inputs to outputs.
+
+    Each hidden layer is followed by dropout. Without hidden layers it is linear.
+    """
+
+    sizes: tuple[int, ...]
+    activation: Literal["elu", "relu"] = "elu"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.sizes) < 2 or min(self.sizes) < 1:
+            raise ValueError(
+                "network: sizes must be two or more positive numbers; "
+                f"got {list(self.sizes)}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"network: dropout must be in [0, 1); got {self.dropout}")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"network: activation must be one of {', '.join(ACTIVATIONS)}; "
+                f"got {self.activation!r}"
+            )
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        return [n for a, b in pairwise(self.sizes) for n in (a * b, b)]
+
+    @cached_property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of parameters."""
+        return sum(self._lengths)
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        """Number of outputs."""
+        return self.sizes[-1]
+
+    @property
+    def head(self) -> slice:  # type: ignore[override]
+        """Where the parameters of the last layer lie."""
+        return slice(self.size - sum(self._lengths[-2:]), self.size)
+
+    def init(self, randomness: Randomness) -> Tensor:
+        """Glorot-uniform weights and zero biases, [replica, size]."""
+        noise = 2 * randomness.uniform(self.size) - 1
+        scales = [
+            torch.full((n,), scale)
+            for a, b in pairwise(self.sizes)
+            for n, scale in ((a * b, math.sqrt(6 / (a + b))), (b, 0.0))
+        ]
+        return noise * torch.cat(scales)
+
+    def layers(self, params: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Weights [replica, in, out] and biases [replica, 1, out] of each layer."""
+        pieces = params.split(self._lengths, -1)
+        return [
+            (weight.unflatten(-1, (a, b)), bias.unsqueeze(-2))
+            for weight, bias, (a, b) in zip(
+                pieces[::2], pieces[1::2], pairwise(self.sizes), strict=True
+            )
+        ]
+
+    def __call__(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """Outputs [replica, n, outputs]."""
+        weight, bias = self.layers(params)[-1]
+        return torch.baddbmm(bias, self.features(params, inputs, noise), weight)
+
+    def features(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """The last hidden layer, [replica, n, width]."""
+        x = inputs.flatten(2)
+        for weight, bias in self.layers(params)[:-1]:
+            x = self._activate(torch.baddbmm(bias, x, weight), noise)
+        return x
+
+    def sampled(
+        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+    ) -> Tensor:
+        """Outputs [replica, sample, n, outputs] by local reparametrisation.
+
+        Draws each layer's sums instead of its weights: two products a layer, and for
+        the first layer the same two whatever the number of samples.
+        """
+        x = inputs.flatten(2).unsqueeze(1)  # [replica, 1 or sample, n, in]
+        means, variances = self.layers(q.mean), self.layers((2 * q.log_std).exp())
+        for index, ((mean, bias), (variance, bias_variance)) in enumerate(
+            zip(means, variances, strict=True)
+        ):
+            flat = x.flatten(1, 2)
+            middle = torch.baddbmm(bias, flat, mean).unflatten(1, x.shape[1:3])
+            spread = torch.baddbmm(bias_variance, flat.square(), variance).sqrt()
+            wanted = samples, x.shape[2], mean.shape[-1]
+            draws = noise.noise(*wanted).to(x.device)
+            x = torch.addcmul(middle, spread.unflatten(1, x.shape[1:3]), draws)
+            if index < len(means) - 1:
+                x = self._activate(x, noise)
+        return x
+
+    def _activate(self, x: Tensor, noise: Draws | None) -> Tensor:
+        x = ACTIVATIONS[self.activation](x, inplace=True)
+        if noise is None or not self.dropout:
+            return x
+        keep = 1 - self.dropout
+        return x * noise.chances(keep, *x.shape[1:]).div_(keep).to(x.device)
+
+
+class ModuleNetwork(Network):
+    """Any torch module whose last child is a linear layer, on a flat vector.
+
+    Inputs arrive as the data set gives them, [n, ...]. Replicas run in turn. Dropout
+    inside the module draws from the noise that is passed in, not from global state.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        norms = [m for m in module.modules() if getattr(m, "track_running_stats", 0)]
+        if norms:
+            raise ValueError(
+                "network: layers must keep nothing outside their parameters (use "
+                f"group or layer normalisation); got {type(norms[0]).__name__}"
+            )
+        linear = [m for m in module.modules() if isinstance(m, nn.Linear)]
+        if not linear or linear[-1].bias is None:
+            raise ValueError(
+                "network: the last layer must be linear with a bias; "
+                f"got {type(module).__name__}"
+            )
+        self.module = module
+        self._head = linear[-1]
+        self._shapes = {name: p.shape for name, p in self._ordered()}
+        self.size = sum(shape.numel() for shape in self._shapes.values())
+        self.outputs = self._head.out_features
+        ends = self._head.weight.numel() + self.outputs
+        self.head = slice(self.size - ends, self.size)
+
+    def _ordered(self) -> list[tuple[str, nn.Parameter]]:
+        """Named parameters, the head's weight and bias last."""
+        tail = (self._head.weight, self._head.bias)
+        named = list(self.module.named_parameters())
+        rest = [(n, p) for n, p in named if all(p is not t for t in tail)]
+        return rest + [(n, p) for t in tail for n, p in named if p is t]
+
+    def __repr__(self) -> str:
+        return f"ModuleNetwork({type(self.module).__name__}, size={self.size})"
+
+    def init(self, randomness: Randomness) -> Tensor:
+        """Parameters as the module's own layers draw them, [replica, size]."""
+        rows = []
+        for seed in randomness.integers(2**62, 1)[:, 0].tolist():
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                # Inner layers first: an outer one has the last word, as when built.
+                for layer in reversed(list(self.module.modules())):
+                    for name in ("reset_parameters", "_reset_parameters"):
+                        if hasattr(layer, name):
+                            getattr(layer, name)()
+                rows.append(self._flat())
+        return torch.stack(rows)
+
+    def _flat(self) -> Tensor:
+        pieces = [p.detach() for _, p in self._ordered()]
+        # The head is kept as [width, outputs], as in every network here.
+        pieces[-2] = pieces[-2].T
+        return torch.cat([piece.reshape(-1) for piece in pieces])
+
+    def _named(self, params: Tensor) -> dict[str, Tensor]:
+        lengths = [shape.numel() for shape in self._shapes.values()]
+        pieces = list(params.split(lengths))
+        width, outputs = self._head.in_features, self.outputs
+        pieces[-2] = pieces[-2].view(width, outputs).T
+        shapes = self._shapes.items()
+        return {
+            name: piece.reshape(shape)
+            for (name, shape), piece in zip(shapes, pieces, strict=True)
+        }
+
+    def __call__(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """Outputs [replica, n, outputs]."""
+        return self._run(params, inputs, noise)[0]
+
+    def features(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """What the last linear layer gets, [replica, n, width]."""
+        return self._run(params, inputs, noise)[1]
+
+    def _run(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None
+    ) -> tuple[Tensor, Tensor]:
+        self.module.train(noise is not None)
+        outputs, features = [], []
+        keep: list[Tensor] = []
+
+        def catch(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+            keep.append(arguments[0])
+
+        hook = self._head.register_forward_pre_hook(catch)
+        seeds = [0] * len(params)
+        if noise is not None:
+            seeds = noise.integers(2**62, 1)[:, 0].tolist()
+        try:
+            for seed, row, x in zip(seeds, params, inputs, strict=True):
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(seed)
+                    outputs.append(functional_call(self.module, self._named(row), x))
+                features.append(keep.pop())
+        finally:
+            hook.remove()
+        return torch.stack(outputs), torch.stack(features)

@@ -1,0 +1,119 @@
+"""Risks and invariance penalties: pure functions of outputs and a batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cirm.environments import Examples
+from cirm.likelihoods import Likelihood
+from cirm.networks import Network
+from cirm.randomness import Draws
+
+
+class Batch(NamedTuple):
+    """Examples of a stage, those of one environment after those of another.
+
+    x [replica, n, ...] and y [replica, n]; `share` [replica, e, n] holds the weights
+    by which each environment averages the examples: its rows add up to one. `sizes`
+    are the numbers of examples of the environments. `progress` is the part of the
+    stage's training that is done, and `noise` the draws that this step may use.
+    """
+
+    x: Tensor
+    y: Tensor
+    share: Tensor
+    sizes: tuple[int, ...]
+    progress: float
+    noise: Draws
+
+    def split(self) -> list[Examples]:
+        """The examples of each environment."""
+        both = zip(
+            self.x.split(self.sizes, 1), self.y.split(self.sizes, 1), strict=True
+        )
+        return [Examples(x, y) for x, y in both]
+
+    @property
+    def part(self) -> Tensor:
+        """Each environment's part of all examples, [e]."""
+        sizes = self.x.new_tensor(self.sizes)
+        return sizes / sizes.sum()
+
+
+def environment_means(values: Tensor, share: Tensor) -> Tensor:
+    """Means by environment, [replica, sample, e], of values [replica, sample, n]."""
+    if values.ndim == share.ndim:
+        return values @ share.mT
+    return (values.unsqueeze(1) @ share.mT).squeeze(1)
+
+
+def environment_risks(
+    network: Network, likelihood: Likelihood, params: Tensor, batch: Batch
+) -> Tensor:
+    """Risk of each environment, [replica, e]."""
+    outputs = network(params, batch.x, batch.noise)
+    return environment_means(likelihood.losses(outputs, batch.y), batch.share)
+
+
+def pooled(risks: Tensor, batch: Batch) -> Tensor:
+    """Mean over all examples, [replica], of risks [replica, e]."""
+    return (risks * batch.part).sum(-1)
+
+
+def slope_penalties(
+    likelihood: Likelihood, outputs: Tensor, batch: Batch, halves: bool = False
+) -> Tensor:
+    """Squared slope of each environment's risk in a factor on the outputs.
+
+    With `halves`, the product of the slopes of two halves of each environment: its
+    expectation is the squared slope of the whole environment, whatever the size of
+    the batch; it may be negative.
+    """
+    slopes = likelihood.slopes(outputs, batch.y)
+    if not halves:
+        return environment_means(slopes, batch.share).square()
+    turn = torch.arange(slopes.shape[-1], device=slopes.device) % 2
+    means = []
+    for half in (turn == 0, turn == 1):
+        share = batch.share * half
+        share = share / share.sum(-1, keepdim=True).clamp(min=1e-12)
+        means.append(environment_means(slopes, share))
+    return means[0] * means[1]
+
+
+def head_gradients(
+    likelihood: Likelihood,
+    features: Tensor,
+    outputs: Tensor,
+    targets: Tensor,
+    share: Tensor,
+) -> Tensor:
+    """Gradient of each environment's risk in a linear head, [replica, e, head].
+
+    Features [replica, n, width] and outputs [replica, n, k]; the head's weights come
+    row by row, then its biases.
+    """
+    residuals = likelihood.residuals(outputs, targets)
+    weighted = share.unsqueeze(-1) * residuals.unsqueeze(1)  # [replica, e, n, k]
+    weights = features.mT.unsqueeze(1) @ weighted
+    return torch.cat([weights.flatten(-2), weighted.sum(-2)], -1)
+
+
+def annealed(penalty: float, anneal: float, progress: float) -> float:
+    """A penalty's weight: in full from the anneal point on, before it at most one."""
+    return penalty if progress >= anneal else min(1.0, penalty)
+
+
+def risk_variance(risks: Tensor) -> Tensor:
+    """Variance between the environments, [replica], of their risks [replica, e]."""
+    return risks.var(-1, correction=0)
+
+
+def ensemble(answers: list[Tensor], past: list[Tensor]) -> Tensor:
+    """Mean of the answers and, as one more, of the mean of the past's, if any."""
+    if past:
+        answers = [*answers, torch.stack(past).mean(0)]
+    return torch.stack(answers).mean(0)

@@ -1,0 +1,227 @@
+"""The one training loop, and the batches that feed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cirm.environments import Environment, Examples, Stage
+from cirm.objectives import Batch
+from cirm.randomness import Draws, Randomness
+
+Terms = dict[str, Tensor]
+"""The named parts, [replica] each, that add up to a loss."""
+
+Watch = Callable[[int, int, Terms], None]
+"""Is told after each epoch: steps done, steps in all, and numbers [replica]."""
+
+MADE_AT_ONCE = 2**28  # lazily made inputs up to so many bytes are made once per stage
+
+
+class Diverged(ArithmeticError):
+    """Training left the finite numbers."""
+
+
+def unwatched(step: int, steps: int, numbers: Terms) -> None:
+    """The watcher that does nothing."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How long, in what portions and how fast to descend.
+
+    In an epoch every example is seen once: the largest environment of the stage is
+    cut into parts of at most `batch` examples (0: all at once) and each other one
+    into as many parts. `decay` times the parameters is added to the gradient.
+    """
+
+    epochs: int = 100
+    batch: int = 256
+    rate: float = 1e-3
+    decay: float = 0.0
+    optimiser: Literal["adam", "sgd"] = "adam"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 0 or self.rate <= 0 or self.decay < 0:
+            raise ValueError(
+                "training: epochs and rate must be positive, batch and decay not "
+                f"negative; got {self}"
+            )
+        if self.optimiser not in ("adam", "sgd"):
+            raise ValueError(
+                f"training: optimiser must be adam or sgd; got {self.optimiser!r}"
+            )
+
+    def steps(self, stage: Stage) -> int:
+        """Steps of one epoch."""
+        return -(-max(map(len, stage)) // self.batch) if self.batch else 1
+
+    def batches(self, stage: Stage, randomness: Randomness) -> Iterator[Batch]:
+        """One batch for each step of every epoch."""
+        replicas, steps = len(randomness.seeds), self.steps(stage)
+        noise = randomness.at("noise").draws()
+        if steps == 1:
+            whole = self.batch_of([e.all(replicas) for e in stage], noise)
+            for epoch in range(self.epochs):
+                yield whole._replace(progress=epoch / self.epochs)
+            return
+        orders = [randomness.at("order", e.name).draws() for e in stage]
+        stage = tuple(made(e, replicas) for e in stage)
+        for epoch in range(self.epochs):
+            rows = [
+                parts(o.permutation(len(e)), steps)
+                for o, e in zip(orders, stage, strict=True)
+            ]
+            for step, row in enumerate(zip(*rows, strict=True)):
+                pieces = [e.take(r) for e, r in zip(stage, row, strict=True)]
+                progress = (epoch + step / steps) / self.epochs
+                yield self.batch_of(pieces, noise, progress)
+
+    def batch_of(
+        self, pieces: Sequence[Examples], noise: Draws, progress: float = 0.0
+    ) -> Batch:
+        """A batch of the examples of each environment."""
+        x, y = (
+            pair[0] if len(pieces) == 1 else torch.cat(pair, 1)
+            for pair in zip(*pieces, strict=True)
+        )
+        x, y = x.to(self.device), y.to(self.device)
+        sizes = tuple(piece.y.shape[1] for piece in pieces)
+        share = averages(sizes, y.device).expand(len(y), -1, -1)
+        return Batch(x, y, share, sizes, progress, noise)
+
+    def minimise(
+        self,
+        loss: Callable[[Tensor, Any, Batch], Terms],
+        params: Tensor,
+        past: Any,  # noqa: ANN401  a tuple of tensors, fixed during the stage
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> Tensor:
+        """The parameters [replica, p] after descending `loss(params, past, batch)`.
+
+        The loss is summed over the replicas before it is differentiated; each term
+        depends on one replica's parameters only, so that replicas never mix.
+        """
+        return self.follow(gradient_of(loss), params, past, stage, randomness, watch)
+
+    def follow(
+        self,
+        gradient: Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]],
+        params: Tensor,
+        past: Any,  # noqa: ANN401
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> Tensor:
+        """The parameters after following `gradient(params, past, batch)` downhill.
+
+        The gradient, [replica, p], comes with numbers to watch.
+        """
+        params = params.detach().clone().to(self.device).requires_grad_()
+        optimiser = self.optimiser_of(params)
+        steps = self.steps(stage)
+        for step, batch in enumerate(self.batches(stage, randomness), 1):
+            params.grad, numbers = gradient(params, past, batch)
+            optimiser.step()
+            if step % steps == 0:
+                check_finite(params, step)
+                watch(step, steps * self.epochs, numbers)
+        return params.detach()
+
+    def turns(
+        self,
+        loss: Callable[[int, list[Tensor], Batch], Terms],
+        movers: list[Tensor],
+        stage: Stage,
+        randomness: Randomness,
+    ) -> Iterator[tuple[int, Batch, Terms]]:
+        """Steps in which each mover in turn goes down its own loss.
+
+        The movers, [replica, ...], are moved in place; `loss(turn, movers, batch)` has
+        a gradient in the one whose turn it is. Each step yields how many are done, its
+        batch, and the numbers of all losses.
+        """
+        optimisers = [self.optimiser_of(mover) for mover in movers]
+        steps = self.steps(stage)
+        for step, batch in enumerate(self.batches(stage, randomness), 1):
+            numbers: Terms = {}
+            for turn, optimiser in enumerate(optimisers):
+                leaves = [m.detach() for m in movers]
+                leaves[turn].requires_grad_()
+                terms = loss(turn, leaves, batch)
+                total = torch.stack(list(terms.values())).sum()
+                (movers[turn].grad,) = torch.autograd.grad(total, leaves[turn])
+                optimiser.step()
+                numbers |= {name: term.detach() for name, term in terms.items()}
+            if step % steps == 0:
+                check_finite(torch.cat(movers, -1), step)
+            yield step, batch, numbers
+
+    def optimiser_of(self, params: Tensor) -> torch.optim.Optimizer:
+        """A fresh optimiser of these parameters."""
+        kind = torch.optim.SGD if self.optimiser == "sgd" else torch.optim.Adam
+        made = kind([params], lr=self.rate, weight_decay=self.decay, fused=True)
+        made.register_step_pre_hook(lay_out_gradients)
+        return made
+
+
+def gradient_of(
+    loss: Callable[[Tensor, Any, Batch], Terms],
+) -> Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]:
+    """The gradient of a loss, with the values of its terms."""
+
+    def gradient(
+        params: Tensor,
+        past: Any,  # noqa: ANN401
+        batch: Batch,
+    ) -> tuple[Tensor, Terms]:
+        terms = loss(params, past, batch)
+        (slope,) = torch.autograd.grad(sum(terms.values()).sum(), params)  # type: ignore[union-attr]
+        return slope, {name: term.detach() for name, term in terms.items()}
+
+    return gradient
+
+
+def lay_out_gradients(optimiser: torch.optim.Optimizer, *_: Any) -> None:  # noqa: ANN401
+    """Store gradients as their parameters are; else fused steps misread them."""
+    for params in optimiser.param_groups[0]["params"]:
+        if params.grad is not None and params.grad.stride() != params.stride():
+            params.grad = torch.empty_like(params).copy_(params.grad)
+
+
+def check_finite(params: Tensor, step: int) -> None:
+    """Refuse to go on with parameters [replica, ...] that are not finite."""
+    if not params.isfinite().all():
+        lost = [i for i, row in enumerate(params) if not row.isfinite().all()]
+        raise Diverged(f"parameters must stay finite; lost at step {step}", lost)
+
+
+def made(environment: Environment, replicas: int) -> Environment:
+    """The environment with lazily made inputs made, if they are not too large."""
+    if isinstance(environment.inputs, Tensor):
+        return environment
+    size = 4 * torch.Size(environment.inputs.shape).numel()
+    if size > MADE_AT_ONCE:
+        return environment
+    return replace(environment, inputs=environment.all(replicas).x)
+
+
+def parts(rows: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Rows [replica, n] cut into nearly equal parts; too few are repeated."""
+    repeats = -(-count // rows.shape[1])
+    return rows.repeat(1, repeats).tensor_split(count, 1)
+
+
+@lru_cache(maxsize=64)
+def averages(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """Averaging weights [e, n] of environments of these sizes, one after another."""
+    blocks = [torch.full((1, size), 1 / size) for size in sizes]
+    return torch.block_diag(*blocks).to(device)

@@ -1,0 +1,260 @@
+"""Networks on a flat vector give what the usual modules give."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cirm.networks import MLP, ModuleNetwork
+from cirm.randomness import Randomness
+from cirm.variational import Gaussian
+
+SEEDS = (3, 5)
+INPUTS = Randomness(SEEDS, ("inputs",)).normal(7, 4)
+IMAGES = Randomness(SEEDS, ("images",)).normal(6, 2, 8, 8)
+
+
+def cnn():
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(4),
+        nn.Flatten(),
+        nn.Linear(12, 5),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(5, 2),
+    )
+
+
+CASES = {
+    "linear": (MLP((4, 2)), INPUTS),
+    "mlp": (MLP((4, 6, 5, 3)), INPUTS),
+    "dropping mlp": (MLP((4, 6, 5, 3), "relu", 0.5), INPUTS),
+    "cnn": (ModuleNetwork(cnn()), IMAGES),
+}
+each_network = pytest.mark.parametrize(("network", "inputs"), CASES.values(), ids=CASES)
+each_noisy = pytest.mark.parametrize(
+    ("network", "inputs"), [CASES["dropping mlp"], CASES["cnn"]], ids=["mlp", "cnn"]
+)
+
+
+def noise(seeds=SEEDS):
+    return Randomness(seeds, ("noise",)).draws()
+
+
+@pytest.mark.parametrize(("activation", "layer"), [("elu", nn.ELU), ("relu", nn.ReLU)])
+def test_an_mlp_equals_the_same_weights_in_sequential_layers(activation, layer):
+    network = MLP((4, 6, 5, 3), activation)
+    params = Randomness(SEEDS).normal(network.size)
+    usual = nn.Sequential(
+        nn.Linear(4, 6), layer(), nn.Linear(6, 5), layer(), nn.Linear(5, 3)
+    )
+    outputs = network(params, INPUTS)
+    for replica in range(len(SEEDS)):
+        linear = usual[::2]
+        for part, (weight, bias) in zip(linear, network.layers(params), strict=True):
+            part.weight.data, part.bias.data = weight[replica].T, bias[replica, 0]
+        torch.testing.assert_close(outputs[replica], usual(INPUTS[replica]))
+
+
+def test_an_mlp_flattens_the_features_of_an_example():
+    network = MLP((128, 5, 2))
+    params = network.init(Randomness(SEEDS))
+    flat = IMAGES.reshape(2, 6, 128)
+    torch.testing.assert_close(network(params, IMAGES), network(params, flat))
+
+
+def test_an_mlp_starts_with_glorot_weights_and_zero_biases():
+    network = MLP((40, 60, 2))
+    params = network.init(Randomness((1,)))
+    (weight, bias), (_, last) = network.layers(params)
+    limit = (6 / 100) ** 0.5
+    assert 0.98 * limit < weight.abs().max() <= limit
+    torch.testing.assert_close(
+        weight.std(), torch.tensor(limit / 3**0.5), rtol=0.05, atol=0
+    )
+    assert not bias.any() and not last.any()
+
+
+def test_dropout_keeps_the_expectation_of_what_the_head_gets():
+    network, copies = MLP((4, 6, 2), dropout=0.75), 40_000
+    params = network.init(Randomness((3,)))
+    inputs = INPUTS[:1, :1].expand(1, copies, 4)
+    features = network.features(params, inputs, noise((3,)))
+    exact = network.features(params, inputs[:, :1])
+    kept = features != 0
+    assert abs(kept.float().mean() - 0.25) < 0.01
+    torch.testing.assert_close(features[kept], (4 * exact).expand_as(features)[kept])
+    torch.testing.assert_close(
+        features.mean(1), exact[:, 0], rtol=0, atol=5 * 2 * exact.max() / copies**0.5
+    )
+
+
+@each_network
+def test_replicas_do_not_mix(network, inputs):
+    params = network.init(Randomness(SEEDS))
+    together = network(params, inputs, noise())
+    alone = network(params[1:], inputs[1:], noise(SEEDS[1:]))
+    torch.testing.assert_close(together[1:], alone)
+    params.requires_grad_()
+    (slope,) = torch.autograd.grad(network(params, inputs)[0].sum(), params)
+    assert slope[0].any() and not slope[1].any()
+
+
+@each_network
+def test_initial_parameters_depend_on_the_seed_alone(network, inputs):
+    params = network.init(Randomness((3, 5, 3)))
+    assert params.shape == (3, network.size)
+    assert torch.equal(params[0], params[2])
+    assert torch.equal(params[1:2], network.init(Randomness((5,))))
+    assert (params[0] != params[1]).float().mean() > 0.5
+
+
+@each_network
+def test_the_head_is_linear_in_the_features(network, inputs):
+    params = network.init(Randomness(SEEDS))
+    features = network.features(params, inputs)
+    length = features.shape[-1] * network.outputs
+    weight, bias = params[:, network.head].split([length, network.outputs], -1)
+    weight = weight.unflatten(-1, (-1, network.outputs))
+    expected = features @ weight + bias.unsqueeze(1)
+    torch.testing.assert_close(network(params, inputs), expected)
+    assert network.head.stop == network.size
+
+
+@each_network
+def test_outputs_change_linearly_with_the_head(network, inputs):
+    params = network.init(Randomness(SEEDS))
+    other = params.clone()
+    other[:, network.head] = Randomness(SEEDS).normal(network.size)[:, network.head]
+    between = torch.lerp(params, other, 0.3)
+    expected = torch.lerp(network(params, inputs), network(other, inputs), 0.3)
+    torch.testing.assert_close(network(between, inputs), expected)
+
+
+@each_noisy
+def test_dropout_depends_on_its_draws_and_on_nothing_else(network, inputs):
+    params = network.init(Randomness(SEEDS))
+    torch.manual_seed(1)
+    first = network(params, inputs, noise())
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = network(params, inputs, noise())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, second)
+    source = noise()
+    assert not torch.equal(
+        network(params, inputs, source), network(params, inputs, source)
+    )
+
+
+@each_noisy
+def test_without_noise_nothing_drops_out(network, inputs):
+    params = network.init(Randomness(SEEDS))
+    network(params, inputs, noise())
+    assert torch.equal(network(params, inputs), network(params, inputs))
+
+
+def test_a_module_network_equals_its_module():
+    module = cnn()
+    network = ModuleNetwork(module)
+    params = network.init(Randomness(SEEDS))
+    outputs = network(params, IMAGES)
+    module.eval()
+    # The last replica's initial parameters are still in the module.
+    torch.testing.assert_close(outputs[-1], module(IMAGES[-1]))
+    assert outputs.shape == (2, 6, 2)
+    assert network.size == sum(p.numel() for p in module.parameters())
+
+
+def test_a_module_gets_gradients_in_every_parameter():
+    network = ModuleNetwork(cnn())
+    params = network.init(Randomness(SEEDS)).requires_grad_()
+    outputs = network(params, IMAGES)
+    (slope,) = torch.autograd.grad(outputs.square().sum(), params)
+    step = 1e-2 * F.normalize(slope, dim=-1)
+    with torch.no_grad():
+        ahead = network(params + step, IMAGES).square().sum((1, 2))
+        behind = network(params - step, IMAGES).square().sum((1, 2))
+    torch.testing.assert_close(
+        (ahead - behind) / 2, (slope * step).sum(-1), rtol=0.02, atol=0
+    )
+
+
+def test_attention_is_drawn_anew_for_each_seed():
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+    network = ModuleNetwork(nn.Sequential(layer, nn.Flatten(), nn.Linear(12, 2)))
+    params = network.init(Randomness(SEEDS))
+    weights = sum(p.numel() for p in network.module.parameters() if p.ndim > 1)
+    assert (params[0] != params[1]).sum() >= weights
+    sentences = Randomness(SEEDS).normal(6, 3, 4)
+    assert network(params, sentences).shape == (2, 6, 2)
+
+
+def test_initialising_a_module_leaves_the_global_source_alone():
+    network = ModuleNetwork(cnn())
+    before = torch.get_rng_state()
+    network.init(Randomness(SEEDS))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_layers_that_keep_running_statistics_are_refused():
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="got BatchNorm1d"):
+        ModuleNetwork(module)
+
+
+@pytest.mark.parametrize(
+    "module", [nn.Flatten(), nn.Sequential(nn.Linear(4, 2, bias=False))]
+)
+def test_a_module_without_a_linear_head_is_refused(module):
+    with pytest.raises(ValueError, match="last layer must be linear with a bias"):
+        ModuleNetwork(module)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sizes": (4,)}, r"sizes must be two or more positive numbers; got \[4\]"),
+        ({"sizes": (4, 0, 2)}, "sizes must be two or more positive numbers"),
+        ({"sizes": (4, 2), "dropout": 1.0}, r"dropout must be in \[0, 1\); got 1.0"),
+        ({"sizes": (4, 2), "activation": "tanh"}, "one of elu, relu; got 'tanh'"),
+    ],
+)
+def test_an_impossible_mlp_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        MLP(**settings)
+
+
+@pytest.mark.parametrize(
+    "network", [MLP((4, 2)), MLP((4, 6, 5, 3)), ModuleNetwork(nn.Linear(4, 2))]
+)
+def test_without_spread_samples_are_the_network_itself(network):
+    params = network.init(Randomness(SEEDS))
+    q = Gaussian(params, torch.full_like(params, -40.0))
+    expected = network(params, INPUTS).unsqueeze(1).expand(-1, 3, -1, -1)
+    torch.testing.assert_close(network.sampled(q, INPUTS, noise(), 3), expected)
+
+
+@each_network
+def test_predictions_use_the_same_draws_for_any_inputs_and_replicas(network, inputs):
+    params = network.init(Randomness(SEEDS))
+    q = Gaussian(params, torch.full_like(params, -1.0))
+    outputs = network.predicted(q, inputs, 4)
+    assert outputs.shape == (2, 4, inputs.shape[1], network.outputs)
+    alone = network.predicted(Gaussian(*(part[1:] for part in q)), inputs[1:, 2:4], 4)
+    torch.testing.assert_close(outputs[1:, :, 2:4], alone)
+    assert (outputs.std(1) > 0).all()
+
+
+def test_sums_drawn_locally_have_the_moments_of_drawn_weights():
+    network, draws = MLP((4, 3)), 4_000
+    params = network.init(Randomness((3,)))
+    q = Gaussian(params, torch.full_like(params, -1.0))
+    local = network.sampled(q, INPUTS[:1], noise((3,)), draws)
+    by_weights = super(MLP, network).sampled(q, INPUTS[:1], noise((3,)), draws)
+    spread = by_weights.std(1)
+    bound = 5 * spread.max() * (2 / draws) ** 0.5
+    torch.testing.assert_close(local.mean(1), by_weights.mean(1), rtol=0, atol=bound)
+    torch.testing.assert_close(local.std(1), spread, rtol=0.08, atol=0)

@@ -1,0 +1,268 @@
+"""Batches show every example, and descent goes where the gradient says."""
+
+import pytest
+import torch
+
+from cirm.environments import Environment, Task
+from cirm.likelihoods import CrossEntropy
+from cirm.networks import MLP
+from cirm.objectives import environment_risks, pooled
+from cirm.randomness import Randomness
+from cirm.training import Descent, Diverged, made, parts
+
+SEEDS = (3, 5)
+TASK = Task.classification(2)
+
+
+def environment(name, size, first=0):
+    """Examples whose only input is their own number."""
+    x = torch.arange(first, first + size).float().unsqueeze(-1)
+    return Environment(name, x, torch.zeros(size, dtype=torch.int64), TASK)
+
+
+class Numbers:
+    """The same inputs, made on request, for two replicas."""
+
+    def __init__(self, size):
+        self.shape = (2, size, 1)
+
+    def take(self, rows):
+        return rows.unsqueeze(-1).float()
+
+
+def lazy(name, size):
+    targets = torch.zeros(2, size, dtype=torch.int64)
+    return Environment(name, Numbers(size), targets, TASK, replicated=True)
+
+
+def quadratic(params, past, batch):
+    """Squared distance of the parameters from the past's."""
+    return {"distance": (params - past).square().sum(-1)}
+
+
+@pytest.mark.parametrize("sizes", [(10,), (10, 4), (10, 7, 1), (3, 11)])
+@pytest.mark.parametrize("batch", [0, 1, 3, 10, 50])
+def test_each_epoch_shows_every_example_equally_often(sizes, batch):
+    stage = [environment(f"e{i}", n, 100 * i) for i, n in enumerate(sizes)]
+    descent = Descent(epochs=2, batch=batch)
+    batches = list(descent.batches(tuple(stage), Randomness(SEEDS)))
+    steps = descent.steps(tuple(stage))
+    assert len(batches) == 2 * steps
+    for start in (0, steps):
+        epoch = batches[start : start + steps]
+        for replica in range(len(SEEDS)):
+            shown = torch.cat([b.x[replica, :, 0] for b in epoch])
+            numbers, times = shown.unique(return_counts=True)
+            for e, size in enumerate(sizes):
+                here = numbers // 100 == e
+                assert here.sum() == size
+                # An environment smaller than the number of steps comes round again.
+                assert times[here].unique().tolist() == [-(-steps // size)]
+
+
+@pytest.mark.parametrize("batch", [0, 3, 50])
+def test_batches_stay_within_their_size_and_name_their_environments(batch):
+    stage = (environment("a", 10), environment("b", 4, 100))
+    for b in Descent(epochs=2, batch=batch).batches(stage, Randomness(SEEDS)):
+        assert max(b.sizes) <= (batch or 10)
+        assert sum(b.sizes) == b.x.shape[1] == b.y.shape[1]
+        first, second = b.split()
+        assert (first.x < 100).all() and (second.x >= 100).all()
+        torch.testing.assert_close(b.share.sum(-1), torch.ones(2, 2))
+        assert not (b.share[:, 0] * (b.x[..., 0] >= 100)).any()
+
+
+def test_progress_runs_from_zero_towards_one():
+    stage = (environment("a", 10),)
+    batches = Descent(epochs=2, batch=5).batches(stage, Randomness(SEEDS))
+    assert [b.progress for b in batches] == [0.0, 0.25, 0.5, 0.75]
+
+
+def test_the_order_differs_between_epochs_and_replicas():
+    stage = (environment("a", 20),)
+    batches = Descent(epochs=2, batch=10).batches(stage, Randomness(SEEDS))
+    shown = torch.cat([b.x[..., 0] for b in batches], 1)
+    first, second = shown[:, :20], shown[:, 20:]
+    assert not torch.equal(first[0], second[0])
+    assert not torch.equal(first[0], first[1])
+
+
+def test_the_order_of_one_environment_does_not_depend_on_another():
+    a, b = environment("a", 8), environment("b", 8, 100)
+    descent = Descent(epochs=1, batch=4)
+    alone = descent.batches((b,), Randomness(SEEDS))
+    beside = descent.batches((a, b), Randomness(SEEDS))
+    for one, both in zip(alone, beside, strict=True):
+        assert torch.equal(one.x, both.split()[1].x)
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+def test_inputs_made_on_request_give_the_same_batches(batch):
+    descent = Descent(epochs=2, batch=batch)
+    ready = descent.batches((environment("a", 9),), Randomness(SEEDS))
+    asked = descent.batches((lazy("a", 9),), Randomness(SEEDS))
+    for one, other in zip(ready, asked, strict=True):
+        assert torch.equal(one.x, other.x)
+
+
+def test_small_inputs_are_made_once_and_large_ones_stay_lazy(monkeypatch):
+    small = made(lazy("a", 9), 2)
+    assert torch.equal(small.inputs, environment("a", 9).all(2).x)
+    monkeypatch.setattr("cirm.training.MADE_AT_ONCE", 71)
+    assert isinstance(made(lazy("a", 9), 2).inputs, Numbers)
+
+
+def test_parts_are_nearly_equal():
+    rows = torch.arange(10).expand(2, -1)
+    assert [part.shape[1] for part in parts(rows, 4)] == [3, 3, 2, 2]
+    assert [part.shape[1] for part in parts(rows, 20)] == [1] * 20
+
+
+@pytest.mark.parametrize(
+    "descent",
+    [
+        Descent(epochs=300, batch=0, rate=0.05),
+        Descent(epochs=60, batch=4, rate=0.1, optimiser="sgd"),
+    ],
+    ids=["adam", "sgd"],
+)
+def test_descent_reaches_the_minimum_of_a_quadratic(descent):
+    goal, start = Randomness(SEEDS).normal(5), torch.zeros(2, 5)
+    stage = (environment("a", 8),)
+    found = descent.minimise(quadratic, start, goal, stage, Randomness(SEEDS))
+    torch.testing.assert_close(found, goal, rtol=0, atol=1e-3)
+    assert not start.any() and not found.requires_grad
+
+
+def test_one_step_of_sgd_moves_by_rate_times_gradient_and_decay():
+    start, goal = torch.ones(2, 3), torch.full((2, 3), 3.0)
+    descent = Descent(epochs=1, batch=0, rate=0.1, decay=0.5, optimiser="sgd")
+    stage = (environment("a", 8),)
+    found = descent.minimise(quadratic, start, goal, stage, Randomness(SEEDS))
+    torch.testing.assert_close(found, start - 0.1 * (2 * (start - goal) + 0.5 * start))
+
+
+def test_a_given_gradient_is_followed():
+    def downhill(params, past, batch):
+        return torch.ones_like(params), {"height": params.detach().sum(-1)}
+
+    descent = Descent(epochs=4, batch=0, rate=0.25, optimiser="sgd")
+    start, stage = torch.zeros(2, 3), (environment("a", 8),)
+    found = descent.follow(downhill, start, None, stage, Randomness(SEEDS))
+    torch.testing.assert_close(found, torch.full((2, 3), -1.0))
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_a_gradient_may_be_laid_out_in_memory_in_any_way(optimiser):
+    wide = Randomness(SEEDS).normal(5)
+    descent = Descent(epochs=3, batch=0, rate=0.1, optimiser=optimiser)
+    start, stage = torch.zeros(2, 3), (environment("a", 8),)
+    found = [
+        descent.follow(
+            lambda params, slope, batch: (slope, {}),
+            start,
+            slope,
+            stage,
+            Randomness(SEEDS),
+        )
+        for slope in (
+            wide[:, :3].contiguous(),
+            wide[:, :3],
+            wide.T.contiguous().T[:, :3],
+        )
+    ]
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_in_turns_each_goes_down_its_own_loss_from_where_the_others_are():
+    def loss(turn, movers, batch):
+        return {
+            f"gap {turn}": (movers[turn] - movers[1 - turn] - turn).square().sum(-1)
+        }
+
+    descent = Descent(epochs=2, batch=4, rate=0.5, optimiser="sgd")
+    movers = [torch.ones(2, 1), torch.zeros(2, 1)]
+    stage, heard, path = (environment("a", 8),), [], []
+    for step, batch, numbers in descent.turns(loss, movers, stage, Randomness(SEEDS)):
+        assert batch.x.shape == (2, 4, 1)
+        heard.append((step, {name: n.tolist() for name, n in numbers.items()}))
+        path.append([mover[0].item() for mover in movers])
+    # The rate takes the first to where the second is, and the second to one above it.
+    assert path == [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+    assert heard == [(s, {"gap 0": [1.0] * 2, "gap 1": [1.0] * 2}) for s in range(1, 5)]
+
+
+def test_turns_report_divergence():
+    def loss(turn, movers, batch):
+        return {"height": movers[0].square().sum(-1)}
+
+    descent = Descent(epochs=200, batch=4, rate=1e10, optimiser="sgd")
+    movers = [torch.tensor([[0.0], [1.0]])]
+    with pytest.raises(Diverged) as caught:
+        list(descent.turns(loss, movers, (environment("a", 8),), Randomness(SEEDS)))
+    assert caught.value.args == ("parameters must stay finite; lost at step 4", [1])
+
+
+def risk(network):
+    def loss(params, past, batch):
+        risks = environment_risks(network, CrossEntropy(), params, batch)
+        return {"risk": pooled(risks, batch)}
+
+    return loss
+
+
+def labelled():
+    x = Randomness((0,)).normal(40, 4)[0]
+    return (Environment("a", x, (x[:, 0] > 0).long(), TASK),)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_a_replica_descends_the_same_alone_as_beside_others(optimiser):
+    network = MLP((4, 6, 2), dropout=0.3)
+    descent = Descent(epochs=5, batch=8, rate=0.02, decay=0.01, optimiser=optimiser)
+
+    def trained(seeds):
+        source = Randomness(seeds)
+        start = network.init(source)
+        return descent.minimise(risk(network), start, None, labelled(), source)
+
+    torch.testing.assert_close(trained((3, 5, 8))[1:2], trained((5,)))
+    assert torch.equal(trained(SEEDS), trained(SEEDS))
+
+
+def test_the_watcher_hears_of_every_epoch():
+    heard = []
+    descent = Descent(epochs=3, batch=4, rate=0.5, optimiser="sgd")
+    descent.minimise(
+        quadratic, torch.ones(2, 3), torch.zeros(2, 3), (environment("a", 8),),
+        Randomness(SEEDS), lambda *news: heard.append(news),
+    )  # fmt: skip
+    assert [(step, steps) for step, steps, _ in heard] == [(2, 6), (4, 6), (6, 6)]
+    # The rate solves the problem in the first step.
+    assert [n["distance"].tolist() for _, _, n in heard] == [[0.0, 0.0]] * 3
+
+
+def test_divergence_is_reported_with_its_step_and_replica():
+    goal = torch.tensor([[0.0], [1.0]])
+    descent = Descent(epochs=200, batch=4, rate=1e10, optimiser="sgd")
+    stage = (environment("a", 8),)
+    with pytest.raises(Diverged) as caught:
+        descent.minimise(quadratic, torch.zeros(2, 1), goal, stage, Randomness(SEEDS))
+    message, lost = caught.value.args
+    assert message == "parameters must stay finite; lost at step 4"
+    assert lost == [1]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"epochs": 0}, {"batch": -1}, {"rate": 0.0}, {"decay": -1.0}],
+    ids=str,
+)
+def test_impossible_settings_are_refused(settings):
+    with pytest.raises(ValueError, match="training: epochs and rate must be positive"):
+        Descent(**settings)
+
+
+def test_an_unknown_optimiser_is_refused():
+    with pytest.raises(ValueError, match="must be adam or sgd; got 'lbfgs'"):
+        Descent(optimiser="lbfgs")
