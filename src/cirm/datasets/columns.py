@@ -26,25 +26,18 @@ import dataclasses
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pandas.api import types
 from torch import Tensor
 
-Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
-Numbers = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Values = Any  # a pandas Series of any type
+from cirm.datasets import cells
+from cirm.datasets.cells import WANTED, Kind, Values
 
 MOST_CATEGORIES = 50
-MISSING = ("", "na", "n/a", "#n/a", "nan", "<na>", "nat", "null", "?")
-BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
-WANTED = {"number": "a number", "boolean": "true or false", "date": "an ISO date"}
-DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
 
 
 @dataclass(frozen=True)
@@ -62,13 +55,13 @@ class Column:
     @classmethod
     def fit(cls, values: Values, category: bool = False) -> Column:
         """The treatment that the values suggest, or that of a category."""
-        name, gaps = str(values.name), absent(values)
+        name, gaps = str(values.name), cells.absent(values)
         present, missing = values[~gaps], bool(gaps.any() and not gaps.all())
-        kind = "category" if category else detected(present)
+        kind = "category" if category else cells.detected(present)
         if kind == "category":
-            return _of_categories(name, as_text(present), missing)
-        numbers = converted(present, kind)
-        refuse(present, ~np.isfinite(numbers), "a finite number")
+            return _of_categories(name, cells.as_text(present), missing)
+        numbers = cells.converted(present, kind)
+        cells.refuse(present, ~np.isfinite(numbers), "a finite number")
         if not len(numbers) or numbers.min() == numbers.max():
             return cls(name, "constant", missing=missing)
         if kind == "boolean":
@@ -98,16 +91,16 @@ class Column:
         """The features of the values, [n, features]."""
         encoded = np.zeros((len(values), len(self.features)), np.float32)
         if self.kind in WANTED:
-            numbers = converted(values, self.kind)
+            numbers = cells.converted(values, self.kind)
             gaps = np.isnan(numbers)
             with np.errstate(over="ignore"):
                 filled = np.where(gaps, self.fill, numbers)
                 encoded[:, 0] = (filled - self.centre) / self.scale
-            refuse(values, ~np.isfinite(encoded[:, 0]), "of ordinary size")
+            cells.refuse(values, ~np.isfinite(encoded[:, 0]), "of ordinary size")
         else:
-            gaps = absent(values)
+            gaps = cells.absent(values)
         if self.kind == "category":
-            positions = pd.Index(self.categories).get_indexer(as_text(values))
+            positions = pd.Index(self.categories).get_indexer(cells.as_text(values))
             positions[gaps | (positions < 0)] = len(self.categories)
             positions[gaps] += self.missing
             encoded[np.arange(len(values)), positions] = 1
@@ -194,103 +187,6 @@ def check_columns(
             f"{where}: it must have the column {', '.join(map(repr, lacking))}; "
             f"got {', '.join(map(repr, frame.columns)) or 'none'}"
         )
-
-
-def absent(values: Values) -> Flags:
-    """Where values are missing, [n]: not there, or words such as NA."""
-    gaps = values.isna()
-    if not _is_number(values) and not types.is_datetime64_any_dtype(values):
-        gaps |= values.astype(str).str.strip().str.lower().isin(MISSING)
-    flags: Flags = gaps.to_numpy(dtype=bool)
-    return flags
-
-
-def as_text(values: Values) -> Values:
-    """Values as text: no spaces around it, whole numbers without a point."""
-    text = values.astype(str).str.strip()
-    return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
-
-
-def detected(
-    present: Values, otherwise: str = "the column be declared a category"
-) -> Kind:
-    """What values, none of them missing, are; text among mostly numbers is refused."""
-    if isinstance(present.dtype, pd.CategoricalDtype):
-        return "category"
-    if types.is_bool_dtype(present):
-        return "boolean"
-    if present.dtype == object:
-        odd = [not types.is_scalar(value) for value in present]
-        refuse(present, np.array(odd, bool), "a number, text, a date, true or false")
-    kinds: tuple[Kind, ...] = ("number", "boolean", "date")
-    for kind in kinds:
-        bad = np.isnan(_parsed(present, kind))
-        if not bad.any():
-            return kind
-        if kind != "boolean" and bad.mean() < 0.5:
-            wanted = f"{WANTED[kind]}, like most of the column, or {otherwise}"
-            refuse(present, bad, wanted)
-    return "category"
-
-
-def converted(values: Values, kind: Kind) -> Numbers:
-    """Numbers, 0 and 1, or days since 1970, [n]; NaN where a value is missing."""
-    numbers = _parsed(values, kind)
-    unclear = values[np.isnan(numbers)]  # few: to look at every value would take long
-    refuse(unclear, ~absent(unclear), WANTED[kind])
-    return numbers
-
-
-def refuse(values: Values, bad: Flags, wanted: str) -> None:
-    """Name the first bad value, with its file and row, if there is one."""
-    if not bad.any():
-        return
-    first = int(bad.argmax())
-    raise ValueError(
-        f"{place(values, first)}, column {values.name!r}: it must be {wanted}; "
-        f"got {str(values.iloc[first])!r}"
-    )
-
-
-def place(values: Values, position: int) -> str:
-    """Where a value is; an index of files and rows says so, another has labels."""
-    label = values.index[position]
-    if list(values.index.names) == ["file", "row"]:
-        return f"file {label[0]!r}, row {label[1]}"
-    return f"row {label}"
-
-
-def _is_number(values: Values) -> bool:
-    return types.is_any_real_numeric_dtype(values) or types.is_bool_dtype(values)
-
-
-def _parsed(values: Values, kind: Kind) -> Numbers:
-    """Like `converted`, with NaN also for what is not of this kind."""
-    dates = types.is_datetime64_any_dtype(values)
-    if dates != (kind == "date") and (dates or _is_number(values)):
-        return np.full(len(values), np.nan)
-    if kind == "date":
-        return _days(values)
-    if _is_number(values):
-        numbers: Numbers = values.to_numpy(dtype=float, na_value=np.nan)
-    elif kind == "number":
-        cells = values.astype(str).astype(object)
-        numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
-    else:
-        numbers = as_text(values).str.lower().map(BOOLEANS).to_numpy(dtype=float)
-    if kind == "boolean":
-        numbers = np.where(np.isin(numbers, (0, 1)), numbers, np.nan)
-    return numbers
-
-
-def _days(values: Values) -> Numbers:
-    if not types.is_datetime64_any_dtype(values):
-        text = as_text(values)
-        values = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
-    elif values.dt.tz is None:
-        values = values.dt.tz_localize("UTC")
-    days: Numbers = ((values - EPOCH) / DAY).to_numpy(dtype=float)
-    return days
 
 
 def _of_categories(name: str, text: Values, missing: bool) -> Column:

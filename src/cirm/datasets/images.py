@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from cirm.datasets import arrays
+from cirm.datasets import supplied
 from cirm.datasets.base import Dataset
 from cirm.environments import Environment, Problem, Task
 
@@ -88,15 +88,15 @@ class ImageFolder(Dataset):
             ).expand(len(seeds), -1)
             inputs = Pictures(torch.from_numpy(pixels), len(seeds))
             environments.append(Environment(name, inputs, targets, task, True))
-        return arrays.problem(environments, self.test, "images")
+        return supplied.problem(environments, self.test, "images")
 
     def describe(self) -> str:
         """The classes, and the environments with their numbers of images."""
         found = listing(self.path)
         counts = {name: sum(map(len, found[name].values())) for name in found}
-        unseen = arrays.held_out(list(found), self.test, "images")
+        unseen = supplied.held_out(list(found), self.test, "images")
         features = (self.channels, self.side, self.side)
-        return arrays.described(_task(found, self.path), features, counts, unseen)
+        return supplied.described(_task(found, self.path), features, counts, unseen)
 
 
 def listing(path: str) -> dict[str, dict[str, list[Path]]]:

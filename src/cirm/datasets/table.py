@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.datasets import arrays, columns
-from cirm.datasets.arrays import Array, TaskName
+from cirm.datasets import cells, columns, supplied, table_files
 from cirm.datasets.base import Dataset
-from cirm.datasets.columns import Column, Encoding, Values
+from cirm.datasets.cells import Values
+from cirm.datasets.columns import Column, Encoding
+from cirm.datasets.supplied import Array, TaskName
 from cirm.environments import Environment, Problem, Task
-
-SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -69,11 +66,11 @@ class Table(Dataset):
 
     def read(self) -> Prepared:
         """The files, encoded."""
-        paths = arrays.files(self.path, "table")
-        frames = [read(path) for path in paths]
+        paths = supplied.files(self.path, "table")
+        frames = [table_files.read(path) for path in paths]
         for path, frame in zip(paths, frames, strict=True):
             columns.check_columns(frame, self._named(), f"file {str(path)!r}")
-            _check_same(path, frame, paths[0], frames[0])
+            table_files.check_same(path, frame, paths[0], frames[0])
         labels = list(map(str, paths))
         stems = [path.stem for path in paths]
         called = stems if len(set(stems)) == len(stems) else labels
@@ -99,7 +96,7 @@ class Table(Dataset):
         if self.environment:
             names = _environments(frame[self.environment])
         rows = _rows(names)
-        unseen = arrays.held_out(list(rows), self.test, "table")
+        unseen = supplied.held_out(list(rows), self.test, "table")
         first = next(name for name in rows if name not in unseen)
         targets, task, target = self._targets(frame[self.target], rows[first])
         apart = {self.target, self.environment, *self.ignore} - {""}
@@ -114,21 +111,21 @@ class Table(Dataset):
             Environment(name, encoding.encode(inputs.iloc[own]), targets[own], task)
             for name, own in rows.items()
         ]
-        problem = arrays.problem(environments, self.test, "table")
+        problem = supplied.problem(environments, self.test, "table")
         text = self._description(problem, encoding, target)
         return Prepared(problem, encoding, target, text)
 
     def _targets(self, values: Values, first: Array) -> tuple[Tensor, Task, Column]:
-        gaps = columns.absent(values)
+        gaps = cells.absent(values)
         if gaps.any():
             raise ValueError(
-                f"{columns.place(values, int(gaps.argmax()))}, column "
+                f"{cells.place(values, int(gaps.argmax()))}, column "
                 f"{values.name!r}: the target must not be missing; "
                 f"got {int(gaps.sum())} missing values, of which this is the first"
             )
         plain = _plain(values, self.task)
         where = f"column {values.name!r}: the target"
-        targets, task = arrays.encoded_targets(plain, self.task, where)
+        targets, task = supplied.encoded_targets(plain, self.task, where)
         column = Column(str(values.name), "category", categories=task.classes)
         if not task.classes:
             column = Column.fit(values.iloc[first])
@@ -140,7 +137,7 @@ class Table(Dataset):
         return targets, task, column
 
     def _description(self, problem: Problem, encoding: Encoding, target: Column) -> str:
-        lines = [arrays.described_problem(problem, self.task)]
+        lines = [supplied.described_problem(problem, self.task)]
         if target.kind == "number":
             lines.append(
                 f"target: {target.name}, in deviations of {target.scale:.4g} "
@@ -174,96 +171,11 @@ def from_frame(
     ).encode(frame)
 
 
-def read(path: Path) -> pd.DataFrame:
-    """A file's table, rows counted from 1; the cells of text files are text."""
-    suffix, where = path.suffix.lower(), f"file {str(path)!r}"
-    if suffix in PARQUET:
-        frame = _parquet(path, where)
-    elif suffix in SEPARATORS:
-        frame = _text(path, SEPARATORS[suffix], where)
-    else:
-        known = ", ".join([*SEPARATORS, *PARQUET])
-        raise ValueError(f"{where}: its name must end in {known}; got {suffix!r}")
-    if frame.empty:
-        raise ValueError(f"{where}: there must be rows below the header; got none")
-    return frame.set_axis(pd.RangeIndex(1, len(frame) + 1), axis=0)
-
-
-def _text(path: Path, separator: str, where: str) -> pd.DataFrame:
-    try:
-        # The header is read as a row: pandas would rename columns that are there twice.
-        cells = pd.read_csv(
-            path,
-            sep=separator,
-            header=None,
-            dtype=str,
-            na_filter=False,
-            encoding="utf-8-sig",
-            skipinitialspace=True,
-        )
-    except pd.errors.EmptyDataError:
-        raise ValueError(f"{where}: it must have a header; got an empty file") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{where}: it must be UTF-8 text; got other bytes") from None
-    except (ValueError, OverflowError) as error:
-        said = str(error).rpartition("C error: ")[2].splitlines()[0]
-        raise ValueError(f"{where}: rows must be as the header; got {said}") from None
-    header = [str(name).strip() for name in cells.iloc[0]]
-    if len(header) == 1 and any(sign in header[0] for sign in ",;\t"):
-        raise ValueError(
-            f"{where}: columns must be separated by {separator!r}; got {header[0]!r}"
-        )
-    frame = cells.iloc[1:].set_axis(header, axis=1)
-    if "" in header:
-        frame = _without_counter(frame, header, where)
-    return frame
-
-
-def _without_counter(
-    frame: pd.DataFrame, header: list[str], where: str
-) -> pd.DataFrame:
-    """The table without the nameless row numbers that pandas and R write."""
-    first = frame.iloc[:, 0]
-    counters = [[str(n + start) for n in range(len(frame))] for start in (0, 1)]
-    if header[0] or first.tolist() not in counters or "" in header[1:]:
-        raise ValueError(
-            f"{where}: every column must have a name; got none for column "
-            f"{header.index('') + 1}"
-        )
-    return frame.iloc[:, 1:]
-
-
-def _parquet(path: Path, where: str) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path, engine="pyarrow")
-    except ImportError:
-        raise ValueError(
-            f"{where}: Parquet needs the extra cirm[parquet] to be installed; got none"
-        ) from None
-    except (ValueError, OSError) as error:
-        said = (str(error).splitlines() or ["an error"])[0]
-        raise ValueError(f"{where}: it must be a Parquet file; got {said}") from None
-
-
-def _check_same(
-    path: Path, frame: pd.DataFrame, first: Path, wanted: pd.DataFrame
-) -> None:
-    lacking = [repr(name) for name in wanted.columns if name not in frame.columns]
-    more = [repr(name) for name in frame.columns if name not in wanted.columns]
-    if lacking or more:
-        got = [f"none called {', '.join(lacking)}"] if lacking else []
-        got += [f"also {', '.join(more)}"] if more else []
-        raise ValueError(
-            f"file {str(path)!r}: its columns must be those of {str(first)!r}; "
-            f"got {' and '.join(got)}"
-        )
-
-
 def _environments(values: Values) -> Array:
     """Names of the rows' environments, [n]."""
-    names = columns.as_text(values)
+    names = cells.as_text(values)
     gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
-    columns.refuse(values, gaps, "an environment's name in every row")
+    cells.refuse(values, gaps, "an environment's name in every row")
     return names.to_numpy(dtype=object)
 
 
@@ -279,18 +191,18 @@ def _plain(values: Values, task: TaskName) -> Array:
     """A target as an array of numbers or of text."""
     if task == "classification":
         try:
-            return columns.converted(values, "number")
+            return cells.converted(values, "number")
         except ValueError:
-            return columns.as_text(values).to_numpy(dtype=str)
+            return cells.as_text(values).to_numpy(dtype=str)
     kind = "number"
     if task == "auto":
-        kind = columns.detected(values, "the task be classification")
+        kind = cells.detected(values, "the task be classification")
     if kind == "date":
         raise ValueError(
             f"column {values.name!r}: the target must be numbers or classes; got dates"
         )
     if kind != "number":
-        return columns.as_text(values).to_numpy(dtype=str)
-    numbers = columns.converted(values, "number")
-    columns.refuse(values, ~np.isfinite(numbers), "a finite number")
+        return cells.as_text(values).to_numpy(dtype=str)
+    numbers = cells.converted(values, "number")
+    cells.refuse(values, ~np.isfinite(numbers), "a finite number")
     return numbers

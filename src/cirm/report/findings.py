@@ -133,12 +133,10 @@ def settings(parts: Sequence[Part]) -> Section:
 
 
 def _table(grid: Grid) -> Markup:
-    width = len(grid.lines[0].headings)
-    corner = [*grid.corner, *[""] * width][:width]
-    headings = [blocks.Cell(text) for text in corner]
+    headings = [blocks.Cell(" ".join(grid.corner).strip())]
     headings += [blocks.Cell(" ".join(c), numeric=True) for c in grid.columns]
     rows = [
-        [*map(blocks.Cell, line.headings), *(_cell(cell) for cell in line.cells)]
+        [blocks.Cell(" = ".join(line.headings)), *map(_cell, line.cells)]
         for line in grid.lines
     ]
     return blocks.table(headings, rows)
@@ -148,13 +146,15 @@ def _cell(cell: comparison.Cell | None) -> blocks.Cell:
     """Our number above the printed ones, coloured by the verdict."""
     if cell is None:
         return blocks.Cell("", numeric=True)
+    mark = comparison.MARKS.get(cell["verdict"], "")
     ours = blocks.number(comparison.number(cell, "mean"))
     printed = [
-        tag("div", tag("span", comparison.number(cell, kind), class_="spread"))
+        tag("div", tag("span", blocks.number(text), class_="spread"))
         for kind in ("paper", "elsewhere")
-        if cell.get(kind)
+        if (text := comparison.number(cell, kind))
     ]
-    return blocks.Cell(joined(ours, *printed), numeric=True, verdict=cell["verdict"])
+    content = joined(f"{mark} " if mark else "", ours, *printed)
+    return blocks.Cell(content, numeric=True, verdict=cell["verdict"])
 
 
 def _residuals(part: Part, data: Data) -> Section | None:
@@ -187,11 +187,16 @@ def _described(part: Part) -> dict[str, list[str]]:
             titles += [data.title] if data.title not in titles else []
             sources[", ".join(_lines(run.dataset))] = None
     found = {
-        learner if len(texts) == 1 else f"{learner}, {'; '.join(titles)}": [text]
+        learner if len(texts) == 1 else f"{learner}: {_few(titles)}": [text]
         for learner, texts in ways.items()
         for text, titles in texts.items()
     }
     return {**found, "data": list(sources)} if sources else found
+
+
+def _few(titles: list[str]) -> str:
+    others = f" and {len(titles) - 1} others" if len(titles) > 1 else ""
+    return f"{titles[0]}{others}"
 
 
 def _lines(values: Mapping[str, Any]) -> list[str]:

@@ -94,12 +94,16 @@ def sweep_drawing(part: Part, data: Data) -> Markup | None:
 
 def _sections(part: Part, alone: bool) -> list[Section]:
     """The tables of an experiment, then the figures of its data."""
-    heading = "Ours beside the paper's" if alone else str(part.summary["title"])
-    section = findings.compared(part, heading)
-    if alone and len(part.data) == 1:
-        return [section, *findings.shown(part, part.data[0])]
-    blocks_of_data = [findings.folded(part, data) for data in part.data]
-    return [Section(heading, (*section.content, *blocks_of_data))]
+    if not alone:
+        section = findings.compared(part, str(part.summary["title"]))
+        pieces = [findings.folded(part, data) for data in part.data]
+        return [Section(section.heading, (*section.content, *pieces))]
+    shown = [findings.compared(part, "Ours beside the paper's")]
+    for data in part.data[:1]:
+        shown += findings.shown(part, data)
+    others = tuple(findings.folded(part, data) for data in part.data[1:])
+    more = [Section("The same for the other rows", others)] if others else []
+    return [*shown, *more]
 
 
 def _facts(parts: Sequence[Part]) -> Section | None:

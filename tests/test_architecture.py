@@ -1,0 +1,164 @@
+"""Data flows one way: a module imports only from the layers below its own."""
+
+import ast
+import dataclasses
+import graphlib
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GROUND = frozenset({"environments", "randomness", "records", "registry", "settings"})
+MATTER = GROUND | {"networks", "variational", "likelihoods", "projections"}
+AIMS = MATTER | {"objectives", "memory"}
+LOOPS = AIMS | {"training", "admm"}
+PARTS = LOOPS | {"learners", "inference", "datasets"}
+WHOLES = PARTS | {"evaluation", "model"}
+ENDS = {"experiments", "report", "estimator", "federated"}
+MAY_IMPORT = {
+    **dict.fromkeys(GROUND, frozenset()),
+    **dict.fromkeys(MATTER - GROUND, MATTER),
+    **dict.fromkeys(AIMS - MATTER, AIMS),
+    "training": AIMS,
+    "admm": AIMS | {"training"},
+    "learners": LOOPS,
+    "inference": LOOPS,
+    "datasets": GROUND,
+    **dict.fromkeys(WHOLES - PARTS, WHOLES),
+    **dict.fromkeys(ENDS, WHOLES),
+    "report": {"records"},
+    "cli": WHOLES | ENDS,
+}
+# Files of a folder that its others share, and that no user asks for by name.
+SHARED = {
+    "learners": {"base"},
+    "datasets": {"base", "supplied"}
+    | {"files", "sources", "cache", "archives", "idx"}
+    | {"columns", "cells", "table_files"},
+}
+
+ROOT = Path(__file__).parents[1] / "src" / "cirm"
+FILES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
+
+
+def modules(source, package):
+    """Full names of all that a source imports, at the top or inside a function."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                kept = package.split(".")[: 1 - node.level or None]
+                base = ".".join([*kept, base] if base else kept)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def package(path):
+    return ".".join(["cirm", *path.relative_to(ROOT).parts[:-1]])
+
+
+def part(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def parts(source, package):
+    """The parts of cirm, modules or folders, that a source imports."""
+    names = [name.split(".") for name in modules(source, package)]
+    used = {name[1] for name in names if name[0] == "cirm" and len(name) > 1}
+    return used - {"__version__"}
+
+
+def forbidden(source, package, here):
+    """The parts of cirm that a source of the part `here` imports and may not."""
+    return parts(source, package) - MAY_IMPORT[here] - {here}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path):
+    assert not forbidden(path.read_text(), package(path), part(path))
+
+
+def test_no_two_parts_import_each_other():
+    graph = {}
+    for path in FILES:
+        used = parts(path.read_text(), package(path)) - {part(path)}
+        graph.setdefault(part(path), set()).update(used)
+    order = list(graphlib.TopologicalSorter(graph).static_order())
+    assert set(order) <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import cirm.evaluation.run",
+        "from cirm import training, evaluation",
+        "from cirm.evaluation import run",
+        "from cirm.evaluation.run import scores",
+        "from ..evaluation import run",
+        "from .. import evaluation",
+        "def late():\n    from cirm.evaluation import run",
+    ],
+)
+def test_an_upward_import_is_seen_in_every_form(source):
+    assert forbidden(source, "cirm.learners", "learners") == {"evaluation"}
+
+
+def test_a_sibling_in_the_same_folder_may_be_imported():
+    assert not forbidden("from .base import Learner", "cirm.learners", "learners")
+
+
+@pytest.mark.parametrize("name", ["records", "registry", "settings"])
+def test_what_needs_no_torch_needs_only_the_standard_library(name):
+    source = (ROOT / f"{name}.py").read_text()
+    roots = {module.split(".")[0] for module in modules(source, "cirm")}
+    assert roots <= sys.stdlib_module_names
+
+
+def registered(folder):
+    """The classes that a folder's registry names, by module."""
+    registry = getattr(importlib.import_module(f"cirm.{folder}"), folder.upper())
+    names = {key.replace("-", "_"): name for key, name in registry.items()}
+    return {
+        module: getattr(importlib.import_module(f"cirm.{folder}.{module}"), name)
+        for module, name in names.items()
+    }
+
+
+@pytest.mark.parametrize("folder", ["learners", "datasets"])
+def test_every_file_is_registered(folder):
+    files = {path.stem for path in (ROOT / folder).glob("*.py")}
+    assert set(registered(folder)) == files - SHARED[folder] - {"__init__"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "base"), [("learners", "Learner"), ("datasets", "Dataset")]
+)
+def test_what_is_registered_is_frozen_and_inherits_only_from_the_base(folder, base):
+    root = getattr(importlib.import_module(f"cirm.{folder}.base"), base)
+    for held in registered(folder).values():
+        assert held.__bases__ == (root,)
+        assert dataclasses.is_dataclass(held)
+        assert held.__dataclass_params__.frozen
+
+
+def loaded_by(module):
+    """The modules that a new interpreter holds after an import."""
+    code = f"import {module}, json, sys; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return {name.split(".")[0] for name in json.loads(done.stdout)}
+
+
+def test_importing_the_package_loads_no_other():
+    plain = loaded_by("sys")  # what the interpreter's own start-up loads
+    assert loaded_by("cirm") - plain - sys.stdlib_module_names == {"cirm"}
+
+
+def test_importing_the_command_line_loads_nothing_heavy():
+    heavy = {"torch", "numpy", "scipy", "sklearn", "pandas", "matplotlib", "PIL"}
+    assert not loaded_by("cirm.cli") & heavy

@@ -1,0 +1,170 @@
+"""Diagonal Gaussians: divergence, scaling, and two ways to draw a network's outputs."""
+
+import math
+import re
+
+import pytest
+import torch
+from torch.distributions import Independent, Normal, kl_divergence
+
+from cirm.networks import MLP, Network
+from cirm.randomness import Randomness
+from cirm.variational import (
+    Gaussian,
+    check_settings,
+    draw,
+    joined,
+    kl,
+    kl_factor,
+    normal_like,
+    parted,
+    started,
+)
+
+
+def gaussian(name, replicas=3, size=7):
+    source = Randomness(tuple(range(replicas))).at(name)
+    return Gaussian(source.at("mean").normal(size), source.at("log").normal(size))
+
+
+def torchs(q):
+    return Independent(Normal(q.mean, q.log_std.exp()), 1)
+
+
+def leaves(*gaussians):
+    return [t.double().requires_grad_() for g in gaussians for t in g]
+
+
+def test_the_divergence_is_that_of_torch():
+    q, p = gaussian("q"), gaussian("p")
+    torch.testing.assert_close(kl(q, p), kl_divergence(torchs(q), torchs(p)))
+
+
+def test_the_gradient_of_the_divergence_is_that_of_torch():
+    ours, theirs = (leaves(gaussian("q"), gaussian("p")) for _ in range(2))
+    weights = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    found = kl(Gaussian(*ours[:2]), Gaussian(*ours[2:])) @ weights
+    wanted = kl_divergence(*(torchs(Gaussian(*theirs[i : i + 2])) for i in (0, 2)))
+    torch.testing.assert_close(
+        torch.autograd.grad(found, ours), torch.autograd.grad(wanted @ weights, theirs)
+    )
+
+
+def test_the_divergence_can_be_differentiated_twice():
+    q, p = gaussian("q", 2, 3), gaussian("p", 2, 3)
+
+    def divergence(*parts):
+        return kl(Gaussian(*parts[:2]), Gaussian(*parts[2:]))
+
+    assert torch.autograd.gradgradcheck(divergence, leaves(q, p))
+
+
+def test_a_gaussian_does_not_diverge_from_itself():
+    q = gaussian("q")
+    assert kl(q, q).tolist() == [0, 0, 0]
+
+
+def test_a_standard_normal_has_a_known_divergence():
+    mean = torch.tensor([[3.0, 4.0]])
+    apart = kl(normal_like(mean, 1.0), normal_like(mean, 1.0, centred=True))
+    torch.testing.assert_close(apart, torch.tensor([25 / 2]))
+    wide = kl(normal_like(mean, math.e), normal_like(mean, 1.0))
+    torch.testing.assert_close(wide, torch.tensor([math.e**2 - 1 - 2]))
+
+
+def test_the_divergence_is_scaled_as_it_is_or_by_the_number_of_examples():
+    assert kl_factor("sum", 50) == 1
+    assert kl_factor("per-example", 50) == 1 / 50
+
+
+def test_what_is_joined_can_be_parted():
+    q = gaussian("q")
+    assert joined(q).shape == (3, 14)
+    for one, other in zip(parted(joined(q)), q, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_stage_starts_at_given_means_or_else_at_the_posterior():
+    q = gaussian("q")
+    means = torch.ones(3, 7)
+    start = started(means, q, 0.5)
+    assert torch.equal(start.mean, means)
+    torch.testing.assert_close(start.log_std.exp(), torch.full((3, 7), 0.5))
+    assert started(means[:, :0], q, 0.5) is q
+
+
+GOOD = {
+    "beta": 1.0,
+    "kl_scale": "sum",
+    "samples": 1,
+    "evaluations": 1,
+    "prior_std": 1.0,
+    "initial_std": 0.1,
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"kl_scale": "mean"}, "kl_scale must be one of sum, per-example; got 'mean'"),
+        ({"beta": -1.0}, "positive; got -1.0, 1, 1, 1.0 and 0.1"),
+        ({"samples": 0}, "positive; got 1.0, 0, 1, 1.0 and 0.1"),
+        ({"evaluations": 0}, "positive; got 1.0, 1, 0, 1.0 and 0.1"),
+        ({"prior_std": 0.0}, "positive; got 1.0, 1, 1, 0.0 and 0.1"),
+        ({"initial_std": 0.0}, "positive; got 1.0, 1, 1, 1.0 and 0.0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong, complaint):
+    check_settings("vcl", **GOOD)
+    with pytest.raises(ValueError, match=re.escape(complaint)) as refusal:
+        check_settings("vcl", **{**GOOD, **wrong})
+    assert str(refusal.value).startswith("vcl: ")
+
+
+SAMPLES = 8_000
+WAYS = {"sums": MLP.sampled, "weights": Network.sampled}
+each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+def moments(way, network, q, x):
+    """Mean and variance over the samples, [replica, n, outputs] each."""
+    outputs = way(network, q, x, Randomness((0, 1)).at("check").draws(), SAMPLES)
+    assert outputs.shape == (2, SAMPLES, *x.shape[1:2], network.outputs)
+    return outputs.mean(1), outputs.var(1)
+
+
+@each_way
+def test_outputs_of_a_drawn_linear_network_have_the_moments_of_theory(way):
+    network = MLP((4, 3))
+    q = Gaussian(*(t / 2 for t in gaussian("q", 2, network.size)))
+    x = Randomness((5, 6)).normal(2, 4)
+    (weights, biases), *_ = network.layers(q.mean)
+    (variances, bias_variances), *_ = network.layers((2 * q.log_std).exp())
+    mean, variance = moments(way, network, q, x)
+    wanted = x.square() @ variances + bias_variances
+    error = (mean - (x @ weights + biases)).abs() / wanted.sqrt()
+    assert error.max() < 4.5 / SAMPLES**0.5
+    assert (variance / wanted - 1).abs().max() < 4.5 * (2 / SAMPLES) ** 0.5
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_drawing_sums_gives_the_same_moments_as_drawing_weights(dropout):
+    network = MLP((3, 6, 1), dropout=dropout)
+    q = Gaussian(*(t / 3 - 0.3 for t in gaussian("q", 2, network.size)))
+    x = Randomness((5, 6)).normal(1, 3)
+    (mean, variance), (other_mean, other_variance) = (
+        moments(way, network, q, x) for way in WAYS.values()
+    )
+    error = (mean - other_mean) / variance.sqrt()
+    assert error.abs().max() < 4.5 * (2 / SAMPLES) ** 0.5
+    # The outputs have heavier tails than a normal: twice its error of the variance.
+    assert (variance / other_variance - 1).abs().max() < 9 * (4 / SAMPLES) ** 0.5
+
+
+def test_drawn_parameters_have_the_mean_and_the_spread_of_the_gaussian():
+    q = gaussian("q", 2, 4)
+    drawn = draw(q, Randomness((0, 1)).at("check").normal(SAMPLES, 4))
+    error = (drawn.mean(1) - q.mean) / q.log_std.exp()
+    assert error.abs().max() < 4.5 / SAMPLES**0.5
+    spread = drawn.std(1) / q.log_std.exp()
+    assert (spread - 1).abs().max() < 4.5 / (2 * SAMPLES) ** 0.5
