@@ -1,0 +1,140 @@
+"""Bilevel invariant risk minimisation: consensus on a w that no environment would move.
+
+Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", definition BIRM,
+algorithm 3 with equations admm1 and admm2; see cirm.admm for the rounds. The features
+move after the rounds on a batch instead of before, so that they are computed once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cirm.admm import ADMM, Growth, View, separated
+from cirm.environments import Stage
+from cirm.learners.base import Learner
+from cirm.objectives import (
+    Batch,
+    environment_means,
+    environment_risks,
+    head_gradients,
+)
+from cirm.randomness import Randomness
+from cirm.training import Watch, unwatched
+
+
+class State(NamedTuple):
+    """The network's parameters [replica, p], and the past's part in the consensus.
+
+    `last` is the mean of what the environments of the last stage ended with,
+    [replica, 1, q]; before any data it is empty, [replica, 0, q].
+    """
+
+    params: Tensor
+    last: Tensor
+
+
+@dataclass(frozen=True)
+class BIRM(Learner[State]):
+    """Least risk among the w at which the risk of every environment is stationary.
+
+    `constraint` says what w is: the head, on features that descend the sum of the
+    risks, or the whole network. `rho0` weighs the consensus and `rho1` the gradients;
+    from the part `threshold` of a stage's training on both are larger by `growth`.
+    Each batch has `rounds` rounds (0: each epoch one) of `inner` steps.
+    """
+
+    constraint: Literal["head", "network"] = "head"
+    rho0: float = 10.0
+    rho1: float = 10.0
+    growth: float = 0.0
+    growth_kind: Growth = "sum"
+    threshold: float = 0.5
+    rounds: int = 1
+    inner: int = 1
+
+    def __post_init__(self) -> None:
+        if self.constraint not in ("head", "network"):
+            raise ValueError(
+                f"birm: constraint must be head or network; got {self.constraint!r}"
+            )
+        self._admm.check("birm")
+
+    @property
+    def _admm(self) -> ADMM:
+        lengths = self.threshold, self.rounds, self.inner
+        return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
+
+    @property
+    def _cut(self) -> int:
+        """Where w begins among the parameters."""
+        return self.network.head.start if self.constraint == "head" else 0
+
+    def init(self, randomness: Randomness) -> State:
+        """Random parameters."""
+        params = self.network.init(randomness.at("params")).to(self.descent.device)
+        return State(params, params[:, None, self._cut :][:, :0])
+
+    def observe(
+        self,
+        state: State,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> State:
+        """Find the w that the stage's environments and the past agree on."""
+        features, shared = state.params.tensor_split((self._cut,), 1)
+        look = self.of_head if self.constraint == "head" else self.of_network
+        features, carry = self._admm.solve(
+            look, features, shared, state.last, self.descent, stage, randomness, watch
+        )
+        params = torch.cat([features, carry.shared], 1)
+        return State(params, carry.local.mean(1, keepdim=True))
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Outputs of the network, [replica, 1, n, k]."""
+        return self.network(state.params, inputs).unsqueeze(1)
+
+    def of_network(self, features: Tensor, batch: Batch) -> View:
+        """Risks of whole networks, and their gradients by differentiation."""
+        each = separated(batch)
+
+        def slopes(local: Tensor) -> tuple[Tensor, Tensor]:
+            params = local.flatten(0, 1)
+            risks = environment_risks(self.network, self.likelihood, params, each)
+            (gradients,) = torch.autograd.grad(risks.sum(), local, create_graph=True)
+            return risks.view(local.shape[:2]), gradients
+
+        return View(slopes, lambda shared: shared.sum(-1))
+
+    def of_head(self, features: Tensor, batch: Batch) -> View:
+        """Risks of heads on the same features, and their gradients in closed form."""
+        blank = features.new_zeros(len(features), self.network.size - self._cut)
+        whole = torch.cat([features, blank], 1)
+        seen = self.network.features(whole, batch.x, batch.noise)
+        each = separated(batch._replace(x=seen.detach()))
+
+        def slopes(local: Tensor) -> tuple[Tensor, Tensor]:
+            outputs = self.answer(local.flatten(0, 1), each.x)
+            losses = self.likelihood.losses(outputs, each.y)
+            risks = environment_means(losses, each.share)
+            gradients = head_gradients(
+                self.likelihood, each.x, outputs, each.y, each.share
+            )
+            return risks.view(local.shape[:2]), gradients.view_as(local)
+
+        def outer(shared: Tensor) -> Tensor:
+            losses = self.likelihood.losses(self.answer(shared, seen), batch.y)
+            return environment_means(losses, batch.share).sum(-1)
+
+        return View(slopes, outer)
+
+    def answer(self, heads: Tensor, features: Tensor) -> Tensor:
+        """Outputs [replica, n, k] of linear heads on features [replica, n, width]."""
+        weight, bias = heads.unflatten(-1, (-1, self.network.outputs)).split(
+            [features.shape[-1], 1], 1
+        )
+        return torch.baddbmm(bias, features, weight)

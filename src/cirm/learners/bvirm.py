@@ -1,0 +1,174 @@
+"""Bilevel variational IRM: consensus on a posterior that no environment would move.
+
+Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", definition BVIRM,
+algorithm 1 with equation bvirm_admm; on a sequence algorithm 2, which makes it
+C-BVIRM: the prior is the last posterior and the past takes part in the consensus. See
+cirm.admm for the rounds. Before any data nothing takes part (the paper starts from a
+past at zero), and the features move after the rounds on a batch instead of before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cirm.admm import ADMM, Growth, View, separated
+from cirm.environments import Stage
+from cirm.learners.base import Learner
+from cirm.objectives import Batch, environment_means
+from cirm.randomness import Randomness
+from cirm.training import Watch, unwatched
+from cirm.variational import (
+    Gaussian,
+    KLScale,
+    check_settings,
+    joined,
+    kl,
+    kl_factor,
+    normal_like,
+    parted,
+    started,
+)
+
+
+class State(NamedTuple):
+    """What is believed of the parameters, and the past's part in the consensus.
+
+    `start` are the means [replica, p] that the first stage starts from, and empty,
+    [replica, 0], afterwards; `last` is the mean of what the environments of the last
+    stage ended with, means and log spreads of w [replica, 1, 2q], and empty before.
+    """
+
+    posterior: Gaussian
+    start: Tensor
+    last: Tensor
+
+
+@dataclass(frozen=True)
+class BVIRM(Learner[State]):
+    """Least expected risk among the posteriors of w that are stationary everywhere.
+
+    """
+
+    constraint: Literal["head", "network"] = "network"
+    rho0: float = 10.0
+    rho1: float = 10.0
+    growth: float = 0.0
+    growth_kind: Growth = "sum"
+    threshold: float = 0.5
+    rounds: int = 1
+    inner: int = 1
+    beta: float = 1.0
+    kl_scale: KLScale = "per-example"
+    samples: int = 5
+    evaluations: int = 20
+    prior_std: float = 1.0
+    initial_std: float = math.exp(-3)
+
+    def __post_init__(self) -> None:
+        check_settings(
+            "bvirm",
+            beta=self.beta,
+            kl_scale=self.kl_scale,
+            samples=self.samples,
+            evaluations=self.evaluations,
+            prior_std=self.prior_std,
+            initial_std=self.initial_std,
+        )
+        if self.constraint not in ("head", "network"):
+            raise ValueError(
+                f"bvirm: constraint must be head or network; got {self.constraint!r}"
+            )
+        self._admm.check("bvirm")
+
+    @property
+    def _admm(self) -> ADMM:
+        lengths = self.threshold, self.rounds, self.inner
+        return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
+
+    @property
+    def _cut(self) -> int:
+        """Where w begins among the parameters."""
+        return self.network.head.start if self.constraint == "head" else 0
+
+    def init(self, randomness: Randomness) -> State:
+        """The prior, and random means to start from."""
+        means = self.network.init(randomness.at("params")).to(self.descent.device)
+        posterior = normal_like(means, self.prior_std, centred=True)
+        past = means.new_empty(len(means), 0, 2 * (self.network.size - self._cut))
+        return State(posterior, means, past)
+
+    def observe(
+        self,
+        state: State,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> State:
+        """Find the posterior that the stage's environments and the past agree on."""
+        start = started(state.start, state.posterior, self.initial_std)
+        near = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
+        look = partial(self.look, prior=self.split(state.posterior), near=near)
+        features, shared = map(joined, self.split(start))
+        features, carry = self._admm.solve(
+            look, features, shared, state.last, self.descent, stage, randomness, watch
+        )
+        posterior = together(parted(features), parted(carry.shared))
+        return State(
+            posterior, posterior.mean[:, :0], carry.local.mean(1, keepdim=True)
+        )
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
+        return self.network.predicted(state.posterior, inputs, self.evaluations)
+
+    def look(
+        self,
+        features: Tensor,
+        batch: Batch,
+        prior: tuple[Gaussian, Gaussian],
+        near: float,
+    ) -> View:
+        """Expected risks and KLs of posteriors, and their gradients."""
+        each, count = separated(batch), len(batch.sizes)
+        fixed = parted(features.detach().repeat_interleave(count, 0))
+        expected = Gaussian(*(part.repeat_interleave(count, 0) for part in prior[1]))
+
+        def slopes(local: Tensor) -> tuple[Tensor, Tensor]:
+            own = parted(local.flatten(0, 1))
+            values = self.risks(together(fixed, own), each)[:, 0]
+            values = values + near * kl(own, expected)
+            (gradients,) = torch.autograd.grad(values.sum(), local, create_graph=True)
+            return values.view(local.shape[:2]), gradients
+
+        def outer(shared: Tensor) -> Tensor:
+            moving = parted(features)
+            risks = self.risks(together(moving, parted(shared)), batch)
+            return (risks + near * kl(moving, prior[0]).unsqueeze(-1)).sum(-1)
+
+        return View(slopes, outer)
+
+    def risks(self, q: Gaussian, batch: Batch) -> Tensor:
+        """Expected risk of each environment, [replica, e]."""
+        outputs = self.network.sampled(q, batch.x, batch.noise, self.samples)
+        losses = self.likelihood.losses(outputs, batch.y).mean(1)
+        return environment_means(losses, batch.share)
+
+    def split(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
+        """What is believed of the features, and of w."""
+        pieces = [part.tensor_split((self._cut,), 1) for part in q]
+        features, own = (Gaussian(*part) for part in zip(*pieces, strict=True))
+        return features, own
+
+
+def together(features: Gaussian, own: Gaussian) -> Gaussian:
+    """One belief of all parameters."""
+    if not features.mean.shape[1]:
+        return own
+    mean, log_std = (torch.cat(part, 1) for part in zip(features, own, strict=True))
+    return Gaussian(mean, log_std)

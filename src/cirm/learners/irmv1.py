@@ -1,0 +1,101 @@
+"""Invariant risk minimisation by a penalty on the slope of each environment's risk.
+
+Arjovsky, Bottou, Gulrajani and Lopez-Paz, "Invariant Risk Minimization", 2019,
+equation (IRMv1). As in their experiments the penalty has weight one until the anneal
+point and `penalty` from there on, and the whole loss is divided by a weight above one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from cirm.environments import Stage
+from cirm.learners.base import Learner
+from cirm.objectives import Batch, annealed, environment_means, slope_penalties
+from cirm.randomness import Randomness
+from cirm.training import Terms, Watch, unwatched
+
+
+class State(NamedTuple):
+    """The network's parameters, [replica, p]."""
+
+    params: Tensor
+
+
+@dataclass(frozen=True)
+class IRMv1(Learner[State]):
+    """Mean risk plus the squared slope of each environment's risk in the head.
+
+    `anneal` is the part of a stage's training after which the penalty counts in full;
+    `l2` weighs the squared parameters within the loss; `halves` multiplies the slopes
+    of two halves of a batch, which is unbiased for minibatches.
+    """
+
+    penalty: float = 100.0
+    anneal: float = 0.5
+    l2: float = 0.0
+    halves: bool = False
+
+    presets = {
+        "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4},
+        "irm": {
+            "penalty": 91257.18613115903,
+            "anneal": 190 / 501,
+            "l2": 0.00110794568,
+            "rate": 0.0004898536566546834,
+            "hidden": (390, 390),
+            "activation": "relu",
+            "outputs": 1,
+            "epochs": 501,
+            "batch": 0,
+        },
+    }
+
+    def __post_init__(self) -> None:
+        if self.penalty < 0 or not 0 <= self.anneal <= 1 or self.l2 < 0:
+            raise ValueError(
+                "irmv1: penalty and l2 must not be negative and anneal must be in "
+                f"[0, 1]; got {self.penalty}, {self.l2} and {self.anneal}"
+            )
+
+    def init(self, randomness: Randomness) -> State:
+        """Random parameters."""
+        return State(self.network.init(randomness.at("params")))
+
+    def observe(
+        self,
+        state: State,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> State:
+        """Minimise the penalised risk of the stage's environments."""
+        return State(
+            self.descent.minimise(
+                self.loss, state.params, state, stage, randomness, watch
+            )
+        )
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Outputs of the network, [replica, 1, n, k]."""
+        return self.network(state.params, inputs).unsqueeze(1)
+
+    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+        """Penalised risk of each replica."""
+        outputs = self.network(params, batch.x, batch.noise)
+        losses = self.likelihood.losses(outputs, batch.y)
+        risk = environment_means(losses, batch.share).mean(-1)
+        penalty = slope_penalties(self.likelihood, outputs, batch, self.halves).mean(-1)
+        weight = self.weight(batch.progress)
+        scale = 1 / max(1.0, weight)
+        terms = {"risk": scale * risk, "penalty": scale * weight * penalty}
+        if self.l2:
+            terms["l2"] = scale * self.l2 * params.square().sum(-1)
+        return terms
+
+    def weight(self, progress: float) -> float:
+        """The penalty's weight when so much of the stage's training is done."""
+        return annealed(self.penalty, self.anneal, progress)

@@ -1,0 +1,114 @@
+"""Variational continual learning: the posterior of a stage is the prior of the next.
+
+Nguyen, Li, Bui and Turner, "Variational Continual Learning", 2018, equation 4, with
+the local reparametrisation of Swaroop, Nguyen, Bui and Turner, "Improving and
+Understanding Variational Continual Learning", 2019. The spreads are descended in their
+logarithm instead of that of the variance, and the first stage starts from random means
+instead of those of a network that was trained before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor
+
+from cirm.environments import Stage
+from cirm.learners.base import Learner
+from cirm.memory import moved
+from cirm.objectives import Batch, environment_means, pooled
+from cirm.randomness import Randomness
+from cirm.training import Terms, Watch, unwatched
+from cirm.variational import (
+    Gaussian,
+    KLScale,
+    check_settings,
+    joined,
+    kl,
+    kl_factor,
+    normal_like,
+    parted,
+    started,
+)
+
+
+class State(NamedTuple):
+    """What is believed of the parameters: before any data, the prior.
+
+    `start` are the means [replica, p] that the first stage starts from; it is empty,
+    [replica, 0], when later ones start from the posterior.
+    """
+
+    posterior: Gaussian
+    start: Tensor
+
+
+@dataclass(frozen=True)
+class VCL(Learner[State]):
+    """Expected risk plus `beta` times the KL from the last posterior.
+
+    `samples` networks are drawn in each step and `evaluations` for a prediction. The
+    prior of the first stage is normal around zero with `prior_std`; training starts
+    with `initial_std` and, if `restart`, every stage from new random means.
+    """
+
+    beta: float = 1.0
+    kl_scale: KLScale = "per-example"
+    samples: int = 10
+    evaluations: int = 10
+    prior_std: float = 1.0
+    initial_std: float = math.exp(-3)
+    restart: bool = False
+
+    presets = {"paper": {"rate": 5e-3, "dropout": 0.0}}
+
+    def __post_init__(self) -> None:
+        check_settings(
+            "vcl",
+            beta=self.beta,
+            kl_scale=self.kl_scale,
+            samples=self.samples,
+            evaluations=self.evaluations,
+            prior_std=self.prior_std,
+            initial_std=self.initial_std,
+        )
+
+    def init(self, randomness: Randomness) -> State:
+        """The prior, and random means to start from."""
+        means = self.network.init(randomness.at("params"))
+        return State(normal_like(means, self.prior_std, centred=True), means)
+
+    def observe(
+        self,
+        state: State,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> State:
+        """Move from the last posterior towards what the stage's examples say."""
+        past = moved(state, self.descent.device)
+        start = started(past.start, past.posterior, self.initial_std)
+        if self.restart:
+            means = self.network.init(randomness.at("params"))
+            start = normal_like(means, self.initial_std)
+        weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
+        loss = partial(self.loss, weight=weight)
+        flat = self.descent.minimise(
+            loss, joined(start), past, stage, randomness, watch
+        )
+        return State(parted(flat), flat.new_zeros(len(flat), 0))
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
+        return self.network.predicted(state.posterior, inputs, self.evaluations)
+
+    def loss(self, params: Tensor, past: State, batch: Batch, weight: float) -> Terms:
+        """Expected risk and KL of each replica; `weight` multiplies the KL."""
+        q = parted(params)
+        outputs = self.network.sampled(q, batch.x, batch.noise, self.samples)
+        losses = self.likelihood.losses(outputs, batch.y).mean(1)
+        risk = pooled(environment_means(losses, batch.share), batch)
+        return {"risk": risk, "kl": weight * kl(q, past.posterior)}

@@ -1,0 +1,157 @@
+"""Variational continual learning with a coreset that is kept for prediction.
+
+Nguyen, Li, Bui and Turner, "Variational Continual Learning", 2018, algorithm 1: some
+examples of every environment are kept out of training; before a prediction the
+propagated posterior is trained on all that were kept, and what comes of it is used for
+prediction only. As in VCL here, the first stage starts from random means.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from cirm.environments import Environment, Examples, Stage
+from cirm.learners.base import Learner
+from cirm.memory import (
+    k_center_rows,
+    moved,
+    no_examples,
+    other_rows,
+    random_rows,
+    together,
+)
+from cirm.objectives import Batch, environment_means, pooled
+from cirm.randomness import Randomness
+from cirm.training import Terms, Watch, unwatched
+from cirm.variational import (
+    Gaussian,
+    KLScale,
+    check_settings,
+    joined,
+    kl,
+    kl_factor,
+    normal_like,
+    parted,
+    started,
+)
+
+
+class State(NamedTuple):
+    """What is believed of the parameters, for the next stage and for prediction.
+
+    `posterior` is before any data the prior; `predictive` has seen the `coreset` too;
+    `start` are the means [replica, p] of the first stage, later empty, [replica, 0].
+    """
+
+    posterior: Gaussian
+    start: Tensor
+    predictive: Gaussian
+    coreset: Examples
+
+
+@dataclass(frozen=True)
+class VCLC(Learner[State]):
+    """VCL without `coreset` examples of each environment, which the prediction sees.
+
+    They are at most half of an environment, and chosen at random or, by `k-center`, to
+    cover its inputs. The other settings are those of VCL.
+    """
+
+    coreset: int = 100
+    select: Literal["random", "k-center"] = "random"
+    beta: float = 1.0
+    kl_scale: KLScale = "per-example"
+    samples: int = 10
+    evaluations: int = 10
+    prior_std: float = 1.0
+    initial_std: float = math.exp(-3)
+
+    presets = {"paper": {"coreset": 100, "rate": 5e-3, "dropout": 0.0}}
+
+    def __post_init__(self) -> None:
+        check_settings(
+            "vclc",
+            beta=self.beta,
+            kl_scale=self.kl_scale,
+            samples=self.samples,
+            evaluations=self.evaluations,
+            prior_std=self.prior_std,
+            initial_std=self.initial_std,
+        )
+        if self.coreset < 0 or self.select not in ("random", "k-center"):
+            raise ValueError(
+                "vclc: coreset must not be negative and select must be random or "
+                f"k-center; got {self.coreset} and {self.select!r}"
+            )
+
+    def init(self, randomness: Randomness) -> State:
+        """The prior, random means to start from, and no examples."""
+        means = self.network.init(randomness.at("params"))
+        prior = normal_like(means, self.prior_std, centred=True)
+        return State(prior, means, prior, no_examples(len(means)))
+
+    def observe(
+        self,
+        state: State,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> State:
+        """Train on the stage but for its coreset, then, for prediction, on that."""
+        rows = [self.rows(e, randomness.at("coreset", e.name)) for e in stage]
+        pairs = list(zip(stage, rows, strict=True))
+        rest = tuple(e.subset(other_rows(r, len(e))) for e, r in pairs)
+        past = moved(state, self.descent.device)
+        start = started(past.start, past.posterior, self.initial_std)
+        posterior = self.trained(start, past.posterior, rest, randomness, watch)
+        kept = [state.coreset, *(e.take(r) for e, r in pairs)]
+        predictive, coreset = posterior, state.coreset
+        if any(piece.y.shape[1] for piece in kept):
+            coreset = together(kept)
+            last = Environment("coreset", *coreset, stage[0].task, replicated=True)
+            source = randomness.at("predictive")
+            predictive = self.trained(posterior, posterior, (last,), source)
+        none = posterior.mean.new_zeros(len(posterior.mean), 0)
+        return State(posterior, none, predictive, coreset)
+
+    def rows(self, environment: Environment, randomness: Randomness) -> Tensor:
+        """Rows [replica, m] of the examples that are kept."""
+        size = min(self.coreset, len(environment) // 2)
+        if self.select == "random":
+            return random_rows(randomness, len(environment), size)
+        return k_center_rows(environment.all(len(randomness.seeds)).x, size)
+
+    def trained(
+        self,
+        start: Gaussian,
+        prior: Gaussian,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> Gaussian:
+        """The posterior that a prior and a stage's examples give."""
+        weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
+        loss = partial(self.loss, weight=weight)
+        flat = self.descent.minimise(
+            loss, joined(start), prior, stage, randomness, watch
+        )
+        return parted(flat)
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Outputs of networks drawn after the coreset, [replica, sample, n, k]."""
+        return self.network.predicted(state.predictive, inputs, self.evaluations)
+
+    def loss(
+        self, params: Tensor, past: Gaussian, batch: Batch, weight: float
+    ) -> Terms:
+        """Expected risk and KL of each replica; `weight` multiplies the KL."""
+        q = parted(params)
+        outputs = self.network.sampled(q, batch.x, batch.noise, self.samples)
+        losses = self.likelihood.losses(outputs, batch.y).mean(1)
+        risk = pooled(environment_means(losses, batch.share), batch)
+        return {"risk": risk, "kl": weight * kl(q, past)}

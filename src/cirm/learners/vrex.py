@@ -1,0 +1,97 @@
+"""Risk extrapolation: the mean risk plus the variance of the environments' risks.
+
+Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation (REx)",
+2021, the equation of V-REx. They add the risks up where this takes their mean, so
+that `penalty` does not depend on the number of environments. As in their experiments
+the penalty is annealed and the loss divided by a weight above one, as for IRMv1. A
+stage of one environment has no variance: on a sequence this is ERM with that divisor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from cirm.environments import Stage
+from cirm.learners.base import Learner
+from cirm.objectives import Batch, annealed, environment_risks, risk_variance
+from cirm.randomness import Randomness
+from cirm.training import Terms, Watch, unwatched
+
+
+class State(NamedTuple):
+    """The network's parameters, [replica, p]."""
+
+    params: Tensor
+
+
+@dataclass(frozen=True)
+class VREx(Learner[State]):
+    """Mean risk plus the variance of the risks between environments.
+
+    `anneal` is the part of a stage's training after which the penalty counts in full;
+    `l2` weighs the squared parameters within the loss.
+    """
+
+    penalty: float = 100.0
+    anneal: float = 0.5
+    l2: float = 0.0
+
+    presets = {  # not a system of the paper: the settings are those of IRMv1
+        "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4},
+        "irm": {
+            "penalty": 91257.18613115903,
+            "anneal": 190 / 501,
+            "l2": 0.00110794568,
+            "rate": 0.0004898536566546834,
+            "hidden": (390, 390),
+            "activation": "relu",
+            "outputs": 1,
+            "epochs": 501,
+            "batch": 0,
+        },
+    }
+
+    def __post_init__(self) -> None:
+        if self.penalty < 0 or not 0 <= self.anneal <= 1 or self.l2 < 0:
+            raise ValueError(
+                "vrex: penalty and l2 must not be negative and anneal must be in "
+                f"[0, 1]; got {self.penalty}, {self.l2} and {self.anneal}"
+            )
+
+    def init(self, randomness: Randomness) -> State:
+        """Random parameters."""
+        return State(self.network.init(randomness.at("params")))
+
+    def observe(
+        self,
+        state: State,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> State:
+        """Minimise the penalised risk of the stage's environments."""
+        return State(
+            self.descent.minimise(
+                self.loss, state.params, state, stage, randomness, watch
+            )
+        )
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Outputs of the network, [replica, 1, n, k]."""
+        return self.network(state.params, inputs).unsqueeze(1)
+
+    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+        """Penalised risk of each replica."""
+        risks = environment_risks(self.network, self.likelihood, params, batch)
+        weight = annealed(self.penalty, self.anneal, batch.progress)
+        scale = 1 / max(1.0, weight)
+        terms = {
+            "risk": scale * risks.mean(-1),
+            "penalty": scale * weight * risk_variance(risks),
+        }
+        if self.l2:
+            terms["l2"] = scale * self.l2 * params.square().sum(-1)
+        return terms

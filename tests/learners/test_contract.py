@@ -1,0 +1,152 @@
+"""What must hold of every learner, whatever it learns."""
+
+import pytest
+import torch
+
+from cirm.environments import Environment, Stream, Task
+from cirm.learners import CONTINUAL, LEARNERS, create, learner_class
+from cirm.memory import leaves, ledger
+from cirm.randomness import Randomness
+
+SEEDS = (3, 5, 8)
+REGRESSION_ONLY = ("icp",)
+QUICK = {"hidden": (8,), "epochs": 15, "batch": 64, "rate": 0.02}
+SPECIAL = {  # settings under which so few steps suffice
+    "irmv1": {"penalty": 1.0},
+    "mer": {"memory": 10, "epochs": 2},
+    "vclc": {"coreset": 20},
+}
+CLASSIFIERS = [key for key in LEARNERS if key not in REGRESSION_ONLY]
+
+
+def classes(count=2):
+    """Two environments where the label is the sign of the first input."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for name, size in (("a", 300), ("b", 200)):
+        x = torch.randn(size, 4, generator=generator)
+        task = Task.classification(count)
+        made.append(Environment(name, x, (x[:, 0] > 0).long(), task))
+    return made
+
+
+def values():
+    """Two environments where the target is the first input plus a little noise."""
+    generator = torch.Generator().manual_seed(1)
+    made = []
+    for name, size, scale in (("a", 300, 1.0), ("b", 200, 1.5)):
+        x = scale * torch.randn(size, 4, generator=generator)
+        y = x[:, 0] + 0.1 * torch.randn(size, generator=generator)
+        made.append(Environment(name, x, y, Task.regression()))
+    return made
+
+
+def learner_for(key, environments):
+    settings = {**QUICK, **SPECIAL.get(key, {})}
+    return create(key, environments[0], settings)
+
+
+def train(learner, stream, seeds=SEEDS, state=None, start=0):
+    randomness = Randomness(seeds)
+    if state is None:
+        state = learner.init(randomness.at("init"))
+    for index, stage in enumerate(stream, start):
+        state = learner.observe(state, stage, randomness.at("stage", index))
+    return state
+
+
+@pytest.fixture(params=LEARNERS)
+def case(request):
+    environments = values() if request.param in REGRESSION_ONLY else classes()
+    return learner_for(request.param, environments), environments
+
+
+def test_the_state_has_a_replica_axis(case):
+    learner, _ = case
+    state = learner.init(Randomness(SEEDS))
+    assert all(len(leaf) == 3 for leaf in leaves(state))
+
+
+@pytest.mark.parametrize("order", ["joint", "sequential"])
+@pytest.mark.parametrize("key", CLASSIFIERS)
+def test_predictions_are_probabilities(key, order):
+    environments = classes()
+    learner = learner_for(key, environments)
+    state = train(learner, Stream.ordered(environments, order))
+    p = learner.predict(state, environments[0].all(3).x)
+    assert p.shape == (3, 300, 2)
+    torch.testing.assert_close(p.sum(-1), torch.ones(3, 300))
+    right = (p.argmax(-1) == environments[0].targets).float().mean(-1)
+    assert (right > 0.75).all()
+
+
+@pytest.mark.parametrize("order", ["joint", "sequential"])
+@pytest.mark.parametrize("key", LEARNERS)
+def test_values_are_learned(key, order):
+    environments = values()
+    learner = learner_for(key, environments)
+    state = train(learner, Stream.ordered(environments, order))
+    p = learner.predict(state, environments[0].all(3).x)
+    assert p.shape == (3, 300, 1)
+    error = (p[..., 0] - environments[0].targets).square().mean(-1)
+    assert (error < 0.7 * environments[0].targets.var()).all()
+
+
+def test_observe_leaves_the_old_state_alone(case):
+    learner, environments = case
+    before = train(learner, Stream.sequential(environments[:1]))
+    copies = [leaf.clone() for leaf in leaves(before)]
+    learner.observe(before, (environments[1],), Randomness(SEEDS))
+    for leaf, copy in zip(leaves(before), copies, strict=True):
+        assert torch.equal(leaf, copy)
+
+
+def test_a_replica_learns_the_same_alone_as_beside_others(case):
+    learner, environments = case
+    stream = Stream.sequential(environments)
+    beside, alone = train(learner, stream), train(learner, stream, SEEDS[1:2])
+    for many, one in zip(leaves(beside), leaves(alone), strict=True):
+        torch.testing.assert_close(many[1:2], one, rtol=1e-3, atol=1e-4)
+
+
+def test_same_seeds_give_the_same_state(case):
+    learner, environments = case
+    first, second = (train(learner, Stream.joint(environments)) for _ in range(2))
+    for a, b in zip(leaves(first), leaves(second), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_saved_state_goes_on_bit_for_bit(case):
+    learner, environments = case
+    whole = train(learner, Stream.sequential(environments))
+    first = train(learner, Stream.sequential(environments[:1]))
+    saved = rebuilt(first, iter([leaf.clone() for leaf in leaves(first)]))
+    later = train(learner, Stream.sequential(environments[1:]), state=saved, start=1)
+    for a, b in zip(leaves(whole), leaves(later), strict=True):
+        assert torch.equal(a, b)
+
+
+def rebuilt(part, tensors):
+    """The same nested tuples with other tensors."""
+    if isinstance(part, torch.Tensor):
+        return next(tensors)
+    return type(part)(*(rebuilt(piece, tensors) for piece in part))
+
+
+def test_the_ledger_counts_every_byte_of_the_state(case):
+    learner, environments = case
+    state = train(learner, Stream.sequential(environments))
+    total = sum(leaf[0].nbytes for leaf in leaves(state))
+    assert sum(entry["bytes"] for entry in ledger(state).values()) == total
+
+
+def test_every_preset_can_be_made(case):
+    learner, environments = case
+    key = next(k for k, v in LEARNERS.items() if v == type(learner).__name__)
+    for preset in learner_class(key).presets:
+        create(key, environments[0], {}, preset)
+
+
+@pytest.mark.parametrize("key", CONTINUAL)
+def test_a_continual_name_stands_for_the_joint_learner(key):
+    assert learner_class(key) is learner_class(key.removeprefix("c-"))
