@@ -1,0 +1,94 @@
+import pytest
+import torch
+
+from cirm.environments import Environment, Problem, Task
+from cirm.evaluation import run, score
+from cirm.learners import create
+from cirm.randomness import Randomness
+from cirm.records import Curve, Run, Score
+from cirm.training import Diverged
+
+LINEAR = {"hidden": (), "epochs": 3, "batch": 0}
+
+
+def environment(name, slope, rows=40):
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, 2, generator=generator)
+    return Environment(name, x, slope * x[:, 0], Task.regression())
+
+
+def problem(**parts):
+    train = (environment("a", 1.0), environment("b", 1.0, 50))
+    return Problem(train, test=(environment("c", -1.0, 60),), **parts)
+
+
+def records(learner_settings=LINEAR, order="sequential", seeds=(0, 1), **parts):
+    given = problem(**parts)
+    learner = create("erm", given.train[0], learner_settings)
+    return list(run(learner, given, order, seeds, label="erm"))
+
+
+def test_one_score_per_stage_environment_and_seed():
+    found = [
+        (r.stage, r.environment, r.split, r.seed)
+        for r in records()
+        if isinstance(r, Score)
+    ]
+    names = (("a", "train"), ("b", "train"), ("c", "test"))
+    assert found == [(t, *n, s) for t in (0, 1) for n in names for s in (0, 1)]
+
+
+def test_the_sweep_is_scored_after_the_last_stage_only():
+    sweep = ((0.25, environment("s", 0.5)),)
+    rows = [r for r in records(sweep=sweep) if getattr(r, "split", "") == "sweep"]
+    assert [(r.stage, r.position) for r in rows] == [(1, 0.25), (1, 0.25)]
+
+
+def test_curves_and_a_closing_row_with_settings_and_memory_are_left():
+    rows = records()
+    assert sum(isinstance(r, Curve) for r in rows) == 2 * 2 * LINEAR["epochs"]
+    (last,) = [r for r in rows if isinstance(r, Run)]
+    assert last is rows[-1]
+    assert last.settings["epochs"] == 3
+    assert last.memory["params"] == {"examples": 0, "parameters": 3, "bytes": 12}
+
+
+def test_a_score_is_the_mean_over_all_examples_whatever_the_chunks():
+    given = problem().train[0]
+    learner = create("erm", given, LINEAR)
+    state = learner.init(Randomness((0, 1)))
+    whole = score(learner, state, given, 2)
+    torch.testing.assert_close(score(learner, state, given, 2, chunk=7), whole)
+    predicted = learner.predict(state, given.all(2).x)[..., 0]
+    expected = (predicted - given.targets).square().mean(-1)
+    torch.testing.assert_close(whole, expected)
+
+
+def test_coefficients_are_compared_with_the_truth():
+    truth = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]).expand(2, -1, -1)
+    settings = {"hidden": (), "epochs": 400, "batch": 0, "rate": 0.05}
+    rows = [r for r in records(settings, truth=truth) if r.kind == "score"]
+    found = {r.environment: r.value for r in rows if r.metric == "coefficients"}
+    assert set(found) == {"causal", "noncausal"}
+    assert max(found.values()) < 1e-3
+
+
+def test_a_transform_changes_what_the_learner_sees():
+    given = problem()
+    seen = []
+
+    def keep_first(stage, randomness):
+        seen.append((len(stage), randomness.path))
+        return stage[:1]
+
+    learner = create("erm", given.train[0], LINEAR)
+    list(run(learner, given, "joint", (0,), label="erm", transform=keep_first))
+    assert seen == [(2, ("stage", 0, "inference"))]
+
+
+def test_divergence_names_learner_stage_step_and_seeds():
+    settings = {"hidden": (), "epochs": 200, "rate": 1e30, "optimiser": "sgd"}
+    with pytest.raises(
+        Diverged, match=r"learner erm, stage 0: .*step \d+ .*seeds 0, 1"
+    ):
+        records(settings)
