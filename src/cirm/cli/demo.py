@@ -1,0 +1,39 @@
+"""`cirm demo`: the main job on embedded data, in about a minute."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LEARNERS = ("erm", "irmv1", "ewc", "gem", "vcl", "c-virmv1", "c-bvirm")
+DATA = {"source": "digits", "environments": "2", "examples": "600"}
+
+
+def demo(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("demo"),
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes; 0: one per core.")
+    ] = 0,
+) -> None:
+    """Coloured digits arrive one place at a time; the unseen place inverts the colour.
+
+    In both training environments the colour tells the label better than the shape
+    does; in the unseen one it tells the opposite. Nothing is downloaded.
+    """
+    from cirm.cli.results import run_and_show
+    from cirm.experiments.plans import ceiling, ground, plan
+
+    typer.echo(
+        "Two environments of coloured digits arrive one after the other. The colour "
+        "agrees with the label\nin 80 % and 90 % of the examples, in the unseen "
+        "environment in 10 %; the shape always in 75 %."
+    )
+    on, jobs = ground("colored", DATA), []
+    for key in LEARNERS:
+        jobs += plan(on, key, "sequential", range(seeds), preset="paper")
+    jobs += ceiling("colored", DATA, "sequential", range(seeds), "paper")
+    run_and_show(jobs, out, workers or os.cpu_count() or 1, title="cirm demo")

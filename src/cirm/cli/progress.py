@@ -1,0 +1,176 @@
+"""Progress of many jobs: how much is done, what runs now, how long it will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from cirm.experiments.jobs import Job
+
+PAUSE = 30.0  # seconds between two lines where there is no terminal
+
+# Seconds of a job with 2,000 examples, roughly; only until some have been timed.
+GUESSES = {"mer": 60.0, "gem": 12.0, "c-bvirm": 40.0, "c-virmg": 20.0, "c-virmv1": 20.0}
+USUAL = 8.0
+
+
+class Watch:
+    """How far jobs are, and an estimate of the seconds left.
+
+    `timed` are learners of jobs that ended before, with their seconds per unit of
+    `size`: the same learner takes as long on other data and seeds.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Job], workers: int, timed: Sequence[tuple[str, float]]
+    ) -> None:
+        self.jobs = {job.key: job for job in jobs}
+        self.parts = dict.fromkeys(self.jobs, 0.0)
+        self.workers = workers
+        self.began = time.monotonic()
+        self.timed: dict[str, list[float]] = {}
+        for label, seconds in timed:
+            self.timed.setdefault(label, []).append(seconds)
+
+    def moved(self, job: Job, part: float) -> None:
+        """So much of a job is done, from 0 to 1."""
+        # The whole is only done when its records are there.
+        self.parts[job.key] = max(self.parts[job.key], min(part, 0.99))
+
+    def ended(self, job: Job, seconds: float) -> None:
+        """A job has ended, and has taken so many seconds."""
+        if self.parts[job.key] < 1:
+            self.parts[job.key] = 1.0
+            self.timed.setdefault(job.name, []).append(seconds / size_of(job))
+
+    @property
+    def done(self) -> int:
+        """Number of jobs that have ended."""
+        return sum(part >= 1 for part in self.parts.values())
+
+    @property
+    def share(self) -> float:
+        """The part of all work that is done, from 0 to 1."""
+        costs = self._costs()
+        whole = sum(costs.values())
+        spent = sum(costs[key] * part for key, part in self.parts.items())
+        return spent / whole if whole else 1.0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the last job ends."""
+        costs = self._costs()
+        rest = [costs[key] * (1 - part) for key, part in self.parts.items()]
+        return max(sum(rest) / self.workers, max(rest, default=0.0))
+
+    @property
+    def running(self) -> list[str]:
+        """The jobs that have begun and not ended."""
+        return [
+            f"{told(self.jobs[key])} {part:.0%}"
+            for key, part in self.parts.items()
+            if 0 < part < 1
+        ]
+
+    def line(self) -> str:
+        """All this in one line."""
+        now = f"; now {', '.join(self.running)}" if self.running else ""
+        return (
+            f"{self.done} of {len(self.jobs)} jobs, {self.share:.0%}, "
+            f"about {spelled(self.left)} left{now}"
+        )
+
+    def _costs(self) -> dict[str, float]:
+        """Expected seconds of each job, as fast as this machine has shown to be."""
+        timed = list(self.timed.items())  # another thread may add to it
+        means = {name: sum(some) / len(some) for name, some in timed}
+        known = [mean / guess(name) for name, mean in means.items()]
+        speed = sum(known) / len(known) if known else 1.0
+        return {
+            key: size_of(job) * means.get(job.name, speed * guess(job.name))
+            for key, job in self.jobs.items()
+        }
+
+
+@contextmanager
+def shown(watch: Watch, title: str) -> Iterator[None]:
+    """Show how far jobs are: a bar, or without a terminal a line now and then."""
+    import threading
+
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    ended = threading.Event()
+    if console.is_terminal:
+        from rich.live import Live
+
+        with Live(console=console, get_renderable=lambda: _bar(watch, title)):
+            yield
+        return
+
+    def speak() -> None:
+        while not ended.wait(PAUSE):
+            console.out(f"{title}: {watch.line()}", highlight=False)
+
+    speaker = threading.Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        speaker.join()
+        console.out(f"{title}: {watch.line()}", highlight=False)
+
+
+def size_of(job: Job) -> float:
+    """A job's work, in units of 2,000 examples of one seed."""
+    return size(job.data, len(job.seeds))
+
+
+def size(data: Mapping[str, object], seeds: int) -> float:
+    """Work on some data, in units of 2,000 examples of one seed."""
+    counts = [data.get("environments", 2), data.get("examples", 1000)]
+    first, second = (float(n) if isinstance(n, int) else 1000.0 for n in counts)
+    return first * second / 2000 * seeds
+
+
+def guess(name: str) -> float:
+    """Seconds that such a unit takes, roughly."""
+    return GUESSES.get(name, USUAL)
+
+
+def told(job: Job) -> str:
+    """A job in few words."""
+    data = [str(job.data[n]) for n in ("source", "scheme") if n in job.data]
+    count = job.data.get("environments")
+    where = " ".join([*data, *([f"n={count}"] if count else [])])
+    seeds = f"seed {job.seeds[0]}" if len(job.seeds) == 1 else f"{len(job.seeds)} seeds"
+    return f"{job.name} ({where + ', ' if where else ''}{seeds})"
+
+
+def spelled(seconds: float) -> str:
+    """A time as a person says it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _bar(watch: Watch, title: str) -> Group:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    words = (
+        f"{title}: {watch.done} of {len(watch.jobs)} jobs, {watch.share:.0%}, "
+        f"{spelled(time.monotonic() - watch.began)} so far, "
+        f"about {spelled(watch.left)} left"
+    )
+    now = Text(", ".join(watch.running) or "starting", style="dim")
+    return Group(Text(words), ProgressBar(total=1.0, completed=watch.share), now)

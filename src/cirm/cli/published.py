@@ -1,0 +1,153 @@
+"""What a reproduction leaves: a summary, tables, figures and a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cirm.experiments.archive import Archive
+    from cirm.experiments.trials import Experiment, Row
+    from cirm.report.blocks import Picture
+    from cirm.report.findings import Drawing, Part
+
+NOTES = Mapping[tuple[str, str], str]
+
+
+def part_of(experiment: Experiment, archive: Archive, seeds: int, notes: NOTES) -> Part:
+    """An experiment's summary and data, from the records of an archive."""
+    from cirm.experiments.reproduction import distinct, found
+    from cirm.experiments.verdicts import judged, summary
+    from cirm.report.findings import Data, Part
+    from cirm.report.reproduction import measured
+
+    records = found(experiment, archive, range(seeds))
+    numbers = {name: measured(rows) for name, rows in records.items() if rows}
+    cells = judged(experiment, numbers, notes)
+    command = f"cirm reproduce {experiment.name} --seeds {seeds}"
+    data = [
+        Data(row.title, records[row.name], flips(row))
+        for row in distinct(experiment)
+        if records[row.name]
+    ]
+    made = summary(experiment, cells, command, commits(experiment, archive))
+    axis = {"axis": experiment.axis} if experiment.axis else {}
+    return Part(made, data, experiment.chance, **axis)
+
+
+def commits(experiment: Experiment, archive: Archive) -> list[str]:
+    """The states of the source code behind an experiment's records."""
+    entries = [e for t in experiment.trials() for e in archive.of(t.identity)]
+    return list(dict.fromkeys(str(entry["commit"]) for entry in entries))
+
+
+def seeds_in(archive: Archive) -> int:
+    """One more than the largest seed of an archive."""
+    entries = archive.entries.values()
+    return max((max(entry["seeds"]) for entry in entries), default=-1) + 1
+
+
+def flips(row: Row) -> tuple[float, ...]:
+    """The colour flips of a row's training environments."""
+    from cirm.datasets.colored import Colored
+
+    trial = row.trials[0]
+    return Colored(**trial.data).color_flips() if trial.dataset == "colored" else ()
+
+
+def write_part(part: Part, folder: Path, pictures: Iterable[Picture]) -> None:
+    """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
+    from cirm.records import write_text
+    from cirm.report import comparison, latex
+    from cirm.report.figures import standalone
+    from cirm.report.reproduction import reproduction_page, sweep_drawing
+
+    summary = part.summary
+    write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+    write_text(folder / "tables.md", comparison.markdown(summary))
+    write_text(folder / "tables.tex", latex.latex(summary))
+    for data in part.data:
+        drawing = sweep_drawing(part, data)
+        if drawing:
+            write_text(folder / sweep_name(data.title), standalone(drawing) + "\n")
+    title, claims = str(summary["title"]), summary["claims"]
+    page = reproduction_page(title, [part], claims, [*pictures], drawings())
+    write_text(folder / "report.html", page)
+
+
+def write_overview(
+    parts: Sequence[Part], folder: Path, pictures: Iterable[Picture]
+) -> None:
+    """Write summary.json and report.html of several experiments together."""
+    from cirm.records import write_text
+    from cirm.report.reproduction import reproduction_page
+
+    made = together(parts)
+    write_text(folder / "summary.json", json.dumps(made, indent=1) + "\n")
+    title = "Continual invariant risk minimisation, reproduced"
+    page = reproduction_page(title, parts, made["claims"], [*pictures], drawings())
+    write_text(folder / "report.html", page)
+
+
+def together(parts: Sequence[Part]) -> dict[str, Any]:
+    """The cells of several experiments, and the claims that they decide."""
+    from cirm.experiments.claims import claims
+    from cirm.experiments.verdicts import counted
+
+    cells = [
+        {"experiment": part.summary["experiment"], **cell}
+        for part in parts
+        for cell in part.summary["cells"]
+    ]
+    return {
+        "experiment": "all",
+        "verdicts": counted(cells),
+        "cells": cells,
+        "claims": claims(cells),
+    }
+
+
+def sweep_name(title: str) -> str:
+    """The name of the file of a row's sweep."""
+    words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
+    return f"sweep-{'-'.join(words)}.svg"
+
+
+def samples(experiments: Sequence[Experiment]) -> dict[str, Picture]:
+    """Coloured samples of each source and scheme that is at hand, by a name."""
+    from cirm.cli.samples import picture
+    from cirm.datasets.colored import Colored
+    from cirm.experiments.reproduction import absence
+
+    chosen: dict[str, Colored] = {}
+    for experiment in experiments:
+        for row in experiment.rows:
+            trial = row.trials[0]
+            if trial.dataset == "colored" and not absence(trial):
+                dataset = Colored(**trial.data)
+                name = f"{Path(dataset.source).name}-{dataset.scheme}"
+                chosen.setdefault(name, dataset)
+    return {name: picture(dataset) for name, dataset in chosen.items()}
+
+
+def write_figures(folder: Path) -> None:
+    """Write the samples and the projections, each as a file, and a page of them."""
+    from cirm.experiments.paper import EXPERIMENTS
+    from cirm.records import write_bytes, write_text
+    from cirm.report.figures import standalone
+    from cirm.report.reproduction import reproduction_page
+
+    pictures = samples(list(EXPERIMENTS.values()))
+    for name, shown in pictures.items():
+        write_bytes(folder / f"samples-{name}.png", shown.png)
+    for index, drawing in enumerate(drawings(), 1):
+        write_text(folder / f"projection-{index}.svg", standalone(drawing.figure))
+    page = reproduction_page("Figures", [], [], [*pictures.values()], drawings())
+    write_text(folder / "report.html", page)
+
+
+def drawings() -> list[Drawing]:
+    """The two pictures of sequential projection."""
+    return []

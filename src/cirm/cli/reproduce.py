@@ -1,0 +1,228 @@
+"""`cirm reproduce`: the paper's tables and figures, ours beside theirs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from cirm.experiments.archive import Archive
+    from cirm.experiments.engines import Engine
+    from cirm.experiments.jobs import Job
+    from cirm.experiments.reproduction import Plan
+    from cirm.experiments.trials import Experiment
+    from cirm.report.comparison import Grid
+    from cirm.report.findings import Part
+
+NAMES = ("table1", "table2", "table3", "table4", "table5", "figures", "all")
+SHOWN = 4  # columns; wider tables do not fit a terminal
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}.")],
+    seeds: Annotated[
+        int, typer.Option(min=0, help="How many seeds, from 0; 0: as the paper.")
+    ] = 0,
+    learner: Annotated[
+        list[str] | None, typer.Option(help="Run this learner only; repeat for more.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes; 0: one per core.")
+    ] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of results. [default: reproduction/NAME]"),
+    ] = None,
+) -> None:
+    """Run the paper's experiments and set the results beside its numbers.
+
+    What has run is not run again: an interrupted reproduction continues, and tables in
+    folders beside one another share their jobs. A data set that is not in the cache
+    leaves its cells without data.
+    """
+    from cirm.experiments import engines
+    from cirm.experiments.reproduction import plan
+
+    if name not in NAMES:
+        raise ValueError(
+            f"reproduce: it must be one of {', '.join(NAMES)}; got {name!r}"
+        )
+    runs = engines.engine(engine)
+    count = workers or os.cpu_count() or 1
+    root = out or Path("reproduction") / ("" if name == "all" else name)
+    failed: list[str] = []
+    parts = []
+    for experiment, keys in chosen(name, learner or []):
+        folder = root / experiment.name if name == "all" else root
+        made = plan(experiment, seeds or experiment.seeds, keys)
+        part, failures = carry_out(made, folder, runs, count)
+        parts.append(part)
+        failed += failures
+    if name in ("figures", "all"):
+        figures(root / "figures" if name == "all" else root)
+    if name == "all":
+        overview(parts, root)
+    for line in failed:
+        typer.echo(line, err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def chosen(name: str, keys: Sequence[str]) -> list[tuple[Experiment, list[str]]]:
+    """The experiments of a name, each with those of the learners that it has."""
+    from cirm.experiments.paper import EXPERIMENTS, experiment
+
+    if name == "figures":
+        return []
+    if name != "all":
+        one = experiment(name)
+        one.trials(keys)  # refuses unknown learners
+        return [(one, list(keys))]
+    known = {key for one in EXPERIMENTS.values() for key in one.keys}
+    for key in keys:
+        if key not in known:
+            raise ValueError(
+                f"reproduce: learners are {'; '.join(sorted(known))}; got {key!r}"
+            )
+    pairs = [(one, [k for k in keys if k in one.keys]) for one in EXPERIMENTS.values()]
+    return [(one, found) for one, found in pairs if found or not keys]
+
+
+def carry_out(
+    made: Plan, folder: Path, run: Engine, workers: int
+) -> tuple[Part, list[str]]:
+    """Run what an experiment's folder lacks, write what was found; the failures."""
+    from cirm.cli import published
+    from cirm.experiments.archive import pack
+    from cirm.experiments.provenance import commit
+    from cirm.experiments.reproduction import reasons
+
+    folder.mkdir(parents=True, exist_ok=True)
+    waiting = made.waiting(folder)
+    say_what_waits(made, waiting)
+    state = commit()
+    archive = pack(made.every, folder, state)
+    failures: dict[str, str] = {}
+    if waiting:
+        failures = run_watched(made, waiting, folder, run, workers, archive, state)
+        archive = pack(made.every, folder, state)
+    notes = reasons(made, failures, archive)
+    part = published.part_of(made.experiment, archive, made.seeds, notes)
+    published.write_part(part, folder, published.samples([made.experiment]).values())
+    say_what_was_found(part, folder)
+    named = {job.key: job for job in waiting}
+    return part, [_failure(named[key], reason) for key, reason in failures.items()]
+
+
+def run_watched(
+    made: Plan,
+    waiting: list[Job],
+    folder: Path,
+    run: Engine,
+    workers: int,
+    archive: Archive,
+    state: str,
+) -> dict[str, str]:
+    """Run jobs with progress shown; each is packed as soon as it has ended."""
+    import threading
+
+    from cirm.cli.progress import Watch, shown, size
+    from cirm.experiments.archive import pack
+    from cirm.experiments.runner import path_of
+
+    timed = [
+        (entry["setup"]["learner"], entry["seconds"] / units)
+        for entry in archive.entries.values()
+        if (units := size(entry["setup"]["dataset"], len(entry["seeds"])))
+    ]
+    watch, lock = Watch(waiting, workers, timed), threading.Lock()
+
+    def report(job: Job, part: float) -> None:
+        if part < 1 or not path_of(job, folder).exists():
+            watch.moved(job, part)
+            return
+        with lock:  # progress comes from several threads
+            entry = pack([job], folder, state).entries[job.key]
+        watch.ended(job, entry["seconds"])
+
+    with shown(watch, made.experiment.name):
+        return run(waiting, folder, workers, report)
+
+
+def figures(folder: Path) -> None:
+    """Write the coloured samples and the projections, each and as a page."""
+    from cirm.cli import published
+
+    published.write_figures(folder)
+    typer.echo(f"Figures: {(folder / 'report.html').resolve()}")
+
+
+def overview(parts: Sequence[Part], folder: Path) -> None:
+    """Write the page and the summary of all experiments together."""
+    from cirm.cli import published
+    from cirm.experiments.paper import EXPERIMENTS
+
+    pictures = published.samples(list(EXPERIMENTS.values()))
+    published.write_overview(parts, folder, pictures.values())
+    typer.echo(f"All together: {(folder / 'report.html').resolve()}")
+
+
+def say_what_waits(made: Plan, waiting: Sequence[Job]) -> None:
+    """Say how much is to run, and what cannot."""
+    total = len(made.every)
+    done = total - len(waiting)
+    name = made.experiment.name
+    if not waiting and total:
+        typer.echo(f"{name}: all {total} jobs are done already; nothing is run again.")
+    elif done:
+        typer.echo(f"{name}: {done} of {total} jobs are done; continuing.")
+    elif total:
+        typer.echo(f"{name}: {total} jobs, {made.seeds} seeds.")
+    for reason in dict.fromkeys(made.absent.values()):
+        typer.echo(f"{name}: {reason}", err=True)
+
+
+def say_what_was_found(part: Part, folder: Path) -> None:
+    """Say how our numbers stand to the paper's, and where the results are."""
+    from cirm.report.comparison import grids, readable
+    from cirm.report.reproduction import lead
+
+    for grid in map(readable, grids(part.summary)):
+        if len(grid.columns) <= SHOWN:
+            show(grid)
+    typer.echo(lead([part], part.summary["claims"]))
+    typer.echo(f"Report: {(folder / 'report.html').resolve()}")
+
+
+def show(grid: Grid) -> None:
+    """Print a table, ours with the paper's in brackets."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from cirm.report.comparison import marked, number
+
+    table = Table(title=f"{grid.title}: ours (paper)", title_justify="left")
+    for heading in [*grid.corner, *[""] * len(grid.lines[0].headings)][
+        : len(grid.lines[0].headings)
+    ]:
+        table.add_column(heading, style="bold")
+    for column in grid.columns:
+        table.add_column(" ".join(column), justify="right")
+    for line in grid.lines:
+        numbers = [
+            f"{marked(cell, 'mean')} ({number(cell, 'paper') or '-'})" if cell else ""
+            for cell in line.cells
+        ]
+        table.add_row(*line.headings, *numbers)
+    Console().print(table)
+
+
+def _failure(job: Job, reason: str) -> str:
+    from cirm.cli.progress import told
+
+    return f"failed: {told(job)}: {reason}"

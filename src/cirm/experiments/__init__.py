@@ -1,0 +1,1 @@
+"""Experiments as data: jobs named by their content, and what runs them."""

@@ -1,0 +1,95 @@
+"""A job: a learner, a data set, an order and some seeds, named by its content."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirm import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cirm.records import Record
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that decides a job's numbers; its key is a hash of all this.
+
+    `data` and `settings` are those of the data set and of the learner; `selection`
+    says how the settings were chosen; `inference` are the settings of `infer`; `files`
+    stands for the user's files as they are now; `label` is the learner's name in
+    tables.
+    """
+
+    dataset: str
+    learner: str
+    order: str
+    seeds: tuple[int, ...]
+    data: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    preset: str = ""
+    selection: str = ""
+    infer: str = ""
+    inference: dict[str, Any] = field(default_factory=dict)
+    label: str = ""
+    files: str = ""
+
+    @property
+    def key(self) -> str:
+        """Name of the job's file."""
+        content = {"version": __version__, **dataclasses.asdict(self)}
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.label or self.learner
+
+
+def fingerprint(data: dict[str, Any]) -> str:
+    """Size and time of the user's files named in a data set's settings."""
+    names = [part.strip() for part in str(data.get("path", "")).split(",")]
+    paths = [Path(name) for name in names if name and Path(name).exists()]
+    facts = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
+    return json.dumps(facts) if facts else ""
+
+
+def described(job: Job) -> dict[str, Any]:
+    """A job's data, and how environments are inferred there, for its records."""
+    data = {"name": job.dataset, **job.data}
+    return {**data, "infer": {"by": job.infer, **job.inference}} if job.infer else data
+
+
+def execute(job: Job, progress: Callable[[float], None]) -> list[Record]:
+    """Run a job in this process, on one thread; its records."""
+    import torch
+
+    from cirm.datasets import dataset_class
+    from cirm.evaluation import run
+    from cirm.inference import create as inference
+    from cirm.learners import create
+
+    torch.set_num_threads(1)
+    problem = dataset_class(job.dataset)(**job.data).draw(job.seeds)
+    learner = create(job.learner, problem.train[0], job.settings, job.preset)
+    transform = inference(job.infer, job.inference) if job.infer else None
+    return list(
+        run(
+            learner,
+            problem,
+            job.order,
+            job.seeds,
+            label=job.name,
+            dataset=described(job),
+            selection=job.selection,
+            transform=transform,
+            progress=progress,
+        )
+    )

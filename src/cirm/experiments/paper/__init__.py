@@ -1,0 +1,29 @@
+"""The paper's tables as values: what to run, and the numbers printed there.
+
+Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023.
+"""
+
+from __future__ import annotations
+
+from cirm.experiments.paper import causal, inferred, sequences
+from cirm.experiments.trials import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        sequences.table1(),
+        sequences.table2(),
+        inferred.table3(),
+        inferred.table4(),
+        causal.table5(),
+    )
+}
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of a name."""
+    if name not in EXPERIMENTS:
+        raise ValueError(
+            f"experiment must be one of {', '.join(EXPERIMENTS)}; got {name!r}"
+        )
+    return EXPERIMENTS[name]

@@ -1,0 +1,30 @@
+"""The state of the source code that results come from."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from cirm import __version__
+
+SOURCE = Path(__file__).parents[1]
+
+
+def commit() -> str:
+    """The commit of this source, marked if it was changed since; else the version."""
+    if shutil.which("git") is None or not _git("ls-files", "__init__.py"):
+        return f"version {__version__}"
+    name = _git("rev-parse", "--short=10", "HEAD")
+    if not name:
+        return f"version {__version__}"
+    changed = _git("status", "--porcelain", "--", ".")
+    return f"{name} and changes" if changed else name
+
+
+def _git(*words: str) -> str:
+    """What git says of the folder of the source; nothing if it fails."""
+    done = subprocess.run(
+        ["git", *words], cwd=SOURCE, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""

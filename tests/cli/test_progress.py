@@ -1,0 +1,64 @@
+import pytest
+
+from cirm.cli.progress import Watch, guess, size, spelled, told
+from cirm.experiments.jobs import Job
+
+
+def jobs(*names, **data):
+    return [
+        Job("colored", name, "sequential", (seed,), {"source": "mnist", **data})
+        for seed, name in enumerate(names)
+    ]
+
+
+def test_a_learner_that_was_timed_takes_as_long_again():
+    first, second = jobs("erm", "erm")
+    watch = Watch([first, second], 1, [])
+    watch.ended(first, 10.0)
+    assert (watch.done, watch.share) == (1, 0.5)
+    assert watch.left == pytest.approx(10.0)
+    watch.moved(second, 0.25)
+    assert watch.left == pytest.approx(7.5)
+    assert watch.running == ["erm (mnist, seed 1) 25%"]
+
+
+def test_a_learner_not_timed_yet_is_guessed_at_the_speed_of_the_others():
+    first, second = jobs("erm", "mer")
+    watch = Watch([first, second], 1, [])
+    watch.ended(first, 3 * guess("erm"))
+    assert watch.left == pytest.approx(3 * guess("mer"))
+
+
+def test_times_of_an_earlier_run_count():
+    (job,) = jobs("erm", environments=6, examples=1000)
+    assert Watch([job], 1, [("erm", 5.0)]).left == pytest.approx(15.0)
+    assert size({"environments": 6, "examples": 1000}, 1) == 3
+
+
+def test_workers_share_what_is_left_but_not_one_job():
+    watch = Watch(jobs("erm", "erm", "erm", "erm"), 2, [("erm", 10.0)])
+    assert watch.left == pytest.approx(20.0)
+    assert Watch(jobs("erm"), 8, [("erm", 10.0)]).left == pytest.approx(10.0)
+
+
+def test_a_job_is_done_only_when_it_has_ended():
+    (job,) = jobs("erm")
+    watch = Watch([job], 1, [])
+    watch.moved(job, 1.0)
+    assert watch.done == 0
+    assert "0 of 1 jobs" in watch.line()
+    watch.ended(job, 1.0)
+    assert watch.line() == "1 of 1 jobs, 100%, about 0 s left"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(42.4, "42 s"), (600, "10 min"), (9000, "2.5 h")]
+)
+def test_times_are_spelled_as_a_person_says_them(seconds, text):
+    assert spelled(seconds) == text
+
+
+def test_a_job_is_told_in_few_words():
+    (job,) = jobs("gem", scheme="b11", environments=6)
+    assert told(job) == "gem (mnist b11 n=6, seed 0)"
+    assert told(Job("scm", "icp", "joint", (0, 1, 2))) == "icp (3 seeds)"

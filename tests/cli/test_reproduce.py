@@ -1,0 +1,246 @@
+import json
+import shutil
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from cirm import cli
+from cirm.experiments.paper import EXPERIMENTS
+from cirm.experiments.trials import Experiment, Figure, Layout, Line, Row, Trial, Wanted
+
+DATA = {"source": "digits", "environments": 2, "examples": 60, "sweep": (0.1, 0.9)}
+KEYS = {
+    *("row", "learner", "split", "metric", "seeds", "mean", "std", "paper"),
+    *("verdict", "selection", "seconds"),
+}
+
+
+def trial(label, learner="erm", data=DATA, **settings):
+    quick = {"epochs": 2, "hidden": (8,), **settings}
+    order = "joint" if "kept" in label else "sequential"
+    return Trial(label, learner, "colored", data, order, "by hand", settings=quick)
+
+
+def small(name, rows):
+    """An experiment of the built-in digits that takes a second."""
+    made = []
+    for row, trials in rows.items():
+        labels = [t.label for t in trials]
+        wanted = [Wanted(n, "test", "accuracy", Figure(50.0, 50.0)) for n in labels]
+        made.append(Row(row, f"Digits, {row}", tuple(trials), tuple(wanted)))
+    lines = [
+        Line((r.name,), tuple((r.name, t.label, "test") for t in made[0].trials))
+        for r in made
+    ]
+    columns = tuple((t.label,) for t in made[0].trials)
+    layout = Layout("Test accuracy, %", ("",), columns, tuple(lines))
+    return Experiment(name, f"{name}, small", 2, tuple(made), (layout,), 50.0, "flip")
+
+
+@pytest.fixture
+def paper(monkeypatch):
+    """The paper's experiments in small: two tables that share a row."""
+    same = [trial("erm"), trial("irmv1", "irmv1")]
+    more = [trial("erm", data={**DATA, "environments": 3}), *same[1:]]
+    tables = {
+        "table1": small("table1", {"digits": same}),
+        "table2": small("table2", {"n=2": same, "n=3": more}),
+    }
+    for name in list(EXPERIMENTS):
+        if name in tables:
+            monkeypatch.setitem(EXPERIMENTS, name, tables[name])
+        else:
+            monkeypatch.delitem(EXPERIMENTS, name)
+    return tables
+
+
+def cirm(monkeypatch, capsys, *words):
+    """Exit status, and what was printed to each channel."""
+    monkeypatch.setattr("sys.argv", ["cirm", *map(str, words)])
+    try:
+        cli.main()
+        status = 0
+    except SystemExit as stop:
+        status = stop.code or 0
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def summary(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
+def numbers(folder):
+    return [(c["row"], c["learner"], c["mean"]) for c in summary(folder)["cells"]]
+
+
+def test_a_reproduction_leaves_a_summary_tables_and_a_page_and_continues(
+    monkeypatch, capsys, tmp_path, paper
+):
+    out = tmp_path / "r"
+    words = ["reproduce", "table1", "--workers", 1, "--out", out]
+    status, printed, _ = cirm(monkeypatch, capsys, *words, "--seeds", 1)
+    assert status == 0
+    assert "table1: 2 jobs, 1 seeds" in printed
+    made = summary(out)
+    assert made["experiment"] == "table1"
+    assert len(made["claims"]) == 4
+    assert [c["seeds"] for c in made["cells"]] == [1, 1]
+    assert all(set(cell) == KEYS for cell in made["cells"])
+    for name in ("tables.md", "tables.tex", "report.html", "records.json"):
+        assert (out / name).stat().st_size > 200
+    assert (out / "sweep-digits-digits.svg").exists()
+    page = (out / "report.html").read_text()
+    assert "data:image/png;base64" in page
+
+    status, printed, _ = cirm(monkeypatch, capsys, *words)
+    assert "2 of 4 jobs are done; continuing" in printed
+    assert [c["seeds"] for c in summary(out)["cells"]] == [2, 2]
+
+    before = numbers(out)
+    shutil.rmtree(out / "jobs")  # as in a clone, where only records.json is kept
+    status, printed, _ = cirm(monkeypatch, capsys, *words)
+    assert "all 4 jobs are done already; nothing is run again" in printed
+    assert numbers(out) == before
+    assert not (out / "jobs").exists()
+
+
+def test_learners_may_be_run_one_after_another(monkeypatch, capsys, tmp_path, paper):
+    words = ["reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", tmp_path]
+    cirm(monkeypatch, capsys, *words, "--learner", "irmv1")
+    assert [c["learner"] for c in summary(tmp_path)["cells"]] == ["irmv1"]
+    cirm(monkeypatch, capsys, *words, "--learner", "erm")
+    assert [c["learner"] for c in summary(tmp_path)["cells"]] == ["erm", "irmv1"]
+
+
+def test_all_tables_share_their_jobs_and_have_a_page_together(
+    monkeypatch, capsys, tmp_path, paper
+):
+    status, printed, _ = cirm(
+        monkeypatch, capsys, "reproduce", "all", "--workers", 1, "--seeds", 1,
+        "--out", tmp_path,
+    )  # fmt: skip
+    assert status == 0
+    assert "table2: 2 of 3 jobs are done; continuing" in printed
+    assert len(list((tmp_path / "table2" / "jobs").iterdir())) == 1
+    first = [n for n in numbers(tmp_path / "table2") if n[0] == "n=2"]
+    assert [n[1:] for n in first] == [n[1:] for n in numbers(tmp_path / "table1")]
+    together = summary(tmp_path)
+    assert [c["experiment"] for c in together["cells"]] == ["table1"] * 2 + [
+        "table2"
+    ] * 4
+    page = (tmp_path / "report.html").read_text()
+    assert "<h2>table1, small</h2>" in page
+    assert (tmp_path / "figures" / "report.html").exists()
+
+
+def test_a_failed_job_is_listed_and_the_others_are_kept(
+    monkeypatch, capsys, tmp_path, paper
+):
+    bad = trial("irmv1", "irmv1", rate=1e30, optimiser="sgd")
+    row = replace(paper["table1"].rows[0], trials=(trial("erm"), bad))
+    broken = replace(paper["table1"], rows=(row,))
+    monkeypatch.setitem(EXPERIMENTS, "table1", broken)
+    status, _, errors = cirm(
+        monkeypatch, capsys, "reproduce", "table1", "--workers", 1, "--seeds", 1,
+        "--out", tmp_path,
+    )  # fmt: skip
+    assert status == 1
+    assert "failed: irmv1 (digits n=2, seed 0): learner irmv1, stage 0" in errors
+    good, lost = summary(tmp_path)["cells"]
+    assert good["verdict"] == "match"
+    assert lost["verdict"] == "no-data"
+    assert "finite" in lost["note"]
+
+
+def test_a_data_set_that_is_not_there_leaves_its_cells_without_data(
+    monkeypatch, capsys, tmp_path
+):
+    status, _, errors = cirm(
+        monkeypatch, capsys, "reproduce", "table1", "--out", tmp_path
+    )
+    assert status == 0
+    assert errors.count("cirm data import mnist FOLDER") == 1
+    cells = [c for c in summary(tmp_path)["cells"] if c["learner"] != "chance"]
+    assert {c["verdict"] for c in cells} == {"no-data"}
+    assert all("cirm data fetch mnist" in c["note"] for c in cells)
+    assert "None of the paper" in (tmp_path / "report.html").read_text()
+
+
+def test_figures_are_files_and_a_page(monkeypatch, capsys, tmp_path, paper):
+    status, _, _ = cirm(monkeypatch, capsys, "reproduce", "figures", "--out", tmp_path)
+    assert status == 0
+    assert (tmp_path / "samples-digits-b01.png").read_bytes().startswith(b"\x89PNG")
+    assert "data:image/png;base64" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["table6"], "reproduce: it must be one of table1, table2"),
+        (["table1", "--engine", "cloud"], "engine must be one of local, ray"),
+        (["table1", "--learner", "nope"], "table1: learners are c-bvirm; c-virmg"),
+        (["all", "--learner", "nope"], "reproduce: learners are birm; c-bvirm"),
+    ],
+)
+def test_wrong_words_give_one_sentence_and_status_2(
+    monkeypatch, capsys, tmp_path, words, message
+):
+    monkeypatch.chdir(tmp_path)
+    status, _, error = cirm(monkeypatch, capsys, "reproduce", *words)
+    assert status == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(
+    find_spec("cirm.experiments.ray_engine") is not None, reason="ray is supported"
+)
+def test_an_engine_that_is_not_there_is_refused(monkeypatch, capsys):
+    words = ["reproduce", "table1", "--engine", "ray"]
+    status, _, error = cirm(monkeypatch, capsys, *words)
+    assert (status, error) == (
+        2,
+        "cirm: engine must be local in this version; got 'ray'\n",
+    )
+
+
+@pytest.fixture
+def recorded(monkeypatch, capsys, tmp_path, paper):
+    """A folder with the results of a small table."""
+    folder = tmp_path / "results" / "table1"
+    words = ["reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", folder]
+    cirm(monkeypatch, capsys, *words)
+    return folder
+
+
+def test_a_report_is_made_anew_from_records_alone(
+    monkeypatch, capsys, tmp_path, recorded
+):
+    mean = summary(recorded)["cells"][0]["mean"]
+    shutil.rmtree(recorded / "jobs")
+    for name in ("md", "tex", "html"):
+        out = tmp_path / f"results.{name}"
+        status, _, _ = cirm(monkeypatch, capsys, "report", recorded, "--out", out)
+        assert status == 0
+        assert f"{mean:.1f}" in out.read_text()
+    text = (tmp_path / "results.md").read_text()
+    assert "    cirm reproduce table1 --seeds 1\n" in text
+    assert "](results/table1/sweep-digits-digits.svg)" in text
+    assert "Made by `cirm report " in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere: it must hold records.json; got none"),
+        (["x", "--out", "r.pdf"], "r.pdf: the name must end with one of .md, .tex"),
+    ],
+)
+def test_a_report_of_nothing_is_refused(monkeypatch, capsys, tmp_path, words, message):
+    monkeypatch.chdir(tmp_path)
+    status, _, error = cirm(monkeypatch, capsys, "report", *words)
+    assert status == 2
+    assert message in error

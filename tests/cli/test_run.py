@@ -1,0 +1,107 @@
+import json
+
+import pytest
+
+from cirm import cli
+from cirm.records import read
+
+QUICK = ["--source", "digits", "--examples", "100", "--set", "epochs=2"]
+
+
+def cirm(monkeypatch, capsys, *words):
+    """Exit status, and what was printed to each channel."""
+    monkeypatch.setattr("sys.argv", ["cirm", *words])
+    try:
+        cli.main()
+        status = 0
+    except SystemExit as stop:
+        status = stop.code or 0
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_a_run_leaves_records_a_summary_and_a_page(monkeypatch, capsys, tmp_path):
+    out = str(tmp_path / "r")
+    words = ["run", *QUICK, "--learner", "erm", "--learner", "irmv1", "--seeds", "2"]
+    status, printed, _ = cirm(
+        monkeypatch, capsys, *words, "--ceiling", "--workers", "1", "--out", out
+    )
+    assert status == 0
+    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
+    assert list(summary["learners"]) == ["erm", "irmv1", "erm on gray"]
+    entry = summary["learners"]["erm"]
+    assert entry["settings"]["epochs"] == 2
+    assert "epochs=2" in entry["selection"]
+    assert entry["train"]["seeds"] == 2
+    rows = [
+        r.value
+        for r in read(tmp_path / "r" / "records.jsonl")
+        if r.kind == "score" and (r.learner, r.split, r.stage) == ("erm", "train", 1)
+    ]
+    assert entry["train"]["mean"] == pytest.approx(sum(rows) / len(rows))
+    assert "<script src" not in (tmp_path / "r" / "report.html").read_text()
+    assert "erm on gray" in printed
+
+    status, printed, _ = cirm(
+        monkeypatch, capsys, *words, "--ceiling", "--workers", "1", "--out", out
+    )
+    assert status == 0
+    assert "nothing is run again" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "--learner", "nope"], "learner must be one of erm, irmv1"),
+        (["run", "--dataset", "nope"], "dataset must be one of colored, scm"),
+        (["run", "--set", "epochs"], "--set must be name=value; got 'epochs'"),
+        (["run", "--set", "nope=1"], "learner erm: settings are epochs"),
+        (["run", "--set", "epochs=x"], "epochs must be a whole number; got 'x'"),
+        (["run", "--colour", "red"], "data set colored: settings are source"),
+        (["run", "stray"], "a data set's setting must be --name value; got 'stray'"),
+        (["run", "--order", "3+4"], "order: it must be joint, sequential"),
+        (["run", "--preset", "nope"], "learner erm: presets are paper"),
+        (["run", "--infer", "nope"], "inference must be one of eiil"),
+        (["list", "nope"], "list: the kind must be one of learners"),
+    ],
+)
+def test_wrong_words_give_one_sentence_and_status_2(
+    monkeypatch, capsys, tmp_path, words, message
+):
+    monkeypatch.chdir(tmp_path)
+    status, _, error = cirm(monkeypatch, capsys, *words)
+    assert status == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_trace(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["cirm", "--debug", "run", "--learner", "nope"])
+    with pytest.raises(ValueError, match="learner must be one of"):
+        cli.main()
+
+
+def test_tensorboard_gets_the_training_curves(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("tensorboard")
+    words = ["run", *QUICK, "--seeds", "1", "--out", str(tmp_path / "r")]
+    board = tmp_path / "board"
+    status, _, _ = cirm(monkeypatch, capsys, *words, "--tensorboard", str(board))
+    assert status == 0
+    (events,) = board.rglob("events*")
+    assert events.stat().st_size > 200
+
+
+@pytest.mark.parametrize("kind", ["learners", "datasets", "inference"])
+def test_list_describes_what_there_is(monkeypatch, capsys, kind):
+    status, printed, _ = cirm(monkeypatch, capsys, "list", kind)
+    assert status == 0
+    names = {"learners": "c-bvirm", "datasets": "colored", "inference": "eiil"}
+    assert names[kind] in printed
+
+
+def test_list_shows_the_settings_and_presets_of_a_learner(monkeypatch, capsys):
+    status, printed, _ = cirm(monkeypatch, capsys, "list", "learners", "irmv1")
+    assert status == 0
+    assert "anneal" in printed
+    assert "91257" in printed

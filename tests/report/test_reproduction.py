@@ -1,0 +1,295 @@
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cirm.records import Curve, Run, Score
+from cirm.report.comparison import grids, kinds, markdown, missing, readable, turned
+from cirm.report.findings import Data, Drawing, Part
+from cirm.report.latex import latex
+from cirm.report.markup import tag
+from cirm.report.reproduction import (
+    lead,
+    measured,
+    reproduction_page,
+    sweep_drawing,
+)
+from cirm.report.results import results
+
+LEARNERS = ("c-bvirm", "erm", "ewc", "gem", "irmg", "irmv1", "mer", "vcl", "vclc")
+VERDICTS = ("match", "better", "differs")
+
+
+def cell(row, learner, split, mean, verdict, paper=20.0, metric="accuracy", **more):
+    stated = None if paper is None else {"mean": paper, "std": 1.0}
+    numbers = {"mean": mean, "std": 0.5, "seeds": 3}
+    chosen = {"verdict": verdict, "selection": "the paper's", "seconds": 4.0}
+    place = {"row": row, "learner": learner, "split": split, "metric": metric}
+    return {**place, **numbers, "paper": stated, **chosen, **more}
+
+
+def claim(holds):
+    told = {"claim": "a < b", "holds": holds, "in_paper": True}
+    return {**told, "figures": ["erm 10 | gem 20"]}
+
+
+def summary(learners=LEARNERS, cells=None):
+    columns = [[name.upper()] for name in (*learners, "nobody")]
+    lines = [
+        {
+            "headings": [split],
+            "places": [("mnist", name, split) for name in (*learners, "nobody")],
+        }
+        for split in ("train", "test")
+    ]
+    made = cells or [
+        cell("mnist", name, split, 20.0 + n, VERDICTS[n % 3])
+        for split in ("train", "test")
+        for n, name in enumerate(learners)
+    ]
+    table = {"title": "Accuracy, %", "corner": [""], "columns": columns}
+    return {
+        "experiment": "table1",
+        "title": "Table 1: two environments",
+        "command": "cirm reproduce table1 --seeds 3",
+        "commits": ["abc123", "def456"],
+        "cells": made,
+        "claims": [claim(True), claim(False), claim(None)],
+        "tables": [{**table, "lines": lines}],
+    }
+
+
+@pytest.fixture(scope="module")
+def part(records):
+    residuals = [
+        Curve("c-bvirm", "sequential", seed, stage, step, metric, 1 / (step + 1))
+        for seed in range(3)
+        for stage in range(2)
+        for step in range(0, 100, 10)
+        for metric in ("consensus", "constraint")
+    ]
+    data = [Data("MNIST, b01", [*residuals, *records], (0.2, 0.1))]
+    axis = "colour flip of the unseen environment"
+    return Part(summary(), data, 50.0, axis)
+
+
+def test_the_errors_of_coefficients_are_measured_beside_the_scores():
+    rows = [
+        Score("erm", "joint", seed, 0, kind, split, metric, value + seed)
+        for seed in (0, 1)
+        for kind, split, metric, value in (
+            ("a", "train", "error", 3.0),
+            ("causal", "truth", "coefficients", 0.5),
+            ("noncausal", "truth", "coefficients", 7.0),
+        )
+    ]
+    entry = measured([*rows, Run("erm", "joint", (0, 1), {}, {}, "s", {}, 2.0)])["erm"]
+    assert entry["train"]["mean"] == 3.5
+    assert entry["causal"] == {"mean": 1.0, "std": pytest.approx(0.5**0.5), "seeds": 2}
+    assert entry["noncausal"]["mean"] == 7.5
+
+
+def test_a_wide_and_low_table_is_turned_and_empty_columns_are_left_out():
+    (grid,) = grids(summary())
+    assert len(grid.columns) == 9
+    assert len(grid.lines) == 2
+    assert readable(grid) == turned(grid)
+    assert turned(turned(grid)) == grid
+    (few,) = grids(summary(LEARNERS[:3]))
+    assert readable(few) == few
+
+
+def test_markdown_has_ours_beside_the_papers_with_the_verdict():
+    text = markdown(summary())
+    assert "| ERM | 21.0 ± 0.5 ▲ | 20.0 ± 1.0 | 21.0 ± 0.5 ▲ | 20.0 ± 1.0 |" in text
+    assert "|  | train, ours | train, paper | test, ours | test, paper |" in text
+    assert "✓ match" in text
+
+
+def test_a_table_that_stays_wide_has_the_papers_numbers_below():
+    cells = [
+        cell(f"n={n}", name, "test", 30.0, "match")
+        for n in range(5)
+        for name in LEARNERS
+    ]
+    made = summary(cells=cells)
+    made["tables"][0]["columns"] = [[name] for name in LEARNERS]
+    made["tables"][0]["lines"] = [
+        {"headings": ["n", str(n)], "places": [(f"n={n}", k, "test") for k in LEARNERS]}
+        for n in range(5)
+    ]
+    rows = markdown(made).splitlines()
+    assert rows[4].startswith("| n | 0 | ours | 30.0 ± 0.5 ✓ | 30.0 ± 0.5 ✓ |")
+    assert rows[5].startswith("|  |  | paper | 20.0 ± 1.0 | 20.0 ± 1.0 |")
+    assert {row.count("|") for row in rows[2:14]} == {13}
+
+
+def test_what_is_missing_is_said_with_its_reason():
+    gone = {"mean": None, "std": None, "seeds": 0}
+    cells = [
+        {**cell("d=kmnist", name, "test", None, "no-data"), **gone, "note": "fetch it"}
+        for name in LEARNERS
+    ]
+    made = summary(cells=cells)
+    assert missing(made) == ["d=kmnist (9 learners): fetch it"]
+    assert missing(summary(cells=cells[:2])) == ["d=kmnist (c-bvirm and erm): fetch it"]
+
+
+def test_a_number_without_the_papers_may_stand_beside_another_published_one():
+    some = cell("homo", "erm", "causal", 0.01, None, None, "coefficients")
+    cells = [{**some, "elsewhere": {"mean": 0.0091, "std": None}}]
+    table = {"title": "Errors", "corner": ["set-up"], "columns": [["ERM", "causal"]]}
+    lines = [{"headings": ["homo"], "places": [("homo", "erm", "causal")]}]
+    made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
+    (grid,) = grids(made)
+    assert kinds(grid) == ["mean", "elsewhere"]
+    assert "| homo | 0.010 ± 0.500 | 0.009 |" in markdown(made)
+
+
+def test_latex_is_in_the_papers_layout_and_escaped():
+    made = summary()
+    made["title"] = "100 % of_it & more"
+    text = latex(made)
+    assert r"100 \% of\_it \& more" in text
+    assert r"\begin{tabular}{ll" + "r" * 9 + "}" in text
+    lines = text.splitlines()
+    first = lines.index(r"\midrule") + 1
+    assert lines[first].startswith(r"train & ours & 20.0 & 21.0$^{+}$ & 22.0$^{\ast}$")
+    assert lines[first + 1].startswith(" &  & (0.5) & (0.5)")
+    assert lines[first + 2].startswith(" & paper & 20.0 & 20.0")
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 1
+    ends = [line for line in lines[first : first + 8] if line.endswith(r"\\")]
+    assert {line.count("&") for line in ends} == {10}
+
+
+def test_headings_that_repeat_in_latex_span_their_columns():
+    places = [("r", name, split) for name in ("a", "b") for split in ("train", "test")]
+    cells = [cell(*place, 30.0, "match") for place in places]
+    columns = [["A", "Train"], ["A", "Test"], ["B", "Train"], ["B", "Test"]]
+    table = {"title": "T", "corner": [""], "columns": columns}
+    lines = [{"headings": ["EIIL"], "places": places}]
+    made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
+    text = latex(made)
+    assert r" &  & \multicolumn{2}{c}{A} & \multicolumn{2}{c}{B} \\" in text
+    assert r"EIIL & ours & 30.0 (0.5) & 30.0 (0.5) & 30.0 (0.5) & 30.0 (0.5)" in text
+
+
+def test_the_lead_counts_verdicts_and_claims(part):
+    assert lead([part], part.summary["claims"]) == (
+        "Of 18 numbers that the paper prints, 6 match ours, 6 of ours are better and 6 "
+        "differ. Claim 1 holds. Claim 2 does not hold."
+    )
+
+
+def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
+    from cirm.report import Picture
+
+    figure = tag("svg", tag("title", "sets"), class_="drawing")
+    text = reproduction_page(
+        "Table 1",
+        [part],
+        part.summary["claims"],
+        [Picture(png, "Dots.")],
+        [Drawing(figure, "Sets.")],
+    )
+    assert re.findall("<h2>(.*?)</h2>", text) == [
+        "Ours beside the paper&#x27;s",
+        "Across unseen environments",
+        "Along the stream",
+        "Training against unseen",
+        "Residuals of ADMM",
+        "The paper&#x27;s claims",
+        "What the learners see",
+        "Sequential projection",
+        "Settings, and how to run it again",
+    ]
+    body = text.partition("</style>")[2]
+    for verdict in VERDICTS:
+        assert body.count(f'<td class="{verdict} number"') == 6
+    assert "a &lt; b" in text
+    assert "abc123 and def456" in text
+    assert "loss over training steps" not in text
+
+
+def test_several_experiments_share_a_page_and_their_data_is_folded(part):
+    text = reproduction_page("All", [part, part], part.summary["claims"])
+    assert text.count("<h2>Table 1: two environments</h2>") == 2
+    assert text.count("<summary>MNIST, b01") == 2
+
+
+def test_further_rows_of_one_experiment_are_folded(part):
+    rows = [*part.data, Data("Fashion, b01", part.data[0].records, (0.2, 0.1))]
+    text = reproduction_page("T", [Part(part.summary, rows, 50.0)], [])
+    assert text.count("<h2>Across unseen environments</h2>") == 1
+    assert text.count("<summary>Fashion, b01") == 1
+
+
+def test_the_sweep_is_a_figure_of_its_own(part):
+    drawing = sweep_drawing(part, part.data[0])
+    assert "colour-blind ceiling" in drawing
+    assert "chance, 50 %" in drawing
+    scores = [r for r in part.data[0].records if getattr(r, "split", "") != "sweep"]
+    assert sweep_drawing(part, Data("x", scores)) is None
+
+
+def test_the_document_says_where_each_number_comes_from(part):
+    images = {"table1": [("MNIST, b01", "results/table1/sweep.svg")]}
+    text = results([part], part.summary["claims"], images, "cirm report x")
+    assert text.startswith("# Results\n\nMade by `cirm report x`; do not edit.\n")
+    assert "    cirm reproduce table1 --seeds 3\n" in text
+    assert "N = 3; source code `abc123` and `def456`; 36.0 s of computing" in text
+    assert "Settings: the paper's." in text
+    assert "![MNIST, b01](results/table1/sweep.svg)" in text
+    assert "| 2. a &lt; b | does not hold | holds | erm 10 \\| gem 20 |" in text
+
+
+def test_a_summary_may_come_from_its_file(part):
+    again = json.loads(json.dumps(part.summary))
+    assert markdown(again) == markdown(part.summary)
+    assert latex(again) == latex(part.summary)
+
+
+def beside(name):
+    """A module of the tests of this folder."""
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+real = beside("test_browser")
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    tab = real.Browser(tmp_path_factory.mktemp("profile"))
+    yield tab
+    tab.close()
+
+
+@pytest.mark.skipif(real.BINARY is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("width", [1100, 390])
+def test_a_browser_shows_the_page_without_a_request_or_complaint(
+    tab, tmp_path, part, png, width
+):
+    from cirm.report import Picture
+
+    path = tmp_path / "report.html"
+    pictures = [Picture(png, "Dots.")]
+    made = reproduction_page("Table 1", [part], part.summary["claims"], pictures)
+    path.write_text(made, encoding="utf-8")
+    tab.open(path, width)
+    asked = {
+        sent["request"]["url"].split(",")[0]
+        for sent in tab.reported("Network.requestWillBeSent")
+    }
+    assert asked == {path.as_uri(), "data:image/png;base64"}
+    assert not tab.reported("Log.entryAdded", "Runtime.exceptionThrown")
+    sizes = tab.run(real.SIZES)
+    assert len(sizes) == 1 + 13 + 1 + 2 + 1
+    assert all(size > 0 for figure in sizes for size in figure)
+    assert tab.run(real.OVERLAPS) == []
+    assert tab.run("document.documentElement.scrollWidth <= innerWidth")
