@@ -59,6 +59,18 @@ def test_the_divergence_can_be_differentiated_twice():
     assert torch.autograd.gradgradcheck(divergence, leaves(q, p))
 
 
+def test_several_gaussians_can_share_a_prior():
+    q, p = leaves(gaussian("q", 6)), leaves(gaussian("p"))
+    several = Gaussian(*(t.view(3, 2, 7) for t in q))
+    shared = kl(several, Gaussian(*(t.unsqueeze(1) for t in p)))
+    apart = kl(Gaussian(*q), Gaussian(*(t.repeat_interleave(2, 0) for t in p)))
+    torch.testing.assert_close(shared.flatten(), apart)
+    torch.testing.assert_close(
+        torch.autograd.grad(shared.sum(), (*q, *p)),
+        torch.autograd.grad(apart.sum(), (*q, *p)),
+    )
+
+
 def test_a_gaussian_does_not_diverge_from_itself():
     q = gaussian("q")
     assert kl(q, q).tolist() == [0, 0, 0]

@@ -10,9 +10,12 @@ and v_e by grad Q_e(w_e). The past takes part in the mean as one more that never
 which in the end draws w towards it by rho0/2 |w - past|^2.
 
 What the paper leaves open is decided so. There are `rounds` rounds of `inner` steps on
-every batch; with `rounds` 0 a round lasts an epoch. The gradient that moves v_e is the
-first of the next round: it is taken at the same w_e, and the descent needs it anyway.
-When the weights grow, u and v shrink by as much: the multipliers rho u and rho v stay.
+every batch or, with `rounds` 0, one step on every batch and a round lasts `inner`
+epochs. A round must nearly reach its minimum: in short ones u and v add up gradients
+of the way there, and later undo that way (the paper's listing, read as one step a
+round, runs away even on convex problems). The gradient that moves v_e is the first of
+the next round: it is taken at the same w_e, and the descent needs it anyway. When the
+weights grow, u and v shrink by as much: the multipliers rho u and rho v stay.
 """
 
 from __future__ import annotations
@@ -46,17 +49,19 @@ class Carry(NamedTuple):
     shared: Tensor
     u: Tensor
     v: Tensor
+    weights: Weights
 
 
 class View(NamedTuple):
     """What a batch says of w and of the features.
 
-    `slopes` gives the objectives [replica, e] of local parameters [replica, e, q] and
-    their gradients [replica, e, q], to be differentiated once more; `outer` gives the
-    loss [replica] that the features descend, at shared parameters [replica, q].
+    `slopes` gives the terms [replica, e] of the objectives at local parameters
+    [replica, e, q], and the objectives' gradients [replica, e, q], to be
+    differentiated once more; `outer` gives the loss [replica] that the features
+    descend, at shared parameters [replica, q].
     """
 
-    slopes: Callable[[Tensor], tuple[Tensor, Tensor]]
+    slopes: Callable[[Tensor], tuple[Terms, Tensor]]
     outer: Callable[[Tensor], Tensor]
 
 
@@ -116,73 +121,80 @@ class ADMM:
         """Features [replica, f], and what the environments end with.
 
         `look(features, batch)` is asked once for each batch; the features, if there
-        are any, move after the batch's rounds. `past` is [replica, k, q].
+        are any, move after the batch's turns. `past` is [replica, k, q].
         """
         features = features.detach().clone().requires_grad_()
-        carry = started(shared, len(stage))
+        carry = started(shared, len(stage), self.weights(0.0))
         movers = [descent.optimiser_of(t) for t in (carry.local, features)]
-        steps, weights = descent.steps(stage), self.weights(0.0)
-        turns, length = self.rounds * self.inner or 1, self.inner
-        if not self.rounds:
-            length *= steps
+        steps, turns = descent.steps(stage), self.rounds * self.inner or 1
+        length = self.inner if self.rounds else self.inner * steps
         for step, batch in enumerate(descent.batches(stage, randomness), 1):
-            before, weights = weights, self.weights(batch.progress)
-            carry = rescaled(carry, before, weights)
+            carry = reweighted(carry, self.weights(batch.progress))
             view = look(features, batch)
             for turn in range((step - 1) * turns, step * turns):
-                values, gradients = view.slopes(carry.local)
-                if turn % length == 0:
-                    carry = carry._replace(v=carry.v + gradients.detach())
-                carry.local.grad = lagrangian_slope(carry, gradients, weights)
-                movers[0].step()
-                if (turn + 1) % length == 0:
-                    carry = met(carry, past)
+                ends = turn % length == 0, (turn + 1) % length == 0
+                carry, numbers = _turned(carry, view, movers[0], past, ends)
             if features.shape[1]:
                 loss = view.outer(carry.shared).sum()
                 (features.grad,) = torch.autograd.grad(loss, features)
                 movers[1].step()
             if step % steps == 0:
-                check_finite(torch.cat([carry.local.detach().flatten(1), features.detach()], -1), step)
-                watch(step, steps * descent.epochs, numbers_of(carry, values, gradients))
-        if (turn + 1) % length:
+                check_finite(torch.cat([carry.shared, features.detach()], -1), step)
+                watch(step, steps * descent.epochs, numbers)
+        if not ends[1]:
             carry = met(carry, past)
         return features.detach(), carry._replace(local=carry.local.detach())
 
 
-def numbers_of(carry: Carry, values: Tensor, gradients: Tensor) -> Terms:
+def _turned(
+    carry: Carry,
+    view: View,
+    mover: torch.optim.Optimizer,
+    past: Tensor,
+    ends: tuple[bool, bool],
+) -> tuple[Carry, Terms]:
+    """One step of the environments; `ends` say if a round begins, and if it ends."""
+    terms, gradients = view.slopes(carry.local)
+    if ends[0]:
+        carry = carry._replace(v=carry.v + gradients.detach())
+    carry.local.grad = lagrangian_slope(carry, gradients)
+    mover.step()
+    if ends[1]:
+        carry = met(carry, past)
     apart = carry.local.detach() - carry.shared.unsqueeze(1)
-    return {
-        "risk": values.detach().mean(-1),
-        "consensus": apart.flatten(1).norm(dim=-1),
-        "constraint": gradients.detach().flatten(1).norm(dim=-1),
-    }
+    numbers = {name: term.detach().mean(-1) for name, term in terms.items()}
+    numbers["consensus"] = apart.flatten(1).norm(dim=-1)
+    numbers["constraint"] = gradients.detach().flatten(1).norm(dim=-1)
+    return carry, numbers
 
 
-def started(shared: Tensor, environments: int) -> Carry:
+def started(shared: Tensor, environments: int, weights: Weights) -> Carry:
     """Every environment at the shared parameters, [replica, q], and no multipliers."""
     local = shared.detach().unsqueeze(1).repeat(1, environments, 1)
     zeros = torch.zeros_like(local)
-    return Carry(local.requires_grad_(), shared.detach(), zeros, zeros)
+    return Carry(local.requires_grad_(), shared.detach(), zeros, zeros, weights)
 
 
-def rescaled(carry: Carry, before: Weights, after: Weights) -> Carry:
+def reweighted(carry: Carry, weights: Weights) -> Carry:
     """The same multipliers rho u and rho v under other weights."""
-    if before == after:
+    before = carry.weights
+    if weights == before:
         return carry
-    u = carry.u * (before[0] / after[0])
-    return carry._replace(u=u, v=carry.v * (before[1] / (after[1] or 1)))
+    u, v = carry.u * (before[0] / weights[0]), carry.v * (before[1] / weights[1])
+    return carry._replace(u=u, v=v, weights=weights)
 
 
-def lagrangian_slope(carry: Carry, gradients: Tensor, weights: Weights) -> Tensor:
+def lagrangian_slope(carry: Carry, gradients: Tensor) -> Tensor:
     """Gradient of the augmented Lagrangian in the local parameters, [replica, e, q].
 
     `gradients` are those of the objectives there, to be differentiated once more.
     """
+    rho0, rho1 = carry.weights
     fixed = gradients.detach()
     slope = carry.u - carry.shared.unsqueeze(1)
-    slope.add_(carry.local.detach()).mul_(weights[0]).add_(fixed)
-    if weights[1]:
-        residual = (fixed + carry.v).mul_(weights[1])
+    slope.add_(carry.local.detach()).mul_(rho0).add_(fixed)
+    if rho1:
+        residual = (fixed + carry.v).mul_(rho1)
         slope.add_(torch.autograd.grad(gradients, carry.local, residual)[0])
     return slope
 
@@ -211,7 +223,7 @@ def separated(batch: Batch) -> Batch:
 
 
 def _stacked(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Values [replica, n, ...] of environments one after another as [replica * e, ...]."""
+    """Values [replica, n, ...] of environments in a row, as [replica * e, n, ...]."""
     most = max(sizes)
     if min(sizes) < most:
         parts = values.transpose(1, -1).split(sizes, -1)

@@ -37,7 +37,7 @@ def draw(q: Gaussian, noise: Tensor) -> Tensor:
 
 def kl(q: Gaussian, p: Gaussian) -> Tensor:
     """KL(q || p) summed over the parameters, [replica]."""
-    value: Tensor = _Divergence.apply(*q, *p)[0]
+    value: Tensor = _Divergence.apply(*torch.broadcast_tensors(*q, *p))[0]
     return value
 
 
@@ -55,7 +55,7 @@ def kl_factor(scale: KLScale, examples: int) -> float:
     """What multiplies the KL beside a mean risk over so many examples.
 
     "per-example" makes their sum the variational bound divided by the number of
-    examples, as Bayes' rule has it; "sum" lets the prior weigh as much as all of them.
+    examples, as Bayes' rule has it; "sum" gives the prior as many times that weight.
     """
     return 1.0 if scale == "sum" else 1 / examples
 
@@ -103,6 +103,7 @@ class _Divergence(torch.autograd.Function):
         output: tuple[Tensor, Tensor, Tensor],
     ) -> None:
         ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)  # no zeros for what has no gradient
         ctx.save_for_backward(*inputs, *output[1:])
 
     @staticmethod

@@ -171,8 +171,11 @@ def test_a_data_set_that_is_not_there_leaves_its_cells_without_data(
 def test_figures_are_files_and_a_page(monkeypatch, capsys, tmp_path, paper):
     status, _, _ = cirm(monkeypatch, capsys, "reproduce", "figures", "--out", tmp_path)
     assert status == 0
-    assert (tmp_path / "samples-digits-b01.png").read_bytes().startswith(b"\x89PNG")
-    assert "data:image/png;base64" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "samples-digits.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "report.html").read_text()
+    assert "data:image/png;base64" in page
+    assert "9 projections in turn onto the sets P1, P2, P3" in page
+    assert len(list(tmp_path.glob("projection-*.svg"))) == 3
 
 
 @pytest.mark.parametrize(

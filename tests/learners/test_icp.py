@@ -1,135 +1,221 @@
-import itertools
+import dataclasses
 
-import numpy as np
 import pytest
 import torch
 from scipy import stats
 
+from cirm.datasets.scm import SCM
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
-from cirm.learners.icp import agreement, invariant_sets, least_squares, products
-from cirm.memory import leaves
+from cirm.learners.icp import ICP, moments_of
+from cirm.likelihoods import CrossEntropy, SquaredError
+from cirm.networks import MLP
 from cirm.randomness import Randomness
 
 
-def environments(scales=(0.5, 1.0, 2.0), rows=800, seed=0, effect=1.0):
-    """x0, x1 -> y -> x2; all but the noise of y differs between environments."""
-    generator = torch.Generator().manual_seed(seed)
+def learner(**settings):
+    return ICP(MLP((1, 1)), SquaredError(), **settings)
+
+
+def trained(icp, stages, seeds):
+    state = icp.init(Randomness(seeds))
+    for stage in stages:
+        state = icp.observe(state, stage, Randomness(seeds))
+    return state
+
+
+def chain(replicas, size=300, scales=(1.0, 2.0)):
+    """x1 -> y -> x2, with noise on x1 and x2 that differs between environments."""
     made = []
-    for scale in scales:
-        x0, x1, noise, end = torch.randn(4, rows, generator=generator)
-        x0, x1 = scale * x0, x1 + scale
-        y = x0 - 2 * x1 + noise
-        x2 = effect * y + scale * end
-        x = torch.stack([x0, x1, x2], -1)
-        made.append(Environment(f"scale {scale}", x, y, Task.regression()))
-    return made
+    for index, scale in enumerate(scales):
+        draws = Randomness(tuple(range(replicas)), ("chain", index)).draws()
+        x1, noise, effect = draws.normal(3, size).unbind(1)
+        x1 = scale * x1
+        y = 1.5 * x1 + noise
+        x2 = y + scale * effect
+        inputs = torch.stack([x1, x2], -1)
+        made.append(Environment(f"e{index}", inputs, y, Task.regression(), True))
+    return tuple(made)
 
 
-def learned(made, order, level=0.05):
-    learner = create("icp", made[0], {"level": level})
-    randomness = Randomness((0,))
-    state = learner.init(randomness)
-    for stage in Stream.ordered(made, order):
-        state = learner.observe(state, stage, randomness)
-    return learner, state
-
-
-def sums(made):
-    return torch.stack([products(*e.all(1))[0] for e in made]).numpy()
-
-
-def test_the_true_parents_are_found_and_their_coefficients_too():
-    _, state = learned(environments(), "joint")
-    weights = state.coefficients[0]
+def test_the_true_parents_are_found_in_the_structural_causal_model():
+    seeds = tuple(range(5))
+    scm = SCM(dimension=6, noise="homoskedastic", scales=(0.5, 1.0, 2.0), examples=300)
+    problem = scm.draw(seeds)
+    icp = learner()
+    state = trained(icp, [problem.train], seeds)
+    findings = icp.findings(state)
+    assert torch.equal(findings.parents.float(), problem.truth[:, 1])
     torch.testing.assert_close(
-        weights[:2], torch.tensor([1.0, -2.0]), atol=0.1, rtol=0.05
+        state.coefficients[:, 1:], problem.truth[:, 0], rtol=0, atol=0.2
     )
-    assert weights[2] == 0
 
 
-def test_false_parents_are_found_no_more_often_than_the_level_says():
-    wrong = 0
-    for seed in range(60):
-        made = environments(rows=200, seed=seed)
-        wrong += 2 in invariant_sets(sums(made), 0.05).parents
-    # 60 runs at 5 %: more than 8 has a probability below one in a hundred.
-    assert wrong <= 8
+def test_something_that_is_no_parent_is_named_as_seldom_as_the_level_says():
+    seeds = tuple(range(300))
+    icp = learner(level=0.1)
+    parents = icp.findings(trained(icp, [chain(300)], seeds)).parents
+    assert parents[:, 0].float().mean() > 0.8
+    # The bound is 0.1; 0.15 is three standard errors above it.
+    assert parents[:, 1].float().mean() < 0.15
 
 
-def test_a_sequence_gives_exactly_what_all_data_at_once_give():
-    made = environments()
-    (_, joint), (_, later) = (learned(made, o) for o in ("joint", "sequential"))
-    for a, b in zip(leaves(joint), leaves(later), strict=True):
-        assert torch.equal(a, b)
+def test_the_intervals_cover_the_truth_as_often_as_promised():
+    seeds = tuple(range(300))
+    icp = learner(level=0.1)
+    findings = icp.findings(trained(icp, [chain(300)], seeds))
+    truth = torch.tensor([1.5, 0.0])
+    within = (findings.lower <= truth) & (truth <= findings.upper)
+    # A set is wrongly rejected at most at the level, and its interval off at another.
+    assert within.all(-1).float().mean() > 1 - 2 * 0.1
 
 
-def test_one_environment_identifies_nothing():
-    verdict = invariant_sets(sums(environments()[:1]), 0.05)
-    assert verdict.parents == ()
-    assert len(verdict.accepted) == 8
+def test_a_p_value_at_the_level_decides_whether_a_feature_is_a_parent():
+    icp = learner()
+    findings = icp.findings(trained(icp, [chain(40, size=40)], tuple(range(40))))
+    accepted = (findings.p_sets > icp.level).any(1, keepdim=True)
+    assert torch.equal(findings.parents, (findings.p_values <= icp.level) & accepted)
+    assert 0 < findings.parents[:, 0].sum() < 40
 
 
-def test_no_set_is_accepted_when_the_targets_noise_changes():
-    generator = torch.Generator().manual_seed(0)
-    made = []
-    for scale in (0.2, 5.0):
-        x = torch.randn(500, 2, generator=generator)
-        y = x[:, 0] + scale * torch.randn(500, generator=generator)
-        made.append(Environment(f"{scale}", x, y, Task.regression()))
-    verdict = invariant_sets(sums(made), 0.05)
-    assert verdict.accepted == ()
-    assert np.isnan(verdict.intervals).all()
-    _, state = learned(made, "joint")
-    assert (state.coefficients[0, :2] == 0).all()
+@pytest.mark.parametrize("order", ["sequential", "2+1"])
+def test_on_a_sequence_it_is_exactly_the_joint_answer(order):
+    seeds = (0, 1, 2)
+    environments = chain(3, scales=(0.5, 1.0, 2.0))
+    icp = learner()
+    joint = trained(icp, Stream.joint(environments), seeds)
+    later = trained(icp, Stream.ordered(environments, order), seeds)
+    assert torch.equal(joint.moments, later.moments)
+    assert torch.equal(joint.coefficients, later.coefficients)
 
 
-def test_fits_are_those_of_least_squares_on_each_set():
-    made = environments()
-    x = torch.cat([e.inputs for e in made]).double().numpy()
-    y = torch.cat([e.targets for e in made]).double().numpy()
-    sets = np.array(list(itertools.product((False, True), repeat=3)))
-    for chosen, fit in zip(sets, least_squares(sums(made).sum(0), sets), strict=True):
-        columns = np.column_stack([x[:, chosen], np.ones(len(x))])
-        expected = np.linalg.lstsq(columns, y, rcond=None)[0]
-        np.testing.assert_allclose(fit[[*chosen, True]], expected, rtol=1e-6)
-        assert (fit[:-1][~chosen] == 0).all()
+def test_no_example_is_kept():
+    state = trained(learner(), [chain(2, size=500)], (0, 1))
+    assert state.moments.shape == (2, 2, 4, 4)
 
 
-def test_p_values_are_those_of_the_tests_on_the_residuals_themselves():
-    made = environments(scales=(1.0, 1.2), rows=150)
-    fit = least_squares(sums(made).sum(0), np.array([[True, False, True]]))
-    residuals = [
-        e.targets.double().numpy()
-        - np.column_stack([e.inputs.double().numpy(), np.ones(len(e))]) @ fit[0]
-        for e in made
-    ]
-    means = stats.ttest_ind(*residuals, equal_var=False).pvalue
-    ratio = residuals[0].var(ddof=1) / residuals[1].var(ddof=1)
-    below = stats.f.cdf(ratio, 149, 149)
-    smallest = min(means, 2 * min(below, 1 - below))
-    expected = min(1.0, 4 * smallest)
-    np.testing.assert_allclose(agreement(sums(made), fit), [expected], rtol=1e-6)
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.0)])
+def test_nothing_is_identified_where_environments_do_not_differ(scales):
+    environments = chain(2, scales=scales)
+    icp = learner(level=0.01)
+    state = trained(icp, [environments], (0, 1))
+    assert not icp.findings(state).parents.any()
+    values = icp.predict(state, environments[0].inputs)
+    everything = torch.cat([e.targets for e in environments], 1).mean(1)
+    torch.testing.assert_close(
+        values[..., 0], everything[:, None].expand_as(values[..., 0])
+    )
 
 
-def test_intervals_cover_the_true_coefficients():
-    verdict = invariant_sets(sums(environments()), 0.05)
-    low, high = verdict.intervals.T
-    assert low[0] < 1 < high[0]
-    assert low[1] < -2 < high[1]
-    assert (verdict.p_values[:2] < 0.05).all()
-    assert verdict.p_values[2] > 0.05
+def test_a_model_that_holds_nowhere_gives_no_parents_and_no_intervals():
+    first, second = chain(2)
+    shifted = Environment(
+        "shifted", second.inputs, second.targets + 5, second.task, True
+    )
+    icp = learner()
+    findings = icp.findings(trained(icp, [(first, shifted)], (0, 1)))
+    assert (findings.p_sets < icp.level).all()
+    assert not findings.parents.any()
+    assert (findings.p_values == 1).all()
+    assert findings.lower.isnan().all()
+    assert findings.upper.isnan().all()
 
 
-@pytest.mark.parametrize(
-    ("features", "task", "message"),
-    [
-        (3, Task.classification(2), "icp: the task must be regression"),
-        (16, Task.regression(), "icp: there may be 15 features at most; got 16"),
-    ],
-)
-def test_what_it_cannot_do_is_said_in_one_sentence(features, task, message):
-    targets = torch.zeros(5).long() if task.classes else torch.zeros(5)
-    made = Environment("a", torch.randn(5, features), targets, task)
-    with pytest.raises(ValueError, match=message):
-        learned([made], "joint")
+def test_the_test_of_a_set_is_that_of_its_residuals():
+    environments = chain(1, size=50, scales=(1.0, 1.3, 0.8))
+    icp = learner()
+    findings = icp.findings(trained(icp, [environments], (0,)))
+    x = torch.cat([e.inputs[0] for e in environments]).double()
+    y = torch.cat([e.targets[0] for e in environments]).double()
+    for index, chosen in enumerate(findings.sets[0]):
+        whole = torch.cat([torch.ones(150, 1), x[:, chosen]], 1).double()
+        off = y - whole @ torch.linalg.lstsq(whole, y[:, None]).solution[:, 0]
+        parts, values = off.view(3, 50), []
+        for e in range(3):
+            own, rest = (
+                parts[e].numpy(),
+                parts[[i for i in range(3) if i != e]].flatten(),
+            )
+            values.append(stats.ttest_ind(own, rest.numpy(), equal_var=False).pvalue)
+            below = stats.f.cdf(own.var(ddof=1) / rest.var().item(), 49, 99)
+            values.append(2 * min(below, 1 - below))
+        assert findings.p_sets[0, index].item() == pytest.approx(
+            min(1, 6 * min(values))
+        )
+
+
+def test_the_intervals_of_one_set_are_those_of_least_squares():
+    environments = chain(1, size=50, scales=(1.0, 1.0))
+    icp = learner(level=1e-6)
+    # At this level all sets are accepted; without x2 the empty set and x1 remain.
+    only = tuple(dataclasses.replace(e, inputs=e.inputs[..., :1]) for e in environments)
+    findings = icp.findings(trained(icp, [only], (0,)))
+    x = torch.cat([e.inputs[0, :, 0] for e in only]).double().numpy()
+    y = torch.cat([e.targets[0] for e in only]).double().numpy()
+    line = stats.linregress(x, y)
+    half = stats.t.ppf(1 - 0.5e-6, 98) * line.stderr
+    assert findings.upper[0, 0].item() == pytest.approx(line.slope + half)
+    assert findings.lower[0, 0].item() == pytest.approx(min(0, line.slope - half))
+
+
+def test_of_too_many_features_those_that_matter_are_searched():
+    environments = chain(2, scales=(0.5, 2.0))
+    noise = Randomness((0, 1)).draws()
+    wide = tuple(
+        dataclasses.replace(e, inputs=torch.cat([noise.normal(300, 4), e.inputs], -1))
+        for e in environments
+    )
+    icp = learner(most=2)
+    findings = icp.findings(trained(icp, [wide], (0, 1)))
+    assert findings.sets.shape == (2, 4, 6)
+    assert not findings.sets[..., :4].any()
+    assert torch.equal(findings.parents.nonzero()[:, 1], torch.tensor([4, 4]))
+
+
+def test_a_feature_twice_is_no_trouble():
+    twice = [dataclasses.replace(e, inputs=e.inputs[..., [0, 0, 1]]) for e in chain(2)]
+    icp = learner()
+    state = trained(icp, [tuple(twice)], (0, 1))
+    assert not icp.findings(state).parents.any()
+    assert state.coefficients.isfinite().all()
+
+
+def test_an_exact_relation_is_invariant():
+    x = torch.randn(2, 50, 1, generator=torch.Generator().manual_seed(0))
+    task = Task.regression()
+    stage = tuple(
+        Environment(f"e{i}", (i + 1) * x[i], 3 * (i + 1) * x[i, :, 0] + 1, task)
+        for i in range(2)
+    )
+    icp = learner()
+    state = trained(icp, [stage], (0,))
+    assert icp.findings(state).parents.all()
+    torch.testing.assert_close(state.coefficients, torch.tensor([[1.0, 3.0]]))
+
+
+def test_moments_are_sums_of_products():
+    x, y = torch.tensor([[[2.0], [3.0]]]), torch.tensor([[5.0, 7.0]])
+    expected = [[2.0, 5.0, 12.0], [5.0, 13.0, 31.0], [12.0, 31.0, 74.0]]
+    assert moments_of(x, y).tolist() == [expected]
+
+
+def test_classification_is_refused():
+    environment = Environment(
+        "a", torch.ones(2, 1), torch.tensor([0, 1]), Task.classification(2)
+    )
+    with pytest.raises(ValueError, match="icp: the task must be regression; got"):
+        create("icp", environment)
+    with pytest.raises(ValueError, match="icp: the task must be regression; got"):
+        ICP(MLP((1, 2)), CrossEntropy(2))
+
+
+def test_a_single_example_is_refused():
+    lone = Environment("a", torch.ones(1, 1), torch.ones(1), Task.regression())
+    with pytest.raises(ValueError, match="'a' must have two or more examples; got 1"):
+        trained(learner(), [(lone,)], (0,))
+
+
+@pytest.mark.parametrize("settings", [{"level": 0.0}, {"level": 1.0}, {"most": 0}])
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(ValueError, match=r"icp: level must be in \(0, 1\) and most"):
+        learner(**settings)

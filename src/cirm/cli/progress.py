@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 PAUSE = 30.0  # seconds between two lines where there is no terminal
 
 # Seconds of a job with 2,000 examples, roughly; only until some have been timed.
-GUESSES = {"mer": 60.0, "gem": 12.0, "c-bvirm": 40.0, "c-virmg": 20.0, "c-virmv1": 20.0}
-USUAL = 8.0
+GUESSES = {
+    "c-bvirm": 40.0,
+    "c-virmg": 35.0,
+    "c-virmv1": 22.0,
+    "mer": 24.0,
+    "vcl": 32.0,
+    "vclc": 30.0,
+}
+USUAL = 7.0
 
 
 class Watch:

@@ -134,12 +134,11 @@ def samples(experiments: Sequence[Experiment]) -> dict[str, Picture]:
 
 def write_figures(folder: Path) -> None:
     """Write the samples and the projections, each as a file, and a page of them."""
-    from cirm.experiments.paper import EXPERIMENTS
     from cirm.records import write_bytes, write_text
     from cirm.report.figures import standalone
     from cirm.report.reproduction import reproduction_page
 
-    pictures = samples(list(EXPERIMENTS.values()))
+    pictures = gallery()
     for name, shown in pictures.items():
         write_bytes(folder / f"samples-{name}.png", shown.png)
     for index, drawing in enumerate(drawings(), 1):
@@ -148,6 +147,45 @@ def write_figures(folder: Path) -> None:
     write_text(folder / "report.html", page)
 
 
+def gallery() -> dict[str, Picture]:
+    """Both colourings of each source in the cache, or of the built-in digits."""
+    from cirm.cli.samples import panel
+    from cirm.datasets import cache, sources
+    from cirm.datasets.colored import Colored
+    from cirm.report.blocks import Picture
+    from cirm.report.samples import content, figure
+
+    found = [name for name in sources.SOURCES if cache.folder(name).is_dir()]
+    shown = {}
+    for source in found or ["digits"]:
+        both = [panel(Colored(source, scheme), 0) for scheme in ("b01", "b11")]
+        caption = f"{source}: the two colour schemes; the unseen environment is last."
+        shown[source] = Picture(content(figure(both)), caption)
+    return shown
+
+
 def drawings() -> list[Drawing]:
-    """The two pictures of sequential projection."""
-    return []
+    """The pictures of sequential projection."""
+    from cirm.experiments.paper import projected as computed
+    from cirm.report import projected
+    from cirm.report.findings import Drawing
+
+    return [
+        Drawing(
+            projected.simplex_figure(*computed.families()),
+            "Each set holds the distributions of three outcomes with a given mean of "
+            "a statistic. What is believed is projected onto one set after another, "
+            "to the member p of least KL(p || the last one), and ends where they meet.",
+        ),
+        Drawing(
+            projected.supports_figure(*computed.supports()),
+            "Sets given by the outcomes they allow (shaded): after each projection "
+            "only what all sets so far allow is left.",
+        ),
+        Drawing(
+            projected.between_figure(computed.steps()),
+            "q⁺ is the least of KL(p || q⁻) + KL(p || q*), between what was believed, "
+            "q⁻, and what is best in the environment at hand, q*; it lives where both "
+            "do, and is the q⁻ of the next environment.",
+        ),
+    ]

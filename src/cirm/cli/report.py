@@ -44,19 +44,24 @@ def recorded(folder: Path) -> Part:
     from cirm.cli.published import part_of, seeds_in
     from cirm.experiments.archive import NAME, load
     from cirm.experiments.paper import experiment
-    from cirm.experiments.reproduction import absence
+    from cirm.experiments.reproduction import supply
 
     if not (folder / NAME).exists():
         raise FileNotFoundError(f"{folder}: it must hold {NAME}; got none")
     one = experiment(name_of(folder))
     archive = load(folder)
     notes = {
-        (row.name, trial.label): absence(trial) or "not run"
+        (row.name, trial.label): not_run(supply(trial))
         for row in one.rows
         for trial in row.trials
         if not archive.of(trial.identity)
     }
     return part_of(one, archive, seeds_in(archive), notes)
+
+
+def not_run(way: str) -> str:
+    """Why there is no number; the same on every machine, whatever its cache holds."""
+    return f"not run (the images come by {way})" if way else "not run"
 
 
 def name_of(folder: Path) -> str:

@@ -29,20 +29,23 @@ def results(summary: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    metrics = {entry["metric"] for entry in summary["learners"].values()}
+    entries = summary["learners"].values()
+    metrics = {entry["metric"] for entry in entries}
     unit = "accuracy, %" if metrics == {"accuracy"} else "squared error"
-    table = Table(title=f"{unit}: mean (standard deviation over seeds)")
-    table.add_column("learner", style="bold")
-    for heading in ("train", "unseen", "seeds", "seconds", "kept of the past"):
-        table.add_column(heading, justify="right")
+    seeds = sorted({cell["seeds"] for e in entries if (cell := e.get("train"))})
+    over = " or ".join(map(str, seeds))
+    table = Table(title=f"{unit}: mean (standard deviation over {over} seeds)")
+    table.add_column("learner", style="bold", no_wrap=True)
+    for heading in ("train", "unseen", "seconds", "past examples", "state"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, entry in summary["learners"].items():
         table.add_row(
             name,
             number(entry.get("train"), entry["metric"]),
             number(entry.get("test"), entry["metric"]),
-            str((entry.get("train") or {}).get("seeds", "")),
             f"{entry['seconds']:.1f}",
-            kept(entry["memory"]),
+            f"{kept(entry, 'examples'):,}",
+            f"{kept(entry, 'bytes') / 2**20:.1f} MiB",
         )
     Console().print(table)
 
@@ -56,11 +59,9 @@ def number(cell: dict[str, Any] | None, metric: str) -> str:
     return f"{cell['mean']:.{digits}f}{spread}"
 
 
-def kept(memory: dict[str, dict[str, int]]) -> str:
-    """What a learner keeps, in a few words."""
-    examples = sum(entry["examples"] for entry in memory.values())
-    spent = sum(entry["bytes"] for entry in memory.values())
-    return f"{examples:,} examples, {spent / 2**20:.1f} MiB in all"
+def kept(entry: dict[str, Any], what: str) -> int:
+    """What a learner's state holds in all: examples of the past, or bytes."""
+    return sum(part[what] for part in entry["memory"].values())
 
 
 @contextmanager

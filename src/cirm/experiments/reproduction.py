@@ -53,14 +53,24 @@ def plan(experiment: Experiment, seeds: int, keys: Iterable[str] = ()) -> Plan:
 
 def absence(trial: Trial) -> str:
     """Why a trial's data cannot be had now; nothing if they can."""
-    from cirm.datasets import cache, sources
+    from cirm.datasets import cache
+
+    way = supply(trial)
+    if not way or cache.folder(trial.source).is_dir():
+        return ""
+    return f"{trial.source} is not in the cache: run {way}"
+
+
+def supply(trial: Trial) -> str:
+    """How to supply a trial's data; nothing if they need not be."""
+    from cirm.datasets import sources
 
     source = trial.source
-    if source not in sources.SOURCES or cache.folder(source).is_dir():
+    if source not in sources.SOURCES:
         return ""
     return (
-        f"{source} is not in the cache: run `cirm data fetch {source}`, or "
-        f"`cirm data import {source} FOLDER` with its four files"
+        f"`cirm data fetch {source}`, or `cirm data import {source} FOLDER` with its "
+        "four files"
     )
 
 

@@ -1,8 +1,14 @@
 """Bilevel invariant risk minimisation: consensus on a w that no environment would move.
 
-Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", definition BIRM,
-algorithm 3 with equations admm1 and admm2; see cirm.admm for the rounds. The features
-move after the rounds on a batch instead of before, so that they are computed once.
+Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023, definition
+BIRM and algorithm 3 with equations admm1 and admm2; see cirm.admm for the rounds. The
+features move after a batch's rounds instead of before, so they are computed once. On a
+sequence the last stage's w takes part in the consensus, as in algorithm 2.
+
+A stationary point need not be a minimum, so with the whole network as w a large `rho1`
+can hold an untrained network where it is. In table 5 w is a linear network's only
+layer, and no w is stationary in all environments: the consensus is then near the mean
+of what each environment alone would choose, which gives the paper's errors.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from cirm.objectives import (
     head_gradients,
 )
 from cirm.randomness import Randomness
-from cirm.training import Watch, unwatched
+from cirm.training import Terms, Watch, unwatched
 
 
 class State(NamedTuple):
@@ -43,18 +49,40 @@ class BIRM(Learner[State]):
 
     `constraint` says what w is: the head, on features that descend the sum of the
     risks, or the whole network. `rho0` weighs the consensus and `rho1` the gradients;
-    from the part `threshold` of a stage's training on both are larger by `growth`.
-    Each batch has `rounds` rounds (0: each epoch one) of `inner` steps.
+    from the part `threshold` of a stage's training on both are larger by `growth`, a
+    summand or a factor. Each batch has `rounds` rounds of `inner` steps; with `rounds`
+    0 a batch has one step and a round lasts `inner` epochs.
     """
 
     constraint: Literal["head", "network"] = "head"
-    rho0: float = 10.0
-    rho1: float = 10.0
+    rho0: float = 1.0
+    rho1: float = 1.0
     growth: float = 0.0
     growth_kind: Growth = "sum"
     threshold: float = 0.5
-    rounds: int = 1
-    inner: int = 1
+    rounds: int = 0
+    inner: int = 5
+
+    presets = {
+        "paper": {
+            "constraint": "network",
+            "rho0": 10.0,
+            "rho1": 10.0,
+            "growth": 100.0,
+            "rate": 1e-3,
+            "decay": 0.00125,
+        },
+        "scm": {
+            "rho0": 10.0,
+            "rho1": 100.0,
+            "rounds": 1,
+            "inner": 50,
+            "hidden": (),
+            "epochs": 100,
+            "batch": 0,
+            "rate": 1e-2,
+        },
+    }
 
     def __post_init__(self) -> None:
         if self.constraint not in ("head", "network"):
@@ -76,7 +104,7 @@ class BIRM(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Random parameters."""
         params = self.network.init(randomness.at("params")).to(self.descent.device)
-        return State(params, params[:, None, self._cut :][:, :0])
+        return State(params, params[:, self._cut :].unsqueeze(1)[:, :0])
 
     def observe(
         self,
@@ -102,11 +130,11 @@ class BIRM(Learner[State]):
         """Risks of whole networks, and their gradients by differentiation."""
         each = separated(batch)
 
-        def slopes(local: Tensor) -> tuple[Tensor, Tensor]:
+        def slopes(local: Tensor) -> tuple[Terms, Tensor]:
             params = local.flatten(0, 1)
             risks = environment_risks(self.network, self.likelihood, params, each)
             (gradients,) = torch.autograd.grad(risks.sum(), local, create_graph=True)
-            return risks.view(local.shape[:2]), gradients
+            return {"risk": risks.view(local.shape[:2])}, gradients
 
         return View(slopes, lambda shared: shared.sum(-1))
 
@@ -117,14 +145,14 @@ class BIRM(Learner[State]):
         seen = self.network.features(whole, batch.x, batch.noise)
         each = separated(batch._replace(x=seen.detach()))
 
-        def slopes(local: Tensor) -> tuple[Tensor, Tensor]:
+        def slopes(local: Tensor) -> tuple[Terms, Tensor]:
             outputs = self.answer(local.flatten(0, 1), each.x)
             losses = self.likelihood.losses(outputs, each.y)
             risks = environment_means(losses, each.share)
             gradients = head_gradients(
                 self.likelihood, each.x, outputs, each.y, each.share
             )
-            return risks.view(local.shape[:2]), gradients.view_as(local)
+            return {"risk": risks.view(local.shape[:2])}, gradients.view_as(local)
 
         def outer(shared: Tensor) -> Tensor:
             losses = self.likelihood.losses(self.answer(shared, seen), batch.y)

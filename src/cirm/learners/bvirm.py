@@ -1,10 +1,11 @@
 """Bilevel variational IRM: consensus on a posterior that no environment would move.
 
-Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", definition BVIRM,
-algorithm 1 with equation bvirm_admm; on a sequence algorithm 2, which makes it
-C-BVIRM: the prior is the last posterior and the past takes part in the consensus. See
-cirm.admm for the rounds. Before any data nothing takes part (the paper starts from a
-past at zero), and the features move after the rounds on a batch instead of before.
+Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023, definition
+BVIRM and algorithm 1 with equation bvirm_admm; on a sequence algorithm 2, which makes
+it C-BVIRM: the prior is the last posterior and the past takes part in the consensus.
+See cirm.admm for the rounds. Before any data nothing takes part (the paper starts from
+a past at zero), and the features move after a batch's rounds instead of before. What w
+is made of are means and logarithms of spreads; both meet and both are constrained.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.objectives import Batch, environment_means
 from cirm.randomness import Randomness
-from cirm.training import Watch, unwatched
+from cirm.training import Terms, Watch, unwatched
 from cirm.variational import (
     Gaussian,
     KLScale,
@@ -53,22 +54,41 @@ class State(NamedTuple):
 class BVIRM(Learner[State]):
     """Least expected risk among the posteriors of w that are stationary everywhere.
 
+    `constraint`, `rho0`, `rho1`, `growth`, `threshold`, `rounds` and `inner` are those
+    of BIRM. `beta` weighs the KL; `samples` networks are drawn in each step and
+    `evaluations` for a prediction; `prior_std` and `initial_std` are the spreads of
+    the first prior and where training starts.
     """
 
-    constraint: Literal["head", "network"] = "network"
-    rho0: float = 10.0
-    rho1: float = 10.0
+    constraint: Literal["head", "network"] = "head"
+    rho0: float = 1.0
+    rho1: float = 1.0
     growth: float = 0.0
     growth_kind: Growth = "sum"
     threshold: float = 0.5
-    rounds: int = 1
-    inner: int = 1
+    rounds: int = 0
+    inner: int = 5
     beta: float = 1.0
     kl_scale: KLScale = "per-example"
     samples: int = 5
     evaluations: int = 20
     prior_std: float = 1.0
     initial_std: float = math.exp(-3)
+
+    presets = {
+        "paper": {
+            "constraint": "network",
+            "rho0": 10.0,
+            "rho1": 10.0,
+            "growth": 100.0,
+            "threshold": 0.5,
+            "beta": 1.0,
+            "kl_scale": "sum",
+            "samples": 5,
+            "rate": 1e-3,
+            "decay": 0.00125,
+        },
+    }
 
     def __post_init__(self) -> None:
         check_settings(
@@ -139,12 +159,13 @@ class BVIRM(Learner[State]):
         fixed = parted(features.detach().repeat_interleave(count, 0))
         expected = Gaussian(*(part.repeat_interleave(count, 0) for part in prior[1]))
 
-        def slopes(local: Tensor) -> tuple[Tensor, Tensor]:
+        def slopes(local: Tensor) -> tuple[Terms, Tensor]:
             own = parted(local.flatten(0, 1))
-            values = self.risks(together(fixed, own), each)[:, 0]
-            values = values + near * kl(own, expected)
-            (gradients,) = torch.autograd.grad(values.sum(), local, create_graph=True)
-            return values.view(local.shape[:2]), gradients
+            risks = self.risks(together(fixed, own), each)[:, 0]
+            terms = {"risk": risks, "kl": near * kl(own, expected)}
+            objective = (terms["risk"] + terms["kl"]).sum()
+            (gradients,) = torch.autograd.grad(objective, local, create_graph=True)
+            return {n: t.view(local.shape[:2]) for n, t in terms.items()}, gradients
 
         def outer(shared: Tensor) -> Tensor:
             moving = parted(features)

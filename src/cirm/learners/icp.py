@@ -1,87 +1,91 @@
-"""Invariant causal prediction: the features in every set whose residuals agree.
+"""Invariant causal prediction: the features that every invariant regression needs.
 
-Peters, Bühlmann and Meinshausen, "Causal inference by using invariant prediction:
-identification and confidence intervals", 2016, method II: a set of features is accepted
-if, after pooled least squares on it, neither mean nor variance of the residuals of an
-environment differ from those of the others. The parents of the target are, up to the
-level, in every accepted set. The variances are compared by an F test, which assumes
-normal residuals, and needs only second moments: so what is kept of an environment is
-the matrix of its products, and a sequence gives exactly what all data at once give.
+Peters, Buehlmann and Meinshausen, "Causal Inference by Using Invariant Prediction:
+Identification and Confidence Intervals", 2016, method II. A set of features is
+accepted if the residuals of its pooled least squares have, in each environment, the
+mean and the variance that they have in the others: Welch's t-test and the F-test,
+corrected for the number of tests (Bonferroni). The intersection of the accepted sets
+are the identified causes.
+
+These tests need nothing of the data but second moments, so that is what is kept: on a
+sequence the answer is exactly the joint one, without a past example in memory.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.likelihoods import CrossEntropy
+from cirm.likelihoods import SquaredError
 from cirm.randomness import Randomness
 from cirm.training import Watch, unwatched
 
-MOST_FEATURES = 15  # every set of them is tried
-
-Floats = NDArray[np.float64]
-
 
 class State(NamedTuple):
-    """Products of (features, 1, target) and the coefficients found.
+    """Second moments of each environment, and the regression that predicts.
 
-    Products are summed over the examples of each environment so far,
-    [replica, e, d + 2, d + 2]; the coefficients [replica, d + 1] end with a constant.
+    `moments` are sums of products of (1, inputs, target), [replica, e, d + 2, d + 2];
+    `coefficients` the intercept and those of the inputs, [replica, d + 1]. Before any
+    data both are empty.
     """
 
-    products: Tensor
+    moments: Tensor
     coefficients: Tensor
 
 
-class Verdict(NamedTuple):
-    """What the tests of all sets say; features are counted from 0.
+class Findings(NamedTuple):
+    """What is known of each feature, [replica, d], and of each set, [replica, set].
 
-    `accepted` are the sets, the largest p-value first; `parents` are in all of them;
-    `p_values` [d] are the largest p-value of a set without that feature: small ones
-    speak for a parent. `intervals` [d, 2] hold a feature's coefficient over all
-    accepted sets; they are NaN if none is accepted, which says that the model is wrong.
+    `parents` are the identified causes; `p_values` those of not being one; `lower` and
+    `upper` bound the coefficient over all accepted sets (NaN: none was accepted).
+    `sets` [replica, set, d] have the p-values `p_sets` and regressions `coefficients`
+    [replica, set, d + 1].
     """
 
-    parents: tuple[int, ...]
-    accepted: tuple[tuple[int, ...], ...]
-    p_values: Floats
-    intervals: Floats
+    parents: Tensor
+    p_values: Tensor
+    lower: Tensor
+    upper: Tensor
+    sets: Tensor
+    p_sets: Tensor
+    coefficients: Tensor
 
 
 @dataclass(frozen=True)
 class ICP(Learner[State]):
-    """Least squares on the features that every accepted set contains.
+    """Least squares on the features that are causes at the level `level`.
 
-    `level` is the probability with which a true parent's set may be refused. There is
-    no network: settings of the network and of training have no effect.
+    At most `most` features are searched, since each doubles the number of sets: of
+    more, those that matter most in the least squares of all. The network is not used.
     """
 
     level: float = 0.05
+    most: int = 10
 
     presets = {"scm": {"level": 0.05}}
 
     def __post_init__(self) -> None:
-        if not 0 < self.level < 1:
-            raise ValueError(f"icp: level must be in (0, 1); got {self.level}")
+        if not isinstance(self.likelihood, SquaredError):
+            raise ValueError("icp: the task must be regression; got classification")
+        if not 0 < self.level < 1 or not 1 <= self.most <= 16:
+            raise ValueError(
+                "icp: level must be in (0, 1) and most from 1 to 16; "
+                f"got {self.level} and {self.most}"
+            )
 
     def init(self, randomness: Randomness) -> State:
-        """No environments, and nothing found."""
-        if isinstance(self.likelihood, CrossEntropy):
-            raise ValueError("icp: the task must be regression; got classification")
+        """Nothing known."""
         replicas = len(randomness.seeds)
         return State(
-            torch.zeros(replicas, 0, 0, 0, dtype=torch.float64),
-            torch.zeros(replicas, 0),
+            torch.empty(replicas, 0, 0, 0, dtype=torch.float64),
+            torch.empty(replicas, 0),
         )
 
     def observe(
@@ -91,139 +95,158 @@ class ICP(Learner[State]):
         randomness: Randomness,
         watch: Watch = unwatched,
     ) -> State:
-        """Add the products of the stage's environments and test all sets again."""
+        """Add the stage's moments and search again."""
+        for environment in stage:
+            if len(environment) < 2:
+                raise ValueError(
+                    f"icp: environment {environment.name!r} must have two or more "
+                    f"examples; got {len(environment)}"
+                )
         replicas = len(randomness.seeds)
-        new = torch.stack([products(*e.all(replicas)) for e in stage], 1)
-        if new.shape[-1] - 2 > MOST_FEATURES:
-            raise ValueError(
-                f"icp: there may be {MOST_FEATURES} features at most; "
-                f"got {new.shape[-1] - 2}"
-            )
-        if state.products.shape[1]:
-            new = torch.cat([state.products, new], 1)
-        found = [self.fitted(each.numpy()) for each in new]
-        watch(
-            1, 1, {"parents": torch.tensor([float((f[:-1] != 0).sum()) for f in found])}
-        )
-        return State(new, torch.stack([torch.from_numpy(f).float() for f in found]))
+        found = [moments_of(*environment.all(replicas)) for environment in stage]
+        moments = torch.stack(found, 1)
+        if state.moments.shape[1]:
+            moments = torch.cat([state.moments, moments], 1)
+        findings = self.findings(State(moments, state.coefficients))
+        index = (findings.sets == findings.parents.unsqueeze(1)).all(-1).int().argmax(1)
+        rows = torch.arange(replicas)
+        watch(1, 1, {"parents": findings.parents.sum(-1).float()})
+        return State(moments, findings.coefficients[rows, index].float())
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Linear predictions, [replica, 1, n, 1]."""
-        weights, constant = state.coefficients.tensor_split((-1,), 1)
-        values = inputs.flatten(2) @ weights.unsqueeze(-1) + constant.unsqueeze(-1)
+        """Predicted values, [replica, 1, n, 1]."""
+        x = inputs.flatten(2)
+        if not state.coefficients.shape[1]:
+            return x.new_zeros(len(x), 1, x.shape[1], 1)
+        intercept, slopes = state.coefficients.to(x).split([1, x.shape[2]], 1)
+        values = torch.baddbmm(intercept.unsqueeze(-1), x, slopes.unsqueeze(-1))
         return values.unsqueeze(1)
 
-    def fitted(self, products: Floats) -> Floats:
-        """Coefficients [d + 1] of pooled least squares on the parents found."""
-        parents = invariant_sets(products, self.level).parents
-        chosen = np.zeros((1, products.shape[-1] - 2), bool)
-        chosen[:, list(parents)] = True
-        return least_squares(products.sum(0), chosen)[0]
+    def findings(self, state: State) -> Findings:
+        """Every searched set's test, and what follows for the features."""
+        pooled = state.moments.sum(1)
+        sets = searched(pooled, self.most)
+        coefficients, errors = regressions(pooled, sets)
+        p_sets = invariance(state.moments, coefficients)
+        accepted = p_sets > self.level
+        some = accepted.any(1, keepdim=True)
+        parents = (sets | ~accepted.unsqueeze(-1)).all(1) & some
+        without = p_sets.unsqueeze(-1).masked_fill(sets, 0.0).amax(1)
+        half = errors * self._quantiles(pooled[:, 0, 0], sets)
+        slopes, far = coefficients[..., 1:], ~accepted.unsqueeze(-1)
+        lower = (slopes - half).masked_fill(far, torch.inf).amin(1)
+        upper = (slopes + half).masked_fill(far, -torch.inf).amax(1)
+        return Findings(
+            parents,
+            torch.where(some, without, 1.0),
+            lower.masked_fill(~some, torch.nan),
+            upper.masked_fill(~some, torch.nan),
+            sets,
+            p_sets,
+            coefficients,
+        )
+
+    def _quantiles(self, examples: Tensor, sets: Tensor) -> Tensor:
+        """Half widths of each set's intervals in standard errors, [replica, set, 1]."""
+        sizes = sets.sum(-1, keepdim=True).double()
+        free = (examples[:, None, None] - sizes - 1).clamp(min=1)
+        tail = 1 - self.level / (2 * sizes.clamp(min=1))
+        return torch.from_numpy(special.stdtrit(free.numpy(), tail.numpy()))
 
 
-def products(x: Tensor, y: Tensor) -> Tensor:
-    """Summed products of (features, 1, target), [replica, d + 2, d + 2]."""
-    columns = [x.flatten(2).double(), torch.ones_like(y)[..., None], y[..., None]]
-    rows = torch.cat([column.double() for column in columns], -1)
-    return rows.mT @ rows
+def moments_of(x: Tensor, y: Tensor) -> Tensor:
+    """Sums of products of (1, inputs, target), [replica, d + 2, d + 2]."""
+    x = x.flatten(2).double()
+    whole = torch.cat([torch.ones_like(x[..., :1]), x, y.unsqueeze(-1).double()], -1)
+    return whole.mT @ whole
 
 
-def invariant_sets(products: Floats, level: float) -> Verdict:
-    """Test every set of features on the products [e, d + 2, d + 2] of environments."""
-    width = products.shape[-1] - 2
-    sets = np.array(list(itertools.product((False, True), repeat=width)))
-    fits = least_squares(products.sum(0), sets)
-    p_values = agreement(products, fits)
-    order = np.argsort(-p_values, kind="stable")
-    accepted = [row for row in order if p_values[row] > level]
-    inside = sets[accepted].all(0) if accepted else np.zeros(width, bool)
-    without = np.where(sets, 0.0, p_values[:, None]).max(0)
-    return Verdict(
-        tuple(np.flatnonzero(inside).tolist()),
-        tuple(tuple(np.flatnonzero(sets[row]).tolist()) for row in accepted),
-        np.minimum(without, 1.0),
-        _intervals(products.sum(0), sets[accepted], fits[accepted], level),
-    )
-
-
-def least_squares(pooled: Floats, sets: NDArray[np.bool_]) -> Floats:
-    """Coefficients [set, d + 1] with a constant, zero outside each set [set, d]."""
-    inside = np.hstack([sets, np.ones((len(sets), 1), bool)])
-    both = inside[:, :, None] & inside[:, None, :]
-    # Rows outside a set become those of the identity, so that all are solved at once.
-    matrices = np.where(both, pooled[:-1, :-1], np.eye(inside.shape[1]))
-    sides = np.where(inside, pooled[:-1, -1], 0.0)
-    solved: Floats = np.linalg.solve(matrices, sides[..., None])[..., 0]
-    return solved
-
-
-def agreement(products: Floats, fits: Floats) -> Floats:
-    """p-value [set] that residuals have one mean and variance in all environments.
-
-    Each environment is compared with all others together; the smallest p-value is
-    multiplied by the number of comparisons (Bonferroni).
-    """
-    if len(products) == 1:
-        return np.ones(len(fits))
-    away = np.hstack([-fits, np.ones((len(fits), 1))])  # residual = row @ away
-    here = [_moments(each, away) for each in products]
-    rest = [_moments(products.sum(0) - each, away) for each in products]
-    smallest = [
-        np.minimum(_mean_test(a, b), _variance_test(a, b))
-        for a, b in zip(here, rest, strict=True)
-    ]
-    return np.minimum(np.min(smallest, 0) * 2 * len(products), 1.0)
-
-
-class _Moments(NamedTuple):
-    """Number, and mean and variance of the residuals of each set."""
-
-    number: float
-    mean: Floats
-    variance: Floats
-
-
-def _moments(products: Floats, away: Floats) -> _Moments:
-    number = float(products[-2, -2])
-    mean = away @ products[:, -2] / number
-    squares = np.einsum("si,ij,sj->s", away, products, away)
-    variance = (squares - number * mean**2) / (number - 1)
-    return _Moments(number, mean, np.maximum(variance, 1e-12))
-
-
-def _mean_test(a: _Moments, b: _Moments) -> Floats:
-    """Welch's test of equal means."""
-    parts = a.variance / a.number, b.variance / b.number
-    spread = parts[0] + parts[1]
-    freedom = spread**2 / (
-        parts[0] ** 2 / (a.number - 1) + parts[1] ** 2 / (b.number - 1)
-    )
-    away = np.abs(a.mean - b.mean) / np.sqrt(spread)
-    return np.asarray(2 * stats.t.sf(away, freedom))
-
-
-def _variance_test(a: _Moments, b: _Moments) -> Floats:
-    """F test of equal variances, to both sides."""
-    below = stats.f.cdf(a.variance / b.variance, a.number - 1, b.number - 1)
-    return np.asarray(2 * np.minimum(below, 1 - below))
-
-
-def _intervals(
-    pooled: Floats, sets: NDArray[np.bool_], fits: Floats, level: float
-) -> Floats:
-    """Union over the accepted sets of each coefficient's interval, [d, 2]."""
+def searched(pooled: Tensor, most: int) -> Tensor:
+    """The sets to test, [replica, set, d]: all subsets of at most `most` features."""
     width = pooled.shape[-1] - 2
-    if not len(sets):
-        return np.full((width, 2), np.nan)
-    lows, highs = np.zeros((2, len(sets), width))
-    for row, (chosen, fit) in enumerate(zip(sets, fits, strict=True)):
-        inside = [*np.flatnonzero(chosen).tolist(), width]
-        away = np.append(-fit, 1.0)
-        freedom = pooled[-2, -2] - len(inside)
-        noise = max(away @ pooled @ away, 0.0) / freedom
-        inverse = np.linalg.inv(pooled[np.ix_(inside, inside)])
-        spread = np.sqrt(noise * np.diag(inverse)[:-1])
-        reach = stats.t.ppf(1 - level / 2, freedom) * spread
-        lows[row, inside[:-1]] = fit[inside[:-1]] - reach
-        highs[row, inside[:-1]] = fit[inside[:-1]] + reach
-    return np.stack([lows.min(0), highs.max(0)], -1)
+    every = torch.ones(len(pooled), 1, width, dtype=torch.bool)
+    coefficients, errors = regressions(pooled, every)
+    weight = (coefficients[:, 0, 1:] / errors[:, 0].clamp(min=1e-300)).abs()
+    chosen = weight.topk(min(most, width), dim=-1).indices.sort(-1).values
+    kinds = torch.tensor(list(product([False, True], repeat=chosen.shape[1])))
+    places = chosen.unsqueeze(1).expand(-1, len(kinds), -1)
+    kinds = kinds.expand(len(pooled), -1, -1)
+    return every.new_zeros(*kinds.shape[:2], width).scatter(-1, places, kinds)
+
+
+def regressions(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+    """Least squares on sets [replica, set, d] of features.
+
+    Coefficients [replica, set, d + 1], the intercept first, and the standard errors of
+    all but the intercept, [replica, set, d]; both are zero outside the set.
+    """
+    inside = torch.cat([torch.ones_like(sets[..., :1]), sets], -1).double()
+    products, target = pooled[:, None, :-1, :-1], pooled[:, None, :-1, -1]
+    scale = products.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).sqrt()
+    inside = inside / scale
+    # Features outside the set have empty rows, which the pseudo-inverse leaves empty.
+    inverse = torch.linalg.pinv(
+        inside.unsqueeze(-1) * products * inside.unsqueeze(-2), hermitian=True
+    )
+    inverse = inside.unsqueeze(-1) * inverse * inside.unsqueeze(-2)
+    coefficients = (inverse @ target.unsqueeze(-1)).squeeze(-1)
+    rest = pooled[:, None, -1, -1] - (coefficients * target).sum(-1)
+    free = (pooled[:, None, 0, 0] - sets.sum(-1) - 1).clamp(min=1)
+    variance = (rest.clamp(min=0) / free).unsqueeze(-1)
+    spread = inverse.diagonal(dim1=-2, dim2=-1)[..., 1:].clamp(min=0)
+    return coefficients, (variance * spread).sqrt()
+
+
+def invariance(moments: Tensor, coefficients: Tensor) -> Tensor:
+    """p-value of each set's residuals being alike everywhere, [replica, set]."""
+    environments = moments.shape[1]
+    if environments == 1:
+        return torch.ones_like(coefficients[..., 0])
+    weights = torch.cat([-coefficients, torch.ones_like(coefficients[..., :1])], -1)
+    size = moments[:, None, :, 0, 0].expand(-1, weights.shape[1], -1)
+    total = torch.einsum("rsi,rei->rse", weights, moments[..., 0])
+    square = torch.einsum("rsi,reij,rsj->rse", weights, moments, weights)
+    # Rounding errors of a perfect fit must not look like a difference.
+    floor = 1e-12 * moments[..., -1, -1].sum(1)[:, None, None] / size.sum(-1, True)
+    sums = [size, total, square]
+    own = summary(sums, floor)
+    rest = summary([part.sum(-1, keepdim=True) - part for part in sums], floor)
+    least = torch.minimum(t_test(own, rest), f_test(own, rest)).amin(-1)
+    # Of two environments each is the other's rest, so both make the same two tests.
+    tests = 2 * (environments if environments > 2 else 1)
+    return (tests * least).clamp(max=1.0)
+
+
+class Summary(NamedTuple):
+    """Size, mean and variance of samples, all of one shape."""
+
+    size: Tensor
+    mean: Tensor
+    variance: Tensor
+
+
+def summary(sums: list[Tensor], floor: Tensor) -> Summary:
+    """Samples by their sizes, sums and sums of squares; no variance below a floor."""
+    size, total, square = sums
+    mean = total / size
+    variance = (square - total * mean) / (size - 1)
+    return Summary(size, mean, torch.maximum(variance, floor))
+
+
+def t_test(a: Summary, b: Summary) -> Tensor:
+    """Two-sided p-value of equal means under unequal variances (Welch)."""
+    spread_a, spread_b = a.variance / a.size, b.variance / b.size
+    both = spread_a + spread_b
+    free = both.square() / (
+        spread_a.square() / (a.size - 1) + spread_b.square() / (b.size - 1)
+    )
+    distance = (a.mean - b.mean).abs() / both.sqrt()
+    return 2 * torch.from_numpy(special.stdtr(free.numpy(), -distance.numpy()))
+
+
+def f_test(a: Summary, b: Summary) -> Tensor:
+    """Two-sided p-value of equal variances."""
+    ratio = (a.variance / b.variance).numpy()
+    free = (a.size - 1).numpy(), (b.size - 1).numpy()
+    below, above = special.fdtr(*free, ratio), special.fdtrc(*free, ratio)
+    return 2 * torch.minimum(torch.from_numpy(below), torch.from_numpy(above))

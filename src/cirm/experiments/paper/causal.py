@@ -31,10 +31,9 @@ BLOCK = 5  # seeds that learn side by side; inference takes one at a time
 LINEAR: dict[str, Any] = {"hidden": (), "batch": 0, "rate": 1e-2}
 SETTINGS: dict[str, dict[str, Any]] = {
     "erm": {**LINEAR, "epochs": 3000},
-    "icp": {},
     "irmv1": {**LINEAR, "epochs": 5000, "penalty": 100.0, "anneal": 0.0},
-    "birm": {**LINEAR, "epochs": 5000},
 }
+PRESETS = {"icp": "scm", "birm": "scm"}
 INFERENCE: dict[str, Any] = {
     "hidden": (),
     "batch": 0,
@@ -129,14 +128,16 @@ def _row(
 
 def _trial(key: str, data: dict[str, Any]) -> Trial:
     inferred = key == "eiil"
+    learner = "irmv1" if inferred else key
     return Trial(
         label=key,
-        learner="irmv1" if inferred else key,
+        learner=learner,
         dataset="scm",
         data=data,
         order="joint",
         selection=SELECTION,
-        settings=SETTINGS["irmv1" if inferred else key],
+        preset=PRESETS.get(learner, ""),
+        settings=SETTINGS.get(learner, {}),
         infer="eiil" if inferred else "",
         inference=INFERENCE if inferred else {},
         block=1 if inferred else BLOCK,
