@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-LEARNERS = ("erm", "irmv1", "ewc", "vcl", "c-virmv1", "c-bvirm")
+LEARNERS = ("erm", "irmv1", "ewc", "gem", "c-virmv1", "c-bvirm")
 DATA = {"source": "digits", "environments": "2", "examples": "600"}
 
 
 def demo(
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("demo"),
     workers: Annotated[
         int, typer.Option(min=0, help="Processes; 0: one per core.")
