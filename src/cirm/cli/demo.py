@@ -13,7 +13,7 @@ DATA = {"source": "digits", "environments": "2", "examples": "600"}
 
 
 def demo(
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0.")] = 3,
     out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("demo"),
     workers: Annotated[
         int, typer.Option(min=0, help="Processes; 0: one per core.")
