@@ -50,6 +50,15 @@ def test_divergence_is_infinite_from_what_has_mass_elsewhere():
     assert divergence(torch.tensor([0.0, 1.0, 0.0]), q) == pytest.approx(np.log(2))
 
 
+def test_a_mean_that_is_nearly_met_is_met():
+    """Close to the minimum the gain of a step is below rounding."""
+    masses = torch.tensor([0.43965421222018963, 0.359375, 0, 0, 0.0546875, 0])
+    q = masses.double() / masses.double().sum()
+    statistics = torch.tensor([[0, 1, 0, 0, 0, 0]], dtype=torch.float64)
+    half = torch.tensor([0.5], dtype=torch.float64)
+    torch.testing.assert_close(statistics @ onto_means(q, statistics, half), half)
+
+
 @given(MASSES, SUPPORTS, SUPPORTS, st.lists(st.floats(-1, 1), min_size=N, max_size=N))
 def test_a_projection_has_its_support_in_both(masses, own, family, values):
     """Theorem 3, for families of a support and for families of a mean."""

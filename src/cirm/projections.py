@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 STEPS = 200  # Newton's method ends long before, unless there is nothing to be found
+ROUNDING = 1e-13  # a gain below this cannot be seen, and the step is taken
 CLOSE = 1e-10  # how far the means of a projection may be off, in standard units
 
 
@@ -48,7 +49,7 @@ def onto_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
         step, size = torch.linalg.solve(spread + ridge, off), 1.0
         while size > 1e-9 and (
             (start + (slope - size * step) @ centred).logsumexp(0)
-            > level - 0.25 * size * (off @ step)
+            > level - 0.25 * size * (off @ step) + ROUNDING
         ):
             size /= 2
         slope = slope - size * step

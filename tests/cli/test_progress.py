@@ -35,6 +35,16 @@ def test_times_of_an_earlier_run_count():
     assert size({"environments": 6, "examples": 1000}, 1) == 3
 
 
+def test_a_learner_that_runs_for_the_first_time_shows_its_speed():
+    now = [0.0]
+    first, second = jobs("erm", "erm")
+    watch = Watch([first, second], 1, [], clock=lambda: now[0])
+    watch.moved(first, 0.1)
+    now[0] = 20.0
+    watch.moved(first, 0.3)
+    assert watch.left == pytest.approx(70.0 + 100.0)
+
+
 def test_workers_share_what_is_left_but_not_one_job():
     watch = Watch(jobs("erm", "erm", "erm", "erm"), 2, [("erm", 10.0)])
     assert watch.left == pytest.approx(20.0)

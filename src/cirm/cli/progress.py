@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from cirm.experiments.jobs import Job
 
+ENOUGH = 0.02  # a part of a job that tells how long the whole takes
 PAUSE = 30.0  # seconds between two lines where there is no terminal
 
 # Seconds of a job with 2,000 examples, roughly; only until some have been timed.
@@ -34,12 +35,18 @@ class Watch:
     """
 
     def __init__(
-        self, jobs: Sequence[Job], workers: int, timed: Sequence[tuple[str, float]]
+        self,
+        jobs: Sequence[Job],
+        workers: int,
+        timed: Sequence[tuple[str, float]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.jobs = {job.key: job for job in jobs}
         self.parts = dict.fromkeys(self.jobs, 0.0)
         self.workers = workers
-        self.began = time.monotonic()
+        self.clock = clock
+        self.began = clock()
+        self.first: dict[str, tuple[float, float]] = {}
         self.timed: dict[str, list[float]] = {}
         for label, seconds in timed:
             self.timed.setdefault(label, []).append(seconds)
@@ -48,6 +55,7 @@ class Watch:
         """So much of a job is done, from 0 to 1."""
         # The whole is only done when its records are there.
         self.parts[job.key] = max(self.parts[job.key], min(part, 0.99))
+        self.first.setdefault(job.key, (self.clock(), self.parts[job.key]))
 
     def ended(self, job: Job, seconds: float) -> None:
         """A job has ended, and has taken so many seconds."""
@@ -94,14 +102,23 @@ class Watch:
 
     def _costs(self) -> dict[str, float]:
         """Expected seconds of each job, as fast as this machine has shown to be."""
-        timed = list(self.timed.items())  # another thread may add to it
-        means = {name: sum(some) / len(some) for name, some in timed}
+        means = self._means()
         known = [mean / guess(name) for name, mean in means.items()]
         speed = sum(known) / len(known) if known else 1.0
         return {
             key: size_of(job) * means.get(job.name, speed * guess(job.name))
             for key, job in self.jobs.items()
         }
+
+    def _means(self) -> dict[str, float]:
+        """Seconds per unit of each learner that ran before or is running."""
+        running = {}
+        for key, (began, part) in list(self.first.items()):
+            if self.parts[key] - part > ENOUGH:
+                spent = (self.clock() - began) / (self.parts[key] - part)
+                running[self.jobs[key].name] = spent / size_of(self.jobs[key])
+        ended = list(self.timed.items())  # another thread may add to it
+        return running | {name: sum(some) / len(some) for name, some in ended}
 
 
 @contextmanager
@@ -176,7 +193,7 @@ def _bar(watch: Watch, title: str) -> Group:
 
     words = (
         f"{title}: {watch.done} of {len(watch.jobs)} jobs, {watch.share:.0%}, "
-        f"{spelled(time.monotonic() - watch.began)} so far, "
+        f"{spelled(watch.clock() - watch.began)} so far, "
         f"about {spelled(watch.left)} left"
     )
     now = Text(", ".join(watch.running) or "starting", style="dim")
