@@ -1,4 +1,8 @@
 import json
+import os
+import signal
+import threading
+import time
 
 import pytest
 
@@ -80,6 +84,27 @@ def test_debug_shows_the_trace(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["cirm", "--debug", "run", "--learner", "nope"])
     with pytest.raises(ValueError, match="learner must be one of"):
         cli.main()
+
+
+def test_an_interrupted_run_says_so_and_continues(monkeypatch, capsys, tmp_path):
+    """A real interrupt, after the first learner is done."""
+    out = tmp_path / "r"
+    words = ["run", "--source", "digits", "--examples", "50", "--seeds", "1"]
+    words += ["--learner", "erm", "--learner", "irmv1", "--workers", "1"]
+    words += ["--set", "epochs=2000", "--set", "hidden=4", "--out", str(out)]
+
+    def interrupt():
+        while not list(out.glob("jobs/*.jsonl")):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    status, _, error = cirm(monkeypatch, capsys, *words)
+    assert status == 130
+    assert "interrupted with 1 of 2 jobs done; the same command continues" in error
+    status, printed, _ = cirm(monkeypatch, capsys, *words)
+    assert status == 0
+    assert "Continuing: 1 of 2 jobs are done." in printed
 
 
 def test_tensorboard_gets_the_training_curves(monkeypatch, capsys, tmp_path):

@@ -47,9 +47,6 @@ def main() -> None:
     """Run the command line; an expected error is one line and exit status 2."""
     try:
         app()
-    except KeyboardInterrupt:
-        typer.echo("cirm: interrupted; the same command continues", err=True)
-        sys.exit(130)
     except (ValueError, ArithmeticError, OSError, ImportError) as error:
         if "--debug" in sys.argv:
             raise

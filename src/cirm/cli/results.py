@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def run_and_show(
         )
     failures: dict[str, str] = {}
     if waiting:
-        with progress_of(waiting) as report:
+        with continued(jobs, folder), progress_of(waiting) as report:
             failures = run_jobs(jobs, folder, workers, report)
     records = collected(jobs, folder)
     if records:
@@ -63,6 +64,23 @@ def run_and_show(
             job = named[key]
             typer.echo(f"failed: {job.name}, seeds {job.seeds}: {reason}", err=True)
         raise typer.Exit(1)
+
+
+@contextmanager
+def continued(jobs: Sequence[Job], folder: Path) -> Iterator[None]:
+    """Say, when it is interrupted, what is done and how to go on."""
+    from cirm.experiments.runner import unfinished
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        done = len(jobs) - len(unfinished(jobs, folder))
+        typer.echo(
+            f"cirm: interrupted with {done} of {len(jobs)} jobs done; the same command "
+            "continues",
+            err=True,
+        )
+        raise typer.Exit(130) from None
 
 
 def view_of(job: Job) -> dict[str, Any]:

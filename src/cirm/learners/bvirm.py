@@ -76,6 +76,7 @@ class BVIRM(Learner[State]):
     initial_std: float = math.exp(-3)
 
     presets = {
+        # The paper has dropout in each layer, and says how much for other methods only.
         "paper": {
             "constraint": "network",
             "rho0": 10.0,
@@ -85,6 +86,8 @@ class BVIRM(Learner[State]):
             "beta": 1.0,
             "kl_scale": "sum",
             "samples": 5,
+            "evaluations": 5,
+            "dropout": 0.5,
             "rate": 1e-3,
             "decay": 0.00125,
         },
