@@ -319,3 +319,13 @@ def test_a_problem_refuses_environments_that_do_not_match(place, other, complain
 def test_a_problem_needs_a_place_to_learn_from():
     with pytest.raises(ValueError, match="there must be a training environment"):
         Problem(())
+
+
+def test_real_numbers_of_another_precision_become_single():
+    x, y = torch.ones(3, 2, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    made = Environment("a", x, y, Task.regression())
+    assert made.inputs.dtype == made.targets.dtype == torch.float32
+    with pytest.raises(
+        ValueError, match="inputs must be finite; got 6 NaN or infinite"
+    ):
+        Environment("a", 1e300 * x, y, Task.regression())

@@ -65,7 +65,8 @@ class Environment:
 
     Inputs are [n, *features] and targets [n], the same for every replica; or, if
     `replicated`, each replica has its own: [replica, n, *features] and [replica, n].
-    Targets are class indices (int64) or real values (float32), as the task says.
+    Targets are class indices (int64) or real values, as the task says. Real numbers
+    of another precision, as NumPy's, are brought to float32.
     """
 
     name: str
@@ -76,6 +77,10 @@ class Environment:
 
     def __post_init__(self) -> None:
         self._check_kinds()
+        for name in ("inputs", "targets"):
+            values = getattr(self, name)
+            if isinstance(values, Tensor) and values.is_floating_point():
+                object.__setattr__(self, name, values.float())
         lead = 2 if self.replicated else 1
         wanted = "[n, ...] and targets [n]"
         if self.replicated:
