@@ -36,7 +36,7 @@ def results(summary: dict[str, Any]) -> None:
     over = " or ".join(map(str, seeds))
     table = Table(title=f"{unit}: mean (standard deviation over {over} seeds)")
     table.add_column("learner", style="bold", no_wrap=True)
-    for heading in ("train", "unseen", "seconds", "past examples", "state"):
+    for heading in ("train", "unseen", "seconds", "examples", "state"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, entry in summary["learners"].items():
         table.add_row(

@@ -38,6 +38,7 @@ class ERM(Learner[State]):
             "rate": 1e-3,
             "decay": 2 * 0.001,
         },
+        "scm": {"hidden": (), "epochs": 3000, "batch": 0, "rate": 1e-2},
     }
 
     def init(self, randomness: Randomness) -> State:

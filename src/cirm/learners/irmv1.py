@@ -52,6 +52,14 @@ class IRMv1(Learner[State]):
             "epochs": 501,
             "batch": 0,
         },
+        "scm": {
+            "penalty": 10.0,
+            "anneal": 0.5,
+            "hidden": (),
+            "epochs": 3000,
+            "batch": 0,
+            "rate": 1e-2,
+        },
     }
 
     def __post_init__(self) -> None:
