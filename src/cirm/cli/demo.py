@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-LEARNERS = ("erm", "irmv1", "ewc", "gem", "c-virmv1", "c-bvirm")
+LEARNERS = ("c-bvirm", "c-virmv1", "erm", "irmv1", "ewc", "gem")
 DATA = {"source": "digits", "environments": "2", "examples": "600"}
 
 

@@ -28,12 +28,6 @@ KINDS = {"causal": "Causal MSE", "noncausal": "Noncausal MSE"}
 TABLE5: dict[str, Any] = {"dimension": 8, "noise": "target"}
 BLOCK = 5  # seeds that learn side by side; inference takes one at a time
 
-LINEAR: dict[str, Any] = {"hidden": (), "batch": 0, "rate": 1e-2}
-SETTINGS: dict[str, dict[str, Any]] = {
-    "erm": {**LINEAR, "epochs": 3000},
-    "irmv1": {**LINEAR, "epochs": 5000, "penalty": 100.0, "anneal": 0.0},
-}
-PRESETS = {"icp": "scm", "birm": "scm"}
 INFERENCE: dict[str, Any] = {
     "hidden": (),
     "batch": 0,
@@ -128,16 +122,14 @@ def _row(
 
 def _trial(key: str, data: dict[str, Any]) -> Trial:
     inferred = key == "eiil"
-    learner = "irmv1" if inferred else key
     return Trial(
         label=key,
-        learner=learner,
+        learner="irmv1" if inferred else key,
         dataset="scm",
         data=data,
         order="joint",
         selection=SELECTION,
-        preset=PRESETS.get(learner, ""),
-        settings=SETTINGS.get(learner, {}),
+        preset="scm",
         infer="eiil" if inferred else "",
         inference=INFERENCE if inferred else {},
         block=1 if inferred else BLOCK,
