@@ -18,6 +18,18 @@ from cirm.objectives import Batch, annealed, environment_means, slope_penalties
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, unwatched
 
+ORIGINAL = {
+    "anneal": 190 / 501,
+    "l2": 0.00110794568,
+    "rate": 0.0004898536566546834,
+    "hidden": (390, 390),
+    "activation": "relu",
+    "outputs": 1,
+    "epochs": 501,
+    "batch": 0,
+}
+"""Settings of the original coloured digits, which the work on EIIL took over."""
+
 
 class State(NamedTuple):
     """The network's parameters, [replica, p]."""
@@ -41,17 +53,8 @@ class IRMv1(Learner[State]):
 
     presets = {
         "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4},
-        "irm": {
-            "penalty": 91257.18613115903,
-            "anneal": 190 / 501,
-            "l2": 0.00110794568,
-            "rate": 0.0004898536566546834,
-            "hidden": (390, 390),
-            "activation": "relu",
-            "outputs": 1,
-            "epochs": 501,
-            "batch": 0,
-        },
+        "irm": {"penalty": 91257.18613115903, **ORIGINAL},
+        "eiil": {"penalty": 191257.18613115902, **ORIGINAL},
         "scm": {
             "penalty": 10.0,
             "anneal": 0.5,
