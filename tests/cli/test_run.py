@@ -107,6 +107,15 @@ def test_an_interrupted_run_says_so_and_continues(monkeypatch, capsys, tmp_path)
     assert "Continuing: 1 of 2 jobs are done." in printed
 
 
+def test_errors_of_known_coefficients_are_shown(monkeypatch, capsys, tmp_path):
+    words = ["run", "--dataset", "scm", "--examples", "50", "--learner", "icp"]
+    words += ["--order", "joint", "--seeds", "2", "--out", str(tmp_path)]
+    status, printed, _ = cirm(monkeypatch, capsys, *words)
+    assert status == 0
+    assert "squared error of the coefficients" in printed
+    assert "noncausal" in printed
+
+
 def test_tensorboard_gets_the_training_curves(monkeypatch, capsys, tmp_path):
     pytest.importorskip("tensorboard")
     words = ["run", *QUICK, "--seeds", "1", "--out", str(tmp_path / "r")]

@@ -25,7 +25,7 @@ def run_and_show(
     title: str = "cirm run",
 ) -> None:
     """Run what is unfinished, write the results into the folder, show the table."""
-    from cirm.cli.screen import progress_of, results
+    from cirm.cli.screen import coefficients, progress_of, results
     from cirm.experiments.runner import collected, run_jobs, unfinished
     from cirm.records import write, write_text
     from cirm.report.run import run_report
@@ -53,6 +53,7 @@ def run_and_show(
         page = run_report(records, title, command(), **view_of(jobs[0]))
         write_text(folder / "report.html", page)
         results(summary)
+        coefficients(records)
         if tensorboard is not None:
             write_curves(records, tensorboard)
             typer.echo(f"TensorBoard curves: {tensorboard}")

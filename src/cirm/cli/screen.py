@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from cirm.records import Record, Score
+
 if TYPE_CHECKING:
     from cirm.experiments.jobs import Job
     from cirm.experiments.runner import Report
@@ -47,6 +49,32 @@ def results(summary: dict[str, Any]) -> None:
             f"{kept(entry, 'examples'):,}",
             f"{kept(entry, 'bytes') / 2**20:.1f} MiB",
         )
+    Console().print(table)
+
+
+def coefficients(records: Sequence[Record]) -> None:
+    """Print how far linear coefficients are from the truth, where it is known."""
+    from statistics import mean, stdev
+
+    from rich.console import Console
+    from rich.table import Table
+
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in records:
+        if isinstance(row, Score) and row.metric == "coefficients":
+            found.setdefault((row.learner, row.environment), []).append(row.value)
+    if not found:
+        return
+    table = Table(title="squared error of the coefficients: mean (deviation)")
+    table.add_column("learner", style="bold", no_wrap=True)
+    for heading in (kinds := list(dict.fromkeys(kind for _, kind in found))):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name in dict.fromkeys(learner for learner, _ in found):
+        values = [found[name, kind] for kind in kinds]
+        cells = [
+            {"mean": mean(v), "std": stdev(v) if len(v) > 1 else None} for v in values
+        ]
+        table.add_row(name, *(number(cell, "error") for cell in cells))
     Console().print(table)
 
 
