@@ -2,6 +2,7 @@
 
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -127,9 +128,9 @@ GOOD = {
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong, complaint):
-    check_settings("vcl", **GOOD)
+    check_settings("vcl", SimpleNamespace(**GOOD))
     with pytest.raises(ValueError, match=re.escape(complaint)) as refusal:
-        check_settings("vcl", **{**GOOD, **wrong})
+        check_settings("vcl", SimpleNamespace(**{**GOOD, **wrong}))
     assert str(refusal.value).startswith("vcl: ")
 
 

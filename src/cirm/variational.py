@@ -60,25 +60,24 @@ def kl_factor(scale: KLScale, examples: int) -> float:
     return 1.0 if scale == "sum" else 1 / examples
 
 
-def check_settings(
-    where: str,
-    *,
-    beta: float,
-    kl_scale: str,
-    samples: int,
-    evaluations: int,
-    prior_std: float,
-    initial_std: float,
-) -> None:
-    """Refuse what no variational learner can work with."""
-    if kl_scale not in get_args(KLScale):
+def check_settings(where: str, learner: Any) -> None:  # noqa: ANN401
+    """Refuse what no variational learner can work with.
+
+    A learner has `beta`, `kl_scale`, `samples`, `evaluations`, `prior_std` and
+    `initial_std`.
+    """
+    if learner.kl_scale not in get_args(KLScale):
         known = ", ".join(get_args(KLScale))
-        raise ValueError(f"{where}: kl_scale must be one of {known}; got {kl_scale!r}")
-    if beta < 0 or min(samples, evaluations) < 1 or min(prior_std, initial_std) <= 0:
+        raise ValueError(
+            f"{where}: kl_scale must be one of {known}; got {learner.kl_scale!r}"
+        )
+    counts = learner.samples, learner.evaluations
+    spreads = learner.prior_std, learner.initial_std
+    if learner.beta < 0 or min(counts) < 1 or min(spreads) <= 0:
         raise ValueError(
             f"{where}: beta must not be negative, samples and evaluations must be one "
-            f"or more, prior_std and initial_std positive; got {beta}, {samples}, "
-            f"{evaluations}, {prior_std} and {initial_std}"
+            f"or more, prior_std and initial_std positive; got {learner.beta}, "
+            f"{counts[0]}, {counts[1]}, {spreads[0]} and {spreads[1]}"
         )
 
 

@@ -94,15 +94,7 @@ class BVIRM(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        check_settings(
-            "bvirm",
-            beta=self.beta,
-            kl_scale=self.kl_scale,
-            samples=self.samples,
-            evaluations=self.evaluations,
-            prior_std=self.prior_std,
-            initial_std=self.initial_std,
-        )
+        check_settings("bvirm", self)
         if self.constraint not in ("head", "network"):
             raise ValueError(
                 f"bvirm: constraint must be head or network; got {self.constraint!r}"

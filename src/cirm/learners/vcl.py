@@ -66,15 +66,7 @@ class VCL(Learner[State]):
     presets = {"paper": {"rate": 5e-3, "dropout": 0.0}}
 
     def __post_init__(self) -> None:
-        check_settings(
-            "vcl",
-            beta=self.beta,
-            kl_scale=self.kl_scale,
-            samples=self.samples,
-            evaluations=self.evaluations,
-            prior_std=self.prior_std,
-            initial_std=self.initial_std,
-        )
+        check_settings("vcl", self)
 
     def init(self, randomness: Randomness) -> State:
         """The prior, and random means to start from."""

@@ -74,15 +74,7 @@ class VCLC(Learner[State]):
     presets = {"paper": {"coreset": 100, "rate": 5e-3, "dropout": 0.0}}
 
     def __post_init__(self) -> None:
-        check_settings(
-            "vclc",
-            beta=self.beta,
-            kl_scale=self.kl_scale,
-            samples=self.samples,
-            evaluations=self.evaluations,
-            prior_std=self.prior_std,
-            initial_std=self.initial_std,
-        )
+        check_settings("vclc", self)
         if self.coreset < 0 or self.select not in ("random", "k-center"):
             raise ValueError(
                 "vclc: coreset must not be negative and select must be random or "

@@ -91,15 +91,7 @@ class VIRMG(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        check_settings(
-            "virmg",
-            beta=self.beta,
-            kl_scale=self.kl_scale,
-            samples=self.samples,
-            evaluations=self.evaluations,
-            prior_std=self.prior_std,
-            initial_std=self.initial_std,
-        )
+        check_settings("virmg", self)
         if self.representation not in ("fixed", "variable"):
             raise ValueError(
                 "virmg: representation must be fixed or variable; "

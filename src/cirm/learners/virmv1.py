@@ -109,15 +109,7 @@ class VIRMv1(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        check_settings(
-            "virmv1",
-            beta=self.beta,
-            kl_scale=self.kl_scale,
-            samples=self.samples,
-            evaluations=self.evaluations,
-            prior_std=self.prior_std,
-            initial_std=self.initial_std,
-        )
+        check_settings("virmv1", self)
         if self.penalty < 0 or not 0 <= self.anneal <= 1 or self.l2 < 0:
             raise ValueError(
                 "virmv1: penalty and l2 must not be negative and anneal must be in "
