@@ -117,3 +117,12 @@ def ensemble(answers: list[Tensor], past: list[Tensor]) -> Tensor:
     if past:
         answers = [*answers, torch.stack(past).mean(0)]
     return torch.stack(answers).mean(0)
+
+
+def check_penalty(where: str, penalty: float, anneal: float, l2: float) -> None:
+    """Refuse an annealed penalty that makes no sense."""
+    if penalty < 0 or not 0 <= anneal <= 1 or l2 < 0:
+        raise ValueError(
+            f"{where}: penalty and l2 must not be negative and anneal must be in "
+            f"[0, 1]; got {penalty}, {l2} and {anneal}"
+        )

@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -49,6 +50,25 @@ def test_a_failed_job_does_not_stop_the_others(tmp_path):
     good, bad = jobs()
     bad = replace(bad, settings={**bad.settings, "rate": 1e30, "optimiser": "sgd"})
     failures = run_jobs([bad, good], tmp_path, 1)
+    assert list(failures) == [bad.key]
+    assert "finite" in failures[bad.key]
+    assert unfinished([bad, good], tmp_path) == [bad]
+
+
+def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
+    good, bad = jobs(epochs=400)
+    bad = replace(bad, settings={**bad.settings, "rate": 1e30, "optimiser": "sgd"})
+    killed = []
+
+    def kill_once(job, done):
+        if job == good and 0.5 < done < 1 and not killed:
+            children = multiprocessing.active_children()
+            killed.extend(c for c in children if "Manager" not in c.name)
+            for process in killed:
+                process.kill()
+
+    failures = run_jobs([bad, good], tmp_path, 2, kill_once)
+    assert killed
     assert list(failures) == [bad.key]
     assert "finite" in failures[bad.key]
     assert unfinished([bad, good], tmp_path) == [bad]

@@ -50,7 +50,9 @@ def run_jobs(
         return _run_here(waiting, folder, report)
     failures: dict[str, str] = {}
     for _ in range(TRIES):
-        failures = _run_pool(waiting, folder, workers, report)
+        for job in waiting:
+            failures.pop(job.key, None)
+        failures |= _run_pool(waiting, folder, workers, report)
         waiting = [job for job in waiting if failures.get(job.key) == LOST]
         if not waiting:
             break
@@ -75,7 +77,9 @@ def _run_pool(
     jobs: list[Job], folder: Path, workers: int, report: Report
 ) -> dict[str, str]:
     context = multiprocessing.get_context("spawn")
-    queue: Any = context.Queue()
+    # A plain queue would stay locked by a worker that is killed while it reports.
+    manager = context.Manager()
+    queue: Any = manager.Queue()
     named = {job.key: job for job in jobs}
     listener = threading.Thread(target=_listen, args=(queue, named, report))
     listener.start()
@@ -104,6 +108,7 @@ def _run_pool(
         pool.shutdown(cancel_futures=True)
         queue.put(None)
         listener.join()
+        manager.shutdown()
     return failures
 
 

@@ -15,6 +15,18 @@ from cirm.networks import Network
 from cirm.randomness import Randomness
 from cirm.training import Descent, Watch, unwatched
 
+ORIGINAL = {
+    "anneal": 190 / 501,
+    "l2": 0.00110794568,
+    "rate": 0.0004898536566546834,
+    "hidden": (390, 390),
+    "activation": "relu",
+    "outputs": 1,
+    "epochs": 501,
+    "batch": 0,
+}
+"""IRM's original settings on coloured digits, which the work on EIIL took over."""
+
 State = TypeVar("State", bound=tuple[Any, ...])
 
 

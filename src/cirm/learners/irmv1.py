@@ -13,22 +13,16 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cirm.environments import Stage
-from cirm.learners.base import Learner
-from cirm.objectives import Batch, annealed, environment_means, slope_penalties
+from cirm.learners.base import ORIGINAL, Learner
+from cirm.objectives import (
+    Batch,
+    annealed,
+    check_penalty,
+    environment_means,
+    slope_penalties,
+)
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, unwatched
-
-ORIGINAL = {
-    "anneal": 190 / 501,
-    "l2": 0.00110794568,
-    "rate": 0.0004898536566546834,
-    "hidden": (390, 390),
-    "activation": "relu",
-    "outputs": 1,
-    "epochs": 501,
-    "batch": 0,
-}
-"""Settings of the original coloured digits, which the work on EIIL took over."""
 
 
 class State(NamedTuple):
@@ -66,11 +60,7 @@ class IRMv1(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        if self.penalty < 0 or not 0 <= self.anneal <= 1 or self.l2 < 0:
-            raise ValueError(
-                "irmv1: penalty and l2 must not be negative and anneal must be in "
-                f"[0, 1]; got {self.penalty}, {self.l2} and {self.anneal}"
-            )
+        check_penalty("irmv1", self.penalty, self.anneal, self.l2)
 
     def init(self, randomness: Randomness) -> State:
         """Random parameters."""

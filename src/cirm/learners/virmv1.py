@@ -29,9 +29,14 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cirm.environments import Stage
-from cirm.learners.base import Learner
+from cirm.learners.base import ORIGINAL, Learner
 from cirm.memory import moved
-from cirm.objectives import Batch, environment_means
+from cirm.objectives import (
+    Batch,
+    annealed,
+    check_penalty,
+    environment_means,
+)
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, unwatched
 from cirm.variational import (
@@ -93,28 +98,17 @@ class VIRMv1(Learner[State]):
             "decay": 0.00125,
         },
         "eiil": {
+            **ORIGINAL,
             "penalty": 191257.18613115902,
-            "anneal": 190 / 501,
-            "l2": 0.00110794568,
             "beta": 1e-6,
             "kl_scale": "sum",
             "samples": 3,
-            "rate": 0.0004898536566546834,
-            "hidden": (390, 390),
-            "activation": "relu",
-            "outputs": 1,
-            "epochs": 501,
-            "batch": 0,
         },
     }
 
     def __post_init__(self) -> None:
         check_settings("virmv1", self)
-        if self.penalty < 0 or not 0 <= self.anneal <= 1 or self.l2 < 0:
-            raise ValueError(
-                "virmv1: penalty and l2 must not be negative and anneal must be in "
-                f"[0, 1]; got {self.penalty}, {self.l2} and {self.anneal}"
-            )
+        check_penalty("virmv1", self.penalty, self.anneal, self.l2)
 
     def init(self, randomness: Randomness) -> State:
         """The prior, and random means to start from."""
@@ -163,4 +157,4 @@ class VIRMv1(Learner[State]):
 
     def weight(self, progress: float) -> float:
         """The penalty's weight when so much of the stage's training is done."""
-        return self.penalty if progress >= self.anneal else min(1.0, self.penalty)
+        return annealed(self.penalty, self.anneal, progress)

@@ -15,8 +15,14 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cirm.environments import Stage
-from cirm.learners.base import Learner
-from cirm.objectives import Batch, annealed, environment_risks, risk_variance
+from cirm.learners.base import ORIGINAL, Learner
+from cirm.objectives import (
+    Batch,
+    annealed,
+    check_penalty,
+    environment_risks,
+    risk_variance,
+)
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, unwatched
 
@@ -41,25 +47,11 @@ class VREx(Learner[State]):
 
     presets = {  # not a system of the paper: the settings are those of IRMv1
         "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4},
-        "irm": {
-            "penalty": 91257.18613115903,
-            "anneal": 190 / 501,
-            "l2": 0.00110794568,
-            "rate": 0.0004898536566546834,
-            "hidden": (390, 390),
-            "activation": "relu",
-            "outputs": 1,
-            "epochs": 501,
-            "batch": 0,
-        },
+        "irm": {"penalty": 91257.18613115903, **ORIGINAL},
     }
 
     def __post_init__(self) -> None:
-        if self.penalty < 0 or not 0 <= self.anneal <= 1 or self.l2 < 0:
-            raise ValueError(
-                "vrex: penalty and l2 must not be negative and anneal must be in "
-                f"[0, 1]; got {self.penalty}, {self.l2} and {self.anneal}"
-            )
+        check_penalty("vrex", self.penalty, self.anneal, self.l2)
 
     def init(self, randomness: Randomness) -> State:
         """Random parameters."""
