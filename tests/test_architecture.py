@@ -14,7 +14,7 @@ import pytest
 GROUND = frozenset({"environments", "randomness", "records", "registry", "settings"})
 MATTER = GROUND | {"networks", "variational", "likelihoods", "projections"}
 AIMS = MATTER | {"objectives", "memory"}
-LOOPS = AIMS | {"training", "admm"}
+LOOPS = AIMS | {"training", "admm", "shortcuts"}
 PARTS = LOOPS | {"learners", "inference", "datasets"}
 WHOLES = PARTS | {"evaluation", "model"}
 ENDS = {"experiments", "report", "estimator", "federated"}
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     **dict.fromkeys(MATTER - GROUND, MATTER),
     **dict.fromkeys(AIMS - MATTER, AIMS),
     "training": AIMS,
+    "shortcuts": AIMS,
     "admm": AIMS | {"training"},
     "learners": LOOPS,
     "inference": LOOPS,
@@ -34,10 +35,10 @@ MAY_IMPORT = {
 }
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {
-    "learners": {"base"},
+    "learners": {"base", "cirm_state", "cirm_stage", "cirm_classes", "cirm_values"},
     "datasets": {"base", "supplied"}
     | {"files", "sources", "cache", "archives", "idx"}
-    | {"columns", "cells", "table_files"},
+    | {"columns", "cells", "table_files", "table_portions"},
 }
 
 ROOT = Path(__file__).parents[1] / "src" / "cirm"

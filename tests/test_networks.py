@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cirm.networks import MLP, ModuleNetwork
+from cirm.networks import CHUNK, MLP, ModuleNetwork
 from cirm.randomness import Randomness
 from cirm.variational import Gaussian
 
@@ -43,7 +43,10 @@ def noise(seeds=SEEDS):
     return Randomness(seeds, ("noise",)).draws()
 
 
-@pytest.mark.parametrize(("activation", "layer"), [("elu", nn.ELU), ("relu", nn.ReLU)])
+@pytest.mark.parametrize(
+    ("activation", "layer"),
+    [("elu", nn.ELU), ("relu", nn.ReLU), ("linear", nn.Identity)],
+)
 def test_an_mlp_equals_the_same_weights_in_sequential_layers(activation, layer):
     network = MLP((4, 6, 5, 3), activation)
     params = Randomness(SEEDS).normal(network.size)
@@ -63,6 +66,24 @@ def test_an_mlp_flattens_the_features_of_an_example():
     params = network.init(Randomness(SEEDS))
     flat = IMAGES.reshape(2, 6, 128)
     torch.testing.assert_close(network(params, IMAGES), network(params, flat))
+
+
+def test_many_examples_give_what_a_few_at_a_time_give():
+    network, count = MLP((4, 3, 2)), 2 * CHUNK + 5
+    params = network.init(Randomness(SEEDS)).requires_grad_()
+    inputs = Randomness(SEEDS).normal(count, 4)
+    sharp = Gaussian(params, torch.full_like(params, -40.0))
+    whole = network(params, inputs)
+    few = torch.cat([network(params, x) for x in inputs.split(1000, 1)], 1)
+    torch.testing.assert_close(whole, few)
+    for outputs in (whole, network.sampled(sharp, inputs, noise(), 1)[:, 0]):
+        assert outputs.shape == (2, count, 2)
+        torch.testing.assert_close(
+            torch.autograd.grad(outputs.square().sum(), params, retain_graph=True),
+            torch.autograd.grad(few.square().sum(), params, retain_graph=True),
+            rtol=1e-4,
+            atol=1e-4,
+        )
 
 
 def test_an_mlp_starts_with_glorot_weights_and_zero_biases():
@@ -219,7 +240,10 @@ def test_a_module_without_a_linear_head_is_refused(module):
         ({"sizes": (4,)}, r"sizes must be two or more positive numbers; got \[4\]"),
         ({"sizes": (4, 0, 2)}, "sizes must be two or more positive numbers"),
         ({"sizes": (4, 2), "dropout": 1.0}, r"dropout must be in \[0, 1\); got 1.0"),
-        ({"sizes": (4, 2), "activation": "tanh"}, "one of elu, relu; got 'tanh'"),
+        (
+            {"sizes": (4, 2), "activation": "tanh"},
+            "one of elu, relu, linear; got 'tanh'",
+        ),
     ],
 )
 def test_an_impossible_mlp_is_refused(settings, message):
@@ -253,7 +277,7 @@ def test_sums_drawn_locally_have_the_moments_of_drawn_weights():
     params = network.init(Randomness((3,)))
     q = Gaussian(params, torch.full_like(params, -1.0))
     local = network.sampled(q, INPUTS[:1], noise((3,)), draws)
-    by_weights = super(MLP, network).sampled(q, INPUTS[:1], noise((3,)), draws)
+    by_weights = network.drawn(q, INPUTS[:1], noise((3,)), draws)
     spread = by_weights.std(1)
     bound = 5 * spread.max() * (2 / draws) ** 0.5
     torch.testing.assert_close(local.mean(1), by_weights.mean(1), rtol=0, atol=bound)

@@ -107,6 +107,15 @@ class ADMM:
             return self.rho0 + self.growth, self.rho1 + self.growth
         return self.rho0 * self.growth, self.rho1 * self.growth
 
+    @property
+    def turns(self) -> int:
+        """Steps of the environments on each batch."""
+        return self.rounds * self.inner or 1
+
+    def length(self, steps: int) -> int:
+        """Steps of a round, where an epoch has so many batches."""
+        return self.inner if self.rounds else self.inner * steps
+
     def solve(
         self,
         look: Callable[[Tensor, Batch], View],
@@ -126,14 +135,14 @@ class ADMM:
         features = features.detach().clone().requires_grad_()
         carry = started(shared, len(stage), self.weights(0.0))
         movers = [descent.optimiser_of(t) for t in (carry.local, features)]
-        steps, turns = descent.steps(stage), self.rounds * self.inner or 1
-        length = self.inner if self.rounds else self.inner * steps
+        steps, turns = descent.steps(stage), self.turns
+        length = self.length(steps)
         for step, batch in enumerate(descent.batches(stage, randomness), 1):
             carry = reweighted(carry, self.weights(batch.progress))
             view = look(features, batch)
             for turn in range((step - 1) * turns, step * turns):
                 ends = turn % length == 0, (turn + 1) % length == 0
-                carry, numbers = _turned(carry, view, movers[0], past, ends)
+                carry, numbers = turned(carry, view, movers[0], past, ends)
             if features.shape[1]:
                 loss = view.outer(carry.shared).sum()
                 (features.grad,) = torch.autograd.grad(loss, features)
@@ -146,7 +155,7 @@ class ADMM:
         return features.detach(), carry._replace(local=carry.local.detach())
 
 
-def _turned(
+def turned(
     carry: Carry,
     view: View,
     mover: torch.optim.Optimizer,

@@ -51,6 +51,10 @@ class Network(ABC):
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
     ) -> Tensor:
         """Outputs [replica, sample, n, outputs] of networks drawn from `q`."""
+        return self.drawn(q, inputs, noise, samples)
+
+    def drawn(self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int) -> Tensor:
+        """Outputs [replica, sample, n, outputs], a draw's weights for all examples."""
         weights = draw(q, noise.normal(samples, self.size).to(inputs.device))
         outputs = [self(w, inputs, noise) for w in weights.unbind(1)]
         return torch.stack(outputs, 1)
@@ -66,7 +70,18 @@ class Network(ABC):
         return torch.stack([self(w, inputs) for w in weights.unbind(1)], 1)
 
 
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"elu": F.elu, "relu": F.relu}
+CHUNK = 4096  # examples whose layers are computed at once, to stay in the cache
+
+Layers = list[tuple[Tensor, Tensor]]
+"""Weights [replica, in, out] and biases [replica, 1, out] of each layer."""
+
+Activation = Literal["elu", "relu", "linear"]
+
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
+    "elu": F.elu,
+    "relu": F.relu,
+    "linear": lambda x, inplace: x,
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,7 @@ class MLP(Network):
     """
 
     sizes: tuple[int, ...]
-    activation: Literal["elu", "relu"] = "elu"
+    activation: Activation = "elu"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -123,7 +138,7 @@ class MLP(Network):
         ]
         return noise * torch.cat(scales)
 
-    def layers(self, params: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def layers(self, params: Tensor) -> Layers:
         """Weights [replica, in, out] and biases [replica, 1, out] of each layer."""
         pieces = params.split(self._lengths, -1)
         return [
@@ -137,15 +152,22 @@ class MLP(Network):
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """Outputs [replica, n, outputs]."""
-        weight, bias = self.layers(params)[-1]
-        return torch.baddbmm(bias, self.features(params, inputs, noise), weight)
+        layers = self.layers(params)
+        weight, bias = layers[-1]
+        pieces = [
+            torch.baddbmm(bias, self._hidden(layers, x, noise), weight)
+            for x in inputs.flatten(2).split(CHUNK, 1)
+        ]
+        return _cat(pieces, 1)
 
     def features(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """The last hidden layer, [replica, n, width]."""
-        x = inputs.flatten(2)
-        for weight, bias in self.layers(params)[:-1]:
+        return self._hidden(self.layers(params), inputs.flatten(2), noise)
+
+    def _hidden(self, layers: Layers, x: Tensor, noise: Draws | None) -> Tensor:
+        for weight, bias in layers[:-1]:
             x = self._activate(torch.baddbmm(bias, x, weight), noise)
         return x
 
@@ -157,8 +179,17 @@ class MLP(Network):
         Draws each layer's sums instead of its weights: two products a layer, and for
         the first layer the same two whatever the number of samples.
         """
-        x = inputs.flatten(2).unsqueeze(1)  # [replica, 1 or sample, n, in]
         means, variances = self.layers(q.mean), self.layers((2 * q.log_std).exp())
+        pieces = [
+            self._summed(means, variances, x.unsqueeze(1), noise, samples)
+            for x in inputs.flatten(2).split(CHUNK, 1)
+        ]
+        return _cat(pieces, 2)
+
+    def _summed(
+        self, means: Layers, variances: Layers, x: Tensor, noise: Draws, samples: int
+    ) -> Tensor:
+        # x is [replica, 1 or sample, n, in].
         for index, ((mean, bias), (variance, bias_variance)) in enumerate(
             zip(means, variances, strict=True)
         ):
@@ -178,6 +209,11 @@ class MLP(Network):
             return x
         keep = 1 - self.dropout
         return x * noise.chances(keep, *x.shape[1:]).div_(keep).to(x.device)
+
+
+def _cat(pieces: list[Tensor], axis: int) -> Tensor:
+    """Pieces one after another; a single one is not copied."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, axis)
 
 
 class ModuleNetwork(Network):

@@ -84,6 +84,16 @@ def slope_penalties(
     return means[0] * means[1]
 
 
+def headed(heads: Tensor, features: Tensor) -> Tensor:
+    """Outputs [replica, n, k] of heads on features [replica, n, width].
+
+    A head's weights come row by row, then its biases.
+    """
+    width = features.shape[-1]
+    weight, bias = heads.unflatten(-1, (width + 1, -1)).split([width, 1], 1)
+    return torch.baddbmm(bias, features, weight)
+
+
 def head_gradients(
     likelihood: Likelihood,
     features: Tensor,

@@ -28,6 +28,11 @@ class Randomness:
         """The sources one level further down the path."""
         return Randomness(self.seeds, self.path + path)
 
+    def members(self, count: int) -> Randomness:
+        """So many sources for each replica, those of one after those of another."""
+        hashes = [self.at("member", index)._hash for index in range(count)]
+        return Randomness(tuple(hashed(s) for s in self.seeds for hashed in hashes))
+
     def draws(self) -> Draws:
         """A run of draws that starts at this address."""
         return Draws(

@@ -138,3 +138,44 @@ def test_an_anneal_of_one_never_comes():
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ValueError, match="irmv1: penalty and l2 must not be negative"):
         IRMv1(NETWORK, **settings)
+
+
+@pytest.mark.parametrize("likelihood", [CrossEntropy(2), SquaredError()])
+def test_the_slope_in_the_head_is_the_gradient_in_each_of_its_coordinates(likelihood):
+    batch = batch_of(7, 12, likelihood=likelihood)
+    network = MLP((4, 5, 2 if likelihood == CrossEntropy(2) else 1), "linear")
+    params = Randomness(SEEDS).normal(network.size).requires_grad_()
+    outputs, penalties = IRMv1(network, likelihood, slope="head").penalties(
+        params, batch
+    )
+    torch.testing.assert_close(outputs, network(params, batch.x))
+    losses = likelihood.losses(outputs, batch.y)
+    for index, piece in enumerate(losses.split(batch.sizes, 1)):
+        (slope,) = torch.autograd.grad(piece.mean(1).sum(), params, retain_graph=True)
+        expected = slope[:, network.head].square().mean(-1)
+        torch.testing.assert_close(penalties[:, index], expected)
+
+
+def test_in_one_environment_the_head_of_least_risk_has_no_slope():
+    source = Randomness((4,))
+    x = source.at("x").normal(50, 3)[0]
+    y = x @ torch.tensor([1.0, -2.0, 0.5]) + source.at("y").normal(50)[0]
+    place = Environment("a", x, y, Task.regression())
+    descent = Descent(epochs=400, batch=0, rate=0.05)
+    learner = IRMv1(MLP((3, 1)), SquaredError(), descent, slope="head", penalty=5.0)
+    found = learner.observe(learner.init(Randomness((0,))), (place,), Randomness((0,)))
+    wide = torch.cat([x, torch.ones(50, 1)], 1)
+    exact = torch.linalg.lstsq(wide, y).solution
+    torch.testing.assert_close(found.params[0], exact, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"slope": "tail"}, "^irmv1: slope must be factor or head; got 'tail'"),
+        ({"slope": "head", "halves": True}, "^irmv1: halves needs .*; got head"),
+    ],
+)
+def test_slopes_that_make_no_sense_are_refused(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        IRMv1(NETWORK, **settings)

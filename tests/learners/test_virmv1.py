@@ -101,6 +101,31 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
     torch.testing.assert_close(terms["kl"], 0.25 * kl(q, state.posterior))
 
 
+def test_drawn_sums_and_drawn_weights_have_the_same_expected_loss(places):
+    certain = VIRMv1(NETWORK, samples=2000, initial_std=0.3)
+    means = NETWORK.init(Randomness(SEEDS))
+    q = joined(normal_like(means, 0.3))
+    past = certain.init(Randomness(SEEDS))
+    found = [
+        dataclasses.replace(certain, draws=draws).loss(q, past, batch_of(places), 1.0)
+        for draws in ("sums", "weights")
+    ]
+    for name in ("risk", "penalty"):
+        one, other = (terms[name] for terms in found)
+        torch.testing.assert_close(one, other, rtol=0.1, atol=1e-4)
+    risks = [terms["risk"] for terms in found]
+    torch.testing.assert_close(*risks, rtol=0.02, atol=0)
+    torch.testing.assert_close(found[0]["kl"], found[1]["kl"])
+
+
+@pytest.mark.parametrize("draws", ["sums", "weights"])
+def test_however_drawn_without_spread_it_learns_what_irmv1_learns(places, draws):
+    stream = Stream.joint(places)
+    own = train(point(penalty=10.0, draws=draws), stream).posterior.mean
+    wanted = train(IRMv1(NETWORK, descent=QUICK, penalty=10.0), stream).params
+    torch.testing.assert_close(own, wanted, rtol=1e-3, atol=1e-4)
+
+
 def test_rescaling_divides_the_whole_loss_by_the_weight(places):
     learner = VIRMv1(NETWORK, penalty=50.0, l2=0.1)
     plain = dataclasses.replace(learner, rescale=False)
@@ -204,6 +229,7 @@ def test_the_preset_of_environment_inference_is_that_of_the_original():
     assert learner.descent.steps((environment,)) * learner.descent.epochs == 501
     assert learner.weight(189 / 501) == 1
     assert learner.weight(190 / 501) == learner.penalty > 190_000
+    assert (learner.samples, learner.draws) == (3, "weights")
 
 
 @pytest.mark.parametrize(
@@ -212,6 +238,7 @@ def test_the_preset_of_environment_inference_is_that_of_the_original():
         ({"penalty": -1.0}, r"^virmv1: penalty and l2 must not be negative .*; got -1"),
         ({"anneal": 1.5}, r"anneal must be in \[0, 1\]; got 100.0, 0.0 and 1.5$"),
         ({"l2": -1.0}, r"^virmv1: penalty and l2 must not be negative"),
+        ({"draws": "both"}, r"^virmv1: draws must be one of sums, weights; got 'both'"),
         ({"kl_scale": "mean"}, r"^virmv1: kl_scale must be one of sum, per-example;"),
     ],
 )

@@ -11,17 +11,17 @@ an example does not depend on its place, so that the gradient is written out her
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from cirm.environments import Environment, Stage, check_alike
 from cirm.likelihoods import Likelihood, likelihood_of
-from cirm.networks import MLP
+from cirm.networks import MLP, Activation
 from cirm.objectives import Batch, environment_risks, pooled
 from cirm.randomness import Randomness
-from cirm.training import Descent, Terms
+from cirm.training import Descent, Terms, Watch, unwatched
 
 CHUNK = 4096  # examples that the reference model is asked about at once
 
@@ -39,7 +39,7 @@ class EIIL:
     """
 
     hidden: tuple[int, ...] = (100, 100)
-    activation: Literal["elu", "relu"] = "elu"
+    activation: Activation = "elu"
     outputs: int = 0
     epochs: int = 100
     batch: int = 256
@@ -72,32 +72,37 @@ class EIIL:
     def _descent(self) -> Descent:
         return Descent(self.epochs, self.batch, self.reference_rate)
 
-    def __call__(self, stage: Stage, randomness: Randomness) -> Stage:
+    def __call__(
+        self, stage: Stage, randomness: Randomness, watch: Watch = unwatched
+    ) -> Stage:
         """Two environments, "inferred 0" and "inferred 1", of the stage's examples.
 
-        If one group is empty there is one environment, "inferred 0". The groups of
-        different seeds differ in size, so there is one replica at a time.
+        If one group is empty there is one environment, "inferred 0".
+        """
+        pool = joined(stage)
+        return grouped(pool, self.second(pool, randomness, watch))
+
+    def second(
+        self, pool: Environment, randomness: Randomness, watch: Watch = unwatched
+    ) -> Tensor:
+        """Which examples of the pool are in the second group, [n].
+
+        The groups of different seeds differ in size, so there is one replica at a time.
         """
         if len(randomness.seeds) != 1:
             raise ValueError(
                 "eiil: environments are inferred for one seed at a time; "
                 f"got {len(randomness.seeds)} seeds"
             )
-        pool = joined(stage)
-        slopes = self.slopes(pool, randomness.at("reference"))
-        if self.steps:
-            start = randomness.at("places").normal(len(pool))[0]
-            second = placed(slopes, start, self.steps, self.rate) > 0
-        else:
-            second = slopes > 0
-        groups = [(second == side).nonzero().T for side in (False, True)]
-        found = [rows for rows in groups if rows.numel()]
-        return tuple(
-            pool.subset(rows).renamed(f"inferred {index}")
-            for index, rows in enumerate(found)
-        )
+        slopes = self.slopes(pool, randomness.at("reference"), watch)
+        if not self.steps:
+            return slopes > 0
+        start = randomness.at("places").normal(len(pool))[0]
+        return placed(slopes, start, self.steps, self.rate) > 0
 
-    def slopes(self, pool: Environment, randomness: Randomness) -> Tensor:
+    def slopes(
+        self, pool: Environment, randomness: Randomness, watch: Watch = unwatched
+    ) -> Tensor:
         """Slope of each example's loss under a reference model trained here, [n]."""
         likelihood = likelihood_of(pool.task)
         outputs = self.outputs or max(1, len(pool.task.classes))
@@ -109,6 +114,7 @@ class EIIL:
             (network, likelihood),
             (pool,),
             randomness,
+            watch,
         )
         rows = torch.arange(len(pool)).unsqueeze(0)
         slopes = []
@@ -141,6 +147,16 @@ def placed(slopes: Tensor, logits: Tensor, steps: int, rate: float) -> Tensor:
         logits.grad = chances.addcmul_(chances, chances, value=-1).mul_(pull).mul_(gap)
         optimiser.step()
     return logits
+
+
+def grouped(pool: Environment, second: Tensor) -> Stage:
+    """The groups that are not empty, "inferred 0" and so on, by `second` [n]."""
+    groups = [(second == side).nonzero().T for side in (False, True)]
+    found = [rows for rows in groups if rows.numel()]
+    return tuple(
+        pool.subset(rows).renamed(f"inferred {index}")
+        for index, rows in enumerate(found)
+    )
 
 
 def joined(stage: Stage) -> Environment:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cirm.learners.base import Learner
 
 LEARNERS = {
+    "cirm": "CIRM",
     "erm": "ERM",
     "irmv1": "IRMv1",
     "irmg": "IRMG",
@@ -30,14 +31,14 @@ LEARNERS = {
     "vrex": "VREx",
     "replay": "Replay",
 }
-"""Class by key, in the paper's order; the module is named after the key."""
+"""Class by key, ours and then in the paper's order; the module is named so too."""
 
 CONTINUAL = {"c-virmv1": "virmv1", "c-virmg": "virmg", "c-bvirm": "bvirm"}
 """Names of joint learners when they run on a sequence."""
 
 NETWORK: dict[str, tuple[Any, Any]] = {
     "hidden": (tuple[int, ...], (100, 100)),
-    "activation": (Literal["elu", "relu"], "elu"),
+    "activation": (Literal["elu", "relu", "linear"], "elu"),
     "dropout": (float, 0.0),
     "outputs": (int, 0),
 }
@@ -66,9 +67,13 @@ def settings_table(key: str) -> list[tuple[str, Any, Any]]:
     from cirm.training import Descent
 
     parts = ("network", "likelihood", "descent")
-    own = {n: s for n, s in fields(learner_class(key)).items() if n not in parts}
+    cls = learner_class(key)
+    own = {n: s for n, s in fields(cls).items() if n not in parts}
     table = {**own, **fields(Descent), **NETWORK}
-    return [(name, kind, default) for name, (kind, default) in table.items()]
+    return [
+        (name, kind, cls.defaults.get(name, default))
+        for name, (kind, default) in table.items()
+    ]
 
 
 def parsed_settings(key: str, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -106,7 +111,7 @@ def create(
     from cirm.training import Descent
 
     cls = learner_class(key)
-    chosen = {**preset_of(key, preset), **(settings or {})}
+    chosen = {**cls.defaults, **preset_of(key, preset), **(settings or {})}
     check_names(key, chosen)
     shape = {name: chosen.get(name, default) for name, (_, default) in NETWORK.items()}
     descent = [f.name for f in dataclasses.fields(Descent)]

@@ -35,7 +35,8 @@ class Learner(ABC, Generic[State]):
     """Hyper-parameters and three functions; all that changes is in the state.
 
     States are named tuples of tensors with a leading replica axis. `presets` are
-    named settings: of the learner's own fields, of `Descent` and of the network.
+    named settings: of the learner's own fields, of `Descent` and of the network;
+    `defaults` are those of `Descent` and the network that the learner needs otherwise.
     """
 
     network: Network
@@ -43,6 +44,7 @@ class Learner(ABC, Generic[State]):
     descent: Descent = Descent()
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def init(self, randomness: Randomness) -> State:

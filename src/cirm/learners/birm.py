@@ -13,6 +13,7 @@ of what each environment alone would choose, which gives the paper's errors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -89,10 +90,11 @@ class BIRM(Learner[State]):
             raise ValueError(
                 f"birm: constraint must be head or network; got {self.constraint!r}"
             )
-        self._admm.check("birm")
+        self.admm.check("birm")
 
     @property
-    def _admm(self) -> ADMM:
+    def admm(self) -> ADMM:
+        """Weights and lengths of the rounds."""
         lengths = self.threshold, self.rounds, self.inner
         return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
 
@@ -114,13 +116,30 @@ class BIRM(Learner[State]):
         watch: Watch = unwatched,
     ) -> State:
         """Find the w that the stage's environments and the past agree on."""
-        features, shared = state.params.tensor_split((self._cut,), 1)
-        look = self.of_head if self.constraint == "head" else self.of_network
-        features, carry = self._admm.solve(
+        look = self.looking(self.prior(state), sum(map(len, stage)))
+        features, shared = self.opening(state)
+        features, carry = self.admm.solve(
             look, features, shared, state.last, self.descent, stage, randomness, watch
         )
-        params = torch.cat([features, carry.shared], 1)
-        return State(params, carry.local.mean(1, keepdim=True))
+        return self.closing(features, carry.shared, carry.local)
+
+    def opening(self, state: State) -> tuple[Tensor, Tensor]:
+        """Features [replica, f] and w [replica, q] that a stage starts from."""
+        features, shared = state.params.tensor_split((self._cut,), 1)
+        return features, shared
+
+    def prior(self, state: State) -> Tensor:
+        """What an environment must know of the past: nothing, [replica, 0]."""
+        return state.params[:, :0]
+
+    def looking(self, prior: Tensor, examples: int) -> Callable[[Tensor, Batch], View]:
+        """What a batch of a stage with so many examples says; see `ADMM.solve`."""
+        return self.of_head if self.constraint == "head" else self.of_network
+
+    def closing(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
+        """The state after a stage that ends so; `local` is [replica, e, q]."""
+        params = torch.cat([features, shared], 1)
+        return State(params, local.mean(1, keepdim=True))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of the network, [replica, 1, n, k]."""

@@ -11,6 +11,7 @@ is made of are means and logarithms of spreads; both meet and both are constrain
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -99,10 +100,11 @@ class BVIRM(Learner[State]):
             raise ValueError(
                 f"bvirm: constraint must be head or network; got {self.constraint!r}"
             )
-        self._admm.check("bvirm")
+        self.admm.check("bvirm")
 
     @property
-    def _admm(self) -> ADMM:
+    def admm(self) -> ADMM:
+        """Weights and lengths of the rounds."""
         lengths = self.threshold, self.rounds, self.inner
         return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
 
@@ -126,17 +128,32 @@ class BVIRM(Learner[State]):
         watch: Watch = unwatched,
     ) -> State:
         """Find the posterior that the stage's environments and the past agree on."""
-        start = started(state.start, state.posterior, self.initial_std)
-        near = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
-        look = partial(self.look, prior=self.split(state.posterior), near=near)
-        features, shared = map(joined, self.split(start))
-        features, carry = self._admm.solve(
+        look = self.looking(self.prior(state), sum(map(len, stage)))
+        features, shared = self.opening(state)
+        features, carry = self.admm.solve(
             look, features, shared, state.last, self.descent, stage, randomness, watch
         )
-        posterior = together(parted(features), parted(carry.shared))
-        return State(
-            posterior, posterior.mean[:, :0], carry.local.mean(1, keepdim=True)
-        )
+        return self.closing(features, carry.shared, carry.local)
+
+    def opening(self, state: State) -> tuple[Tensor, Tensor]:
+        """Beliefs of features [replica, 2f] and w [replica, 2q] to start from."""
+        start = started(state.start, state.posterior, self.initial_std)
+        features, shared = map(joined, self.split(start))
+        return features, shared
+
+    def prior(self, state: State) -> Tensor:
+        """What an environment must know of the past: the posterior, [replica, 2p]."""
+        return joined(state.posterior)
+
+    def looking(self, prior: Tensor, examples: int) -> Callable[[Tensor, Batch], View]:
+        """What a batch of a stage with so many examples says; see `ADMM.solve`."""
+        near = self.beta * kl_factor(self.kl_scale, examples)
+        return partial(self.look, prior=self.split(parted(prior)), near=near)
+
+    def closing(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
+        """The state after a stage that ends so; `local` is [replica, e, 2q]."""
+        posterior = together(parted(features), parted(shared))
+        return State(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""

@@ -1,0 +1,220 @@
+"""Drops what a plain model goes by, if something else predicts where that fails.
+
+This project's own method; docs/method.md derives it. In each environment a small
+reference model finds the easiest predictor of the label. The examples where it is
+right and where it is wrong are the inferred environments. An invariant model does not
+see the direction in which the inputs move with the reference's answer, gives both
+groups the same weight, and carries its variational posterior on as the next prior
+(Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023). What still
+leaks is measured on held-out examples and taken off. A plain model learns beside it,
+and is kept if it does better on both groups together. For values, the directions are
+those in which the risk slopes when the carried model meets a new environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cirm import shortcuts
+from cirm.environments import Environment, Stage
+from cirm.learners.base import Learner
+from cirm.learners.cirm_classes import ClassWork
+from cirm.learners.cirm_state import State, viewed
+from cirm.learners.cirm_values import STRONG, ValueWork
+from cirm.likelihoods import CrossEntropy
+from cirm.memory import moved, no_memory, remembered
+from cirm.networks import MLP, Network
+from cirm.randomness import Randomness
+from cirm.training import Watch, unwatched
+from cirm.variational import normal_like
+
+MARGIN = 0.03  # by how much the invariant model must be better, without other evidence
+CERTAIN = 3.0  # standard errors that count as evidence between environments
+
+
+@dataclass(frozen=True)
+class CIRM(Learner[State]):
+    """Members learn from all examples but a part each, on which they are judged.
+
+    `shortcut`: drop what the reference goes by, keep it, or let held-out examples
+    decide. The reference learns for `reference_steps` and then, `rounds` in all, again
+    from its own answers, which makes it go by the easiest feature alone. `rank`
+    directions are carried on at most, or none if not `carry`. `cap` bounds the weight
+    of an example, 1 turns balancing off; `hide` and `correct` turn the other two
+    means off. `beta` weighs the KL to the last posterior, `prior_std` and `initial_std`
+    are the spreads of the first prior and at the start. `memory` is the part of each
+    environment's examples that is kept. Dropout is for classes; values go without.
+    """
+
+    members: int = 4
+    shortcut: Literal["auto", "drop", "keep"] = "auto"
+    reference_steps: int = 12
+    rounds: int = 3
+    hide: bool = True
+    correct: bool = True
+    carry: bool = True
+    rank: int = 4
+    cap: float = 10.0
+    beta: float = 1.0
+    prior_std: float = 0.1
+    initial_std: float = 0.02
+    memory: float = 0.0
+
+    defaults = {"dropout": 0.9, "epochs": 20}
+    presets = {"paper": {}}
+
+    def __post_init__(self) -> None:
+        if self.members < 2 or self.rounds < 1 or self.reference_steps < 1:
+            raise ValueError(
+                "cirm: members must be two or more, rounds and reference_steps one or "
+                f"more; got {self.members}, {self.rounds} and {self.reference_steps}"
+            )
+        if self.rank < 1 or self.cap < 1 or self.beta < 0 or not 0 <= self.memory <= 1:
+            raise ValueError(
+                "cirm: rank and cap must be one or more, beta not negative and memory "
+                f"in [0, 1]; got {self.rank}, {self.cap}, {self.beta} and {self.memory}"
+            )
+        if min(self.prior_std, self.initial_std) <= 0:
+            raise ValueError(
+                "cirm: prior_std and initial_std must be positive; got "
+                f"{self.prior_std} and {self.initial_std}"
+            )
+        if self.shortcut not in ("auto", "drop", "keep"):
+            raise ValueError(
+                f"cirm: shortcut must be auto, drop or keep; got {self.shortcut!r}"
+            )
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; none for values."""
+        known = isinstance(self.likelihood, CrossEntropy)
+        return self.likelihood.classes if known else 0  # type: ignore[attr-defined]
+
+    @property
+    def dry(self) -> Network:
+        """The network without dropout, for all but the invariant model of classes."""
+        if isinstance(self.network, MLP):
+            return replace(self.network, dropout=0.0)
+        return self.network
+
+    @property
+    def wet(self) -> Network:
+        """The network of the invariant model."""
+        return self.network if self.classes else self.dry
+
+    def init(self, randomness: Randomness) -> State:
+        """The prior, random plain models, and nothing known."""
+        replicas, members = len(randomness.seeds), self.members
+        means = self.network.init(randomness.at("params").members(members))
+        plain = means.unflatten(0, (replicas, members))
+        start = torch.tensor([1.0, 0.0])
+        return State(
+            normal_like(plain, self.prior_std, centred=True),
+            plain,
+            torch.zeros_like(plain),
+            torch.zeros(replicas, 0),
+            torch.zeros(replicas, members, 0, 0),
+            start.repeat(replicas, 1),
+            torch.zeros(replicas, 3, 2),
+            torch.zeros(replicas, 3),
+            no_memory(replicas),
+        )
+
+    def observe(
+        self,
+        state: State,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = unwatched,
+    ) -> State:
+        """Infer groups, learn the plain and the invariant model, judge them."""
+        # What only counts and weighs stays where the examples are.
+        small = {name: getattr(state, name) for name in ("tally", "evidence", "memory")}
+        past = moved(state, self.descent.device)._replace(**small)
+        first = not past.centre.shape[1]
+        if first:
+            past = past._replace(centre=self._centre(stage, len(randomness.seeds)))
+        whole = (*stage, *self._recalled(state, stage[0]))
+        rows = [
+            shortcuts.shares(len(e), self.members, randomness.at("shares", e.name))
+            for e in whole
+        ]
+        learned, judged = (
+            tuple(
+                shortcuts.chosen(e, pair[side], self.members)
+                for e, pair in zip(whole, rows, strict=True)
+            )
+            for side in (0, 1)
+        )
+        kind = ClassWork if self.classes else ValueWork
+        made = kind(self, past, learned, judged, randomness, watch, first).done()
+        kept = round(self.memory * max(map(len, stage)))
+        source = randomness.at("memory")
+        return made._replace(memory=remembered(state.memory, stage, kept, source))
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Outputs of the members of the chosen model, [replica, member, n, k]."""
+        drop = self.drops(state)
+        wide = inputs.repeat_interleave(self.members, 0)
+        if not drop.any():
+            return self._plain(state, wide)
+        invariant = self._invariant(state, wide)
+        if drop.all():
+            return invariant
+        chosen = drop.view(-1, 1, 1, 1).to(inputs.device)
+        return torch.where(chosen, invariant, self._plain(state, wide))
+
+    def drops(self, state: State) -> Tensor:
+        """Whether each replica goes without what the reference goes by, [replica]."""
+        strength = state.evidence[:, 0]
+        if self.shortcut != "auto":
+            return torch.full_like(strength, self.shortcut == "drop").bool()
+        if not self.classes:
+            return strength >= STRONG
+        counts = state.tally[:, :1].clamp(min=1)
+        plain, invariant = (state.tally[:, 1:] / counts).mean(-1).unbind(1)
+        margin = torch.where(strength >= CERTAIN, 0.0, MARGIN)
+        return (invariant > plain + margin) & (state.tally[:, 0, 1] > 0)
+
+    def _plain(self, state: State, inputs: Tensor) -> Tensor:
+        view = viewed(state, self.members, hidden=False)
+        outputs = self.dry(state.plain.flatten(0, 1), view(inputs))
+        return self.logits(outputs).unflatten(0, (-1, self.members))
+
+    def _invariant(self, state: State, inputs: Tensor) -> Tensor:
+        view = viewed(state, self.members)
+        outputs = self.dry(state.posterior.mean.flatten(0, 1), view(inputs))
+        logits = self.logits(outputs).unflatten(0, (-1, self.members))
+        if not self.classes or not self.correct:
+            return logits
+        view = viewed(state, self.members, hidden=False)
+        reference = self.logits(self.dry(state.reference.flatten(0, 1), view(inputs)))
+        answers = reference.unflatten(0, (-1, self.members)).mean(1).argmax(-1)
+        hot = torch.nn.functional.one_hot(answers, self.classes) - 1 / self.classes
+        scale, back = state.correction.view(-1, 2, 1, 1, 1).unbind(1)
+        return scale * logits + back * hot.unsqueeze(1)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """A logit per class; values as they are."""
+        if isinstance(self.likelihood, CrossEntropy):
+            return self.likelihood.logits(outputs)
+        return outputs
+
+    def _centre(self, stage: Stage, replicas: int) -> Tensor:
+        total, count = torch.zeros(()), 0
+        for environment in stage:
+            rows = torch.arange(len(environment)).expand(replicas, -1)
+            for some in rows.split(shortcuts.STRIDE, 1):
+                total = total + environment.take(some).x.flatten(2).sum(1)
+            count += len(environment)
+        return (total / count).to(self.descent.device)
+
+    def _recalled(self, state: State, like: Environment) -> Stage:
+        kept = state.memory.kept
+        if not kept.y.shape[1]:
+            return ()
+        return (Environment("kept", kept.x, kept.y, like.task, replicated=True),)

@@ -1,0 +1,147 @@
+"""One stage of the learner `cirm`: what classes and values have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from cirm import shortcuts
+from cirm.environments import Environment, Stage
+from cirm.learners.cirm_state import Past, State, View, viewed
+from cirm.objectives import Batch, environment_means, pooled
+from cirm.randomness import Randomness
+from cirm.training import Descent, Terms, Watch
+from cirm.variational import Gaussian, joined, kl, normal_like, parted
+
+if TYPE_CHECKING:
+    from cirm.learners.cirm import CIRM
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A stage's examples, learned and judged by members, and what is known before."""
+
+    learner: CIRM
+    past: State
+    learned: Stage
+    judged: Stage
+    randomness: Randomness
+    watch: Watch
+    first: bool
+
+    def plain(self, view: View) -> Tensor:
+        """Plain models [replica * member, p] after the stage."""
+        start, source = self.past.plain.flatten(0, 1), self.members("plain")
+        descent = self.learner.descent
+        return self.minimised(start, self.learned, view, source, descent)
+
+    def minimised(
+        self,
+        params: Tensor,
+        stage: Stage,
+        view: View,
+        source: Randomness,
+        descent: Descent,
+    ) -> Tensor:
+        """Plain models after descending on a stage."""
+        past = Past(view, params.new_zeros(0), Gaussian(params, params))
+        return descent.minimise(
+            self.plain_loss, params, past, stage, source, self._unseen
+        )
+
+    def invariant(self, stage: Stage, past: State, weights: Tensor) -> Gaussian:
+        """The posterior [replica * member, p] after the stage."""
+        learner, descent = self.learner, self.learner.descent
+        prior = Gaussian(*(part.flatten(0, 1) for part in past.posterior))
+        start = prior
+        if self.first:
+            start = normal_like(past.plain.flatten(0, 1), learner.initial_std)
+        weight = learner.beta / sum(map(len, stage))
+        flat = descent.minimise(
+            partial(self.loss, weight=weight),
+            joined(start),
+            Past(viewed(past, learner.members), weights.to(descent.device), prior),
+            stage,
+            self.members("invariant"),
+            self._seen,
+        )
+        return parted(flat)
+
+    def plain_loss(self, params: Tensor, past: Past, batch: Batch) -> Terms:
+        """Mean risk of a plain model."""
+        outputs = self.learner.dry(params, past.view(batch.x))
+        losses = self.learner.likelihood.losses(outputs, batch.y)
+        return {"plain risk": pooled(environment_means(losses, batch.share), batch)}
+
+    def loss(self, params: Tensor, past: Past, batch: Batch, weight: float) -> Terms:
+        """Balanced expected risk and KL; `weight` multiplies the KL.
+
+        Targets of classes are cells: twice the class, plus one if the reference is
+        right.
+        """
+        q = parted(params)
+        outputs = self.learner.wet.sampled(q, past.view(batch.x), batch.noise, 1)
+        targets = batch.y // 2 if self.learner.classes else batch.y
+        losses = self.learner.likelihood.losses(outputs, targets).squeeze(1)
+        if self.learner.classes:
+            losses = losses * past.weights.gather(1, batch.y)
+        risk = pooled(environment_means(losses, batch.share), batch)
+        return {"risk": risk, "kl": weight * kl(q, past.prior)}
+
+    def hidden(self, found: Tensor) -> Tensor:
+        """All directions to hide, [replica, member, rank, d]."""
+        learner = self.learner
+        shape = (len(found), 0, found.shape[-1])
+        if not learner.hide:
+            return found.new_zeros(shape).unflatten(0, (-1, learner.members))
+        old = self.past.directions.flatten(0, 1)
+        if not learner.carry or not old.shape[1]:
+            old = found.new_zeros(shape)
+        merged = shortcuts.merged(old, found, learner.rank)
+        return merged.unflatten(0, (-1, learner.members))
+
+    def asked(self, params: Tensor, environment: Environment, seen: View) -> Tensor:
+        """Logits [replica * member, n, k] of a network, beside the examples."""
+        learner, device = self.learner, self.learner.descent.device
+        with torch.no_grad():
+            pieces = [
+                learner.logits(
+                    learner.dry(params, seen(environment.take(rows).x.to(device)))
+                ).cpu()
+                for rows in shortcuts.strides(environment)
+            ]
+        return torch.cat(pieces, 1)
+
+    def sight(self, hidden: bool) -> View:
+        """How plain models see inputs; or, if `hidden`, the invariant ones."""
+        return viewed(self.past, self.learner.members, hidden)
+
+    def members(self, *path: str | int) -> Randomness:
+        """A source for each member."""
+        return self.randomness.at(*path).members(self.learner.members)
+
+    def gathered(self, part: Tensor) -> Tensor:
+        """What [replica * member, n, ...] says of each replica, [replica, ...]."""
+        return part.unflatten(0, (-1, self.learner.members)).flatten(1, 2)
+
+    def apart(self, q: Gaussian) -> Gaussian:
+        """The posterior with members on an axis of their own."""
+        return Gaussian(*(p.unflatten(0, (-1, self.learner.members)) for p in q))
+
+    def _unseen(self, step: int, steps: int, numbers: Terms) -> None:
+        """Of the plain models nothing is recorded."""
+
+    def _seen(self, step: int, steps: int, numbers: Terms) -> None:
+        """Numbers of a replica are the means of its members'."""
+        self.watch(
+            step,
+            steps,
+            {
+                name: self.gathered(v.unsqueeze(1)).mean(1)
+                for name, v in numbers.items()
+            },
+        )

@@ -1,0 +1,167 @@
+"""What a plain model goes by in an environment, and how to take it away.
+
+Everything is over members: several networks of a replica, each of which learns from
+the examples outside a part of its own and is judged on that part. Members stand beside
+one another on the leading axis, those of one replica after those of another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cirm.environments import Environment, Task
+from cirm.randomness import Randomness
+
+FAINT = 0.3  # directions this much weaker than the strongest are taken for noise
+STRIDE = 4096  # examples whose inputs are made at once
+
+
+@dataclass(frozen=True, eq=False)
+class MemberInputs:
+    """Inputs of chosen rows [replica * member, m] of an environment."""
+
+    whole: Environment
+    rows: Tensor
+    members: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[replica * member, m, *features]."""
+        return (*self.rows.shape, *self.whole.features)
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Inputs [replica * member, k, *features] of the rows of those chosen."""
+        places = self.rows.gather(1, rows)
+        apart = places.unflatten(0, (-1, self.members)).flatten(1)
+        inputs = self.whole.take(apart).x
+        return inputs.unflatten(1, (self.members, -1)).flatten(0, 1)
+
+
+def shares(count: int, members: int, randomness: Randomness) -> tuple[Tensor, Tensor]:
+    """Rows that each member learns from and is judged on, [replica * member, m].
+
+    The parts on which members are judged are disjoint; with fewer examples than
+    members, each learns from all and is judged on all.
+    """
+    order = randomness.permutation(count)
+    size = count // members
+    if not size:
+        everyone = order.repeat_interleave(members, 0)
+        return everyone, everyone
+    parts = list(order[:, : size * members].split(size, 1))
+    rest = order[:, size * members :]
+    learned = [
+        torch.cat([*parts[:k], *parts[k + 1 :], rest], 1) for k in range(members)
+    ]
+    return tuple(torch.stack(rows, 1).flatten(0, 1) for rows in (learned, parts))  # type: ignore[return-value]
+
+
+def chosen(environment: Environment, rows: Tensor, members: int) -> Environment:
+    """The environment of each member's rows [replica * member, m]."""
+    apart = rows.unflatten(0, (-1, members))
+    targets = environment.targets
+    if not environment.replicated:
+        targets = targets.expand(len(apart), -1)
+    targets = targets.unsqueeze(1).expand(-1, members, -1).gather(2, apart)
+    return Environment(
+        environment.name,
+        MemberInputs(environment, rows, members),
+        targets.flatten(0, 1),
+        environment.task,
+        replicated=True,
+    )
+
+
+def retargeted(environment: Environment, targets: Tensor, classes: int) -> Environment:
+    """The same inputs with other targets, of so many classes."""
+    task = Task.classification(classes)
+    return Environment(environment.name, environment.inputs, targets, task, True)
+
+
+def strides(environment: Environment) -> list[Tensor]:
+    """Rows [replica, m] of an environment, in portions."""
+    rows = torch.arange(len(environment)).expand(len(environment.targets), -1)
+    return list(rows.split(STRIDE, 1))
+
+
+def balance(cells: Tensor, classes: int, cap: float) -> Tensor:
+    """Weights [replica, 2 * classes] under which both groups of a class count the same.
+
+    The cell of an example [replica, n] is twice its class, plus one if the reference is
+    right. Each class keeps its part of the whole, and no weight is above `cap`.
+    """
+    counts = torch.zeros(len(cells), 2 * classes, device=cells.device)
+    counts.scatter_add_(1, cells, torch.ones_like(cells, dtype=counts.dtype))
+    grouped = counts.unflatten(1, (classes, 2))
+    filled = (grouped > 0).sum(-1, keepdim=True)
+    even = grouped.sum(-1, keepdim=True) / filled.clamp(min=1)
+    weights = (even / grouped.clamp(min=1)).clamp(max=cap) * (grouped > 0)
+    mean = (weights * grouped).sum((1, 2), keepdim=True) / cells.shape[1]
+    return (weights / mean).flatten(1)
+
+
+def contrasts(sums: Tensor, counts: Tensor) -> Tensor:
+    """Where inputs move when the reference's answer does, and the label does not.
+
+    From sums [replica, class, answer, d] and counts [replica, class, answer] of the
+    inputs: for each answer but the first, the mean difference, over the classes, of
+    the inputs with and without this answer, [replica, answers - 1, d].
+    """
+    rest = sums.sum(2, keepdim=True) - sums
+    others = counts.sum(2, keepdim=True) - counts
+    both = ((counts > 0) & (others > 0)).float().unsqueeze(-1)
+    means = sums / counts.clamp(min=1).unsqueeze(-1)
+    means = means - rest / others.clamp(min=1).unsqueeze(-1)
+    moved = (means * both).sum(1) / both.sum(1).clamp(min=1)
+    return moved[:, 1:]
+
+
+def merged(old: Tensor, new: Tensor, rank: int) -> Tensor:
+    """The strongest directions of both, [replica, rank, d], orthogonal to each other.
+
+    Their lengths are the singular values of all directions together, so that one that
+    returns in each environment grows, and one that chance made is left behind.
+    """
+    stacked = torch.cat([old, new], 1)
+    _, lengths, directions = torch.linalg.svd(stacked, full_matrices=False)
+    kept = (lengths.unsqueeze(-1) * directions)[:, :rank]
+    return torch.nn.functional.pad(kept, (0, 0, 0, rank - kept.shape[1]))
+
+
+def without(inputs: Tensor, directions: Tensor) -> Tensor:
+    """Inputs [replica, n, d] less their parts along the stronger directions."""
+    lengths = directions.norm(dim=-1, keepdim=True)
+    strong = lengths > FAINT * lengths.amax(1, keepdim=True)
+    basis = directions / lengths.clamp(min=1e-12) * strong
+    return inputs - (inputs @ basis.mT) @ basis
+
+
+def correction(
+    logits: Tensor, answers: Tensor, targets: Tensor, weights: Tensor
+) -> Tensor:
+    """Factors [replica, 2] of logits and of the reference's answers that fit best.
+
+    Logits are [replica, n, k], answers and targets [replica, n]. Minimises the weighted
+    cross-entropy by Newton's steps, held to (1, 0) as by a hundredth of the examples.
+    """
+    classes = logits.shape[-1]
+    one = torch.nn.functional.one_hot
+    parts = torch.stack([logits, one(answers, classes) - 1 / classes], -1)
+    wanted = one(targets, classes).to(logits.dtype)
+    start = torch.tensor([1.0, 0.0], device=logits.device)
+    factors = start.repeat(len(logits), 1)
+    weights = weights / weights.sum(1, keepdim=True)
+    hold = 0.01 * torch.eye(2, device=logits.device)
+    for _ in range(20):
+        chances = (parts @ factors[:, None, :, None]).squeeze(-1).softmax(-1)
+        off = ((chances - wanted).unsqueeze(-1) * parts).sum(2)
+        slope = (weights.unsqueeze(-1) * off).sum(1) + (factors - start) @ hold
+        mean = (chances.unsqueeze(-1) * parts).sum(2)
+        spread = parts - mean.unsqueeze(2)
+        scaled = (weights.unsqueeze(-1) * chances).unsqueeze(-1) * spread
+        bend = torch.einsum("rnki,rnkj->rij", scaled, spread) + hold
+        factors = factors - torch.linalg.solve(bend, slope)
+    return factors
