@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .NOTPARALLEL:
-.PHONY: help demo test slow format clean
+.PHONY: help demo test slow bench format clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' Makefile
@@ -22,6 +22,9 @@ test: $(VENV)/.installed-dev ## lint, format, types and the fast tests
 
 slow: $(VENV)/.installed-dev ## the tests that reproduce published numbers
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow -n 2 -q
+
+bench: $(VENV)/.installed ## time the learners; PEERS=path/to/python compares with other packages
+	OMP_NUM_THREADS=1 $(BIN)/cirm bench $(if $(PEERS),--peers $(PEERS))
 
 format: $(VENV)/.installed-dev ## put imports and layout in order
 	$(BIN)/ruff check --fix

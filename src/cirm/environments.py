@@ -311,18 +311,29 @@ class Problem:
     curves; `truth` are the true linear coefficients, where they are known, as
     [replica, 2, features]: the first row holds the coefficients and the second is 1
     where the feature is causal, else 0. If the inputs are a mixture of the features
-    that these belong to, the rows of the mixing matrix follow.
+    that these belong to, the rows of the mixing matrix follow. `fresh` are further
+    examples of each training environment, under the same names, that nothing is
+    trained on: for diagnostics; there are none where the data are all there is.
     """
 
     train: tuple[Environment, ...]
     test: tuple[Environment, ...] = ()
     sweep: tuple[tuple[float, Environment], ...] = ()
     truth: Tensor | None = None
+    fresh: tuple[Environment, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.train:
             raise ValueError("problem: there must be a training environment; got none")
         check_alike([*self.train, *self.test, *(e for _, e in self.sweep)])
+        names = [environment.name for environment in self.fresh]
+        if self.fresh and names != [environment.name for environment in self.train]:
+            raise ValueError(
+                "problem: fresh examples must be of the training environments, in "
+                f"their order; got {names}"
+            )
+        for own, more in zip(self.train, self.fresh, strict=False):
+            check_alike([own, more.renamed(f"{own.name}, fresh")])
 
 
 def check_alike(environments: Iterable[Environment]) -> None:

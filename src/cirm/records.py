@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 class Score:
     """One number: how a replica does on an environment after a stage.
 
-    `split` is train, test or sweep; `position` is a sweep environment's place on its
-    axis. Accuracies are in percent.
+    `split` is train, test or sweep, truth, diagnostic or selection; `position` is a
+    sweep environment's place on its axis. Accuracies are in percent.
     """
 
     kind: ClassVar[str] = "score"

@@ -51,6 +51,26 @@ def test_workers_share_what_is_left_but_not_one_job():
     assert Watch(jobs("erm"), 8, [("erm", 10.0)]).left == pytest.approx(10.0)
 
 
+def test_on_a_cluster_as_many_share_it_as_were_seen_at_a_time():
+    work = jobs("erm", "erm", "erm", "erm")
+    watch = Watch(work, 0, [("erm", 10.0)])
+    assert watch.left == pytest.approx(40.0)
+    for job in work[:2]:
+        watch.moved(job, 0.5)
+    assert watch.left == pytest.approx(15.0)
+    for job in work[:2]:
+        watch.ended(job, 10.0)
+    assert watch.left == pytest.approx(10.0)
+
+
+def test_of_many_running_jobs_the_first_are_named():
+    watch = Watch(work := jobs(*["erm"] * 20), 0, [])
+    for job in work:
+        watch.moved(job, 0.5)
+    assert watch.running[0] == "erm (mnist, seed 0) 50%"
+    assert watch.running[-1] == "12 more"
+
+
 def test_a_job_is_done_only_when_it_has_ended():
     (job,) = jobs("erm")
     watch = Watch([job], 1, [])

@@ -1,11 +1,14 @@
 import json
+import os
 import shutil
+import signal
+import sys
+import threading
+import time
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 
-from cirm import cli
 from cirm.experiments.paper import EXPERIMENTS
 from cirm.experiments.trials import Experiment, Figure, Layout, Line, Row, Trial, Wanted
 
@@ -55,18 +58,6 @@ def paper(monkeypatch):
     return tables
 
 
-def cirm(monkeypatch, capsys, *words):
-    """Exit status, and what was printed to each channel."""
-    monkeypatch.setattr("sys.argv", ["cirm", *map(str, words)])
-    try:
-        cli.main()
-        status = 0
-    except SystemExit as stop:
-        status = stop.code or 0
-    printed = capsys.readouterr()
-    return status, printed.out, printed.err
-
-
 def summary(folder):
     return json.loads((folder / "summary.json").read_text())
 
@@ -76,11 +67,11 @@ def numbers(folder):
 
 
 def test_a_reproduction_leaves_a_summary_tables_and_a_page_and_continues(
-    monkeypatch, capsys, tmp_path, paper
+    cirm, tmp_path, paper
 ):
     out = tmp_path / "r"
     words = ["reproduce", "table1", "--workers", 1, "--out", out]
-    status, printed, _ = cirm(monkeypatch, capsys, *words, "--seeds", 1)
+    status, printed, _ = cirm(*words, "--seeds", 1)
     assert status == 0
     assert "table1: 2 jobs, 1 seeds" in printed
     made = summary(out)
@@ -94,33 +85,30 @@ def test_a_reproduction_leaves_a_summary_tables_and_a_page_and_continues(
     page = (out / "report.html").read_text()
     assert "data:image/png;base64" in page
 
-    status, printed, _ = cirm(monkeypatch, capsys, *words)
+    status, printed, _ = cirm(*words)
     assert "2 of 4 jobs are done; continuing" in printed
     assert [c["seeds"] for c in summary(out)["cells"]] == [2, 2]
 
     before = numbers(out)
     shutil.rmtree(out / "jobs")  # as in a clone, where only records.json is kept
-    status, printed, _ = cirm(monkeypatch, capsys, *words)
+    status, printed, _ = cirm(*words)
     assert "all 4 jobs are done already; nothing is run again" in printed
     assert numbers(out) == before
     assert not (out / "jobs").exists()
 
 
-def test_learners_may_be_run_one_after_another(monkeypatch, capsys, tmp_path, paper):
+def test_learners_may_be_run_one_after_another(cirm, tmp_path, paper):
     words = ["reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", tmp_path]
-    cirm(monkeypatch, capsys, *words, "--learner", "irmv1")
+    cirm(*words, "--learner", "irmv1")
     assert [c["learner"] for c in summary(tmp_path)["cells"]] == ["irmv1"]
-    cirm(monkeypatch, capsys, *words, "--learner", "erm")
+    cirm(*words, "--learner", "erm")
     assert [c["learner"] for c in summary(tmp_path)["cells"]] == ["erm", "irmv1"]
 
 
-def test_all_tables_share_their_jobs_and_have_a_page_together(
-    monkeypatch, capsys, tmp_path, paper
-):
+def test_all_tables_share_their_jobs_and_have_a_page_together(cirm, tmp_path, paper):
     status, printed, _ = cirm(
-        monkeypatch, capsys, "reproduce", "all", "--workers", 1, "--seeds", 1,
-        "--out", tmp_path,
-    )  # fmt: skip
+        "reproduce", "all", "--workers", 1, "--seeds", 1, "--out", tmp_path
+    )
     assert status == 0
     assert "table2: 2 of 3 jobs are done; continuing" in printed
     assert len(list((tmp_path / "table2" / "jobs").iterdir())) == 1
@@ -136,16 +124,15 @@ def test_all_tables_share_their_jobs_and_have_a_page_together(
 
 
 def test_a_failed_job_is_listed_and_the_others_are_kept(
-    monkeypatch, capsys, tmp_path, paper
+    cirm, monkeypatch, tmp_path, paper
 ):
     bad = trial("irmv1", "irmv1", rate=1e30, optimiser="sgd")
     row = replace(paper["table1"].rows[0], trials=(trial("erm"), bad))
     broken = replace(paper["table1"], rows=(row,))
     monkeypatch.setitem(EXPERIMENTS, "table1", broken)
     status, _, errors = cirm(
-        monkeypatch, capsys, "reproduce", "table1", "--workers", 1, "--seeds", 1,
-        "--out", tmp_path,
-    )  # fmt: skip
+        "reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", tmp_path
+    )
     assert status == 1
     assert "failed: irmv1 (digits n=2, seed 0): learner irmv1, stage 0" in errors
     good, lost = summary(tmp_path)["cells"]
@@ -154,12 +141,8 @@ def test_a_failed_job_is_listed_and_the_others_are_kept(
     assert "finite" in lost["note"]
 
 
-def test_a_data_set_that_is_not_there_leaves_its_cells_without_data(
-    monkeypatch, capsys, tmp_path
-):
-    status, _, errors = cirm(
-        monkeypatch, capsys, "reproduce", "table1", "--out", tmp_path
-    )
+def test_a_data_set_that_is_not_there_leaves_its_cells_without_data(cirm, tmp_path):
+    status, _, errors = cirm("reproduce", "table1", "--out", tmp_path)
     assert status == 0
     assert errors.count("cirm data import mnist FOLDER") == 1
     cells = [c for c in summary(tmp_path)["cells"] if c["learner"] != "chance"]
@@ -168,8 +151,8 @@ def test_a_data_set_that_is_not_there_leaves_its_cells_without_data(
     assert "None of the paper" in (tmp_path / "report.html").read_text()
 
 
-def test_figures_are_files_and_a_page(monkeypatch, capsys, tmp_path, paper):
-    status, _, _ = cirm(monkeypatch, capsys, "reproduce", "figures", "--out", tmp_path)
+def test_figures_are_files_and_a_page(cirm, tmp_path, paper):
+    status, _, _ = cirm("reproduce", "figures", "--out", tmp_path)
     assert status == 0
     assert (tmp_path / "samples-digits.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "report.html").read_text()
@@ -183,50 +166,61 @@ def test_figures_are_files_and_a_page(monkeypatch, capsys, tmp_path, paper):
     [
         (["table6"], "reproduce: it must be one of table1, table2"),
         (["table1", "--engine", "cloud"], "engine must be one of local, ray"),
+        (["table1", "--address", "h:1"], "address: it must come with the engine ray"),
         (["table1", "--learner", "nope"], "table1: learners are c-bvirm; c-virmg"),
-        (["all", "--learner", "nope"], "reproduce: learners are birm; c-bvirm"),
+        (["all", "--learner", "nope"], "reproduce: learners are birm; "),
     ],
 )
 def test_wrong_words_give_one_sentence_and_status_2(
-    monkeypatch, capsys, tmp_path, words, message
+    cirm, monkeypatch, tmp_path, words, message
 ):
     monkeypatch.chdir(tmp_path)
-    status, _, error = cirm(monkeypatch, capsys, "reproduce", *words)
+    status, _, error = cirm("reproduce", *words)
     assert status == 2
     assert message in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(
-    find_spec("cirm.experiments.ray_engine") is not None, reason="ray is supported"
-)
-def test_an_engine_that_is_not_there_is_refused(monkeypatch, capsys):
-    words = ["reproduce", "table1", "--engine", "ray"]
-    status, _, error = cirm(monkeypatch, capsys, *words)
-    assert (status, error) == (
-        2,
-        "cirm: engine must be local in this version; got 'ray'\n",
-    )
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_interrupted_reproduction_says_so_and_continues(
+    cirm, monkeypatch, tmp_path, paper
+):
+    """A real interrupt, after the first learner is done."""
+    long = trial("irmv1", "irmv1", epochs=500)
+    row = replace(paper["table1"].rows[0], trials=(trial("erm"), long))
+    monkeypatch.setitem(EXPERIMENTS, "table1", replace(paper["table1"], rows=(row,)))
+    words = ["reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", tmp_path]
+
+    def interrupt():
+        while not list(tmp_path.glob("jobs/*.jsonl")):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    status, _, error = cirm(*words)
+    assert status == 130
+    assert "interrupted with 1 of 2 jobs done; the same command continues" in error
+    status, printed, _ = cirm(*words)
+    assert status == 0
+    assert "table1: 1 of 2 jobs are done; continuing." in printed
 
 
 @pytest.fixture
-def recorded(monkeypatch, capsys, tmp_path, paper):
+def recorded(cirm, tmp_path, paper):
     """A folder with the results of a small table."""
     folder = tmp_path / "results" / "table1"
     words = ["reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", folder]
-    cirm(monkeypatch, capsys, *words)
+    cirm(*words)
     return folder
 
 
-def test_a_report_is_made_anew_from_records_alone(
-    monkeypatch, capsys, tmp_path, recorded
-):
+def test_a_report_is_made_anew_from_records_alone(cirm, tmp_path, recorded):
     mean = summary(recorded)["cells"][0]["mean"]
     shutil.rmtree(recorded / "jobs")
     for name in ("md", "tex", "html"):
         out = tmp_path / f"results.{name}"
-        status, _, _ = cirm(monkeypatch, capsys, "report", recorded, "--out", out)
+        status, _, _ = cirm("report", recorded, "--out", out)
         assert status == 0
         assert f"{mean:.1f}" in out.read_text()
     text = (tmp_path / "results.md").read_text()
@@ -242,8 +236,8 @@ def test_a_report_is_made_anew_from_records_alone(
         (["x", "--out", "r.pdf"], "r.pdf: the name must end with one of .md, .tex"),
     ],
 )
-def test_a_report_of_nothing_is_refused(monkeypatch, capsys, tmp_path, words, message):
+def test_a_report_of_nothing_is_refused(cirm, monkeypatch, tmp_path, words, message):
     monkeypatch.chdir(tmp_path)
-    status, _, error = cirm(monkeypatch, capsys, "report", *words)
+    status, _, error = cirm("report", *words)
     assert status == 2
     assert message in error

@@ -12,24 +12,10 @@ from cirm.records import read
 QUICK = ["--source", "digits", "--examples", "100", "--set", "epochs=2"]
 
 
-def cirm(monkeypatch, capsys, *words):
-    """Exit status, and what was printed to each channel."""
-    monkeypatch.setattr("sys.argv", ["cirm", *words])
-    try:
-        cli.main()
-        status = 0
-    except SystemExit as stop:
-        status = stop.code or 0
-    printed = capsys.readouterr()
-    return status, printed.out, printed.err
-
-
-def test_a_run_leaves_records_a_summary_and_a_page(monkeypatch, capsys, tmp_path):
+def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
     out = str(tmp_path / "r")
     words = ["run", *QUICK, "--learner", "erm", "--learner", "irmv1", "--seeds", "2"]
-    status, printed, _ = cirm(
-        monkeypatch, capsys, *words, "--ceiling", "--workers", "1", "--out", out
-    )
+    status, printed, _ = cirm(*words, "--ceiling", "--workers", "1", "--out", out)
     assert status == 0
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())
     assert list(summary["learners"]) == ["erm", "irmv1", "erm on gray"]
@@ -46,9 +32,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(monkeypatch, capsys, tmp_path
     assert "<script src" not in (tmp_path / "r" / "report.html").read_text()
     assert "erm on gray" in printed
 
-    status, printed, _ = cirm(
-        monkeypatch, capsys, *words, "--ceiling", "--workers", "1", "--out", out
-    )
+    status, printed, _ = cirm(*words, "--ceiling", "--workers", "1", "--out", out)
     assert status == 0
     assert "nothing is run again" in printed
 
@@ -56,7 +40,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(monkeypatch, capsys, tmp_path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "--learner", "nope"], "learner must be one of erm, irmv1"),
+        (["run", "--learner", "nope"], "learner must be one of cirm, erm"),
         (["run", "--dataset", "nope"], "dataset must be one of colored, scm"),
         (["run", "--set", "epochs"], "--set must be name=value; got 'epochs'"),
         (["run", "--set", "nope=1"], "learner erm: settings are epochs"),
@@ -66,14 +50,16 @@ def test_a_run_leaves_records_a_summary_and_a_page(monkeypatch, capsys, tmp_path
         (["run", "--order", "3+4"], "order: it must be joint, sequential"),
         (["run", "--preset", "nope"], "learner erm: presets are paper"),
         (["run", "--infer", "nope"], "inference must be one of eiil"),
+        (["run", "--engine", "cloud"], "engine must be one of local, ray"),
+        (["run", "--address", "h:1"], "address: it must come with the engine ray"),
         (["list", "nope"], "list: the kind must be one of learners"),
     ],
 )
 def test_wrong_words_give_one_sentence_and_status_2(
-    monkeypatch, capsys, tmp_path, words, message
+    cirm, monkeypatch, tmp_path, words, message
 ):
     monkeypatch.chdir(tmp_path)
-    status, _, error = cirm(monkeypatch, capsys, *words)
+    status, _, error = cirm(*words)
     assert status == 2
     assert message in error
     assert error.count("\n") == 1
@@ -86,7 +72,7 @@ def test_debug_shows_the_trace(monkeypatch, capsys):
         cli.main()
 
 
-def test_an_interrupted_run_says_so_and_continues(monkeypatch, capsys, tmp_path):
+def test_an_interrupted_run_says_so_and_continues(cirm, tmp_path):
     """A real interrupt, after the first learner is done."""
     out = tmp_path / "r"
     words = ["run", "--source", "digits", "--examples", "50", "--seeds", "1"]
@@ -99,43 +85,43 @@ def test_an_interrupted_run_says_so_and_continues(monkeypatch, capsys, tmp_path)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    status, _, error = cirm(monkeypatch, capsys, *words)
+    status, _, error = cirm(*words)
     assert status == 130
     assert "interrupted with 1 of 2 jobs done; the same command continues" in error
-    status, printed, _ = cirm(monkeypatch, capsys, *words)
+    status, printed, _ = cirm(*words)
     assert status == 0
     assert "Continuing: 1 of 2 jobs are done." in printed
 
 
-def test_errors_of_known_coefficients_are_shown(monkeypatch, capsys, tmp_path):
+def test_errors_of_known_coefficients_are_shown(cirm, tmp_path):
     words = ["run", "--dataset", "scm", "--examples", "50", "--learner", "icp"]
     words += ["--order", "joint", "--seeds", "2", "--out", str(tmp_path)]
-    status, printed, _ = cirm(monkeypatch, capsys, *words)
+    status, printed, _ = cirm(*words)
     assert status == 0
     assert "squared error of the coefficients" in printed
     assert "noncausal" in printed
 
 
-def test_tensorboard_gets_the_training_curves(monkeypatch, capsys, tmp_path):
+def test_tensorboard_gets_the_training_curves(cirm, tmp_path):
     pytest.importorskip("tensorboard")
     words = ["run", *QUICK, "--seeds", "1", "--out", str(tmp_path / "r")]
     board = tmp_path / "board"
-    status, _, _ = cirm(monkeypatch, capsys, *words, "--tensorboard", str(board))
+    status, _, _ = cirm(*words, "--tensorboard", str(board))
     assert status == 0
     (events,) = board.rglob("events*")
     assert events.stat().st_size > 200
 
 
 @pytest.mark.parametrize("kind", ["learners", "datasets", "inference"])
-def test_list_describes_what_there_is(monkeypatch, capsys, kind):
-    status, printed, _ = cirm(monkeypatch, capsys, "list", kind)
+def test_list_describes_what_there_is(cirm, kind):
+    status, printed, _ = cirm("list", kind)
     assert status == 0
     names = {"learners": "c-bvirm", "datasets": "colored", "inference": "eiil"}
     assert names[kind] in printed
 
 
-def test_list_shows_the_settings_and_presets_of_a_learner(monkeypatch, capsys):
-    status, printed, _ = cirm(monkeypatch, capsys, "list", "learners", "irmv1")
+def test_list_shows_the_settings_and_presets_of_a_learner(cirm):
+    status, printed, _ = cirm("list", "learners", "irmv1")
     assert status == 0
     assert "anneal" in printed
     assert "91257" in printed

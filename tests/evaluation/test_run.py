@@ -77,13 +77,27 @@ def test_a_transform_changes_what_the_learner_sees():
     given = problem()
     seen = []
 
-    def keep_first(stage, randomness):
+    def keep_first(stage, randomness, watch):
         seen.append((len(stage), randomness.path))
+        watch(1, 2, {})
         return stage[:1]
 
     learner = create("erm", given.train[0], LINEAR)
-    list(run(learner, given, "joint", (0,), label="erm", transform=keep_first))
+    told = []
+    list(
+        run(
+            learner,
+            given,
+            "joint",
+            (0,),
+            label="erm",
+            transform=keep_first,
+            progress=told.append,
+        )
+    )
     assert seen == [(2, ("stage", 0, "inference"))]
+    # Half of the way is the inference, then come three epochs.
+    assert told == pytest.approx([1 / 4, 4 / 6, 5 / 6, 1.0])
 
 
 def test_divergence_names_learner_stage_step_and_seeds():

@@ -4,9 +4,9 @@ import pytest
 
 from cirm.cli.published import part_of
 from cirm.experiments.archive import pack
-from cirm.experiments.engines import engine
 from cirm.experiments.paper import experiment
 from cirm.experiments.reproduction import absence, plan
+from cirm.experiments.runner import run_jobs
 
 CELLS = [
     ("table1", "mnist", "irmg", "test", 2),
@@ -26,7 +26,7 @@ def test_a_cell_is_within_its_band_or_better(tmp_path, name, row, label, split, 
     if absence(trial):
         pytest.skip(absence(trial))
     jobs = plan(whole, seeds, [trial.key]).jobs[trial.identity]
-    assert engine("local")(jobs, tmp_path, 1, lambda job, done: None) == {}
+    assert run_jobs(jobs, tmp_path, 1) == {}
     part = part_of(whole, pack(jobs, tmp_path, "here"), seeds, {})
     place = (row, label, split)
     (cell,) = (

@@ -10,6 +10,7 @@ from cirm.learners import create
 from cirm.learners.erm import ERM
 
 COUNTS = {"table1": 22, "table2": 99, "table3": 8, "table4": 48, "table5": 10}
+TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
 TRIALS = {
     (trial.learner, trial.preset, str(trial.settings), trial.infer): trial
     for one in EXPERIMENTS.values()
@@ -26,14 +27,14 @@ def printed(node):
             yield from printed(child)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", TABLES)
 def test_every_number_of_the_paper_is_wanted_once(name):
     wanted = [w.paper for row in experiment(name).rows for w in row.wanted if w.paper]
     assert len(wanted) == COUNTS[name]
     assert sorted(map(tuple, wanted)) == sorted(printed(table(name)))
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", TABLES)
 def test_every_wanted_number_has_one_place_in_the_layout(name):
     one = experiment(name)
     places = [p for layout in one.layouts for line in layout.lines for p in line.places]
@@ -105,6 +106,21 @@ def test_seeds_of_the_causal_model_share_a_job_and_those_of_images_do_not():
     for name, learner, sizes in (("table1", "erm", [1] * 7), ("table5", "erm", [5, 2])):
         trial = next(t for t in experiment(name).trials() if t.label == learner)
         assert [len(job.seeds) for job in trial.jobs(range(7))] == sizes
+
+
+def test_irm_chooses_its_penalty_where_it_is_not_trained_and_inference_pools_all():
+    for row in experiment("table5").rows:
+        trials = {trial.label: trial for trial in row.trials}
+        (job,) = trials["irmv1"].jobs(range(5))
+        assert (job.setting, job.held) == ("penalty", 1)
+        assert "third environment" in job.selection
+        assert job.settings.get("slope", "factor") == (
+            "factor" if row.name == "table5" else "head"
+        )
+        for label in ("erm", "icp", "eiil"):
+            assert trials[label].setting == ""
+            assert SCM(**trials[label].data).scales == (0.2, 2.0, 5.0)
+        assert SCM(**trials["birm"].data).scales == (0.2, 2.0)
 
 
 def test_a_learner_stands_for_its_trials_with_and_without_inference():

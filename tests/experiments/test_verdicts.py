@@ -6,6 +6,8 @@ from cirm.experiments.claims import claims
 from cirm.experiments.paper import EXPERIMENTS, experiment
 from cirm.experiments.verdicts import judged, summary, verdict
 
+TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
+
 
 def as_printed(name, shift=0.0):
     """What would be measured if our means were the paper's, moved by a shift."""
@@ -57,7 +59,7 @@ def test_a_smaller_error_is_better_and_its_band_is_its_own(mean, expected):
     assert verdict(mean, 0.0, stated, "coefficients", "causal") == expected
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", TABLES)
 def test_the_papers_own_numbers_match_all(name):
     made = summary(experiment(name), cells(name), "cirm", ["abc"])
     counts = made["verdicts"]

@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from cirm.cli import data, demo, listing, report, reproduce, run
+from cirm.cli import (
+    bench,
+    data,
+    demo,
+    evaluate,
+    fit,
+    inspect,
+    listing,
+    predict,
+    report,
+    reproduce,
+    run,
+    select,
+)
 
 app = typer.Typer(
     name="cirm",
@@ -17,10 +30,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("fit")(fit.fit)
+app.command("update")(fit.update)
+app.command("predict")(predict.predict)
+app.command("evaluate")(evaluate.evaluate)
+app.command("inspect")(inspect.inspect)
 app.command("run", context_settings=run.CONTEXT)(run.run)
+app.command("select", context_settings=select.CONTEXT, options_metavar=select.USAGE)(
+    select.select
+)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
 app.command("list")(listing.listing)
+app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 
 

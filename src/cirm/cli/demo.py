@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +24,7 @@ def demo(
     does; in the unseen one it tells the opposite. Nothing is downloaded.
     """
     from cirm.cli.results import run_and_show
+    from cirm.experiments.engines import Engine
     from cirm.experiments.plans import ceiling, ground, plan
 
     typer.echo(
@@ -36,4 +36,4 @@ def demo(
     for key in LEARNERS:
         jobs += plan(on, key, "sequential", range(seeds), preset="paper")
     jobs += ceiling("colored", DATA, "sequential", range(seeds), "paper")
-    run_and_show(jobs, out, workers or os.cpu_count() or 1, title="cirm demo")
+    run_and_show(jobs, out, Engine(workers=workers), title="cirm demo")

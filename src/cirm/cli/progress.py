@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from cirm.experiments.jobs import Job
 
+NAMED = 8  # of the running jobs so many are named
 ENOUGH = 0.02  # a part of a job that tells how long the whole takes
-PAUSE = 30.0  # seconds between two lines where there is no terminal
 
 # Seconds of a job with 2,000 examples, roughly; only until some have been timed.
 GUESSES = {
@@ -30,8 +27,9 @@ USUAL = 7.0
 class Watch:
     """How far jobs are, and an estimate of the seconds left.
 
-    `timed` are learners of jobs that ended before, with their seconds per unit of
-    `size`: the same learner takes as long on other data and seeds.
+    So many `workers` run at a time; 0: as many as were seen. `timed` are learners of
+    jobs that ended before, with their seconds per unit of `size`: the same learner
+    takes as long on other data and seeds.
     """
 
     def __init__(
@@ -44,6 +42,8 @@ class Watch:
         self.jobs = {job.key: job for job in jobs}
         self.parts = dict.fromkeys(self.jobs, 0.0)
         self.workers = workers
+        self.begun: dict[str, None] = {}  # an ordered set
+        self.most = 1  # jobs seen running at a time
         self.clock = clock
         self.began = clock()
         self.first: dict[str, tuple[float, float]] = {}
@@ -56,11 +56,15 @@ class Watch:
         # The whole is only done when its records are there.
         self.parts[job.key] = max(self.parts[job.key], min(part, 0.99))
         self.first.setdefault(job.key, (self.clock(), self.parts[job.key]))
+        if self.parts[job.key] > 0:
+            self.begun[job.key] = None
+        self.most = max(self.most, len(self.begun))
 
     def ended(self, job: Job, seconds: float) -> None:
         """A job has ended, and has taken so many seconds."""
         if self.parts[job.key] < 1:
             self.parts[job.key] = 1.0
+            self.begun.pop(job.key, None)
             self.timed.setdefault(job.name, []).append(seconds / size_of(job))
 
     @property
@@ -81,16 +85,15 @@ class Watch:
         """Seconds until the last job ends."""
         costs = self._costs()
         rest = [costs[key] * (1 - part) for key, part in self.parts.items()]
-        return max(sum(rest) / self.workers, max(rest, default=0.0))
+        return max(sum(rest) / (self.workers or self.most), max(rest, default=0.0))
 
     @property
     def running(self) -> list[str]:
-        """The jobs that have begun and not ended."""
-        return [
-            f"{told(self.jobs[key])} {part:.0%}"
-            for key, part in self.parts.items()
-            if 0 < part < 1
-        ]
+        """The jobs that have begun and not ended, the first of them by name."""
+        keys = list(self.begun)  # another thread may change it
+        some = [f"{told(self.jobs[key])} {self.parts[key]:.0%}" for key in keys[:NAMED]]
+        more = len(keys) - len(some)
+        return [*some, f"{more} more"] if more else some
 
     def line(self) -> str:
         """All this in one line."""
@@ -119,36 +122,6 @@ class Watch:
                 running[self.jobs[key].name] = spent / size_of(self.jobs[key])
         ended = list(self.timed.items())  # another thread may add to it
         return running | {name: sum(some) / len(some) for name, some in ended}
-
-
-@contextmanager
-def shown(watch: Watch, title: str) -> Iterator[None]:
-    """Show how far jobs are: a bar, or without a terminal a line now and then."""
-    import threading
-
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    ended = threading.Event()
-    if console.is_terminal:
-        from rich.live import Live
-
-        with Live(console=console, get_renderable=lambda: _bar(watch, title)):
-            yield
-        return
-
-    def speak() -> None:
-        while not ended.wait(PAUSE):
-            console.out(f"{title}: {watch.line()}", highlight=False)
-
-    speaker = threading.Thread(target=speak, daemon=True)
-    speaker.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        speaker.join()
-        console.out(f"{title}: {watch.line()}", highlight=False)
 
 
 def size_of(job: Job) -> float:
@@ -184,17 +157,3 @@ def spelled(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def _bar(watch: Watch, title: str) -> Group:
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.text import Text
-
-    words = (
-        f"{title}: {watch.done} of {len(watch.jobs)} jobs, {watch.share:.0%}, "
-        f"{spelled(watch.clock() - watch.began)} so far, "
-        f"about {spelled(watch.left)} left"
-    )
-    now = Text(", ".join(watch.running) or "starting", style="dim")
-    return Group(Text(words), ProgressBar(total=1.0, completed=watch.share), now)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from cirm.cli.options import Address, EngineName, Workers
 
 if TYPE_CHECKING:
     from cirm.experiments.archive import Archive
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from cirm.report.comparison import Grid
     from cirm.report.findings import Part
 
-NAMES = ("table1", "table2", "table3", "table4", "table5", "figures", "all")
+NAMES = ("table1", "table2", "table3", "table4", "table5", "beyond", "figures", "all")
 SHOWN = 4  # columns; wider tables do not fit a terminal
 
 
@@ -30,10 +31,9 @@ def reproduce(
     learner: Annotated[
         list[str] | None, typer.Option(help="Run this learner only; repeat for more.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    workers: Annotated[
-        int, typer.Option(min=0, help="Processes; 0: one per core.")
-    ] = 0,
+    engine: EngineName = "local",
+    address: Address = "",
+    workers: Workers = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of results. [default: reproduction/NAME]"),
@@ -45,22 +45,21 @@ def reproduce(
     folders beside one another share their jobs. A data set that is not in the cache
     leaves its cells without data.
     """
-    from cirm.experiments import engines
+    from cirm.experiments.engines import Engine
     from cirm.experiments.reproduction import plan
 
     if name not in NAMES:
         raise ValueError(
             f"reproduce: it must be one of {', '.join(NAMES)}; got {name!r}"
         )
-    runs = engines.engine(engine)
-    count = workers or os.cpu_count() or 1
+    place = Engine(engine, workers, address)
     root = out or Path("reproduction") / ("" if name == "all" else name)
     failed: list[str] = []
     parts = []
     for experiment, keys in chosen(name, learner or []):
         folder = root / experiment.name if name == "all" else root
         made = plan(experiment, seeds or experiment.seeds, keys)
-        part, failures = carry_out(made, folder, runs, count)
+        part, failures = carry_out(made, folder, place)
         parts.append(part)
         failed += failures
     if name in ("figures", "all"):
@@ -93,11 +92,10 @@ def chosen(name: str, keys: Sequence[str]) -> list[tuple[Experiment, list[str]]]
     return [(one, found) for one, found in pairs if found or not keys]
 
 
-def carry_out(
-    made: Plan, folder: Path, run: Engine, workers: int
-) -> tuple[Part, list[str]]:
+def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]:
     """Run what an experiment's folder lacks, write what was found; the failures."""
     from cirm.cli import published
+    from cirm.cli.results import run_watched
     from cirm.experiments.archive import pack
     from cirm.experiments.provenance import commit
     from cirm.experiments.reproduction import reasons
@@ -109,7 +107,15 @@ def carry_out(
     archive = pack(made.every, folder, state)
     failures: dict[str, str] = {}
     if waiting:
-        failures = run_watched(made, waiting, folder, run, workers, archive, state)
+        failures = run_watched(
+            made.every,
+            lambda: made.waiting(folder),
+            folder,
+            engine,
+            made.experiment.name,
+            timed(archive),
+            lambda job: pack([job], folder, state),
+        )
         archive = pack(made.every, folder, state)
     notes = reasons(made, failures, archive)
     part = published.part_of(made.experiment, archive, made.seeds, notes)
@@ -119,39 +125,15 @@ def carry_out(
     return part, [_failure(named[key], reason) for key, reason in failures.items()]
 
 
-def run_watched(
-    made: Plan,
-    waiting: list[Job],
-    folder: Path,
-    run: Engine,
-    workers: int,
-    archive: Archive,
-    state: str,
-) -> dict[str, str]:
-    """Run jobs with progress shown; each is packed as soon as it has ended."""
-    import threading
+def timed(archive: Archive) -> list[tuple[str, float]]:
+    """Learners of jobs that ended before, with their seconds per unit of size."""
+    from cirm.cli.progress import size
 
-    from cirm.cli.progress import Watch, shown, size
-    from cirm.experiments.archive import pack
-    from cirm.experiments.runner import path_of
-
-    timed = [
+    return [
         (entry["setup"]["learner"], entry["seconds"] / units)
         for entry in archive.entries.values()
         if (units := size(entry["setup"]["dataset"], len(entry["seeds"])))
     ]
-    watch, lock = Watch(waiting, workers, timed), threading.Lock()
-
-    def report(job: Job, part: float) -> None:
-        if part < 1 or not path_of(job, folder).exists():
-            watch.moved(job, part)
-            return
-        with lock:  # progress comes from several threads
-            entry = pack([job], folder, state).entries[job.key]
-        watch.ended(job, entry["seconds"])
-
-    with shown(watch, made.experiment.name):
-        return run(waiting, folder, workers, report)
 
 
 def figures(folder: Path) -> None:

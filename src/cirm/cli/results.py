@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from cirm.experiments.engines import Engine
     from cirm.experiments.jobs import Job
     from cirm.records import Record
 
@@ -20,45 +20,31 @@ if TYPE_CHECKING:
 def run_and_show(
     jobs: Sequence[Job],
     folder: Path,
-    workers: int,
+    engine: Engine,
     tensorboard: Path | None = None,
     title: str = "cirm run",
 ) -> None:
     """Run what is unfinished, write the results into the folder, show the table."""
-    from cirm.cli.screen import coefficients, progress_of, results
-    from cirm.experiments.runner import collected, run_jobs, unfinished
-    from cirm.records import write, write_text
-    from cirm.report.run import run_report
-    from cirm.report.summary import summarise
+    from cirm.cli.progress import size_of
+    from cirm.experiments.runner import collected, seconds_of, unfinished
 
     if tensorboard is not None:
         check_tensorboard()
     folder.mkdir(parents=True, exist_ok=True)
-    waiting = unfinished(jobs, folder)
+    waiting = {job.key for job in unfinished(jobs, folder)}
+    done = [job for job in jobs if job.key not in waiting]
+    failures: dict[str, str] = {}
     if not waiting:
         typer.echo(f"All {len(jobs)} jobs are done already; nothing is run again.")
-    elif len(waiting) < len(jobs):
-        typer.echo(
-            f"Continuing: {len(jobs) - len(waiting)} of {len(jobs)} jobs are done."
+    else:
+        if done:
+            typer.echo(f"Continuing: {len(done)} of {len(jobs)} jobs are done.")
+        timed = [(job.name, seconds_of(job, folder) / size_of(job)) for job in done]
+        failures = run_watched(
+            jobs, lambda: unfinished(jobs, folder), folder, engine, title, timed
         )
-    failures: dict[str, str] = {}
-    if waiting:
-        with continued(jobs, folder), progress_of(waiting) as report:
-            failures = run_jobs(jobs, folder, workers, report)
-    records = collected(jobs, folder)
-    if records:
-        summary = summarise(records)
-        write(folder / "records.jsonl", records)
-        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-        page = run_report(records, title, command(), **view_of(jobs[0]))
-        write_text(folder / "report.html", page)
-        results(summary)
-        coefficients(records)
-        if tensorboard is not None:
-            write_curves(records, tensorboard)
-            typer.echo(f"TensorBoard curves: {tensorboard}")
-        typer.echo(f"Wrote records.jsonl and summary.json to {folder}")
-        typer.echo(f"Report: {(folder / 'report.html').resolve()}")
+    if records := collected(jobs, folder):
+        write_and_show(records, jobs, folder, title, tensorboard)
     if failures:
         named = {job.key: job for job in jobs}
         for key, reason in failures.items():
@@ -67,21 +53,65 @@ def run_and_show(
         raise typer.Exit(1)
 
 
-@contextmanager
-def continued(jobs: Sequence[Job], folder: Path) -> Iterator[None]:
-    """Say, when it is interrupted, what is done and how to go on."""
-    from cirm.experiments.runner import unfinished
+def run_watched(
+    jobs: Sequence[Job],
+    waiting: Callable[[], Sequence[Job]],
+    folder: Path,
+    engine: Engine,
+    title: str,
+    timed: Sequence[tuple[str, float]] = (),
+    ended: Callable[[Job], object] = lambda job: None,
+) -> dict[str, str]:
+    """Run those of the jobs that wait, with progress shown; reasons of failures by key.
 
+    `timed` and `ended` are those of `watched`. When it is interrupted it says how many
+    jobs are done and how to go on.
+    """
+    from cirm.cli.screen import watched
+
+    left = waiting()
     try:
-        yield
+        with watched(left, folder, engine.at_once, title, timed, ended) as report:
+            return engine(left, folder, report)
     except KeyboardInterrupt:
-        done = len(jobs) - len(unfinished(jobs, folder))
+        done = len(jobs) - len(waiting())
         typer.echo(
             f"cirm: interrupted with {done} of {len(jobs)} jobs done; the same command "
             "continues",
             err=True,
         )
         raise typer.Exit(130) from None
+
+
+def write_and_show(
+    records: Sequence[Record],
+    jobs: Sequence[Job],
+    folder: Path,
+    title: str,
+    tensorboard: Path | None,
+) -> None:
+    """Write records, summary, page and curves of a run, and show its tables."""
+    from cirm.cli.diagnostics import diagnostics
+    from cirm.cli.screen import coefficients, results
+    from cirm.records import write, write_text
+    from cirm.report.diagnostics import diagnosed
+    from cirm.report.run import run_report
+    from cirm.report.summary import summarise
+
+    summary = summarise(records)
+    summary["diagnostics"] = diagnosed(records)
+    write(folder / "records.jsonl", records)
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    page = run_report(records, title, command(), **view_of(jobs[0]))
+    write_text(folder / "report.html", page)
+    results(summary)
+    coefficients(records)
+    diagnostics(records)
+    if tensorboard is not None:
+        write_curves(records, tensorboard)
+        typer.echo(f"TensorBoard curves: {tensorboard}")
+    typer.echo(f"Wrote records.jsonl and summary.json to {folder}")
+    typer.echo(f"Report: {(folder / 'report.html').resolve()}")
 
 
 def view_of(job: Job) -> dict[str, Any]:

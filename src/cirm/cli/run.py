@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from cirm.cli.options import Address, EngineName, Workers
 
 if TYPE_CHECKING:
     from cirm.experiments.jobs import Job
@@ -37,6 +39,9 @@ def run(
     infer: Annotated[
         str, typer.Option(help="Infer environments first; such as eiil.")
     ] = "",
+    diagnostics: Annotated[
+        bool, typer.Option(help="Also measure how far the learners can be trusted.")
+    ] = True,
     ceiling: Annotated[
         bool, typer.Option(help="Also ERM without the colour: the ceiling.")
     ] = False,
@@ -44,9 +49,9 @@ def run(
         Path | None,
         typer.Option(help="Folder of results. [default: runs/DATASET-HASH]"),
     ] = None,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Processes; 0: one per core.")
-    ] = 0,
+    engine: EngineName = "local",
+    address: Address = "",
+    workers: Workers = 0,
     tensorboard: Annotated[
         Path | None, typer.Option(help="Folder for TensorBoard's training curves.")
     ] = None,
@@ -59,9 +64,11 @@ def run(
     started again.
     """
     from cirm.cli.results import run_and_show
+    from cirm.experiments.engines import Engine
     from cirm.experiments.plans import ceiling as ceiling_of
     from cirm.experiments.plans import ground, plan
 
+    chosen = Engine(engine, workers, address)
     data = extra_options(context.args)
     on = ground(dataset, data)
     jobs: list[Job] = []
@@ -72,10 +79,12 @@ def run(
         )  # fmt: skip
     if ceiling:
         jobs += ceiling_of(dataset, data, order, range(seeds), preset)
+    if not diagnostics:
+        jobs = [replace(job, diagnose=False) for job in jobs]
     if on.description:
         typer.echo(on.description)
     folder = out or Path("runs") / f"{dataset}-{folder_name(jobs)}"
-    run_and_show(jobs, folder, workers or os.cpu_count() or 1, tensorboard)
+    run_and_show(jobs, folder, chosen, tensorboard)
 
 
 def extra_options(arguments: list[str]) -> dict[str, str]:

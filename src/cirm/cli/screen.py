@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirm.records import Record, Score
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
+    from cirm.cli.progress import Watch
     from cirm.experiments.jobs import Job
     from cirm.experiments.runner import Report
+
+PAUSE = 30.0  # seconds between two lines where there is no terminal
 
 
 def columns(title: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -93,33 +99,81 @@ def kept(entry: dict[str, Any], what: str) -> int:
 
 
 @contextmanager
-def progress_of(jobs: Sequence[Job]) -> Iterator[Report]:
-    """A bar for each learner; gives the function that moves them."""
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def watched(
+    jobs: Sequence[Job],
+    folder: Path,
+    workers: int,
+    title: str,
+    timed: Sequence[tuple[str, float]] = (),
+    ended: Callable[[Job], object] = lambda job: None,
+) -> Iterator[Report]:
+    """Show how far jobs are; gives the function that is told of it.
 
-    done = {job.key: 0.0 for job in jobs}
-    names = list(dict.fromkeys(job.name for job in jobs))
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    ) as progress:
-        tasks = {
-            name: progress.add_task(name, total=sum(j.name == name for j in jobs))
-            for name in names
-        }
+    `workers` and `timed` are those of `Watch`; `ended` is called once for each job
+    that has left its records in the folder.
+    """
+    import threading
 
-        def report(job: Job, part: float) -> None:
-            progress.advance(tasks[job.name], part - done[job.key])
-            done[job.key] = part
+    from cirm.cli.progress import Watch
+    from cirm.experiments.runner import path_of, seconds_of
 
+    watch, lock, over = Watch(jobs, workers, timed), threading.Lock(), set[str]()
+
+    def report(job: Job, part: float) -> None:
+        if part < 1 or not path_of(job, folder).exists():
+            watch.moved(job, part)
+            return
+        with lock:  # progress comes from several threads
+            if job.key not in over:
+                over.add(job.key)
+                ended(job)
+                watch.ended(job, seconds_of(job, folder))
+
+    with shown(watch, title):
         yield report
+
+
+@contextmanager
+def shown(watch: Watch, title: str) -> Iterator[None]:
+    """Show how far jobs are: a bar, or without a terminal a line now and then."""
+    import threading
+
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    ended = threading.Event()
+    if console.is_terminal:
+        from rich.live import Live
+
+        with Live(console=console, get_renderable=lambda: _bar(watch, title)):
+            yield
+        return
+
+    def speak() -> None:
+        while not ended.wait(PAUSE):
+            console.out(f"{title}: {watch.line()}", highlight=False)
+
+    speaker = threading.Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        speaker.join()
+        console.out(f"{title}: {watch.line()}", highlight=False)
+
+
+def _bar(watch: Watch, title: str) -> Group:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    from cirm.cli.progress import spelled
+
+    words = (
+        f"{title}: {watch.done} of {len(watch.jobs)} jobs, {watch.share:.0%}, "
+        f"{spelled(watch.clock() - watch.began)} so far, "
+        f"about {spelled(watch.left)} left"
+    )
+    now = Text(", ".join(watch.running) or "starting", style="dim")
+    return Group(Text(words), ProgressBar(total=1.0, completed=watch.share), now)

@@ -87,7 +87,7 @@ class Arrays(Dataset):
             (self.targets, TARGETS, True),
             (self.environment, ENVIRONMENTS, False),
         ]
-        inputs, targets, names = _npz(path, choices, self.gigabytes, where)
+        inputs, targets, names = npz(path, choices, self.gigabytes, where)
         assert inputs is not None and targets is not None
         if names is None:
             names = np.array([path.stem] * len(inputs))
@@ -108,7 +108,7 @@ class Arrays(Dataset):
             return inputs.astype(np.float32) / scale, targets, supplied.texts(names)
 
 
-def _npz(
+def npz(
     path: Path,
     choices: Sequence[tuple[str, tuple[str, ...], bool]],
     gigabytes: float,

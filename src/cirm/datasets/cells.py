@@ -60,8 +60,10 @@ def detected(
 def converted(values: Values, kind: Kind) -> Numbers:
     """Numbers, 0 and 1, or days since 1970, [n]; NaN where a value is missing."""
     numbers = _parsed(values, kind)
-    unclear = values[np.isnan(numbers)]  # few: to look at every value would take long
-    refuse(unclear, ~absent(unclear), WANTED[kind])
+    gaps = np.isnan(numbers)
+    if gaps.any():  # few: to look at every value would take long
+        unclear = values[gaps]
+        refuse(unclear, ~absent(unclear), WANTED[kind])
     return numbers
 
 

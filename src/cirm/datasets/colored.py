@@ -36,6 +36,7 @@ from cirm.randomness import Randomness
 
 RULES = ("paper", "parity", "below-five")
 TAIL = 10000  # the original IRM code tests on so many of the training file's last
+FRESH, LEAST = 1000, 50  # most and fewest spare examples of an environment to offer
 _USUAL = 1000  # examples of an environment in the paper
 _PAPER_LETTERS = "bdfhjlnprtwxz"  # those that count as 1
 _FIGURE = {
@@ -133,10 +134,16 @@ class Colored(Dataset):
         images = self._images()
         randomness = Randomness(tuple(seeds)).at("colored")
         test, *sweep = self._unseen(images, randomness.at("test"))
+        share = self._share(len(images.train_labels))
+        spare = len(images.train_labels) // self.environments - share
+        at = randomness.at("train")
         return Problem(
-            train=self._train(images, randomness.at("train")),
+            train=self._train(images, at, share),
             test=(test,),
             sweep=tuple(zip(self.sweep, sweep, strict=True)),
+            fresh=self._train(images, at, min(spare, FRESH), share, "fresh")
+            if spare >= LEAST
+            else (),
         )
 
     def color_flips(self) -> tuple[float, ...]:
@@ -148,15 +155,23 @@ class Colored(Dataset):
         step = 0.1 / (self.environments - 1)
         return tuple(round(0.2 - step * i, 10) for i in range(self.environments))
 
-    def _train(self, images: files.Images, at: Randomness) -> tuple[Environment, ...]:
-        share = self._share(len(images.train_labels))
+    def _train(
+        self,
+        images: files.Images,
+        at: Randomness,
+        share: int,
+        past: int = 0,
+        *part: str,
+    ) -> tuple[Environment, ...]:
+        """Environments of `share` images each, beyond those of `past` each."""
         order = at.at("images").permutation(len(images.train_labels))
         clean = self._clean(images.train_labels)
         environments = []
         for i, flip in enumerate(self.color_flips()):
-            rows = order[:, i * share : (i + 1) * share].clone()
-            targets = self._noisy(clean[rows], at.at(i, "label"))
-            chances = at.at(i, "colour").uniform(share)
+            first = self.environments * past + i * share
+            rows = order[:, first : first + share].clone()
+            targets = self._noisy(clean[rows], at.at(i, "label", *part))
+            chances = at.at(i, "colour", *part).uniform(share)
             environments.append(
                 self._environment(
                     f"train-{i + 1}", images.train_images, rows, targets, chances < flip

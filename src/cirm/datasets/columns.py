@@ -13,8 +13,8 @@ no later place's scale, categories or gaps alter it.
   has no gaps there is no such feature: gaps that begin later are filled by the median,
   or count as another category.
 - A column that is constant in the first environment is left out, since nothing there
-  gives it a scale; so is text that differs in most rows, such as names and numbers of
-  patients.
+  gives it a scale; so are names and numbers of rows: text that differs in most rows,
+  and whole numbers that all differ, if they are a range or the column is called an id.
 
 Features follow the alphabetical order of the columns, so the order in a file does not
 matter.
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -32,12 +33,15 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from pandas.api import types
 from torch import Tensor
 
 from cirm.datasets import cells
 from cirm.datasets.cells import WANTED, Kind, Values
 
 MOST_CATEGORIES = 50
+MANY = 1_000  # cells of text, from which on it pays to look for equal ones
+IDENTIFIER = re.compile(r"(^|[^A-Za-z])([Ii][Dd]s?|[Uu][Uu][Ii][Dd])$|[a-z]I[dD]$")
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Column:
         cells.refuse(present, ~np.isfinite(numbers), "a finite number")
         if not len(numbers) or numbers.min() == numbers.max():
             return cls(name, "constant", missing=missing)
+        if kind == "number" and _names_rows(name, numbers):
+            return cls(name, "identifier")
         if kind == "boolean":
             often = float(numbers.mean() >= 0.5)
             return cls(name, kind, fill=often, missing=missing)
@@ -89,6 +95,15 @@ class Column:
 
     def encode(self, values: Values) -> NDArray[np.float32]:
         """The features of the values, [n, features]."""
+        if not types.is_numeric_dtype(values) and len(values) > MANY:
+            codes, different = pd.factorize(values, use_na_sentinel=False)
+            first = np.empty(len(different), np.int64)
+            first[codes[::-1]] = np.arange(len(codes))[::-1]  # the first one stays
+            if len(first) < len(values) / 2:  # each different text is looked at once
+                return self._encoded(values.iloc[first])[codes]
+        return self._encoded(values)
+
+    def _encoded(self, values: Values) -> NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
         if self.kind in WANTED:
             numbers = cells.converted(values, self.kind)
@@ -116,7 +131,7 @@ class Column:
             "date": f"date, deviation {self.scale:.4g} days",
             "category": f"{len(self.categories)} categories and other",
             "constant": "left out, constant in the first environment",
-            "identifier": "left out, text that differs in most rows",
+            "identifier": "left out, it just names or numbers the rows",
         }[self.kind]
         return f"{self.name}: {words}{', missing marked' if self.missing else ''}"
 
@@ -145,7 +160,7 @@ class Encoding:
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """The features of a table, [n, features]; other columns are ignored."""
-        check_columns(frame, [column.name for column in self.columns])
+        check_columns(frame, [c.name for c in self.columns if c.features])
         encoded = np.empty((len(frame), len(self.features)), np.float32)
         start = 0
         for column in self.columns:
@@ -187,6 +202,16 @@ def check_columns(
             f"{where}: it must have the column {', '.join(map(repr, lacking))}; "
             f"got {', '.join(map(repr, frame.columns)) or 'none'}"
         )
+
+
+def _names_rows(name: str, numbers: NDArray[np.float64]) -> bool:
+    """Whether many different whole numbers are a range, or those of a column of ids."""
+    if len(numbers) <= MOST_CATEGORIES or (np.mod(numbers, 1) != 0).any():
+        return False
+    if len(np.unique(numbers)) < len(numbers):
+        return False
+    counted = numbers.max() - numbers.min() == len(numbers) - 1
+    return bool(counted or IDENTIFIER.search(name))
 
 
 def _of_categories(name: str, text: Values, missing: bool) -> Column:

@@ -106,6 +106,9 @@ class SCM(Dataset):
                 for strength in self.sweep
             ),
             truth=torch.stack([self._truth(w) for w in weights]),
+            fresh=tuple(
+                self._environment(seeds, weights, s, part="fresh") for s in self.scales
+            ),
         )
 
     def describe(self) -> str:
@@ -146,12 +149,13 @@ class SCM(Dataset):
         weights: list[Weights],
         scale: float,
         strength: float | None = None,
+        part: str = "",
     ) -> Environment:
         name = f"scale {scale:g}" if strength is None else f"effect {strength:g}"
         # One replica at a time: a batched product may round otherwise than one alone.
         drawn = [
             self._examples(
-                Randomness((seed,)).at("scm", name),
+                Randomness((seed,)).at("scm", name, *filter(None, [part])),
                 own,
                 scale,
                 1.0 if strength is None else strength,

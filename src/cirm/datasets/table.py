@@ -94,8 +94,8 @@ class Table(Dataset):
 
     def _prepared(self, frame: pd.DataFrame, names: Array) -> Prepared:
         if self.environment:
-            names = _environments(frame[self.environment])
-        rows = _rows(names)
+            names = environment_names(frame[self.environment])
+        rows = rows_by_name(names)
         unseen = supplied.held_out(list(rows), self.test, "table")
         first = next(name for name in rows if name not in unseen)
         targets, task, target = self._targets(frame[self.target], rows[first])
@@ -123,7 +123,7 @@ class Table(Dataset):
                 f"{values.name!r}: the target must not be missing; "
                 f"got {int(gaps.sum())} missing values, of which this is the first"
             )
-        plain = _plain(values, self.task)
+        plain = plain_target(values, self.task)
         where = f"column {values.name!r}: the target"
         targets, task = supplied.encoded_targets(plain, self.task, where)
         column = Column(str(values.name), "category", categories=task.classes)
@@ -171,7 +171,7 @@ def from_frame(
     ).encode(frame)
 
 
-def _environments(values: Values) -> Array:
+def environment_names(values: Values) -> Array:
     """Names of the rows' environments, [n]."""
     names = cells.as_text(values)
     gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
@@ -179,7 +179,7 @@ def _environments(values: Values) -> Array:
     return names.to_numpy(dtype=object)
 
 
-def _rows(names: Array) -> dict[str, Array]:
+def rows_by_name(names: Array) -> dict[str, Array]:
     """Positions of each environment's rows, in order of appearance."""
     codes, found = pd.factorize(names)
     order = np.argsort(codes, kind="stable")
@@ -187,7 +187,7 @@ def _rows(names: Array) -> dict[str, Array]:
     return dict(zip(map(str, found), np.split(order, ends), strict=True))
 
 
-def _plain(values: Values, task: TaskName) -> Array:
+def plain_target(values: Values, task: TaskName) -> Array:
     """A target as an array of numbers or of text."""
     if task == "classification":
         try:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+
+from cirm.datasets.cells import Values
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -41,45 +46,61 @@ def check_same(
 
 
 def _text(path: Path, separator: str, where: str) -> pd.DataFrame:
-    try:
-        # The header is read as a row: pandas would rename columns that are there twice.
+    # The header is read as a row: pandas would rename columns that are there twice.
+    with reading(where):
         cells = pd.read_csv(
-            path,
-            sep=separator,
-            header=None,
-            dtype=str,
-            na_filter=False,
-            encoding="utf-8-sig",
-            skipinitialspace=True,
+            path, header=None, dtype=str, na_filter=False, **ways(separator)
         )
+    names = header(cells.iloc[0], separator, where)
+    frame = cells.iloc[1:].set_axis(names, axis=1)
+    if "" in names:
+        frame = without_counter(frame, names, where)
+    return frame
+
+
+def ways(separator: str) -> dict[str, Any]:
+    """How text files are read, all of them."""
+    return {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
+
+
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Say in one sentence why a text file cannot be read."""
+    try:
+        yield
     except pd.errors.EmptyDataError:
         raise ValueError(f"{where}: it must have a header; got an empty file") from None
     except UnicodeDecodeError:
         raise ValueError(f"{where}: it must be UTF-8 text; got other bytes") from None
+    except pd.errors.ParserWarning:
+        raise ValueError(
+            f"{where}: rows must be as the header; got more cells in the first row"
+        ) from None
     except (ValueError, OverflowError) as error:
         said = str(error).rpartition("C error: ")[2].splitlines()[0]
         raise ValueError(f"{where}: rows must be as the header; got {said}") from None
-    header = [str(name).strip() for name in cells.iloc[0]]
-    if len(header) == 1 and any(sign in header[0] for sign in ",;\t"):
+
+
+def header(cells: Values, separator: str, where: str) -> list[str]:
+    """The names of the columns, out of a file's first row."""
+    names = [str(name).strip() for name in cells]
+    if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
         raise ValueError(
-            f"{where}: columns must be separated by {separator!r}; got {header[0]!r}"
+            f"{where}: columns must be separated by {separator!r}; got {names[0]!r}"
         )
-    frame = cells.iloc[1:].set_axis(header, axis=1)
-    if "" in header:
-        frame = _without_counter(frame, header, where)
-    return frame
+    return names
 
 
-def _without_counter(
-    frame: pd.DataFrame, header: list[str], where: str
+def without_counter(
+    frame: pd.DataFrame, names: list[str], where: str, start: int = 0
 ) -> pd.DataFrame:
     """The table without the nameless row numbers that pandas and R write."""
     first = frame.iloc[:, 0]
-    counters = [[str(n + start) for n in range(len(frame))] for start in (0, 1)]
-    if header[0] or first.tolist() not in counters or "" in header[1:]:
+    counters = [[str(n + s + start) for n in range(len(frame))] for s in (0, 1)]
+    if names[0] or first.tolist() not in counters or "" in names[1:]:
         raise ValueError(
             f"{where}: every column must have a name; got none for column "
-            f"{header.index('') + 1}"
+            f"{names.index('') + 1}"
         )
     return frame.iloc[:, 1:]
 

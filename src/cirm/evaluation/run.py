@@ -12,17 +12,20 @@ from torch import Tensor
 
 from cirm.datasets.scm import coefficient_errors
 from cirm.environments import Environment, Problem, Stage, Stream
+from cirm.evaluation.diagnostics import Diagnosis
 from cirm.learners.base import Learner
 from cirm.memory import ledger
 from cirm.randomness import Randomness
 from cirm.records import Curve, Record, Run, Score
-from cirm.training import Diverged, Terms
+from cirm.training import Diverged, Terms, Watch
 
 Progress = Callable[[float], None]
 """Is told, now and then, which part of the work is done, from 0 to 1."""
 
-Transform = Callable[[Stage, Randomness], Stage]
+Transform = Callable[[Stage, Randomness, Watch], Stage]
 """Turns a stage into another before the learner sees it: environment inference."""
+
+INFERENCE = 0.5  # the part of a stage's progress that its inference counts for
 
 
 def run(
@@ -36,27 +39,37 @@ def run(
     selection: str = "",
     transform: Transform | None = None,
     progress: Progress = lambda done: None,
+    diagnose: bool = False,
 ) -> Iterator[Record]:
-    """Train on each stage in turn; after each, score every environment."""
+    """Train on each stage in turn; after each, score every environment.
+
+    With `diagnose` the rows of `diagnostics` are added; the time recorded is without.
+    """
     stream = Stream.ordered(problem.train, order)
     randomness = Randomness(seeds)
     began = time.perf_counter()
     state = learner.init(randomness.at("init"))
+    diagnosis = Diagnosis(learner, problem, order, seeds, label) if diagnose else None
+    before = 0.0 if transform is None else INFERENCE
     for index, stage in enumerate(stream):
         curves: list[Curve] = []
 
         def watch(step: int, steps: int, numbers: Terms, index: int = index) -> None:
-            progress((index + step / steps) / len(stream))
+            done = before + (1 - before) * step / steps
+            progress((index + done) / len(stream))
             for name, values in numbers.items():
                 curves.extend(  # noqa: B023  the list of this very stage
                     Curve(label, order, seed, index, step, name, value)
                     for seed, value in zip(seeds, values.tolist(), strict=True)
                 )
 
+        def infer(step: int, steps: int, _: Terms, index: int = index) -> None:
+            progress((index + before * step / steps) / len(stream))
+
         source = randomness.at("stage", index)
-        if transform is not None:
-            stage = transform(stage, source.at("inference"))
         try:
+            if transform is not None:
+                stage = transform(stage, source.at("inference"), infer)
             state = learner.observe(state, stage, source, watch)
         except Diverged as error:
             raise Diverged(_advice(error, label, index, seeds)) from None
@@ -71,6 +84,8 @@ def run(
                 )  # fmt: skip
         if problem.truth is not None and last:
             yield from _coefficients(learner, state, problem.truth, label, order, seeds)
+        if diagnosis is not None:
+            yield from diagnosis.after(index, state)
     yield Run(
         label,
         order,
@@ -79,7 +94,7 @@ def run(
         dataset or {},
         selection,
         ledger(state),
-        time.perf_counter() - began,
+        time.perf_counter() - began - (diagnosis.seconds if diagnosis else 0.0),
     )
 
 

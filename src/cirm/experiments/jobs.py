@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from cirm import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cirm.evaluation.run import Transform
     from cirm.records import Record
 
 
@@ -24,7 +26,7 @@ class Job:
     `data` and `settings` are those of the data set and of the learner; `selection`
     says how the settings were chosen; `inference` are the settings of `infer`; `files`
     stands for the user's files as they are now; `label` is the learner's name in
-    tables.
+    tables; `diagnose` adds the diagnostics to the records.
     """
 
     dataset: str
@@ -39,11 +41,14 @@ class Job:
     inference: dict[str, Any] = field(default_factory=dict)
     label: str = ""
     files: str = ""
+    diagnose: bool = True
 
     @property
     def key(self) -> str:
         """Name of the job's file."""
         content = {"version": __version__, **dataclasses.asdict(self)}
+        if self.diagnose:
+            del content["diagnose"]  # it changes no number, so that old files count
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -67,19 +72,23 @@ def described(job: Job) -> dict[str, Any]:
     return {**data, "infer": {"by": job.infer, **job.inference}} if job.infer else data
 
 
-def execute(job: Job, progress: Callable[[float], None]) -> list[Record]:
-    """Run a job in this process, on one thread; its records."""
+@singledispatch  # other kinds of job register their own
+def execute(
+    job: Job, progress: Callable[[float], None], folder: Path | None = None
+) -> list[Record]:
+    """Run a job in this process, on one thread; its records.
+
+    In the folder, if there is one, jobs of the same data share inferred environments.
+    """
     import torch
 
     from cirm.datasets import dataset_class
     from cirm.evaluation import run
-    from cirm.inference import create as inference
     from cirm.learners import create
 
     torch.set_num_threads(1)
     problem = dataset_class(job.dataset)(**job.data).draw(job.seeds)
     learner = create(job.learner, problem.train[0], job.settings, job.preset)
-    transform = inference(job.infer, job.inference) if job.infer else None
     return list(
         run(
             learner,
@@ -89,7 +98,22 @@ def execute(job: Job, progress: Callable[[float], None]) -> list[Record]:
             label=job.name,
             dataset=described(job),
             selection=job.selection,
-            transform=transform,
+            transform=inference_of(job, folder),
             progress=progress,
+            diagnose=job.diagnose,
         )
     )
+
+
+def inference_of(job: Job, folder: Path | None) -> Transform | None:
+    """What turns the given environments into inferred ones; none if nothing does."""
+    if not job.infer:
+        return None
+    from cirm.inference import create
+    from cirm.inference.kept import Kept
+
+    inference = create(job.infer, job.inference)
+    if folder is None:
+        return inference
+    data = [__version__, job.dataset, job.data, job.files, job.order]
+    return Kept(inference, folder / "inferred", json.dumps(data, sort_keys=True))

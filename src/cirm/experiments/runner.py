@@ -7,16 +7,24 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cirm.experiments.jobs import Job, execute
-from cirm.records import Record, read, write
+from cirm.records import Record, Run, parse, read, write
 
 Report = Callable[[Job, float], None]
 """Is told which part of a job is done, from 0 to 1."""
 
 TRIES = 2  # a job whose worker was killed is tried so often
+LOST = "its process was killed"
+# A job's own failures; torch gives a RuntimeError where memory is short.
+FAILURES = (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError)
+
+
+def silent(job: Job, done: float) -> None:
+    """The report that does nothing."""
 
 
 def path_of(job: Job, folder: Path) -> Path:
@@ -35,18 +43,25 @@ def collected(jobs: Iterable[Job], folder: Path) -> list[Record]:
     return [record for path in paths if path.exists() for record in read(path)]
 
 
+def seconds_of(job: Job, folder: Path) -> float:
+    """How long a finished job took; the last of its records says so."""
+    text = path_of(job, folder).read_text("utf-8").rstrip("\n")
+    last = parse(text.rpartition("\n")[2])
+    return last.seconds if isinstance(last, Run) else 0.0
+
+
 def run_jobs(
     jobs: Sequence[Job],
     folder: Path,
     workers: int,
-    report: Report = lambda job, done: None,
+    report: Report = silent,
 ) -> dict[str, str]:
     """Run what is unfinished; the reason of each failure, by the job's key.
 
     A failed job does not stop the others.
     """
     waiting = unfinished(jobs, folder)
-    if workers == 1 or len(waiting) == 1:
+    if workers == 1 or len(waiting) <= 1:
         return _run_here(waiting, folder, report)
     failures: dict[str, str] = {}
     for _ in range(TRIES):
@@ -59,16 +74,14 @@ def run_jobs(
     return failures
 
 
-LOST = "its process was killed"
-
-
 def _run_here(jobs: list[Job], folder: Path, report: Report) -> dict[str, str]:
     failures = {}
     for job in jobs:
         try:
-            write(path_of(job, folder), execute(job, lambda d, j=job: report(j, d)))  # type: ignore[misc]
+            records = execute(job, partial(report, job), folder)
+            write(path_of(job, folder), records)
             report(job, 1.0)
-        except (ValueError, ArithmeticError, OSError, MemoryError) as error:
+        except FAILURES as error:
             failures[job.key] = str(error) or type(error).__name__
     return failures
 
@@ -98,7 +111,7 @@ def _run_pool(
                 report(job, 1.0)
             except BrokenProcessPool:
                 failures[job.key] = LOST
-            except (ValueError, ArithmeticError, OSError, MemoryError) as error:
+            except FAILURES as error:
                 failures[job.key] = str(error) or type(error).__name__
     except BaseException:
         for process in list((pool._processes or {}).values()):
@@ -127,5 +140,5 @@ _progress: Any = None  # the queue of this worker process
 
 
 def _work(job: Job, folder: Path) -> None:
-    records = execute(job, lambda done: _progress.put((job.key, done)))
+    records = execute(job, lambda done: _progress.put((job.key, done)), folder)
     write(path_of(job, folder), records)

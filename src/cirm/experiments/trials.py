@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
+from cirm.experiments.choice import Choosing
 from cirm.experiments.jobs import Job
 
 Place = tuple[str, str, str]
@@ -38,7 +40,8 @@ class Trial:
     """A learner on a data set in an order; with seeds it becomes jobs.
 
     `settings` go over those of the preset; `inference` are the settings of `infer`,
-    likewise over those of `infer_preset`; so many seeds as `block` share a job.
+    likewise over those of `infer_preset`; so many seeds as `block` share a job. With
+    `values` of a `setting` each seed chooses one, in the last training environment.
     """
 
     label: str
@@ -53,6 +56,8 @@ class Trial:
     infer_preset: str = ""
     inference: dict[str, Any] = field(default_factory=dict)
     block: int = 1
+    setting: str = ""
+    values: tuple[float, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -83,8 +88,9 @@ class Trial:
         if self.infer_preset:
             published = inference_class(self.infer).presets[self.infer_preset]
             inference = {**published, **inference}
+        kind = partial(Choosing, setting=self.setting, values=self.values)
         return [
-            Job(
+            (kind if self.setting else Job)(
                 dataset=self.dataset,
                 learner=self.learner,
                 order=self.order,

@@ -9,6 +9,7 @@ from typing import Any
 from cirm.records import Record, Run, Score
 from cirm.report import blocks, figures, sections, tables
 from cirm.report.blocks import Cell, Picture
+from cirm.report.diagnostics import trust
 from cirm.report.headline import facts, headline
 from cirm.report.marks import swatch
 from cirm.report.markup import Markup, joined
@@ -45,6 +46,7 @@ def run_report(
         sections.across(view, axis, trained),
         sections.along(view),
         sections.against(view),
+        trust(records, view.metric),
         sections.curves(view),
         _kept(view),
         _settings(view, command),

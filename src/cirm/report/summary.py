@@ -56,8 +56,8 @@ class Trace(NamedTuple):
 
 def summarise(records: Sequence[Record]) -> dict[str, Any]:
     """The content of summary.json: each learner after its last stage."""
-    runs = _by_learner(records, Run)
-    scores = _by_learner(records, Score)
+    runs = by_learner(records, Run)
+    scores = by_learner(records, Score)
     return {
         "learners": {
             learner: _entry(learner, scores.get(learner, []), runs.get(learner, []))
@@ -74,14 +74,14 @@ def along_stream(records: Sequence[Record]) -> dict[str, list[Track]]:
             for split in ("train", "test")
             for track in _tracks([s for s in _headline(scores) if s.split == split])
         ]
-        for learner, scores in _by_learner(records, Score).items()
+        for learner, scores in by_learner(records, Score).items()
     }
 
 
 def sweep(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
     """Each learner's score over the sweep's axis after the last stage."""
     curves = {}
-    for learner, scores in _by_learner(records, Score).items():
+    for learner, scores in by_learner(records, Score).items():
         last = _last_stage(_headline(scores))
         placed = [s for s in last if s.split == "sweep" and s.position is not None]
         groups = _grouped(placed, lambda s: s.position or 0.0)
@@ -92,7 +92,7 @@ def sweep(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
 def training(records: Sequence[Record]) -> dict[str, dict[str, Trace]]:
     """Training curves by metric and learner, each through all stages."""
     traces: dict[str, dict[str, Trace]] = {}
-    for learner, curves in _by_learner(records, Curve).items():
+    for learner, curves in by_learner(records, Curve).items():
         for metric, rows in _grouped(curves, lambda c: c.metric).items():
             traces.setdefault(metric, {})[learner] = _trace(rows)
     return traces
@@ -188,7 +188,7 @@ def _points(places: Iterable[tuple[float, Statistic]]) -> tuple[Point, ...]:
     return tuple(Point(x, s.mean, s.std) for x, s in places if s.mean is not None)
 
 
-def _by_learner(records: Sequence[Record], kind: type[T]) -> dict[str, list[T]]:
+def by_learner(records: Sequence[Record], kind: type[T]) -> dict[str, list[T]]:
     """Records of one kind by learner; by learner and order where one had several."""
     orders: dict[str, set[str]] = {}
     for record in records:

@@ -1,11 +1,11 @@
-"""The paper's tables as values: what to run, and the numbers printed there.
+"""The paper's tables as values: what to run, the numbers there, and what is beyond.
 
 Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023.
 """
 
 from __future__ import annotations
 
-from cirm.experiments.paper import causal, inferred, sequences
+from cirm.experiments.paper import beyond, causal, inferred, sequences
 from cirm.experiments.trials import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -16,6 +16,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         inferred.table3(),
         inferred.table4(),
         causal.table5(),
+        beyond.beyond(),
     )
 }
 

@@ -1,0 +1,1 @@
+"""The benchmark: our learners beside bare products, usual code and other packages."""

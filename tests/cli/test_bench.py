@@ -1,0 +1,36 @@
+"""`cirm bench` leaves numbers, tables and a page."""
+
+import json
+
+import pytest
+
+
+def test_the_command_leaves_numbers_tables_and_a_page(tmp_path, cirm):
+    words = ("bench", "--quick", "--rounds", "1", "--part", "growth")
+    status, printed, _ = cirm(*words, "--out", tmp_path)
+    assert status == 0
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert {row["axis"] for row in found["growth"]} >= {"examples", "features"}
+    assert found["machine"]["threads"] == 1
+    assert "| Monte-Carlo evaluations, vcl |" in printed
+    assert (tmp_path / "bench.md").read_text() in printed
+    assert "cirm bench" in (tmp_path / "bench.html").read_text().replace(
+        "</span> <span>", " "
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (
+            ("--part", "speed"),
+            "bench: parts are learners, growth, start, peers; got 'spe",
+        ),
+        (("--part", "peers"), "bench: the peers need --peers PYTHON; got none"),
+        (("--peers", "nowhere"), "--peers: it must be an interpreter; got nowhere"),
+    ],
+)
+def test_wrong_parts_are_refused(cirm, words, complaint):
+    status, _, error = cirm("bench", "--quick", *words)
+    assert status == 2
+    assert complaint in error

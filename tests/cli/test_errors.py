@@ -1,0 +1,271 @@
+"""Bad input is refused in one sentence, and leaves every file as it was.
+
+docs/errors.md is the table of all that is fed here. To make it anew:
+CIRM_WRITE_ERRORS=1 pytest tests/cli/test_errors.py
+"""
+
+# ruff: noqa: E501  a table reads best with a case a line
+
+import io
+import os
+import re
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from safetensors.numpy import save as tensors
+
+from cirm import cli
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "errors.md"
+GOOD = "age,sex,outcome\n" + "".join(
+    f"{30 + 7 * n % 40},{'fm'[n % 2]},{'yes' if n * n % 3 else 'no'}\n"
+    for n in range(60)
+)
+FIT = "fit bad.csv --target outcome --model new.cirm --set epochs=1"
+UPDATE = "update bad.csv --model model.cirm"
+PREDICT = "predict bad.csv --model model.cirm --out out.csv"
+HEAD = "age,sex,outcome\n"
+
+
+def rows(text):
+    """A good table with some cells replaced, given as old>new."""
+    old, new = text.split(">")
+    return GOOD.replace(old, new, 1)
+
+
+def archive(**arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def pickled():
+    file = io.BytesIO()
+    np.savez(file, X=np.array([[1, "a"], [2, None]], dtype=object), y=[0, 1])
+    return file.getvalue()
+
+
+def image(size=8):
+    file = io.BytesIO()
+    Image.new("L", (size, size)).save(file, "PNG")
+    return file.getvalue()
+
+
+def huge():
+    """An archive whose array promises far more than there is."""
+    file = io.BytesIO()
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 9), }\n"
+    body = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("X.npy", body)
+    return file.getvalue()
+
+
+def cut(path):
+    return path.read_bytes()[:-100]
+
+
+def altered(path):
+    whole = bytearray(path.read_bytes())
+    whole[-5] ^= 1
+    return bytes(whole)
+
+
+def newer(path):
+    metadata = {"format": "cirm model", "version": "99", "model": "{}", "sha256": "0"}
+    return tensors({"a": np.zeros(1, np.float32)}, metadata)
+
+
+CASES = [
+    ("a file that is not there", {}, FIT.replace("bad", "none")),
+    ("an empty file", {"bad.csv": ""}, FIT),
+    ("a header without rows", {"bad.csv": HEAD}, FIT),
+    ("a file of another kind", {"bad.xlsx": "x"}, FIT.replace("csv", "xlsx")),
+    ("bytes that are no text", {"bad.csv": HEAD.encode() + b"\xff\xfe\x00"}, FIT),
+    ("another separator", {"bad.csv": GOOD.replace(",", ";")}, FIT),
+    ("a row with too many cells", {"bad.csv": rows("37,m,yes>37,m,yes,1")}, FIT),
+    ("too many cells from the first row on", {"bad.csv": HEAD + "1,f,no,2\n"}, FIT),
+    ("a quote that is never closed", {"bad.csv": rows('37,m,yes>37,"m,yes')}, FIT),
+    ("a column that is there twice", {"bad.csv": rows("age,sex>age,age")}, FIT),
+    ("a column without a name", {"bad.csv": rows("age,sex>age,")}, FIT),
+    ("no target given", {"bad.csv": GOOD}, FIT.replace("--target outcome ", "")),
+    ("a target that is no column", {"bad.csv": GOOD}, FIT.replace("outcome", "nope")),
+    ("a missing target", {"bad.csv": rows("37,m,yes>37,m,")}, FIT),
+    ("a target of one class", {"bad.csv": GOOD.replace("no\n", "yes\n")}, FIT),
+    ("dates as the target", {"bad.csv": "a,outcome\n1,2024-01-01\n2,2024-01-02\n"}, FIT),
+    ("text as a value to regress", {"bad.csv": GOOD}, FIT + " --task regression"),
+    ("text among numbers", {"bad.csv": rows("37,m>old,m")}, FIT),
+    ("an infinite number", {"bad.csv": rows("37,m>inf,m")}, FIT),
+    ("text among dates", {"bad.csv": "d,outcome\n" + "2024-01-01,a\n2024-01-02,b\n" * 9 + "soon,a\n"}, FIT),
+    ("only constant columns", {"bad.csv": "a,outcome\n1,x\n1,y\n"}, FIT),
+    ("no column besides the target", {"bad.csv": "outcome\nx\ny\n"}, FIT),
+    ("an environment column that is not there", {"bad.csv": GOOD}, FIT + " --environment site"),
+    ("a row without its environment", {"bad.csv": rows("37,m>37,")}, FIT + " --environment sex"),
+    ("a column to ignore that is not there", {"bad.csv": GOOD}, FIT + " --ignore nope"),
+    ("an id that is not there", {"bad.csv": GOOD}, FIT + " --id nope"),
+    ("an unknown learner", {"bad.csv": GOOD}, FIT + " --learner nope"),
+    ("an unknown setting", {"bad.csv": GOOD}, FIT + " --set nope=1"),
+    ("a setting that is no number", {"bad.csv": GOOD}, FIT + " --set rate=fast"),
+    ("a setting out of range", {"bad.csv": GOOD}, FIT + " --set rate=-1"),
+    ("a setting without a value", {"bad.csv": GOOD}, FIT + " --set rate"),
+    ("an unknown preset", {"bad.csv": GOOD}, FIT + " --preset nope"),
+    ("an unknown task", {"bad.csv": GOOD}, FIT + " --task guess"),
+    ("an unknown device", {"bad.csv": GOOD}, FIT + " --device abacus"),
+    ("all rows held out", {"bad.csv": GOOD}, FIT + " --held-out 1"),
+    ("an order that does not add up", {"bad.csv": GOOD}, FIT + " --order 2+1"),
+    ("one declared class only", {"bad.csv": GOOD}, FIT + " --classes yes"),
+    ("a class that was not declared", {"bad.csv": GOOD}, FIT + " --classes yes,maybe"),
+    ("a model that is there already", {"bad.csv": GOOD}, FIT.replace("new", "model")),
+    ("a model in a folder that is not there", {"bad.csv": GOOD}, FIT.replace("new", "no/new")),
+    ("a folder as the model", {"bad.csv": GOOD, "d/x": ""}, FIT.replace("new.cirm", "d")),
+    ("a page that is no HTML", {"bad.csv": GOOD}, FIT + " --report page.pdf"),
+    ("two files of one name", {"bad.csv": GOOD, "d/bad.csv": GOOD}, FIT.replace("bad.csv", "bad.csv d/bad.csv")),
+    ("a model that is not there", {"bad.csv": GOOD}, UPDATE.replace("model.cirm", "none.cirm")),
+    ("a model that is no model", {"bad.csv": GOOD, "other.cirm": "hello, world"}, UPDATE.replace("model.cirm", "other.cirm")),
+    ("a model that was cut off", {"bad.csv": GOOD, "other.cirm": cut}, UPDATE.replace("model.cirm", "other.cirm")),
+    ("a model that was altered", {"bad.csv": GOOD, "other.cirm": altered}, UPDATE.replace("model.cirm", "other.cirm")),
+    ("a model of a newer version", {"bad.csv": GOOD, "other.cirm": newer}, UPDATE.replace("model.cirm", "other.cirm")),
+    ("a column that is lacking", {"bad.csv": GOOD.replace("age", "years")}, UPDATE),
+    ("numbers in another unit", {"bad.csv": "age,sex,outcome\n" + "".join(f"{n}000,f,no\n" for n in range(30))}, UPDATE),
+    ("a class that first comes later", {"bad.csv": rows("37,m,yes>37,m,maybe")}, UPDATE),
+    ("rows that were learned before", {}, "update first.csv --model model.cirm"),
+    ("text among numbers, later", {"bad.csv": rows("44,f>old,f")}, UPDATE),
+    ("images for a model of tables", {"images/a/x.png": image()}, "update images --model model.cirm"),
+    ("a column to predict by that is lacking", {"bad.csv": "age\n1\n"}, PREDICT),
+    ("a column to keep that is not there", {"bad.csv": GOOD}, PREDICT + " --keep nope"),
+    ("predictions of another kind of file", {"bad.csv": GOOD}, PREDICT.replace("out.csv", "out.doc")),
+    ("predictions into a folder that is not there", {"bad.csv": GOOD}, PREDICT.replace("out.csv", "no/out.csv")),
+    ("JSON and the table on one channel", {"bad.csv": GOOD}, "predict bad.csv --model model.cirm --json"),
+    ("an evaluation without targets", {"bad.csv": "age,sex\n1,f\n"}, "evaluate bad.csv --model model.cirm"),
+    ("an unknown group", {"bad.csv": GOOD}, "evaluate bad.csv --model model.cirm --group nope"),
+    ("a table to inspect", {"bad.csv": GOOD}, "inspect bad.csv"),
+    ("an archive that is none", {"bad.npz": "x"}, "fit bad.npz --model new.cirm"),
+    ("an archive without inputs", {"bad.npz": archive(a=np.zeros(3))}, "fit bad.npz --model new.cirm"),
+    ("an archive without targets", {"bad.npz": archive(X=np.zeros((3, 2)))}, "fit bad.npz --model new.cirm"),
+    ("an archive of objects", {"bad.npz": pickled()}, "fit bad.npz --model new.cirm"),
+    ("an archive that promises too much", {"bad.npz": huge()}, "fit bad.npz --model new.cirm"),
+    ("targets of another length", {"bad.npz": archive(X=np.zeros((3, 2)), y=np.zeros(2))}, "fit bad.npz --model new.cirm"),
+    ("a folder without images", {"images/a/x.txt": "x"}, "fit images --model new.cirm"),
+    ("an image that is none", {"images/a/x.png": "x", "images/b/y.png": image()}, "fit images --model new.cirm"),
+    ("images of one class", {"images/a/x.png": image()}, "fit images --model new.cirm"),
+    ("a Parquet file that is none", {"bad.parquet": "x"}, FIT.replace("csv", "parquet")),
+    ("training that leaves the finite numbers", {"bad.csv": GOOD}, FIT + " --set rate=1e30 --set optimiser=sgd --set penalty=0 --learner irmv1"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of a good table."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "first.csv").write_text(GOOD)
+    from cirm.model import fit, save
+
+    save(fit(folder / "first.csv", "outcome", settings={"epochs": 1}), folder / "m")
+    return folder / "m"
+
+
+def run(words, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["cirm", *words.split()])
+    try:
+        cli.main()
+        status = 0
+    except SystemExit as stop:
+        status = stop.code
+    return status, capsys.readouterr().err
+
+
+def contents():
+    return {p: p.read_bytes() for p in Path().rglob("*") if p.is_file()}
+
+
+WRITE = os.environ.get("CIRM_WRITE_ERRORS")
+
+
+@pytest.mark.parametrize(("title", "files", "words"), CASES, ids=[c[0] for c in CASES])
+def test_bad_input_is_refused_in_one_sentence_and_changes_nothing(
+    title, files, words, model, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    Path("model.cirm").write_bytes(model.read_bytes())
+    Path("first.csv").write_text(GOOD)
+    for name, content in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        content = content(model) if callable(content) else content
+        content = content.encode() if isinstance(content, str) else content
+        Path(name).write_bytes(content)
+    before = contents()
+    status, error = run(words, monkeypatch, capsys)
+    assert status == 2
+    assert error.startswith("cirm: ")
+    assert error.count("\n") == 1
+    assert contents() == before
+    line = row(title, words, error.strip())
+    if WRITE:
+        old = HEADING if title == CASES[0][0] else DOCUMENT.read_text()
+        DOCUMENT.write_text(f"{old}{line}\n")
+    assert line in DOCUMENT.read_text().splitlines()
+
+
+def row(title, words, error):
+    """A row of the table; what changes with the day or a new learner is left out."""
+    error = re.sub("learned on [0-9-]+", "learned on DATE", error)
+    lists = "(must be one of|settings are|presets are) [^;]*;"
+    error = re.sub(lists, r"\1 ...;", error).removeprefix("cirm: ")
+    cells = (title, f"`cirm {words}`", error)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+HEADING = """# What is refused, and how it is said
+
+Each of these leaves all files as they were, prints one line, and exits with status 2. Long lists of choices are shortened
+here to `...`. The table is made by the test that feeds them: `CIRM_WRITE_ERRORS=1 pytest tests/cli/test_errors.py`.
+
+| input | command | message |
+|---|---|---|
+"""
+
+
+def test_the_table_has_a_row_for_every_case_and_no_other():
+    text = DOCUMENT.read_text()
+    assert text.startswith(HEADING)
+    titles = [line.split(" | ")[0][2:] for line in text[len(HEADING) :].splitlines()]
+    assert titles == [title for title, _, _ in CASES]
+    assert len(titles) >= 40
+
+
+def test_any_csv_that_pandas_reads_works_or_gives_one_sentence(
+    model, monkeypatch, capsys, tmp_path
+):
+    """Odd but readable tables: what one meets in the wild."""
+    monkeypatch.chdir(tmp_path)
+    odd = [
+        "a,outcome\n1,x\n,y\n2,x\n3,y\n",
+        "a,outcome\r\n1,x\r\n5,y\r\n",
+        '"a","outcome"\n"1,5","x"\n"2,5","y"\n',
+        "\ufeffa,outcome\n1,x\n2,y\n",
+        "\n\na,outcome\n\n1,x\n\n2,y\n",
+        'a,outcome\n"line\nbreak",x\nother,y\n',
+        "a,outcome\n1,x\n2\n3,y\n",
+        " a , outcome \n 1 , x \n 2 , y \n",
+        "a,outcome\n1e308,x\n-1e308,y\n",
+        "outcome,a\nTrue,1\nFalse,2\n",
+        "a,outcome\n#,x\n!,y\n",
+    ]
+    for text in odd:
+        Path("odd.csv").write_text(text)
+        assert not pd.read_csv("odd.csv", skipinitialspace=True).empty
+        Path("new.cirm").unlink(missing_ok=True)
+        status, error = run(
+            "fit odd.csv --target outcome --model new.cirm --set epochs=1 "
+            "--set hidden=2 --report page.html",
+            monkeypatch,
+            capsys,
+        )
+        assert status in (0, 2), text
+        if status == 2:
+            assert error.startswith("cirm: ") and error.count("\n") == 1

@@ -1,0 +1,288 @@
+"""fit, update, predict, evaluate and inspect, as a user runs them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from cirm.memory import leaves
+from cirm.model import load, save, update
+
+QUICK = ["--set", "epochs=15", "--set", "hidden=8", "--set", "rate=0.02"]
+
+
+def table(rows, agreement, seed):
+    """The marker tells the outcome everywhere, the scanner by the site."""
+    rng = np.random.default_rng(seed)
+    outcome = rng.integers(0, 2, rows)
+    site = np.where(rng.random(rows) < agreement, outcome, 1 - outcome)
+    return pd.DataFrame(
+        {
+            "patient": [f"{seed}-{n}" for n in range(rows)],
+            "marker": rng.normal(size=rows) + 1.5 * (2 * outcome - 1),
+            "scanner": np.where(site == 1, "new", "old"),
+            "outcome": np.where(outcome == 1, "ill", "well"),
+        }
+    )
+
+
+@pytest.fixture
+def clinics(tmp_path, monkeypatch):
+    for name, agreement, seed in (("a", 0.95, 0), ("b", 0.8, 1), ("c", 0.1, 2)):
+        frame = table(150, agreement, seed)
+        frame.to_csv(tmp_path / f"clinic-{name}.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def fitted(cirm, clinics):
+    words = ["fit", "clinic-a.csv", "--target", "outcome", "--model", "m.cirm", *QUICK]
+    status, printed, error = cirm(*words)
+    assert status == 0, error
+    return printed
+
+
+def test_fit_says_what_it_found_and_writes_the_model(fitted, clinics):
+    assert "target outcome: classification (detected), 2 classes: ill, well" in fitted
+    assert "patient: left out, it just names or numbers the rows" in fitted
+    assert "kept of past data: 0 raw examples" in fitted
+    assert load("m.cirm").visits[0].name == "clinic-a"
+
+
+def test_a_model_goes_from_clinic_to_clinic(cirm, fitted):
+    status, printed, _ = cirm("update", "clinic-b.csv", "--model", "m.cirm")
+    assert status == 0
+    assert "clinic-b, on arrival" in printed
+    status, _, error = cirm(
+        "predict", "clinic-c.csv", "--model", "m.cirm", "--out", "p.csv"
+    )
+    assert status == 0
+    assert "Wrote 150 predictions to p.csv" in error
+    shown = pd.read_csv("p.csv")
+    wanted = ["patient", "prediction", "probability", "uncertainty"]
+    assert list(shown.columns) == wanted
+    assert shown["patient"].tolist() == table(150, 0.1, 2)["patient"].tolist()
+    assert set(shown["prediction"]) <= {"ill", "well"}
+    assert shown["probability"].between(0.5, 1).all()
+    status, printed, _ = cirm("evaluate", "clinic-c.csv", "--model", "m.cirm")
+    assert status == 0
+    assert "expected" in printed
+    status, printed, _ = cirm("inspect", "m.cirm")
+    assert status == 0
+    assert "what is kept of past data" in printed
+    assert "relies on: " in printed
+
+
+def test_predictions_go_to_the_standard_output_without_a_file(cirm, fitted):
+    status, printed, _ = cirm(
+        "predict", "clinic-b.csv", "--model", "m.cirm", "--probabilities"
+    )
+    assert status == 0
+    head = "patient,prediction,probability,uncertainty"
+    assert printed.splitlines()[0] == (f"{head},probability of ill,probability of well")
+    assert len(printed.splitlines()) == 151
+
+
+@pytest.mark.parametrize("ending", ["tsv", "parquet"])
+def test_tables_of_every_kind_are_read_and_written(cirm, fitted, clinics, ending):
+    frame = table(150, 0.8, 1)
+    if ending == "tsv":
+        frame.to_csv("later.tsv", sep="\t", index=False)
+    else:
+        frame.to_parquet("later.parquet")
+    out = f"out.{ending}"
+    words = ["predict", f"later.{ending}", "--model", "m.cirm", "--out", out]
+    assert cirm(*words)[0] == 0
+    assert (
+        cirm("predict", "clinic-b.csv", "--model", "m.cirm", "--out", "p.csv")[0] == 0
+    )
+    read = pd.read_parquet(out) if ending == "parquet" else pd.read_csv(out, sep="\t")
+    assert read["prediction"].tolist() == pd.read_csv("p.csv")["prediction"].tolist()
+
+
+def test_json_is_all_that_goes_to_the_standard_output(cirm, fitted):
+    _, printed, _ = cirm("update", "clinic-b.csv", "--model", "m.cirm", "--json")
+    told = json.loads(printed)
+    assert [e["name"] for e in told["environments"]] == ["clinic-a", "clinic-b"]
+    _, printed, _ = cirm("evaluate", "clinic-c.csv", "--model", "m.cirm", "--json")
+    assert json.loads(printed)["rows"] == 150
+    _, printed, _ = cirm("inspect", "m.cirm", "--json")
+    assert json.loads(printed)["raw_examples"] == 0
+    words = ["predict", "clinic-c.csv", "--model", "m.cirm", "--out", "p.csv"]
+    _, printed, _ = cirm(*words, "--json")
+    assert sum(json.loads(printed)["predictions"].values()) == 150
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "inspect m.cirm",
+        "update clinic-b.csv --model m.cirm",
+        "evaluate clinic-c.csv --model m.cirm --group scanner",
+        "predict clinic-c.csv --model m.cirm --out p.csv",
+    ],
+)
+def test_every_command_writes_a_page_that_needs_nothing_else(cirm, fitted, words):
+    status, _, error = cirm(*words.split(), "--report", "page.html")
+    assert status == 0
+    assert "page.html" in error
+    with open("page.html") as file:
+        text = file.read()
+    assert text.startswith("<!doctype html>")
+    assert "m.cirm" in text
+    assert "src=" not in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_a_page_of_values_is_written_too(cirm, clinics):
+    frame = table(100, 0.9, 0).assign(dose=np.arange(100.0) / 7)
+    frame.to_csv("v.csv", index=False)
+    words = ["fit", "v.csv", "--target", "dose", "--model", "v.cirm", *QUICK]
+    status, printed, _ = cirm(*words, "--report", "v.html", "--learner", "vcl")
+    assert status == 0
+    assert "regression (detected)" in printed
+    status, printed, _ = cirm(
+        "evaluate", "v.csv", "--model", "v.cirm", "--report", "e.html"
+    )
+    assert "within the 90 % interval" in printed
+    assert cirm("predict", "v.csv", "--model", "v.cirm", "--out", "p.csv")[0] == 0
+    assert list(pd.read_csv("p.csv").columns) == [
+        "patient", "prediction", "low", "high", "uncertainty",
+    ]  # fmt: skip
+
+
+def test_settings_and_the_seed_are_those_of_the_model(cirm, clinics):
+    words = ["fit", "clinic-a.csv", "--target", "outcome", "--model", "m.cirm", *QUICK]
+    assert cirm(*words, "--learner", "c-virmv1", "--seed", "7")[0] == 0
+    model = load("m.cirm")
+    assert model.plan.seed == 7
+    assert model.plan.learner == "c-virmv1"
+    assert model.learner.descent.epochs == 15
+    assert model.learner.network.sizes[1:] == (8, 2)
+
+
+def test_an_archive_of_arrays_and_a_folder_of_images_are_learned(cirm, clinics):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 3))
+    np.savez("flat.npz", X=x, y=(x[:, 0] > 0).astype(int), environment=["n", "s"] * 40)
+    assert cirm("fit", "flat.npz", "--model", "f.cirm", *QUICK)[0] == 0
+    assert [visit.name for visit in load("f.cirm").visits] == ["n", "s"]
+    pixels = rng.integers(0, 99, (40, 6, 6), dtype=np.uint8)
+    pixels[::2, :3] += 150
+    np.savez("deep.npz", images=pixels, labels=np.arange(40) % 2)
+    assert cirm("fit", "deep.npz", "--model", "d.cirm", *QUICK)[0] == 0
+    assert cirm("predict", "deep.npz", "--model", "d.cirm", "--out", "p.csv")[0] == 0
+    for n, image in enumerate(pixels):
+        folder = clinics / "images" / ("even", "odd")[n % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{n}.png")
+    words = ["fit", "images", "--model", "i.cirm", "--side", "6", "--channels", "1"]
+    assert cirm(*words, *QUICK)[0] == 0
+    assert cirm("predict", "images", "--model", "i.cirm", "--out", "p.csv")[0] == 0
+    shown = pd.read_csv("p.csv")
+    assert shown["image"].iloc[0] == os.path.join("even", "0.png")
+    right = shown["image"].str.startswith("even") == (shown["prediction"] == "even")
+    assert right.mean() > 0.8
+
+
+def test_an_interrupt_leaves_the_model_as_it_was(cirm, fitted, clinics):
+    """A real interrupt, while an update learns."""
+    before = (clinics / "m.cirm").read_bytes()
+    frame = pd.concat([table(150, 0.8, 1)] * 40)
+    frame.to_csv("many.csv", index=False)
+    words = ["fit", "many.csv", "--target", "outcome", "--model", "n.cirm"]
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    status, _, error = cirm(*words, "--set", "epochs=100000")
+    assert status == 130
+    assert "interrupted; no model was written to n.cirm" in error
+    assert not (clinics / "n.cirm").exists()
+    assert (clinics / "m.cirm").read_bytes() == before
+    assert not [p for p in clinics.iterdir() if p.name.startswith(".")]
+
+
+def test_a_model_that_changes_while_it_is_updated_is_not_lost(
+    cirm, fitted, monkeypatch
+):
+    from cirm.model import learning
+
+    whole = learning.update
+
+    def slowly(*arguments, **words):
+        made = whole(*arguments, **words)
+        other = update(load("m.cirm"), "clinic-c.csv")
+        save(other, "m.cirm")
+        return made
+
+    monkeypatch.setattr(learning, "update", slowly)
+    status, _, error = cirm("update", "clinic-b.csv", "--model", "m.cirm")
+    assert status == 2
+    assert "it must not change while it is updated" in error
+    assert [visit.name for visit in load("m.cirm").visits] == ["clinic-a", "clinic-c"]
+
+
+def test_a_new_file_may_take_the_update(cirm, fitted, clinics):
+    before = (clinics / "m.cirm").read_bytes()
+    words = ["update", "clinic-b.csv", "--model", "m.cirm", "--out", "n.cirm"]
+    assert cirm(*words)[0] == 0
+    assert (clinics / "m.cirm").read_bytes() == before
+    assert len(load("n.cirm").visits) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_kill_at_any_moment_leaves_the_old_or_the_new_model(fitted, clinics):
+    """Fifty kills without warning: while it learns, and while it writes."""
+    path = clinics / "m.cirm"
+    old, before = load(path), path.read_bytes()
+    new = update(old, "clinic-b.csv")
+    rng = random.Random(0)
+    seen = set()
+    for turn in range(50):
+        path.write_bytes(before)
+        child = os.fork()
+        if child == 0:
+            if turn % 2:
+                save(update(load(path), "clinic-b.csv"), path)
+            while not turn % 2:
+                save(new, path)
+                save(old, path)
+            os._exit(0)
+        time.sleep(rng.uniform(0, 0.03 if turn % 2 == 0 else 0.15))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        found = load(path)
+        wanted = old if len(found.visits) == 1 else new
+        assert all(map(torch.equal, leaves(found.state), leaves(wanted.state)))
+        seen.add(len(found.visits))
+    assert seen == {1, 2}
+
+
+def test_the_commands_load_nothing_heavy_to_say_how_they_are_used():
+    code = (
+        "import sys; from cirm.cli import app; "
+        "print(any(m in sys.modules for m in ('torch', 'numpy', 'pandas', 'sklearn')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_a_file_with_row_numbers_of_pandas_is_read(cirm, clinics):
+    table(100, 0.9, 0).to_csv("numbered.csv")
+    words = ["fit", "numbered.csv", "--target", "outcome", "--model", "n.cirm", *QUICK]
+    assert cirm(*words)[0] == 0
+    names = [c.name for c in load("n.cirm").schema.treatment.encoding.columns]
+    assert names == ["marker", "patient", "scanner"]

@@ -1,0 +1,137 @@
+import json
+import shlex
+
+import pytest
+
+from cirm import cli
+
+QUICK = ["--source", "digits", "--examples", "100", "--sweep=", "--seeds", "1"]
+QUICK += ["--set", "epochs=1", "--set", "hidden=4", "--workers", "1"]
+
+
+@pytest.fixture
+def cirm(monkeypatch, capsys):
+    def call(*words):
+        """Exit status, and what was printed to each channel."""
+        monkeypatch.setattr("sys.argv", ["cirm", *map(str, words)])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as stop:
+            status = stop.code or 0
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return call
+
+
+def test_a_search_leaves_a_summary_a_page_and_the_command_to_use(cirm, tmp_path):
+    words = ["select", "irmv1", "colored", *QUICK, "--rule", "all", "--trials", 2]
+    status, printed, _ = cirm(*words, "--out", tmp_path)
+    assert status == 0
+    found = json.loads((tmp_path / "summary.json").read_text())
+    rules = ["held-out", "next", "worst-group", "leave-one-out", "oracle"]
+    assert list(found["picks"]) == rules
+    assert len(found["trials"]) == 2
+    assert not any("revealed" in pick for pick in found["picks"].values())
+    assert "oracle (sees the test environment)" in printed.replace("\n", " ")
+    assert "2 trials of irmv1: 6 trainings, 6 to do." in printed
+    page = (tmp_path / "report.html").read_text()
+    assert "oracle (sees the test environment)" in page
+    assert "<script" not in page
+
+    command = found["picks"]["next"]["command"]
+    assert command in printed
+    status, _, _ = cirm(
+        *shlex.split(command)[1:], "--out", tmp_path / "used", "--workers", 1
+    )
+    assert status == 0
+
+    status, printed, _ = cirm(*words, "--out", tmp_path)
+    assert status == 0
+    assert "6 trainings, 0 to do." in printed
+
+
+def test_what_is_revealed_comes_after_the_choice_and_changes_none_of_it(cirm, tmp_path):
+    words = ["select", "erm", *QUICK, "--rule", "held-out", "--trials", 2]
+    words += ["--space", "rate=1e-4..1e-2:log", "--out", tmp_path]
+    assert cirm(*words)[0] == 0
+    before = json.loads((tmp_path / "summary.json").read_text())
+    status, printed, _ = cirm(*words, "--reveal")
+    assert status == 0
+    assert "The choice is made" in printed
+    assert "no part of it" in printed
+    after = json.loads((tmp_path / "summary.json").read_text())
+    revealed = after["picks"]["held-out"].pop("revealed")
+    assert after == before
+    assert set(revealed) == {"train", "test"}
+    assert 0 <= revealed["test"]["mean"] <= 100
+    assert "no part of it" in (tmp_path / "report.html").read_text()
+
+
+def test_words_may_come_in_any_order(cirm, tmp_path):
+    words = ["--data", "dimension=4", "--trials", 1, "icp", "--seeds", 1, "scm"]
+    words += ["--examples", 40, "--order", "joint", "--workers", 1, "--rule", "all"]
+    status, printed, _ = cirm("select", *words, "--out", tmp_path)
+    assert status == 0
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert found["dataset"] == {"name": "scm", "dimension": 4, "examples": 40}
+    assert found["metric"] == "error"
+    assert "Rule next is left out: there must be two or more stages; got 1." in printed
+    assert "next" not in found["picks"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["select"], "there must be a learner and, after it, a data set or none"),
+        (["select", "a", "b", "c"], "got a b c"),
+        (["select", "nope"], "learner must be one of cirm, erm"),
+        (["select", "erm", "nope"], "dataset must be one of colored, scm"),
+        (["select", "erm", "--rule", "best"], "rule: it must be one of held-out"),
+        (["select", "erm", "--space", "rate"], "--space: it must be name=low..high"),
+        (["select", "erm", "--hold-out", "1.5"], "--hold-out: it must be between 0"),
+        (["select", "erm", "--colour"], "must be --name value; got '--colour'"),
+        (["select", "erm", "--colour", "x"], "data set colored: settings are source"),
+        (["select", "erm", "--set", "nope=1"], "learner erm: settings are epochs"),
+        (["select", "erm", "--preset", "nope"], "learner erm: presets are paper"),
+        (
+            ["select", "erm", "--order", "joint", "--rule", "next"],
+            "rule next: there must be two or more stages; got 1",
+        ),
+    ],
+)
+def test_wrong_words_give_one_sentence_and_status_2(
+    cirm, monkeypatch, tmp_path, words, message
+):
+    monkeypatch.chdir(tmp_path)
+    status, _, error = cirm(*words)
+    assert status == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_in_which_all_diverge_says_so(cirm, tmp_path):
+    words = ["select", "erm", *QUICK, "--set", "rate=1e30", "--set", "optimiser=sgd"]
+    words += ["--set", "epochs=40", "--space", "dropout=0|0.5", "--trials", 1]
+    status, printed, _ = cirm(*words, "--out", tmp_path)
+    assert status == 0
+    assert "there is nothing to choose" in printed
+    assert json.loads((tmp_path / "summary.json").read_text())["picks"] == {}
+
+
+def test_a_run_shows_its_diagnostics_unless_told_not_to(cirm, tmp_path):
+    words = ["run", *QUICK, "--learner", "erm", "--out", tmp_path]
+    status, printed, _ = cirm(*words)
+    assert status == 0
+    assert "can they be trusted?" in printed
+    assert "Measured on further examples" in printed
+    found = json.loads((tmp_path / "summary.json").read_text())["diagnostics"]
+    assert found["erm"]["seeds"] == 1
+    assert "Can they be trusted?" in (tmp_path / "report.html").read_text()
+
+    status, printed, _ = cirm(*words, "--no-diagnostics")
+    assert status == 0
+    assert "trusted" not in printed
+    assert "Can they be trusted?" not in (tmp_path / "report.html").read_text()

@@ -1,0 +1,141 @@
+import pytest
+import torch
+
+from cirm.datasets.colored import Colored
+from cirm.datasets.scm import SCM
+from cirm.environments import Environment, Problem, Task
+from cirm.evaluation import run
+from cirm.evaluation.diagnostics import MOST, Diagnosis, some_of
+from cirm.experiments.archive import packed, unpacked
+from cirm.learners import create
+from cirm.records import Score, line
+
+QUICK = {"hidden": (8,), "epochs": 3}
+SEEDS = (0, 1)
+
+
+class Trap:
+    """Inputs that no one may take."""
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def take(self, rows):
+        raise AssertionError("the test environment was looked at")
+
+
+def environment(name, flip, rows=200, seed=0):
+    """A label that the second input tells in 1 - flip of the cases."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(2, (rows,), generator=generator)
+    wrong = torch.rand(rows, generator=generator) < flip
+    x = torch.randn(rows, 2, generator=generator)
+    x[:, 0] += y
+    x[:, 1] += 4.0 * torch.where(wrong, 1 - y, y)
+    return Environment(name, x, y, Task.classification(2))
+
+
+def problem(fresh=False):
+    train = (environment("a", 0.2, seed=1), environment("b", 0.1, seed=2))
+    more = (environment("a", 0.2, seed=3), environment("b", 0.1, seed=4))
+    task = Task.classification(2)
+    trap = Trap((len(SEEDS), 30, 2))
+    y = torch.zeros(len(SEEDS), 30, dtype=torch.int64)
+    test = Environment("test", trap, y, task, replicated=True)
+    return Problem(train, test=(test,), fresh=more if fresh else ())
+
+
+def records(given, learner="erm", order="sequential", seeds=SEEDS, diagnose=True):
+    made = create(learner, given.train[0], QUICK)
+    return list(run(made, given, order, seeds, label=learner, diagnose=diagnose))
+
+
+def diagnostic(rows):
+    return [r for r in rows if isinstance(r, Score) and "diagnostic" in r.split]
+
+
+def digits(**settings):
+    data = Colored(examples=100, sweep=(), **settings)
+    return data.draw(SEEDS)
+
+
+def test_the_test_environment_is_not_looked_at():
+    given = problem(fresh=True)
+    learner = create("erm", given.train[0], QUICK)
+    diagnosis = Diagnosis(learner, given, "joint", SEEDS, "erm")
+    state = learner.init(diagnosis.randomness)
+    assert list(diagnosis.after(0, state))
+    with pytest.raises(AssertionError, match="looked at"):
+        given.test[0].all(2)
+
+
+def test_environments_are_judged_once_they_have_arrived():
+    rows = diagnostic(records(digits()))
+    seen = {
+        stage: {
+            r.environment for r in rows if r.stage == stage and r.metric == "agreement"
+        }
+        for stage in (0, 1)
+    }
+    assert seen == {0: {"all", "train-1"}, 1: {"all", "train-1", "train-2"}}
+    groups = {r.stage for r in rows if r.metric == "group score"}
+    assert groups == {1}
+
+
+def test_diagnostics_change_no_other_number():
+    given = digits()
+    plain = [r for r in records(given, diagnose=False) if r.kind != "run"]
+    with_them = [r for r in records(given) if r.kind != "run"]
+    rest = [r for r in with_them if r not in diagnostic(with_them)]
+    assert [line(r) for r in rest] == [line(r) for r in plain]
+    assert len(with_them) > len(plain)
+
+
+def test_spare_examples_serve_where_there_are_some():
+    spare, whole = digits(environments=2), Colored(examples="all", sweep=()).draw(SEEDS)
+    assert spare.fresh and not whole.fresh
+    assert {r.split for r in diagnostic(records(spare))} == {"diagnostic"}
+    (split,) = {r.split for r in diagnostic(records(whole))}
+    assert split == "diagnostic on training data"
+
+
+def test_a_replica_has_the_same_diagnostics_alone_as_beside_others():
+    data = Colored(examples=100, sweep=())
+    beside = diagnostic(records(data.draw((0, 1))))
+    alone = diagnostic(records(data.draw((1,)), seeds=(1,)))
+    ours = {(r.stage, r.environment, r.metric): r.value for r in beside if r.seed == 1}
+    for r in alone:
+        expected = ours[r.stage, r.environment, r.metric]
+        assert r.value == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("order", ["joint", "sequential", "1+2"])
+def test_values_are_diagnosed_too_and_every_number_can_be_packed(order):
+    given = SCM(examples=60).draw(SEEDS)
+    made = create("erm", given.train[0], QUICK)
+    rows = list(run(made, given, order, SEEDS, label="erm", diagnose=True))
+    found = diagnostic(rows)
+    assert {r.seed for r in found} == set(SEEDS)
+    assert all(torch.tensor([r.value for r in found]).isfinite())
+    again = diagnostic(unpacked(packed(rows)))
+    assert len(again) == len(found)
+
+
+def test_a_model_that_goes_by_the_shortcut_is_named():
+    given = problem(fresh=True)
+    learner = create("erm", given.train[0], {"hidden": (), "epochs": 60, "rate": 0.02})
+    diagnosis = Diagnosis(learner, given, "joint", SEEDS, "erm")
+    state = learner.init(diagnosis.randomness)
+    early = {r.metric: r.value for r in diagnosis.after(0, state)}
+    state = learner.observe(state, given.train, diagnosis.randomness)
+    late = {r.metric: r.value for r in diagnosis.after(0, state)}
+    assert late["shortcut"] == 1.0
+    assert late["agreement"] > max(85.0, early["agreement"])
+    assert late["worst group"] < 25.0
+
+
+def test_no_more_examples_than_needed_are_looked_at():
+    large = environment("large", 0.1, rows=MOST + 500)
+    assert len(some_of(large, 2)) == MOST
+    small = environment("small", 0.1)
+    assert some_of(small, 2) is small

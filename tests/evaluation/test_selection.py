@@ -1,0 +1,173 @@
+import dataclasses
+
+import pytest
+import torch
+
+from cirm.environments import Environment, Problem, Task
+from cirm.evaluation import selection
+from cirm.evaluation.run import score
+from cirm.evaluation.selection import Offer, Trained
+from cirm.learners import create
+from cirm.randomness import Randomness
+
+SEEDS = (0, 1)
+LINEAR = {"hidden": (), "epochs": 2, "batch": 0}
+NONE = torch.empty(len(SEEDS), 0)
+
+
+class Trap:
+    """Inputs that no one may take."""
+
+    shape = (len(SEEDS), 30, 2)
+
+    def take(self, rows):
+        raise AssertionError("the test environment was looked at")
+
+
+def environment(name, flip=0.1, rows=400, seed=0):
+    """The first input tells the label in 3/4 of the cases, the second in 1 - flip."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(2, (rows,), generator=generator)
+    noise = torch.rand(2, rows, generator=generator)
+    shape = torch.where(noise[0] < 0.25, 1 - y, y)
+    color = torch.where(noise[1] < flip, 1 - y, y)
+    x = torch.stack([shape - 0.5, 5.0 * (color - 0.5)], 1)
+    return Environment(name, x, y, Task.classification(2))
+
+
+def problem():
+    y = torch.zeros(len(SEEDS), 30, dtype=torch.int64)
+    test = Environment("test", Trap(), y, Task.classification(2), replicated=True)
+    train = (environment("a", 0.2, seed=1), environment("b", 0.1, seed=2))
+    return Problem(train, test=(test,))
+
+
+def offer(part=0.25):
+    return Offer.of(problem().train, SEEDS, part)
+
+
+def by_input(index):
+    """A linear model that goes by one of the inputs alone."""
+    learner = create("erm", problem().train[0], LINEAR)
+    state = learner.init(Randomness(SEEDS))
+    weights = torch.zeros(len(SEEDS), 2, 2)
+    weights[:, index] = torch.tensor([-1.0, 1.0])
+    flat = torch.cat([weights.flatten(1), torch.zeros(len(SEEDS), 2)], 1)
+    return Trained(learner, state._replace(params=flat), NONE)
+
+
+def test_an_offer_has_no_place_for_a_test_environment():
+    assert {f.name for f in dataclasses.fields(Offer)} == {"whole", "learn", "held"}
+    given = offer()
+    with pytest.raises((AttributeError, TypeError)):
+        object.__setattr__(given, "test", problem().test)
+    with pytest.raises(TypeError):
+        Offer(given.whole, given.learn, given.held, test=problem().test)
+
+
+def test_no_rule_but_the_oracle_looks_at_the_test_environment():
+    given, seen = problem(), offer()
+    learner = create("erm", given.train[0], LINEAR)
+    model = selection.trained(learner, seen, "sequential", SEEDS)
+    assert selection.held_out(model, seen, SEEDS).isfinite().all()
+    assert selection.next_environment(model).isfinite().all()
+    assert selection.worst_inferred_group(model, seen, SEEDS).isfinite().all()
+    for left in (0, 1):
+        model = selection.trained(learner, seen, "sequential", SEEDS, left)
+        assert selection.leave_one_out(model, seen, left, SEEDS).isfinite().all()
+    with pytest.raises(AssertionError, match="looked at"):
+        selection.oracle(model, SEEDS, test=given.test)
+
+
+def test_what_is_learned_and_what_is_held_out_make_up_the_whole():
+    rows = torch.arange(40.0)[:, None]
+    given = Environment("a", rows, torch.zeros(40), Task.regression())
+    seen = Offer.of((given,), SEEDS, 0.25)
+    learn, held = seen.learn[0].all(2).x, seen.held[0].all(2).x
+    assert held.shape[1] == 10
+    both = torch.cat([learn, held], 1)[..., 0].sort(-1).values
+    assert torch.equal(both, rows.T.expand(2, -1))
+    assert not torch.equal(held[0], held[1])
+
+
+def test_a_part_that_leaves_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"examples on either side; got 0\.001 of 400"):
+        offer(0.001)
+
+
+def test_the_worst_group_prefers_what_lasts_and_held_out_examples_the_shortcut():
+    seen = offer()
+    lasting, shortcut = by_input(0), by_input(1)
+    worst = [
+        selection.worst_inferred_group(m, seen, SEEDS) for m in (lasting, shortcut)
+    ]
+    mean = [selection.held_out(m, seen, SEEDS) for m in (lasting, shortcut)]
+    assert (worst[0] > 50).all() and (worst[1] == 0).all()
+    assert (mean[1] > mean[0]).all()
+
+
+def test_a_constant_has_no_worst_group_above_zero():
+    model = by_input(0)
+    params = torch.zeros_like(model.state.params)
+    params[:, -1] = 1.0
+    flat = model._replace(state=model.state._replace(params=params))
+    assert selection.worst_inferred_group(flat, offer(), SEEDS).tolist() == [0, 0]
+
+
+def test_the_next_environment_is_scored_whole_and_before_it_is_learned():
+    seen = offer()
+    learner = create("erm", problem().train[0], LINEAR)
+    model = selection.trained(learner, seen, "sequential", SEEDS)
+    source = Randomness(SEEDS)
+    state = learner.init(source.at("init"))
+    state = learner.observe(state, seen.learn[:1], source.at("stage", 0))
+    expected = score(learner, state, problem().train[1], 2)
+    torch.testing.assert_close(selection.next_environment(model), expected)
+
+
+def test_an_environment_that_is_left_out_plays_no_part_in_training():
+    seen = offer()
+    other = environment("b", 0.9, seed=7)
+    changed = Offer.of((problem().train[0], other), SEEDS, 0.25)
+    learner = create("erm", other, LINEAR)
+    states = [
+        selection.trained(learner, o, "joint", SEEDS, left=1).state
+        for o in (seen, changed)
+    ]
+    assert torch.equal(states[0].params, states[1].params)
+
+
+def test_errors_count_as_negative_scores():
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    given = Environment("a", x, x[:, 0], Task.regression())
+    learner = create("erm", given, LINEAR)
+    state = learner.init(Randomness(SEEDS))
+    found = selection.benefit(learner, state, [given], 2)
+    torch.testing.assert_close(found, -score(learner, state, given, 2))
+    seen = Offer.of((given,), SEEDS, 0.25)
+    model = Trained(learner, state, NONE)
+    assert (selection.worst_inferred_group(model, seen, SEEDS) < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("order", "left", "expected"),
+    [
+        ("joint", 0, "joint"),
+        ("sequential", 2, "sequential"),
+        ("2+1+3", 1, "1+1+3"),
+        ("2+1+3", 2, "2+3"),
+        ("2+1+3", 5, "2+1+2"),
+    ],
+)
+def test_an_order_loses_the_place_of_what_is_left_out(order, left, expected):
+    assert selection.shortened(order, left) == expected
+
+
+def test_rules_say_what_they_need():
+    every = list(selection.RULES)
+    lacking = selection.inapplicable(every, stages=1, train=1, test=0)
+    assert set(lacking) == {"next", "leave-one-out", "oracle"}
+    assert lacking["next"] == "there must be two or more stages; got 1"
+    assert selection.inapplicable(every, stages=2, train=2, test=1) == {}
+    with pytest.raises(ValueError, match=r"must be one of held-out.* got 'best'"):
+        selection.inapplicable(["best"], 2, 2, 1)
