@@ -1,0 +1,455 @@
+"""Sites and a server over a grid in this process; real Flower is in the slow tests."""
+
+import io
+import itertools
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+flwr = pytest.importorskip("flwr", reason="the extra flower is not installed")
+
+from flwr.app import Context, Message, RecordDict  # noqa: E402
+from flwr.serverapp import Grid  # noqa: E402
+from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
+
+from cirm.datasets.colored import Colored  # noqa: E402
+from cirm.federated import client, ledger  # noqa: E402
+from cirm.federated.checkpoint import result  # noqa: E402
+from cirm.federated.parcel import opened, packed  # noqa: E402
+from cirm.federated.server import meetings_of  # noqa: E402
+from cirm.federated.study import visits  # noqa: E402
+from cirm.federated.wire import read, written  # noqa: E402
+from cirm.learners import create, parsed_settings  # noqa: E402
+from cirm.randomness import Randomness  # noqa: E402
+from cirm.settings import pairs  # noqa: E402
+
+DATA = {"source": "digits", "environments": 3, "examples": 60}
+NAMES = ("north", "south", "west")
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch):
+    """Flower gives its processes an identity; messages ask for it."""
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class Here(Grid):
+    """Flower's grid with the sites in threads of this process."""
+
+    def __init__(self):
+        self.sites = {}
+        self.replies = {}
+        self.numbers = itertools.count(1)
+
+    def add(self, node, config, app=client.app):
+        context = Context(0, node, config, RecordDict(), {})
+        self.sites[node] = (app, context)
+
+    def set_run(self, run):
+        raise NotImplementedError
+
+    def run(self):
+        raise NotImplementedError
+
+    def create_message(self, *arguments, **keywords):
+        raise NotImplementedError
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise NotImplementedError
+
+    def get_node_ids(self):
+        return list(self.sites)
+
+    def push_messages(self, messages):
+        keys = []
+        for message in messages:
+            key = str(next(self.numbers))
+            message.metadata.__dict__["_message_id"] = key
+            keys.append(key)
+            site = self.sites.get(message.metadata.dst_node_id)
+            if site is None:  # it has just gone, and nobody answers
+                continue
+            threading.Thread(target=self.answer, args=(key, site, message)).start()
+        return keys
+
+    def answer(self, key, site, message):
+        app, context = site
+        self.replies[key] = app(message, context)
+
+    def pull_messages(self, message_ids):
+        return [self.replies.pop(key) for key in message_ids if key in self.replies]
+
+
+def config(tmp_path, number, **changes):
+    settings = " ".join(f"{name}={value}" for name, value in DATA.items())
+    return {
+        "name": NAMES[number],
+        "dataset": "colored",
+        "settings": settings,
+        "environment": number,
+        "folder": str(tmp_path / NAMES[number]),
+        **changes,
+    }
+
+
+def started(tmp_path, sites=2, **apps):
+    """A grid with so many sites; `apps` are other apps by a site's name."""
+    grid = Here()
+    for number in range(sites):
+        app = apps.get(NAMES[number], client.app)
+        grid.add(number + 1, config(tmp_path, number), app)
+    return grid
+
+
+def meetings(grid, tmp_path, settings, stages="north south", **told):
+    run = {"settings": settings, "stages": stages, "folder": str(tmp_path / "study")}
+    made = meetings_of(grid, {"learner": "birm", "patience": 20, **run, **told})
+    made.link.pause = 0.002
+    return made
+
+
+def settings_of(text, learner="birm"):
+    return parsed_settings(learner, pairs(text.split(), "settings"))
+
+
+def in_process(learner, settings, stages):
+    """The same learner with all data in one place."""
+    environments = Colored(**DATA).draw((0,)).train
+    named = {n: e.renamed(n) for n, e in zip(NAMES, environments, strict=True)}
+    made = create(learner, environments[0], settings_of(settings, learner))
+    randomness = Randomness((0,))
+    state = made.init(randomness.at("init"))
+    for index, names in enumerate(stages.split(";")):
+        stage = tuple(named[name] for name in names.split())
+        state = made.observe(state, stage, randomness.at("stage", index))
+    return state
+
+
+QUICK = "hidden=6 rate=0.05 optimiser=sgd epochs=4"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        f"{QUICK} batch=0 rounds=1 inner=3 constraint=network",
+        f"{QUICK} batch=0 rounds=2 inner=2 growth=5",
+        f"{QUICK} batch=25 rounds=1 inner=2",
+        f"{QUICK} batch=25 inner=1 constraint=network",
+        f"{QUICK} batch=0 inner=3",
+        "hidden=6 rate=0.01 optimiser=adam epochs=3 batch=0 rounds=1 inner=3",
+    ],
+)
+def test_sites_end_where_the_environments_do_in_one_place(tmp_path, settings):
+    stages = "north south; west"
+    meetings(started(tmp_path, 3), tmp_path, settings, stages).run()
+    expected = in_process("birm", settings, stages)
+    _, state = result(tmp_path / "study")
+    torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
+    torch.testing.assert_close(state.last, expected.last, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("constraint", ["network", "head"])
+def test_so_do_posteriors_and_later_sites_take_them_as_their_prior(
+    tmp_path, constraint
+):
+    settings = "hidden=6 rate=0.01 epochs=6 batch=0 rounds=1 inner=5 samples=40"
+    settings += f" kl_scale=sum constraint={constraint}"
+    stages = "north south; west"
+    meetings(started(tmp_path, 3), tmp_path, settings, stages, learner="bvirm").run()
+    expected = in_process("bvirm", settings, stages)
+    _, state = result(tmp_path / "study")
+    start = in_process("bvirm", settings.replace("rate=0.01", "rate=1e-9"), stages)
+    for part in ("mean", "log_std"):
+        own, joint, before = (
+            getattr(s.posterior, part) for s in (state, expected, start)
+        )
+        # The noise differs, so it is compared with how far training went.
+        assert (own - joint).norm() < 0.1 * (joint - before).norm()
+
+
+def test_a_stage_may_be_added_when_its_site_is_there(tmp_path):
+    settings = f"{QUICK} batch=0 rounds=1 inner=3"
+    grid = started(tmp_path)
+    meetings(grid, tmp_path, settings).run()
+    grid.add(3, config(tmp_path, 2))
+    meetings(grid, tmp_path, settings, "north south; west").run()
+    expected = in_process("birm", settings, "north south; west")
+    _, state = result(tmp_path / "study")
+    torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
+
+
+LINEAR = "hidden= rate=0.02 optimiser=sgd batch=0 rounds=1 inner=5 rho1=0.1 epochs=12"
+
+
+def entries(tmp_path, kind="visit"):
+    path = tmp_path / "study" / "ledger.jsonl"
+    return [entry for entry in ledger.read(path) if entry["kind"] == kind]
+
+
+def altered(change):
+    """A site's app whose answers to visits are changed: tensors and notes."""
+
+    def app(message, context):
+        reply = client.app(message, context)
+        if message.metadata.message_type != "train.visit":
+            return reply
+        contents, notes = opened(reply.content)
+        shapes = {"value": (1, -1), "local": (1, -1)}
+        tensors = {
+            name: torch.frombuffer(bytearray(content[128:]), dtype=torch.float32)
+            for name, content in contents.items()
+        }
+        tensors = {name: t.view(shapes[name]) for name, t in tensors.items()}
+        return Message(packed(*change(tensors, notes)), reply_to=message)
+
+    return app
+
+
+def scaled(factor):
+    return lambda tensors, notes: ({n: factor * t for n, t in tensors.items()}, notes)
+
+
+WRONG = {
+    "finite": scaled(float("nan")),
+    "must be float32 [1, 258]; got float32 [1, 3]": lambda t, n: (
+        {name: values[:, :3] for name, values in t.items()},
+        n,
+    ),
+    "stale: its visit must be": lambda t, n: (
+        t,
+        {**n, "visit": [0, 0, *n["visit"][2:]]},
+    ),
+    "arrays must be ['value']; got []": lambda t, n: ({}, n),
+    "its numbers must be lists by name": lambda t, n: (t, {**n, "numbers": 3}),
+}
+
+
+@pytest.mark.parametrize(("reason", "change"), WRONG.items())
+def test_what_cannot_be_used_is_refused_and_named_while_the_others_go_on(
+    tmp_path, capsys, reason, change
+):
+    grid = started(tmp_path, 2, south=altered(change))
+    meetings(grid, tmp_path, LINEAR + " constraint=network").run()
+    found = entries(tmp_path)
+    assert reason in found[0]["refused"]["south"]
+    assert all(set(entry["up"]) == {"north"} for entry in found)
+    assert f"refused south: {found[0]['refused']['south']}" in capsys.readouterr().out
+    _, state = result(tmp_path / "study")
+    alone = in_process("birm", LINEAR + " constraint=network", "north")
+    torch.testing.assert_close(state.params, alone.params, rtol=0, atol=2e-5)
+
+
+def test_a_study_in_which_nobody_can_be_used_stops_with_the_reason(tmp_path):
+    both = altered(scaled(float("inf")))
+    grid = started(tmp_path, 2, north=both, south=both)
+    with pytest.raises(ValueError, match=r"study: 1 sites must give .*; got .*finite"):
+        meetings(grid, tmp_path, LINEAR).run()
+
+
+CONVEX = "hidden= rate=0.1 optimiser=sgd batch=0 rounds=1 inner=5 rho1=0 epochs=24"
+
+
+def regressions(tmp_path):
+    """Two sites with linear data that disagree, from files of their own."""
+    generator, grid = np.random.default_rng(0), Here()
+    for number, slope in enumerate((1.0, 3.0)):
+        inputs = generator.normal(size=(60, 2)).astype("float32")
+        path = tmp_path / f"{NAMES[number]}.npz"
+        np.savez(path, X=inputs, y=(inputs @ [slope, -1.0]).astype("float32"))
+        settings = f"path={path} task=regression test=none"
+        told = {"dataset": "arrays", "settings": settings, "environment": 0}
+        grid.add(number + 1, config(tmp_path, number, **told))
+    return grid
+
+
+def distances(tmp_path):
+    """How far the study ended from least squares of both sites, and of the first."""
+    _, state = result(tmp_path / "study")
+    files = [np.load(tmp_path / f"{name}.npz") for name in NAMES[:2]]
+    found = []
+    for some in (files, files[:1]):
+        inputs = np.concatenate([file["X"] for file in some])
+        whole = np.concatenate([inputs, np.ones((len(inputs), 1))], 1)
+        targets = np.concatenate([file["y"] for file in some])
+        best = np.linalg.lstsq(whole, targets, rcond=None)[0]
+        found.append(np.linalg.norm(state.params[0].numpy() - best))
+    return found
+
+
+def test_a_site_that_drops_out_and_returns_takes_part_again(tmp_path):
+    grid, visited = regressions(tmp_path), []
+    (_, first), (_, second) = grid.sites.values()
+
+    def app(message, context):
+        if message.metadata.message_type == "train.visit":
+            visited.append(message)
+            if len(visited) == 3:
+                del grid.sites[2]
+            if len(visited) == 9:  # under another number, as a new process has
+                grid.add(9, second.node_config)
+        return client.app(message, context)
+
+    grid.add(1, first.node_config, app)
+    meetings(grid, tmp_path, CONVEX).run()
+    there = ["south" in entry["up"] for entry in entries(tmp_path)]
+    assert there[0]
+    assert not any(there[4:8])
+    assert all(there[-12:])
+    both, alone = distances(tmp_path)
+    assert both < 0.05 < 0.9 < alone
+
+
+def test_a_site_that_is_ten_times_slower_holds_nobody_up_and_still_counts(tmp_path):
+    grid, steps, over = regressions(tmp_path), [], threading.Event()
+
+    def quick(message, context):
+        steps.append(message)
+        return client.app(message, context)
+
+    def slow(message, context):
+        """It answers when the other site has answered ten times."""
+        begun = len(steps)
+        while message.metadata.message_type == "train.visit" and not over.wait(0.002):
+            if len(steps) >= begun + 10:
+                break
+        return client.app(message, context)
+
+    for node, app in ((1, quick), (2, slow)):
+        grid.add(node, grid.sites[node][1].node_config, app)
+    settings = CONVEX.replace("epochs=24", "epochs=100")
+    meetings(grid, tmp_path, settings, patience=0.05, lifetime=60).run()
+    over.set()
+    found = entries(tmp_path)
+    often, seldom = (sum(n in e["up"] for e in found) for n in ("north", "south"))
+    assert often >= 90
+    assert 5 <= seldom <= 12
+    assert any(entry["late"] == ["south"] for entry in found)
+    both, alone = distances(tmp_path)
+    assert both < 0.3 < 0.7 < alone
+
+
+@pytest.mark.parametrize("words", [6, 9, 12])
+def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path, words):
+    settings = f"{QUICK} batch=0 rounds=1 inner=3"
+    grid = started(tmp_path)
+    first = meetings(grid, tmp_path, settings)
+    said = itertools.count(1)
+
+    def say(text):
+        if next(said) == words:
+            raise KeyboardInterrupt
+
+    first.say = first.link.say = say
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    meetings(grid, tmp_path, settings).run()
+    expected = in_process("birm", settings, "north south")
+    _, state = result(tmp_path / "study")
+    torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
+
+
+def test_a_checkpoint_of_another_study_is_refused(tmp_path):
+    grid = started(tmp_path)
+    meetings(grid, tmp_path, LINEAR).run()
+    with pytest.raises(ValueError, match="a study must go on as it began"):
+        meetings(grid, tmp_path, LINEAR + " rho0=3").run()
+
+
+def test_what_leaves_a_site_is_counted_and_is_only_what_is_listed(tmp_path):
+    settings = f"{QUICK} batch=0 rounds=1 inner=3"
+    meetings(started(tmp_path), tmp_path, settings).run()
+    head, features = 6 * 2 + 2, 128 * 6 + 6
+    for entry in entries(tmp_path)[:-1]:
+        assert entry["up"]["north"] == {"value": 128 + 4 * head}
+        assert set(entry["numbers"]["north"]) == {"risk", "constraint"}
+    last = {"value": 128 + 4 * head, "local": 128 + 4 * head}
+    assert entries(tmp_path)[-1]["up"]["north"] == last
+    for entry in entries(tmp_path, "slope"):
+        assert entry["up"] == {
+            name: {"slope": 128 + 4 * features} for name in ("north", "south")
+        }
+    sums = ledger.total(tmp_path / "study" / "ledger.jsonl")
+    arrays = 5 * (128 + 4 * head) + 4 * (128 + 4 * features)
+    assert sums == dict.fromkeys(("north", "south"), arrays + 4 * 2 * 8)
+
+
+def test_a_second_node_of_the_same_name_is_refused(tmp_path, capsys):
+    grid = started(tmp_path)
+    grid.add(3, config(tmp_path, 1))
+    meetings(grid, tmp_path, LINEAR).run()
+    assert (
+        "names must differ; got 'south' from a second node" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "a b"}, "site: its name must be letters, digits and underscores"),
+        ({"dataset": "table"}, "must mean the same at all sites"),
+        ({"environment": 5}, "environment must be 0 to 2; got 5"),
+    ],
+)
+def test_a_site_that_is_described_wrongly_says_so(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        client.site_of(config(tmp_path, 0, **changes), (0,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"learner": "erm"},
+            "study: the learner must be one of birm, bvirm; got 'erm'",
+        ),
+        ({"stages": "north; north"}, "stages: each must name sites"),
+        ({"least": 3}, "least: it must be 1 to 2"),
+        ({"patience": 0}, "patience: it must be positive"),
+        ({"study": "../x"}, "study: its name must be letters"),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        meetings(Here(), tmp_path, "", **changes)
+
+
+def test_bytes_of_the_wire_are_read_without_unpickling():
+    tensor = torch.arange(6.0).view(2, 3)
+    torch.testing.assert_close(read(written(tensor), (2, 3), "it"), tensor)
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    for content, message in (
+        (buffer.getvalue(), r"it must be float32 \[2, 3\]; got object \[1\]"),
+        (b"nonsense", "it must be an npy array; got other bytes"),
+        (written(tensor)[:-4], "it must be whole; got 148 bytes"),
+        (written(tensor.T.contiguous()), r"must be float32 \[2, 3\]; got .* \[3, 2\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(content, (2, 3), "it")
+
+
+def test_every_step_of_a_stage_belongs_to_one_visit():
+    for settings in ("rounds=2 inner=3", "rounds=0 inner=2"):
+        learner = create(
+            "birm", Colored(**DATA).draw((0,)).train[0], settings_of(settings)
+        )
+        found = list(visits(learner.admm, 5, 4, True))
+        assert [v.first for v in found[1:]] == [v.last for v in found[:-1]]
+        assert [v.final for v in found] == [False] * (len(found) - 1) + [True]
+        assert sum(v.slopes or v.moves for v in found) == 20
+
+
+def test_telemetry_is_off_unless_it_is_asked_for():
+    code = "import cirm.federated, os; print(os.environ['FLWR_TELEMETRY_ENABLED'])"
+    for told, expected in (({}, "0"), ({"FLWR_TELEMETRY_ENABLED": "1"}, "1")):
+        plain = {k: v for k, v in os.environ.items() if "TELEMETRY" not in k}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**plain, **told}, capture_output=True
+        )
+        assert done.stdout.decode().strip() == expected
