@@ -20,6 +20,15 @@ _PUBLIC = {
     "ModuleNetwork": "networks",
     "create": "learners",
     "run": "evaluation",
+    "Model": "model",
+    "fit": "model",
+    "update": "model",
+    "predict": "model",
+    "evaluate": "model",
+    "save": "model",
+    "load": "model",
+    "InvariantClassifier": "estimator",
+    "InvariantRegressor": "estimator",
 }
 """Where each public name lives; it is loaded when it is first used."""
 

@@ -1,0 +1,47 @@
+"""Make the file that stands for this version of the format, with what it predicts.
+
+Run once for each version that is released: python tests/model/files/make.py
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cirm.model import fit, predict, save, update
+from cirm.model.file import VERSION
+
+HERE = Path(__file__).parent
+
+
+def table(rows: int, seed: int) -> pd.DataFrame:
+    """Numbers, a category with gaps, a date and a boolean."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, rows)
+    days = pd.to_timedelta(rng.integers(0, 99, rows), "D")
+    return pd.DataFrame(
+        {
+            "id": [f"row {seed} {n}" for n in range(rows)],
+            "number": (rng.normal(size=rows) + 2 * y).round(3),
+            "category": rng.choice(["a", "b", ""], rows),
+            "date": (pd.Timestamp("2024-01-01") + days).strftime("%Y-%m-%d"),
+            "flag": rng.choice(["true", "false"], rows),
+            "y": y,
+        }
+    )
+
+
+if __name__ == "__main__":
+    settings = {"hidden": (4,), "epochs": 20, "rate": 0.05}
+    model = fit(table(100, 0), "y", learner="virmv1", settings=settings)
+    model = update(model, table(80, 1))
+    save(model, HERE / f"version-{VERSION}.cirm")
+    rows = table(12, 2).drop(columns="y")
+    frame = predict(model, rows)
+    told = {
+        "rows": rows.to_dict("list"),
+        "prediction": frame["prediction"].tolist(),
+        "probability": frame["probability"].tolist(),
+    }
+    (HERE / f"version-{VERSION}.json").write_text(json.dumps(told, indent=1) + "\n")

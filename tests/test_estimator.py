@@ -1,0 +1,231 @@
+"""Estimators keep scikit-learn's contract, and go on from place to place."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+from torch import nn
+
+from cirm import InvariantClassifier, InvariantRegressor
+
+QUICK = {"hidden": (16,), "epochs": 60, "batch": 64, "rate": 0.02}
+CHECKED = {"hidden": (8,), "epochs": 25, "batch": 64, "rate": 0.05}
+INAPPLICABLE = {
+    "check_array_api_input": "it asks for arrays of other libraries, which is only "
+    "tried where SCIPY_ARRAY_API is set; tensors and DataFrames are taken",
+}
+
+
+def tensors(rows, seed=0):
+    """Rows whose class the first input tells."""
+    x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, 0] > 0).long()
+
+
+@pytest.mark.parametrize("kind", [InvariantClassifier, InvariantRegressor])
+def test_the_estimator_passes_scikit_learns_checks(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the checks' own, of what they skip
+        results = check_estimator(kind("erm", settings=CHECKED), on_fail=None)
+    left = {r["check_name"] for r in results if r["status"] != "passed"}
+    assert left <= set(INAPPLICABLE)
+    assert len(results) > 45
+
+
+def test_environments_are_learned_together_or_in_order():
+    x, y = tensors(120)
+    sites = np.repeat(["north", "south"], 60)
+    model = InvariantClassifier("erm", settings=QUICK).fit(x, y, environments=sites)
+    assert [v.name for v in model.model_.visits] == ["north", "south"]
+    assert model.score(x, y) > 0.9
+
+
+def test_a_later_environment_continues_where_the_first_ended():
+    x, y = tensors(120)
+    first = InvariantClassifier("erm", settings=QUICK)
+    first.partial_fit(x[:60], y[:60], environment="north", classes=[0, 1])
+    first.partial_fit(x[60:], y[60:], environment="south")
+    whole = InvariantClassifier("erm", settings=QUICK, order="sequential")
+    whole.fit(x, y, environments=np.repeat(["north", "south"], 60))
+    assert np.array_equal(first.predict_proba(x), whole.predict_proba(x))
+
+
+def test_saving_and_loading_changes_nothing(tmp_path):
+    x, y = tensors(80)
+    model = InvariantClassifier("virmv1", settings=QUICK).fit(x, y)
+    model.save(tmp_path / "m.cirm")
+    later = InvariantClassifier.load(tmp_path / "m.cirm")
+    assert later.classes_.tolist() == [0, 1]
+    assert np.array_equal(later.predict_proba(x), model.predict_proba(x))
+    assert (later.uncertainty(x) > 0).all()
+    again = [m.partial_fit(*tensors(60, 1)) for m in (model, later)]
+    assert np.array_equal(*(m.predict_proba(x) for m in again))
+
+
+@pytest.mark.parametrize(
+    "labels", [["a", "b"], [False, True], [3, 7]], ids=["text", "booleans", "numbers"]
+)
+def test_labels_come_back_as_they_were(tmp_path, labels):
+    x, y = tensors(60)
+    named = np.array(labels)[y.numpy()]
+    model = InvariantClassifier("erm", settings=QUICK).fit(x, named)
+    assert set(model.predict(x)) <= set(named)
+    model.save(tmp_path / "m.cirm")
+    loaded = InvariantClassifier.load(tmp_path / "m.cirm")
+    assert loaded.predict(x).tolist() == model.predict(x).tolist()
+
+
+def test_a_table_with_text_gaps_and_dates_is_taken():
+    x, y = tensors(100)
+    frame = pd.DataFrame(x.numpy(), columns=list("abcd"))
+    frame["kind"] = np.where(y == 1, "p", "q")
+    frame["day"] = pd.date_range("2024-01-01", periods=100)
+    frame.loc[3:20, "b"] = np.nan
+    model = InvariantClassifier("erm", settings=QUICK).fit(frame, y)
+    assert model.score(frame, y) > 0.9
+    assert list(model.feature_names_in_) == list(frame.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"a": "z"}))
+
+
+def test_it_works_in_pipelines_and_searches():
+    x, y = (part.numpy() for part in tensors(90))
+    pipeline = make_pipeline(
+        StandardScaler(), InvariantClassifier("erm", settings=QUICK)
+    )
+    assert cross_val_score(pipeline, x, y, cv=3).mean() > 0.8
+    params = clone(pipeline).get_params()
+    assert params["invariantclassifier__settings"] == QUICK
+
+
+def test_values_are_in_their_own_units():
+    x, _ = tensors(200)
+    y = 5000 + 800 * x[:, 0].numpy()
+    model = InvariantRegressor("virmv1", settings=QUICK).fit(x, y)
+    assert model.score(x, y) > 0.8
+    assert model.predict(x).mean() == pytest.approx(5000, abs=200)
+    assert model.uncertainty(x).shape == (200,)
+
+
+@pytest.mark.parametrize("learner", ["irmv1", "virmv1", "irmg", "icp"])
+def test_a_rows_prediction_does_not_depend_on_the_rows_beside_it(learner):
+    x, _ = tensors(64)
+    model = InvariantRegressor(learner, settings=QUICK).fit(x, 3 * x[:, 1])
+    alone = np.concatenate([model.predict(row[None]) for row in x])
+    assert np.allclose(model.predict(x), alone, rtol=1e-9, atol=1e-9)
+
+
+class Small(nn.Module):
+    """A small convolutional network for images of one channel."""
+
+    def __init__(self, outputs=2):
+        super().__init__()
+        self.filters = nn.Conv2d(1, 4, 3, stride=2)
+        self.head = nn.Linear(4 * 3 * 3, outputs)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.filters(x)).flatten(1))
+
+
+def images(rows, seed=0):
+    """Images that are bright in the upper or in the lower half."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(2, (rows,), generator=generator)
+    x = torch.rand(rows, 1, 8, 8, generator=generator)
+    x[y == 1, :, :4] += 1
+    x[y == 0, :, 4:] += 1
+    return x, y
+
+
+@pytest.mark.parametrize("learner", ["erm", "c-bvirm"])
+def test_a_network_of_ones_own_is_trained(tmp_path, learner):
+    x, y = images(80)
+    settings = {"epochs": 20, "rate": 0.02, "batch": 40}
+    own = Small()
+    before = [p.detach().clone() for p in own.parameters()]
+    model = InvariantClassifier(learner, network=own, settings=settings).fit(x, y)
+    assert model.score(x, y) > 0.9
+    assert all(map(torch.equal, before, own.parameters()))
+    model.save(tmp_path / "m.cirm")
+    loaded = InvariantClassifier.load(tmp_path / "m.cirm", network=Small())
+    assert np.array_equal(loaded.predict_proba(x), model.predict_proba(x))
+    with pytest.raises(ValueError, match="network of your own, 'Small', which must"):
+        InvariantClassifier.load(tmp_path / "m.cirm")
+    with pytest.raises(ValueError, match="must have the parameters that were trained"):
+        InvariantClassifier.load(tmp_path / "m.cirm", network=Small(3))
+
+
+def test_a_network_of_ones_own_must_fit_the_task():
+    x, y = images(30)
+    with pytest.raises(ValueError, match="outputs of its last layer must be 1 or 2"):
+        InvariantClassifier("erm", network=Small(5)).fit(x, y)
+    with pytest.raises(ValueError, match="has its own shape; got hidden"):
+        InvariantClassifier("erm", network=Small(), settings={"hidden": (3,)}).fit(x, y)
+
+
+class Loader:
+    """Batches that can be read again."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+def test_batches_are_learned_as_the_whole_would_be():
+    x, y = tensors(200)
+    cut = [(x[n : n + 50], y[n : n + 50]) for n in range(0, 200, 50)]
+    whole = InvariantClassifier("erm", settings=QUICK).fit(x, y)
+    for batches in (Loader(cut), (pair for pair in cut)):
+        parts = InvariantClassifier("erm", settings=QUICK).fit(batches)
+        assert np.allclose(parts.predict_proba(x), whole.predict_proba(x), atol=1e-5)
+
+
+def test_batches_of_tables_and_images_and_environments():
+    x, y = tensors(100)
+    frame = pd.DataFrame(x.numpy(), columns=list("abcd"))
+    cut = [(frame[:50], y[:50], "north"), (frame[50:], y[50:], ["south"] * 50)]
+    model = InvariantClassifier("erm", settings=QUICK).fit(cut)
+    assert [visit.name for visit in model.model_.visits] == ["north", "south"]
+    settings = {"epochs": 5}
+    x, y = images(60)
+    model = InvariantClassifier("erm", network=Small(), settings=settings)
+    model.fit(pair for pair in [(x[:30], y[:30]), (x[30:], y[30:])])
+    assert model.model_.visits[0].rows == 60
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([], "there must be batches|a batch must be"),
+        ([1, 2], "a batch must be"),
+        ([(torch.zeros(3, 2), torch.zeros(2))], "as many inputs as targets"),
+        (iter([(pd.DataFrame({"a": [1]}), [1])]), "that can be read again"),
+        (
+            iter([(torch.zeros(3, 2), [0, 1, 0]), (torch.zeros(3, 4), [0, 1, 0])]),
+            "inputs must all be",
+        ),
+    ],
+)
+def test_batches_without_sense_are_refused(batches, message):
+    with pytest.raises(ValueError, match=message):
+        InvariantClassifier("erm").fit(batches)
+
+
+def test_environments_must_be_as_many_as_rows():
+    with pytest.raises(ValueError, match="environments must name one for each row"):
+        InvariantClassifier("erm").fit(*tensors(20), environments=["a"])
+
+
+def test_columns_named_as_those_beside_them_are_refused():
+    frame = pd.DataFrame({"target": [1.0, 2.0, 3.0], "b": [1, 2, 4]})
+    with pytest.raises(ValueError, match="no column of X may be called"):
+        InvariantClassifier("erm").fit(frame, [0, 1, 0])

