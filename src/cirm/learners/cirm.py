@@ -46,7 +46,8 @@ class CIRM(Learner[State]):
     directions are carried on at most, or none if not `carry`. `cap` bounds the weight
     of an example, 1 turns balancing off; `hide` and `correct` turn the other two
     means off. `beta` weighs the KL to the last posterior, `prior_std` and `initial_std`
-    are the spreads of the first prior and at the start. `memory` is the part of each
+    are the spreads of the first prior and at the start. The plain model learns for
+    `plain_epochs`. `memory` is the part of each
     environment's examples that is kept. Dropout is for classes; values go without.
     """
 
@@ -62,16 +63,18 @@ class CIRM(Learner[State]):
     beta: float = 1.0
     prior_std: float = 0.1
     initial_std: float = 0.02
+    plain_epochs: int = 40
     memory: float = 0.0
 
     defaults = {"dropout": 0.9, "epochs": 20}
     presets = {"paper": {}}
 
     def __post_init__(self) -> None:
-        if self.members < 2 or self.rounds < 1 or self.reference_steps < 1:
+        counts = self.rounds, self.reference_steps, self.plain_epochs
+        if self.members < 2 or min(counts) < 1:
             raise ValueError(
-                "cirm: members must be two or more, rounds and reference_steps one or "
-                f"more; got {self.members}, {self.rounds} and {self.reference_steps}"
+                "cirm: members must be two or more, rounds, reference_steps and "
+                f"plain_epochs one or more; got {(self.members, *counts)}"
             )
         if self.rank < 1 or self.cap < 1 or self.beta < 0 or not 0 <= self.memory <= 1:
             raise ValueError(

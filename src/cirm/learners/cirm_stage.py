@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ class Work:
     def plain(self, view: View) -> Tensor:
         """Plain models [replica * member, p] after the stage."""
         start, source = self.past.plain.flatten(0, 1), self.members("plain")
-        descent = self.learner.descent
+        descent = replace(self.learner.descent, epochs=self.learner.plain_epochs)
         return self.minimised(start, self.learned, view, source, descent)
 
     def minimised(
