@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-LEARNERS = ("c-bvirm", "c-virmv1", "erm", "irmv1", "ewc", "gem")
+LEARNERS = ("cirm", "c-bvirm", "c-virmv1", "erm", "irmv1", "ewc", "gem")
 DATA = {"source": "digits", "environments": "2", "examples": "600"}
 
 

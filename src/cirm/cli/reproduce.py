@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from cirm.report.comparison import Grid
     from cirm.report.findings import Part
 
-NAMES = ("table1", "table2", "table3", "table4", "table5", "beyond", "figures", "all")
+TABLES = ("table1", "table2", "table3", "table4", "table5")
+NAMES = (*TABLES, "beyond", "ablation", "figures", "all")
 SHOWN = 4  # columns; wider tables do not fit a terminal
 
 

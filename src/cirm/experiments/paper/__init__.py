@@ -17,6 +17,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         inferred.table4(),
         causal.table5(),
         beyond.beyond(),
+        beyond.ablation(),
     )
 }
 
