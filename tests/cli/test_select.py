@@ -3,26 +3,8 @@ import shlex
 
 import pytest
 
-from cirm import cli
-
 QUICK = ["--source", "digits", "--examples", "100", "--sweep=", "--seeds", "1"]
 QUICK += ["--set", "epochs=1", "--set", "hidden=4", "--workers", "1"]
-
-
-@pytest.fixture
-def cirm(monkeypatch, capsys):
-    def call(*words):
-        """Exit status, and what was printed to each channel."""
-        monkeypatch.setattr("sys.argv", ["cirm", *map(str, words)])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-        printed = capsys.readouterr()
-        return status, printed.out, printed.err
-
-    return call
 
 
 def test_a_search_leaves_a_summary_a_page_and_the_command_to_use(cirm, tmp_path):

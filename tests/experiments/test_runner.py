@@ -74,6 +74,45 @@ def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
     assert unfinished([bad, good], tmp_path) == [bad]
 
 
+def test_workers_end_when_the_driver_is_killed(tmp_path):
+    script = (
+        "import multiprocessing, sys\n"
+        "from pathlib import Path\n"
+        "from cirm.experiments.jobs import Job\n"
+        "from cirm.experiments.runner import run_jobs\n"
+        "data = {'source': 'digits', 'examples': 100, 'sweep': ()}\n"
+        "work = [Job('colored', 'erm', 'joint', (s,), data, {'epochs': 10**6})"
+        " for s in (0, 1)]\n"
+        "def told(job, done):\n"
+        "    print(*(c.pid for c in multiprocessing.active_children()), flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    run_jobs(work, Path(sys.argv[1]), 2, told)\n"
+    )
+    (tmp_path / "driver.py").write_text(script)
+    driver = subprocess.Popen(
+        [sys.executable, str(tmp_path / "driver.py"), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    children = [int(pid) for pid in driver.stdout.readline().split()]
+    driver.kill()
+    driver.communicate()
+    assert len(children) == 3  # two workers, and the manager of their reports
+    deadline = time.monotonic() + 30
+    while any(map(alive, children)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, children))
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_a_key_stands_for_the_whole_content():
     job = Job("colored", "erm", "joint", (0,))
     others = [replace(job, seeds=(1,)), replace(job, settings={"epochs": 1})]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +93,8 @@ def _run_pool(
 ) -> dict[str, str]:
     context = multiprocessing.get_context("spawn")
     # A plain queue would stay locked by a worker that is killed while it reports.
-    manager = context.Manager()
+    manager = SyncManager(ctx=context)
+    manager.start(_end_with_parent)
     queue: Any = manager.Queue()
     named = {job.key: job for job in jobs}
     listener = threading.Thread(target=_listen, args=(queue, named, report))
@@ -134,9 +137,22 @@ def _listen(queue: Any, named: dict[str, Job], report: Report) -> None:  # noqa:
 def _begin(queue: Any) -> None:  # noqa: ANN401  a queue of a context
     global _progress
     _progress = queue
+    _end_with_parent()
 
 
 _progress: Any = None  # the queue of this worker process
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the driver does, however that ends."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _work(job: Job, folder: Path) -> None:
