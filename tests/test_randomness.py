@@ -132,6 +132,40 @@ def test_an_address_means_the_same_draw_in_every_release():
     assert drawn.tolist() == [[693, 204, 964, 784, 627, 249]]
 
 
+def test_members_of_one_replica_come_after_those_of_another():
+    both = Randomness((3, 9)).at("plain").members(3).at("noise").normal(5)
+    first, second = (
+        Randomness((seed,)).at("plain").members(3).at("noise").normal(5)
+        for seed in (3, 9)
+    )
+    assert torch.equal(both, torch.cat([first, second]))
+
+
+def test_a_member_draws_the_same_however_many_there_are():
+    few, many = (Randomness((3,)).members(count).normal(5) for count in (2, 4))
+    assert torch.equal(many[:2], few)
+
+
+def test_members_draw_by_their_address():
+    source = Randomness((3,))
+    drawn = [
+        source.normal(5),
+        *source.members(2).normal(5)[:, None],
+        *source.members(2).at("member", 0).normal(5)[:, None],
+        *source.at("member", 0).members(2).normal(5)[:, None],
+        *source.members(2).members(2).normal(5)[:, None],
+    ]
+    assert len({tuple(draw.flatten().tolist()) for draw in drawn}) == 11
+    numpys = Randomness((np.int64(3),)).members(2).normal(5)
+    assert torch.equal(numpys, source.members(2).normal(5))
+
+
+def test_members_are_uncorrelated():
+    drawn = Randomness((0, 1, 2)).members(10).at("check").normal(2000)
+    correlations = torch.corrcoef(drawn) - torch.eye(30)
+    assert correlations.abs().max() < 4.5 / 2000**0.5
+
+
 def test_successive_draws_go_on_from_one_another():
     draws, again = (Randomness((0, 1)).at("loop").draws() for _ in range(2))
     first, second = draws.normal(4), draws.normal(4)

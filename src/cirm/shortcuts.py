@@ -7,6 +7,7 @@ one another on the leading axis, those of one replica after those of another.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,8 @@ from cirm.environments import Environment, Task
 from cirm.randomness import Randomness
 
 FAINT = 0.3  # directions this much weaker than the strongest are taken for noise
+HOLD = 0.01  # examples' part that would hold a correction to none as strongly
+HALVINGS = 30  # of a Newton step at most
 STRIDE = 4096  # examples whose inputs are made at once
 
 
@@ -91,14 +94,18 @@ def balance(cells: Tensor, classes: int, cap: float) -> Tensor:
     """Weights [replica, 2 * classes] under which both groups of a class count the same.
 
     The cell of an example [replica, n] is twice its class, plus one if the reference is
-    right. Each class keeps its part of the whole, and no weight is above `cap`.
+    right. Each class keeps its part of the whole, and no weight is above `cap`: what
+    the smaller group may not have stays with the larger one.
     """
     counts = torch.zeros(len(cells), 2 * classes, device=cells.device)
     counts.scatter_add_(1, cells, torch.ones_like(cells, dtype=counts.dtype))
     grouped = counts.unflatten(1, (classes, 2))
     filled = (grouped > 0).sum(-1, keepdim=True)
     even = grouped.sum(-1, keepdim=True) / filled.clamp(min=1)
-    weights = (even / grouped.clamp(min=1)).clamp(max=cap) * (grouped > 0)
+    wanted = even / grouped.clamp(min=1)
+    capped = wanted.clamp(max=cap)
+    left = ((wanted - capped) * grouped).flip(-1)
+    weights = (capped + left / grouped.clamp(min=1)) * (grouped > 0)
     mean = (weights * grouped).sum((1, 2), keepdim=True) / cells.shape[1]
     return (weights / mean).flatten(1)
 
@@ -154,7 +161,13 @@ def correction(
     start = torch.tensor([1.0, 0.0], device=logits.device)
     factors = start.repeat(len(logits), 1)
     weights = weights / weights.sum(1, keepdim=True)
-    hold = 0.01 * torch.eye(2, device=logits.device)
+    hold = HOLD * torch.eye(2, device=logits.device)
+
+    def risk(factors: Tensor) -> Tensor:
+        chances = (parts @ factors[:, None, :, None]).squeeze(-1).log_softmax(-1)
+        pull = (factors - start).square().sum(-1) * HOLD / 2
+        return pull - (weights * (chances * wanted).sum(-1)).sum(-1)
+
     for _ in range(20):
         chances = (parts @ factors[:, None, :, None]).squeeze(-1).softmax(-1)
         off = ((chances - wanted).unsqueeze(-1) * parts).sum(2)
@@ -163,5 +176,16 @@ def correction(
         spread = parts - mean.unsqueeze(2)
         scaled = (weights.unsqueeze(-1) * chances).unsqueeze(-1) * spread
         bend = torch.einsum("rnki,rnkj->rij", scaled, spread) + hold
-        factors = factors - torch.linalg.solve(bend, slope)
+        factors = _lower(risk, factors, torch.linalg.solve(bend, slope))
     return factors
+
+
+def _lower(risk: Callable[[Tensor], Tensor], at: Tensor, step: Tensor) -> Tensor:
+    """Where a step leads, halved as often as it must be for the risk not to rise."""
+    limit = risk(at) + 1e-5  # below this the risk is rounding
+    for _ in range(HALVINGS):
+        worse = ~(risk(at - step) <= limit)
+        if not worse.any():
+            break
+        step = torch.where(worse.unsqueeze(1), step / 2, step)
+    return at - step

@@ -29,7 +29,7 @@ from cirm.likelihoods import CrossEntropy
 from cirm.memory import moved, no_memory, remembered
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
-from cirm.training import Watch, unwatched
+from cirm.training import Diverged, Watch, unwatched
 from cirm.variational import normal_like
 
 MARGIN = 0.03  # by how much the invariant model must be better, without other evidence
@@ -47,8 +47,8 @@ class CIRM(Learner[State]):
     of an example, 1 turns balancing off; `hide` and `correct` turn the other two
     means off. `beta` weighs the KL to the last posterior, `prior_std` and `initial_std`
     are the spreads of the first prior and at the start. The plain model learns for
-    `plain_epochs`. `memory` is the part of each
-    environment's examples that is kept. Dropout is for classes; values go without.
+    `plain_epochs`. `memory` is the part of each environment's examples that is kept.
+    Dropout is for classes; values go without.
     """
 
     members: int = 4
@@ -154,10 +154,16 @@ class CIRM(Learner[State]):
             for side in (0, 1)
         )
         kind = ClassWork if self.classes else ValueWork
-        made = kind(self, past, learned, judged, randomness, watch, first).done()
-        kept = round(self.memory * max(map(len, stage)))
-        source = randomness.at("memory")
-        return made._replace(memory=remembered(state.memory, stage, kept, source))
+        work = kind(self, past, learned, judged, randomness, watch, first)
+        try:
+            made = work.done()
+        except Diverged as error:
+            raise self._blamed(error) from None
+        memory, source = state.memory, randomness.at("memory")
+        for environment in stage:
+            size = round(self.memory * len(environment))
+            memory = remembered(memory, (environment,), size, source)
+        return made._replace(memory=memory)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of the members of the chosen model, [replica, member, n, k]."""
@@ -206,6 +212,11 @@ class CIRM(Learner[State]):
         if isinstance(self.likelihood, CrossEntropy):
             return self.likelihood.logits(outputs)
         return outputs
+
+    def _blamed(self, error: Diverged) -> Diverged:
+        """The same error, of the replicas whose members were lost."""
+        message, lost = error.args
+        return Diverged(message, sorted({row // self.members for row in lost}))
 
     def _centre(self, stage: Stage, replicas: int) -> Tensor:
         total, count = torch.zeros(()), 0
