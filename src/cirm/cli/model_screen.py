@@ -29,6 +29,7 @@ def learned(content: Mapping[str, Any], detected: bool, first: bool) -> None:
     environments([e for e in content["environments"] if e["stage"] == last])
     kept_line(content)
     relied(content)
+    shortcut(content)
     notes(content["environments"][-1]["notes"])
 
 
@@ -44,6 +45,7 @@ def described(content: Mapping[str, Any]) -> None:
     kept_line(content)
     listed("columns", content["columns"])
     relied(content)
+    shortcut(content)
     for visit in content["environments"]:
         notes([f"{visit['name']}: {note}" for note in visit["notes"]])
 
@@ -171,6 +173,12 @@ def relied(content: Mapping[str, Any]) -> None:
             f"{name} (to {left:.0%} of its first part)" for name, left in away.items()
         ]
         typer.echo(f"turned away from, since the first environment: {', '.join(parts)}")
+
+
+def shortcut(content: Mapping[str, Any]) -> None:
+    """Whether the model dropped what a plain one goes by, and why."""
+    if said := content["shortcut"]:
+        typer.echo(f"{said['verdict']}. {said['evidence']}")
 
 
 def listed(title: str, columns: Sequence[Mapping[str, Any]]) -> None:

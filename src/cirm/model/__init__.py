@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cirm.model.predictions import predict, predicted
     from cirm.model.value import Model, Visit
 
-DEFAULT_LEARNER = "irmv1"
+DEFAULT_LEARNER = "cirm"
 """The learner that is used where none is named."""
 
 _PUBLIC = {

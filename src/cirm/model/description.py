@@ -9,6 +9,7 @@ from typing import Any
 from cirm.learners import describe
 from cirm.memory import ledger
 from cirm.model.reliance import turned_away
+from cirm.model.shortcut import decided
 from cirm.model.value import Model
 
 
@@ -37,6 +38,7 @@ def described(model: Model) -> dict[str, Any]:
         "environment_column": schema.environment,
         "relies_on": dict(sorted(last.items(), key=lambda item: -item[1])),
         "turned_away_from": turned_away(first, last) if len(model.visits) > 1 else {},
+        "shortcut": decided(model),
     }
 
 

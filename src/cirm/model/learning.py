@@ -33,6 +33,7 @@ from cirm.randomness import Randomness
 from cirm.training import Diverged, Terms
 
 STEPS = 1_000, 20_000  # fewest and most of a stage, if no number of epochs is asked for
+PACED = "epochs", "plain_epochs"  # settings that count epochs
 LEAST_HELD = 5  # fewer rows would tell nothing
 MEASURED = 100_000  # rows that are scored before and after learning
 
@@ -82,8 +83,8 @@ def fit(
     made, chosen, shape = planned(
         learner, schema.task, schema.treatment.shape, settings or {}, preset, network
     )
-    paced = "epochs" not in (settings or {}) and not preset
-    plan = Plan(learner, chosen, shape, seed, paced, held_out)
+    free = not preset and not set(PACED) & set(settings or {})
+    plan = Plan(learner, chosen, shape, seed, free, held_out)
     state = made.init(Randomness((seed,)).at("init"))
     model = Model(plan, schema, made, state, (), _now()).on(device)
     rows = brought(found, schema, progress)
@@ -203,12 +204,21 @@ def _observed(
 
 
 def paced(learner: Learner[Any], stage: Stage) -> Learner[Any]:
-    """The learner with epochs enough for 1,000 steps, and for no more than 20,000."""
+    """The learner with epochs enough for 1,000 steps, and for no more than 20,000.
+
+    A learner with a default of its own, as `cirm` has, is never made to learn longer:
+    its models stop early by design, and overfit small data if they do not. All that
+    it does in epochs is shortened in proportion, so that the longest part keeps to
+    20,000 steps.
+    """
     steps, (fewest, most) = learner.descent.steps(stage), STEPS
-    epochs = min(
-        max(learner.descent.epochs, -(-fewest // steps)), max(1, most // steps)
-    )
-    return replace(learner, descent=replace(learner.descent, epochs=epochs))
+    least = 1 if "epochs" in learner.defaults else -(-fewest // steps)
+    own = {"epochs": max(learner.descent.epochs, least)}
+    own |= {name: getattr(learner, name) for name in PACED if hasattr(learner, name)}
+    part = min(1.0, max(1, most // steps) / max(own.values()))
+    changed: dict[str, Any] = {n: max(1, round(part * k)) for n, k in own.items()}
+    descent = replace(learner.descent, epochs=changed.pop("epochs"))
+    return replace(learner, descent=descent, **changed)
 
 
 def check_wishes(held_out: float, channels: int) -> None:

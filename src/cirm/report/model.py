@@ -40,6 +40,7 @@ def model_page(content: Mapping[str, Any], command: str = "") -> str:
         Section("Where it has been", _visits(visits)),
         _diagnostics(visits),
         _reliance(content),
+        _shortcut(content),
         Section("What is kept of past data", _kept(content)),
         _columns(content),
         Section("Settings", _settings(content, command)),
@@ -177,6 +178,23 @@ def _reliance(content: Mapping[str, Any]) -> Section | None:
     if away:
         text += f" It turned away from {tables.listed(away)} since the first one."
     return Section("What it relies on", (text, blocks.table(headings, rows)))
+
+
+def _shortcut(content: Mapping[str, Any]) -> Section | None:
+    said = content["shortcut"]
+    if not said:
+        return None
+    parts = [f"{said['verdict']}. {said['evidence']}"]
+    if said["rows"]:
+        groups = list(said["rows"])
+        headings = [Cell("model"), *(_head(f"reference {name}") for name in groups)]
+        rows = [[Cell("rows"), *(_count(said["rows"][name]) for name in groups)]]
+        rows += [
+            [Cell(f"{kind}, right in"), *(_count(said[kind][n], "%") for n in groups)]
+            for kind in ("plain", "invariant")
+        ]
+        parts.append(blocks.table(headings, rows))
+    return Section("What it goes without", tuple(parts))
 
 
 def _kept(content: Mapping[str, Any]) -> tuple[str, ...]:
