@@ -109,6 +109,7 @@ def test_a_shortcut_fails_at_the_unseen_clinic_and_is_seen_to(
     ("learner", "wishes", "row"),
     [
         ("erm", [], "`erm`, in sequence"),
+        ("cirm", [], "`cirm`, in sequence"),
         ("irmv1", [], "`irmv1`, in sequence"),
         ("erm", ["--ignore", "scanner"], "`erm` told to leave the scanner out"),
     ],

@@ -1,6 +1,6 @@
 """Measure how long a table of a million rows takes, and how much memory.
 
-    python tests/model/scale.py FOLDER [ROWS]
+    python tests/model/scale.py FOLDER [ROWS [LEARNER]]
 
 Makes FOLDER/big.csv if it is not there, and prints the figures of docs/guide.md. Not a
 test: it takes minutes.
@@ -68,7 +68,8 @@ def main() -> None:
     if not data.exists():
         make(data, int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)
     words = ["--model", str(model)]
-    measured("fit", str(data), "--target", "outcome", *words, "--overwrite")
+    fit = ["fit", str(data), "--target", "outcome", *words, "--overwrite"]
+    measured(*fit, *(["--learner", sys.argv[3]] if len(sys.argv) > 3 else []))
     measured("predict", str(data), *words, "--out", str(folder / "predictions.csv"))
     from cirm.model import load, predict
 

@@ -9,9 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cirm.environments import Environment
 from cirm.memory import leaves
 from cirm.model import described, evaluate, fit, predict, update
 from cirm.model import store as stores
+from cirm.model.learning import paced
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
@@ -69,7 +71,9 @@ def test_nothing_raw_is_kept_by_default(files):
     model = fit(files / "clinic-a.csv", "outcome", settings=FEW)
     told = described(model)
     assert told["raw_examples"] == 0
-    assert told["kept"]["params"]["parameters"] == model.learner.network.size
+    assert told["learner"] == "cirm"
+    size = model.learner.members * model.learner.network.size
+    assert told["kept"]["plain"]["parameters"] == size
 
 
 def test_raw_examples_of_a_memory_are_counted(files):
@@ -259,10 +263,66 @@ def test_a_learner_without_a_posterior_gives_no_uncertainty(files, quick):
 
 
 def test_the_number_of_epochs_follows_the_rows_unless_it_is_given(clinic):
-    model = fit(clinic(60, 0.9, 0), "outcome", settings={"hidden": (2,)})
+    words = {"target": "outcome", "learner": "erm"}
+    model = fit(clinic(60, 0.9, 0), settings={"hidden": (2,)}, **words)
     assert model.visits[0].epochs == 1000
-    model = fit(clinic(60, 0.9, 0), "outcome", settings=FEW)
+    model = fit(clinic(60, 0.9, 0), settings=FEW, **words)
     assert model.visits[0].epochs == 3
+
+
+def test_the_default_learner_keeps_its_epochs_on_few_rows_and_less_on_many(clinic):
+    model = fit(clinic(60, 0.9, 0), "outcome", settings={"hidden": (2,)})
+    assert model.plan.paced
+    assert model.visits[0].epochs == 20
+
+    def long(rows):
+        task = model.task
+        stage = (
+            Environment("e", torch.zeros(rows, 1), torch.zeros(rows).long(), task),
+        )
+        made = paced(model.learner, stage)
+        return made.descent.epochs, made.plain_epochs
+
+    assert long(10) == long(128_000) == (20, 40)
+    assert long(1_280_000) == (2, 4)
+    given = fit(clinic(60, 0.9, 0), "outcome", settings={"plain_epochs": 2})
+    assert not given.plan.paced
+
+
+def test_a_model_says_whether_it_dropped_the_shortcut_and_why(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    said = described(model)["shortcut"]
+    counts = model.state.tally[0, 0]
+    assert said["rows"] == {"right": float(counts[0]), "wrong": float(counts[1])}
+    assert sum(said["rows"].values()) == 180
+    assert f"wrong on {counts[1]:.0f} rows" in said["evidence"]
+    assert said["evidence"].endswith("no other environment yet to compare with.")
+    later = described(update(model, files / "clinic-b.csv"))["shortcut"]
+    assert "standard errors" in later["evidence"]
+    assert later["strength"] > 0
+
+
+@pytest.mark.parametrize(("wish", "verdict"), [("drop", "dropped"), ("keep", "kept")])
+def test_a_wish_about_the_shortcut_is_named_as_the_reason(files, quick, wish, verdict):
+    settings = {**quick, "shortcut": wish}
+    model = fit(files / "clinic-a.csv", "outcome", settings=settings)
+    said = described(model)["shortcut"]
+    assert said["dropped"] == (wish == "drop")
+    assert said["verdict"].startswith(verdict)
+    assert said["evidence"] == f"This was asked for: shortcut={wish}."
+
+
+def test_values_tell_how_far_the_misses_slope(values):
+    model = fit(values(100, 0), "y", settings=FEW)
+    assert "no other environment" in described(model)["shortcut"]["evidence"]
+    said = described(update(model, values(100, 1)))["shortcut"]
+    assert "times its noise" in said["evidence"]
+    assert said["rows"] == {}
+
+
+def test_other_learners_say_nothing_of_a_shortcut(files):
+    model = fit(files / "clinic-a.csv", "outcome", learner="erm", settings=FEW)
+    assert described(model)["shortcut"] == {}
 
 
 def test_rows_on_disk_are_learned_as_those_in_memory(files, quick, monkeypatch):
@@ -315,7 +375,7 @@ def test_a_setting_or_wish_without_sense_is_refused(clinic):
         fit(7, "outcome")
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(st.permutations(["patient", "age", "marker", "scanner", "visit", "smoker"]))
 def test_the_order_of_columns_does_not_change_predictions(order):
     frame, later = shuffled_table()
@@ -326,7 +386,7 @@ def test_the_order_of_columns_does_not_change_predictions(order):
     assert plain["probability"].equals(other["probability"])
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(st.sampled_from(["age", "marker"]), st.sampled_from([1e-3, 1e3, 1e6]))
 def test_the_unit_of_a_column_does_not_change_predictions(column, factor):
     frame, later = shuffled_table()
