@@ -15,6 +15,7 @@ from cirm.shortcuts import (
     merged,
     retargeted,
     shares,
+    shortened,
     strides,
     without,
 )
@@ -295,3 +296,17 @@ def test_strides_are_all_rows_in_order():
     pieces = strides(chosen(numbered(False), rows, 1))
     assert [piece.shape[1] for piece in pieces] == [4096, 4096, 808]
     assert torch.equal(torch.cat(pieces, 1), torch.arange(9000).expand(2, -1))
+
+
+def test_a_shortened_environment_holds_each_members_first_examples():
+    inputs = torch.arange(40.0).view(20, 2)
+    environment = Environment("a", inputs, torch.arange(20) % 2, TASK)
+    rows, _ = shares(20, 2, Randomness(SEEDS))
+    whole = chosen(environment, rows, 2)
+    short = shortened(whole, 4)
+    assert short.inputs.shape == (6, 4, 2)
+    x, y = short.all(6)
+    torch.testing.assert_close(x, whole.all(6).x[:, :4])
+    torch.testing.assert_close(y, whole.targets[:, :4])
+    assert shortened(whole, 0) is whole
+    assert shortened(whole, 10) is whole

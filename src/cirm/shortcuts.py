@@ -78,6 +78,16 @@ def chosen(environment: Environment, rows: Tensor, members: int) -> Environment:
     )
 
 
+def shortened(environment: Environment, count: int) -> Environment:
+    """The first `count` examples of each member, a random draw; 0: all of them."""
+    inputs = environment.inputs
+    if not count or len(environment) <= count or not isinstance(inputs, MemberInputs):
+        return environment
+    fewer = MemberInputs(inputs.whole, inputs.rows[:, :count], inputs.members)
+    targets = environment.targets[:, :count]
+    return Environment(environment.name, fewer, targets, environment.task, True)
+
+
 def retargeted(environment: Environment, targets: Tensor, classes: int) -> Environment:
     """The same inputs with other targets, of so many classes."""
     task = Task.classification(classes)

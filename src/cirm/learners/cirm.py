@@ -32,7 +32,7 @@ from cirm.randomness import Randomness
 from cirm.training import Diverged, Watch, unwatched
 from cirm.variational import normal_like
 
-MARGIN = 0.03  # by how much the invariant model must be better, without other evidence
+MARGIN = 0.03  # so much better must the invariant model be at least, without evidence
 CERTAIN = 3.0  # standard errors that count as evidence between environments
 
 
@@ -185,8 +185,10 @@ class CIRM(Learner[State]):
         if not self.classes:
             return strength >= STRONG
         counts = state.tally[:, :1].clamp(min=1)
-        plain, invariant = (state.tally[:, 1:] / counts).mean(-1).unbind(1)
-        margin = torch.where(strength >= CERTAIN, 0.0, MARGIN)
+        right = state.tally[:, 1:] / counts
+        plain, invariant = right.mean(-1).unbind(1)
+        error = (right * (1 - right) / counts).sum((1, 2)).sqrt() / 2
+        margin = torch.where(strength >= CERTAIN, 0.0, error.clamp(min=MARGIN))
         return (invariant > plain + margin) & (state.tally[:, 0, 1] > 0)
 
     def _plain(self, state: State, inputs: Tensor) -> Tensor:

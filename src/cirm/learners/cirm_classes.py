@@ -60,7 +60,9 @@ class ClassWork(Work):
 
     def _reference(self, view: View) -> Tensor:
         """Reference models [replica * member, p], each taught by the one before."""
-        learner, stage = self.learner, self.learned
+        learner = self.learner
+        enough = learner.reference_steps * learner.descent.batch
+        stage = tuple(shortcuts.shortened(e, enough) for e in self.learned)
         epochs = round(learner.reference_steps / learner.descent.steps(stage))
         descent = replace(learner.descent, epochs=max(1, epochs), decay=0.0)
         for turn in range(learner.rounds):
