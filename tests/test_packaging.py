@@ -1,6 +1,8 @@
 """What the package promises to those who install it."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,6 +17,16 @@ PINS = dict(
     for line in (ROOT / "constraints.txt").read_text().splitlines()
     if line and not line.startswith("#")
 )
+
+# A user's settings; the large libraries are passed over, which takes seconds off.
+CHECKER = """[mypy]
+follow_imports = skip
+ignore_missing_imports = True
+[mypy-numpy.*,torch.*,pandas.*]
+follow_imports_for_stubs = True
+[mypy-cirm.*]
+follow_imports = silent
+"""
 
 
 def plain(name):
@@ -41,6 +53,27 @@ def test_python_may_be_any_version_since_3_11():
 
 def test_the_package_ships_its_types():
     assert (Path(cirm.__file__).parent / "py.typed").is_file()
+
+
+def checked(folder, *lines):
+    """What a type checker says of a user's script."""
+    (folder / "mypy.ini").write_text(CHECKER)
+    (folder / "script.py").write_text("\n".join(["import cirm", *lines]))
+    command = [sys.executable, "-m", "mypy", "--no-incremental", "script.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_a_user_s_type_checker_sees_what_the_public_names_are(tmp_path):
+    names = [f"reveal_type(cirm.{name})" for name in cirm.__all__]
+    made = "reveal_type(cirm.InvariantClassifier())"
+    said = checked(tmp_path, made, *names, "cirm.Nothing")
+    first, *others = re.findall('Revealed type is "(.*)"', said)
+    assert first == "cirm.estimator.InvariantClassifier"
+    assert len(others) == len(cirm.__all__)
+    assert [other for other in others if not other.startswith("def (")] == []
+    assert 'Module has no attribute "Nothing"' in said
+    assert "Found 1 error" in said
 
 
 def test_the_package_knows_its_version():

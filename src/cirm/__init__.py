@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cirm.environments import Environment, Problem, Stage, Stream, Task
+    from cirm.estimator import InvariantClassifier, InvariantRegressor
+    from cirm.evaluation.run import run
+    from cirm.learners import create
+    from cirm.model import Model, evaluate, fit, load, predict, save, update
+    from cirm.networks import MLP, ModuleNetwork
+    from cirm.randomness import Randomness
+    from cirm.training import Descent
 
 __version__ = version("cirm")
 
@@ -32,13 +42,35 @@ _PUBLIC = {
 }
 """Where each public name lives; it is loaded when it is first used."""
 
-__all__ = [*_PUBLIC]
+__all__ = [
+    "MLP",
+    "Descent",
+    "Environment",
+    "InvariantClassifier",
+    "InvariantRegressor",
+    "Model",
+    "ModuleNetwork",
+    "Problem",
+    "Randomness",
+    "Stage",
+    "Stream",
+    "Task",
+    "create",
+    "evaluate",
+    "fit",
+    "load",
+    "predict",
+    "run",
+    "save",
+    "update",
+]
 
+if not TYPE_CHECKING:  # else a checker would take any name for a public one
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  any public thing
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'cirm' has no attribute {name!r}")
-    return getattr(import_module(f"cirm.{_PUBLIC[name]}"), name)
+    def __getattr__(name: str) -> object:
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'cirm' has no attribute {name!r}")
+        return getattr(import_module(f"cirm.{_PUBLIC[name]}"), name)
 
 
 def __dir__() -> list[str]:

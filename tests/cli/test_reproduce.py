@@ -1,10 +1,6 @@
 import json
-import os
 import shutil
-import signal
 import sys
-import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -171,33 +167,20 @@ def test_figures_are_files_and_a_page(cirm, tmp_path, paper):
         (["all", "--learner", "nope"], "reproduce: learners are birm; "),
     ],
 )
-def test_wrong_words_give_one_sentence_and_status_2(
-    cirm, monkeypatch, tmp_path, words, message
-):
-    monkeypatch.chdir(tmp_path)
-    status, _, error = cirm("reproduce", *words)
-    assert status == 2
-    assert message in error
-    assert error.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+def test_wrong_words_give_one_sentence_and_status_2(refused, words, message):
+    refused(["reproduce", *words], message)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_an_interrupted_reproduction_says_so_and_continues(
-    cirm, monkeypatch, tmp_path, paper
+    cirm, monkeypatch, tmp_path, paper, interrupt
 ):
     """A real interrupt, after the first learner is done."""
     long = trial("irmv1", "irmv1", epochs=500)
     row = replace(paper["table1"].rows[0], trials=(trial("erm"), long))
     monkeypatch.setitem(EXPERIMENTS, "table1", replace(paper["table1"], rows=(row,)))
     words = ["reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", tmp_path]
-
-    def interrupt():
-        while not list(tmp_path.glob("jobs/*.jsonl")):
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt, daemon=True).start()
+    interrupt(lambda: list(tmp_path.glob("jobs/*.jsonl")))
     status, _, error = cirm(*words)
     assert status == 130
     assert "interrupted with 1 of 2 jobs done; the same command continues" in error
@@ -236,8 +219,5 @@ def test_a_report_is_made_anew_from_records_alone(cirm, tmp_path, recorded):
         (["x", "--out", "r.pdf"], "r.pdf: the name must end with one of .md, .tex"),
     ],
 )
-def test_a_report_of_nothing_is_refused(cirm, monkeypatch, tmp_path, words, message):
-    monkeypatch.chdir(tmp_path)
-    status, _, error = cirm("report", *words)
-    assert status == 2
-    assert message in error
+def test_a_report_of_nothing_is_refused(refused, words, message):
+    refused(["report", *words], message)

@@ -83,15 +83,8 @@ def test_words_may_come_in_any_order(cirm, tmp_path):
         ),
     ],
 )
-def test_wrong_words_give_one_sentence_and_status_2(
-    cirm, monkeypatch, tmp_path, words, message
-):
-    monkeypatch.chdir(tmp_path)
-    status, _, error = cirm(*words)
-    assert status == 2
-    assert message in error
-    assert error.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+def test_wrong_words_give_one_sentence_and_status_2(refused, words, message):
+    refused(words, message)
 
 
 def test_a_search_in_which_all_diverge_says_so(cirm, tmp_path):

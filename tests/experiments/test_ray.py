@@ -23,7 +23,7 @@ from cirm.experiments.ray_engine import check_address, joined, work
 from cirm.experiments.runner import collected, unfinished
 from cirm.records import Score, line
 
-DATA = {"source": "digits", "environments": "2", "examples": "100"}
+DATA = {"dimension": "4", "examples": "100"}  # which a new worker has quickly
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self").exists(), reason="reads processes as Linux does"
@@ -47,6 +47,8 @@ def cluster():
         command = ["ray", "start", "--head", "--block", "--num-cpus=2"]
         command += [f"--port={address.rpartition(':')[2]}", f"--temp-dir={folder}"]
         command += ["--include-dashboard=false", f"--object-store-memory={80 * 2**20}"]
+        command += ["--no-monitor", "--include-log-monitor=false"]  # fewer processes
+        command += [f"--ray-client-server-port={free_port()}"]  # not that of another
         head = subprocess.Popen(
             [sys.executable, "-m", "ray.scripts.scripts", *command[1:]],
             stdout=subprocess.DEVNULL,
@@ -79,7 +81,7 @@ def wait_until_it_answers(head, address):
 
 
 def jobs(epochs=2, seeds=2):
-    on = ground("colored", DATA)
+    on = ground("scm", DATA)
     texts = [f"epochs={epochs}", "hidden=8"]
     (job,) = plan(on, "erm", "sequential", range(seeds), texts=texts)
     return [replace(job, seeds=(seed,)) for seed in job.seeds]
@@ -125,7 +127,7 @@ def test_a_failing_job_does_not_stop_the_others_and_numbers_are_those_of_local(
 
 
 def test_a_killed_worker_costs_its_job_a_try(cluster, tmp_path):
-    (job,) = jobs(epochs=3000, seeds=1)
+    (job,) = jobs(epochs=1500, seeds=1)
     killed, parts = [], []
 
     def kill_once(job, done):
@@ -143,7 +145,7 @@ def test_a_killed_worker_costs_its_job_a_try(cluster, tmp_path):
 
 
 def test_the_command_line_gives_the_summary_of_local(cluster, monkeypatch, tmp_path):
-    words = ["cirm", "run", "--source", "digits", "--examples", "100", "--seeds", "2"]
+    words = ["cirm", "run", "--dataset", "scm", "--examples", "100", "--seeds", "2"]
     words += ["--learner", "erm", "--learner", "irmv1", "--set", "epochs=2"]
     found = []
     for place in (

@@ -7,16 +7,8 @@ from typing import Any
 
 import typer
 
-WORDS = {
-    "accuracy": "accuracy, %",
-    "calibration": "calibration error, %",
-    "log_loss": "log loss",
-    "auc": "area under the curve",
-    "rmse": "root mean squared error",
-    "mae": "mean absolute error",
-    "r2": "variance explained",
-    "rows": "rows",
-}
+from cirm.report.model import HEADINGS
+
 SHOWN = 12  # columns in a list of the most relied on
 
 
@@ -89,7 +81,7 @@ def environments(visits: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(heading, justify="left" if heading[0] in "el" else "right")
     names = list(dict.fromkeys(n for v in visits for n in (*v["before"], *v["after"])))
     for name in names:
-        table.add_column(f"{WORDS.get(name, name)}", justify="right")
+        table.add_column(HEADINGS.get(name, name), justify="right")
     for visit in visits:
         for when in ("before", "after"):
             if not visit[when]:
@@ -129,7 +121,7 @@ def scores(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
     table.add_column("rows of")
     first = next(iter(next(iter(groups.values())).values()))
     for name in first:
-        table.add_column(WORDS.get(name, name), justify="right")
+        table.add_column(HEADINGS.get(name, name), justify="right")
     for what, members in groups.items():
         for value, numbers in members.items():
             cells = [

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from cirm.experiments.jobs import Job, described, execute, inference_of
+from cirm.experiments.jobs import Job, execute, learned
 from cirm.records import Record, Run, Score
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ def chosen(
     import torch
 
     from cirm.datasets import dataset_class
-    from cirm.evaluation import run
-    from cirm.learners import create
 
     torch.set_num_threads(1)
     began = time.perf_counter()
@@ -56,17 +54,9 @@ def chosen(
     found: dict[float, list[Record]] = {}
     for index, value in enumerate(job.values):
         settings = {**job.settings, job.setting: value}
-        records = run(
-            create(job.learner, problem.train[0], settings, job.preset),
-            problem,
-            job.order,
-            job.seeds,
-            label=job.name,
-            dataset=described(job),
-            selection=job.selection,
-            transform=inference_of(job, folder),
-            progress=partial(_told, progress, index, len(job.values)),
-        )
+        one = replace(job, settings=settings, diagnose=False)
+        part = partial(_told, progress, index, len(job.values))
+        records = learned(one, problem, part, folder)
         found[value] = [_marked(record, names) for record in records]
     best = {seed: best_of(found, seed) for seed in job.seeds}
     return [*_kept(job, found, best), _run(job, found, time.perf_counter() - began)]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from cirm import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from cirm.environments import Problem
     from cirm.evaluation.run import Transform
     from cirm.records import Record
 
@@ -83,25 +84,33 @@ def execute(
     import torch
 
     from cirm.datasets import dataset_class
-    from cirm.evaluation import run
-    from cirm.learners import create
 
     torch.set_num_threads(1)
     problem = dataset_class(job.dataset)(**job.data).draw(job.seeds)
-    learner = create(job.learner, problem.train[0], job.settings, job.preset)
-    return list(
-        run(
-            learner,
-            problem,
-            job.order,
-            job.seeds,
-            label=job.name,
-            dataset=described(job),
-            selection=job.selection,
-            transform=inference_of(job, folder),
-            progress=progress,
-            diagnose=job.diagnose,
-        )
+    return list(learned(job, problem, progress, folder))
+
+
+def learned(
+    job: Job,
+    problem: Problem,
+    progress: Callable[[float], None],
+    folder: Path | None = None,
+) -> Iterator[Record]:
+    """The records of a job's learner on a problem drawn for its seeds."""
+    from cirm.evaluation import run
+    from cirm.learners import create
+
+    return run(
+        create(job.learner, problem.train[0], job.settings, job.preset),
+        problem,
+        job.order,
+        job.seeds,
+        label=job.name,
+        dataset=described(job),
+        selection=job.selection,
+        transform=inference_of(job, folder),
+        progress=progress,
+        diagnose=job.diagnose,
     )
 
 

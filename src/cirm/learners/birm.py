@@ -28,6 +28,7 @@ from cirm.objectives import (
     environment_means,
     environment_risks,
     head_gradients,
+    headed,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, unwatched
@@ -165,7 +166,7 @@ class BIRM(Learner[State]):
         each = separated(batch._replace(x=seen.detach()))
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
-            outputs = self.answer(local.flatten(0, 1), each.x)
+            outputs = headed(local.flatten(0, 1), each.x)
             losses = self.likelihood.losses(outputs, each.y)
             risks = environment_means(losses, each.share)
             gradients = head_gradients(
@@ -174,14 +175,7 @@ class BIRM(Learner[State]):
             return {"risk": risks.view(local.shape[:2])}, gradients.view_as(local)
 
         def outer(shared: Tensor) -> Tensor:
-            losses = self.likelihood.losses(self.answer(shared, seen), batch.y)
+            losses = self.likelihood.losses(headed(shared, seen), batch.y)
             return environment_means(losses, batch.share).sum(-1)
 
         return View(slopes, outer)
-
-    def answer(self, heads: Tensor, features: Tensor) -> Tensor:
-        """Outputs [replica, n, k] of linear heads on features [replica, n, width]."""
-        weight, bias = heads.unflatten(-1, (-1, self.network.outputs)).split(
-            [features.shape[-1], 1], 1
-        )
-        return torch.baddbmm(bias, features, weight)

@@ -24,6 +24,7 @@ HEADINGS = {
     "mae": "mean absolute error",
     "r2": "variance explained",
 }
+"""What a reader calls each measure."""
 
 
 def model_page(content: Mapping[str, Any], command: str = "") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cirm.experiments.paper.sequences import AXIS, GRAY, MNIST
+from cirm.experiments.paper.sequences import GRAY, MNIST, of_images
 from cirm.experiments.trials import Experiment, Layout, Line, Row, Trial, Wanted
 
 FASHION = {**MNIST, "source": "fashion-mnist"}
@@ -54,15 +54,8 @@ def beyond() -> Experiment:
     ]
     columns = tuple((NAMES[label], split) for label, split in places)
     layout = Layout("Accuracy, %", ("",), columns, tuple(lines))
-    return Experiment(
-        name="beyond",
-        title="Beyond the paper: cirm in its protocol, near the colour-blind ceiling",
-        seeds=10,
-        rows=tuple(rows),
-        layouts=(layout,),
-        chance=50.0,
-        axis=AXIS,
-    )
+    title = "Beyond the paper: cirm in its protocol, near the colour-blind ceiling"
+    return of_images("beyond", title, 10, rows, layout)
 
 
 def ablation() -> Experiment:
@@ -76,15 +69,8 @@ def ablation() -> Experiment:
         Line((label,), tuple((name, label, split) for name, split in columns))
         for label in WITHOUT
     ]
-    return Experiment(
-        name="ablation",
-        title="What each part of cirm gives",
-        seeds=5,
-        rows=tuple(rows),
-        layouts=(Layout("Accuracy, %", ("",), tuple(columns), tuple(lines)),),
-        chance=50.0,
-        axis=AXIS,
-    )
+    layout = Layout("Accuracy, %", ("",), tuple(columns), tuple(lines))
+    return of_images("ablation", "What each part of cirm gives", 5, rows, layout)
 
 
 def _parts(name: str, title: str, data: dict[str, Any]) -> Row:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from cirm.experiments.paper.numbers import figure, table
+from cirm.experiments.paper.sequences import of_images
 from cirm.experiments.trials import Experiment, Layout, Line, Row, Trial, Wanted
 
 LEARNERS = {"irmv1": "IRMv1", "c-virmv1": "C-VIRMv1"}
@@ -33,7 +34,6 @@ SIZES = (1000, 2000, 5000, 10_000, 20_000, 50_000)
 PENALTY = {"penalty": 191257.18613115902}
 PRESETS = {"irmv1": ("irm", PENALTY), "c-virmv1": ("eiil", {})}
 SELECTION = "the published values of IRM and EIIL (chosen there by test accuracy)"
-AXIS = "colour flip of the unseen environment"
 
 
 def table3() -> Experiment:
@@ -44,15 +44,8 @@ def table3() -> Experiment:
     lines = [Line((head,), _places(row)) for head, row in zip(heads, rows, strict=True)]
     columns = [(name, split) for name in LEARNERS.values() for split in _heads()]
     layout = Layout("Accuracy, %", ("",), tuple(columns), tuple(lines))
-    return Experiment(
-        name="table3",
-        title="Table 3: two environments at once, given and inferred",
-        seeds=10,
-        rows=tuple(rows),
-        layouts=(layout,),
-        chance=50.0,
-        axis=AXIS,
-    )
+    title = "Table 3: two environments at once, given and inferred"
+    return of_images("table3", title, 10, rows, layout)
 
 
 def table4() -> Experiment:
@@ -71,15 +64,8 @@ def table4() -> Experiment:
         for split in _heads()
     ]
     layout = Layout("Accuracy, %", ("examples",), tuple(columns), tuple(lines))
-    return Experiment(
-        name="table4",
-        title="Table 4: one environment, with and without inference",
-        seeds=5,
-        rows=tuple(rows),
-        layouts=(layout,),
-        chance=50.0,
-        axis=AXIS,
-    )
+    title = "Table 4: one environment, with and without inference"
+    return of_images("table4", title, 5, rows, layout)
 
 
 def _heads() -> tuple[str, str]:

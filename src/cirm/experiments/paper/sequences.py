@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirm.experiments.paper.numbers import figure, table
@@ -81,15 +81,8 @@ def table1() -> Experiment:
         Line((split,), tuple((row.name, label, split) for label in columns))
         for split in numbers
     ]
-    return Experiment(
-        name="table1",
-        title="Table 1: two consecutive environments of coloured MNIST",
-        seeds=5,
-        rows=(row,),
-        layouts=(_layout("Accuracy, %", ("",), lines),),
-        chance=50.0,
-        axis=AXIS,
-    )
+    title = "Table 1: two consecutive environments of coloured MNIST"
+    return of_images("table1", title, 5, [row], _layout("Accuracy, %", ("",), lines))
 
 
 def table2() -> Experiment:
@@ -101,15 +94,16 @@ def table2() -> Experiment:
         rows.append(row)
         places: list[Place] = [(row.name, c, "test") for c in (*LEARNERS, *REFERENCES)]
         lines.append(Line((group, SOURCES.get(value, value)), tuple(places)))
-    return Experiment(
-        name="table2",
-        title="Table 2: by number of environments (n), data set (d) and colours (c)",
-        seeds=5,
-        rows=tuple(rows),
-        layouts=(_layout("Test accuracy, %", ("", ""), lines),),
-        chance=50.0,
-        axis=AXIS,
-    )
+    title = "Table 2: by number of environments (n), data set (d) and colours (c)"
+    layout = _layout("Test accuracy, %", ("", ""), lines)
+    return of_images("table2", title, 5, rows, layout)
+
+
+def of_images(
+    name: str, title: str, seeds: int, rows: Sequence[Row], layout: Layout
+) -> Experiment:
+    """A table of accuracies on coloured images of two classes."""
+    return Experiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
 
 
 def _layout(title: str, corner: tuple[str, ...], lines: list[Line]) -> Layout:
