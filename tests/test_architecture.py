@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 GROUND = frozenset({"environments", "randomness", "records", "registry", "settings"})
-MATTER = GROUND | {"networks", "variational", "likelihoods", "projections"}
+MATTER = GROUND | {"networks", "passes", "variational", "likelihoods", "projections"}
 AIMS = MATTER | {"objectives", "memory"}
-LOOPS = AIMS | {"training", "admm", "shortcuts"}
+LOOPS = AIMS | {"training", "admm", "shortcuts", "drift"}
 PARTS = LOOPS | {"learners", "inference", "datasets"}
 WHOLES = PARTS | {"evaluation", "model"}
 ENDS = {"experiments", "report", "estimator", "federated"}
@@ -24,6 +24,7 @@ MAY_IMPORT = {
     **dict.fromkeys(AIMS - MATTER, AIMS),
     "training": AIMS,
     "shortcuts": AIMS,
+    "drift": AIMS,
     "admm": AIMS | {"training"},
     "learners": LOOPS,
     "inference": LOOPS,
@@ -35,7 +36,14 @@ MAY_IMPORT = {
 }
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {
-    "learners": {"base", "cirm_state", "cirm_stage", "cirm_classes", "cirm_values"},
+    "learners": {
+        "base",
+        "cirm_state",
+        "cirm_stage",
+        "cirm_drift",
+        "cirm_classes",
+        "cirm_values",
+    },
     "datasets": {"base", "supplied"}
     | {"files", "sources", "cache", "archives", "idx"}
     | {"columns", "cells", "table_files", "table_portions"},

@@ -100,8 +100,13 @@ def strides(environment: Environment) -> list[Tensor]:
     return list(rows.split(STRIDE, 1))
 
 
+def fair(classes: int) -> Tensor:
+    """Shares [2] of right and wrong answers that say nothing about the class."""
+    return torch.tensor([1.0, classes - 1.0]) / classes
+
+
 def balance(cells: Tensor, classes: int, cap: float) -> Tensor:
-    """Weights [replica, 2 * classes] under which both groups of a class count the same.
+    """Weights [replica, 2 * classes] under which the reference is right by chance.
 
     The cell of an example [replica, n] is twice its class, plus one if the reference is
     right. Each class keeps its part of the whole, and no weight is above `cap`: what
@@ -110,9 +115,9 @@ def balance(cells: Tensor, classes: int, cap: float) -> Tensor:
     counts = torch.zeros(len(cells), 2 * classes, device=cells.device)
     counts.scatter_add_(1, cells, torch.ones_like(cells, dtype=counts.dtype))
     grouped = counts.unflatten(1, (classes, 2))
-    filled = (grouped > 0).sum(-1, keepdim=True)
-    even = grouped.sum(-1, keepdim=True) / filled.clamp(min=1)
-    wanted = even / grouped.clamp(min=1)
+    shares = fair(classes).flip(0).to(cells.device) * (grouped > 0)
+    shares = shares / shares.sum(-1, keepdim=True).clamp(min=1e-9)
+    wanted = shares * grouped.sum(-1, keepdim=True) / grouped.clamp(min=1)
     capped = wanted.clamp(max=cap)
     left = ((wanted - capped) * grouped).flip(-1)
     weights = (capped + left / grouped.clamp(min=1)) * (grouped > 0)

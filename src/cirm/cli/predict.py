@@ -142,8 +142,10 @@ def write(frames: Iterator[pd.DataFrame], path: Path | None) -> None:
 
 
 def _as_text(frames: Iterator[pd.DataFrame], file: IO[str], separator: str) -> None:
+    from cirm.model.writing import text_of
+
     for place, frame in enumerate(frames):
-        frame.to_csv(file, index=False, header=place == 0, sep=separator)
+        file.write(text_of(frame, separator, header=place == 0))
 
 
 @contextmanager

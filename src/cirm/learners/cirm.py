@@ -20,10 +20,12 @@ import torch
 from torch import Tensor
 
 from cirm import shortcuts
+from cirm.drift import Slope
 from cirm.environments import Environment, Stage
 from cirm.learners.base import Learner
 from cirm.learners.cirm_classes import ClassWork
-from cirm.learners.cirm_state import State, viewed
+from cirm.learners.cirm_drift import UNLIKELY
+from cirm.learners.cirm_state import State
 from cirm.learners.cirm_values import STRONG, ValueWork
 from cirm.likelihoods import CrossEntropy
 from cirm.memory import moved, no_memory, remembered
@@ -32,8 +34,7 @@ from cirm.randomness import Randomness
 from cirm.training import Diverged, Watch, unwatched
 from cirm.variational import normal_like
 
-MARGIN = 0.03  # so much better must the invariant model be at least, without evidence
-CERTAIN = 3.0  # standard errors that count as evidence between environments
+MARGIN = 0.03  # differences between the two models that are not held to be one
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,13 @@ class CIRM(Learner[State]):
             torch.zeros(replicas, members, 0, 0),
             start.repeat(replicas, 1),
             torch.zeros(replicas, 3, 2),
-            torch.zeros(replicas, 3),
+            torch.tensor([float(self.classes > 0), 0.0]).repeat(replicas, 1),
+            Slope(
+                torch.zeros(replicas, self.classes, 0),
+                torch.zeros(replicas, self.classes, 0),
+                torch.zeros(replicas),
+                torch.zeros(replicas, self.classes, 2),
+            ),
             no_memory(replicas),
         )
 
@@ -136,7 +143,8 @@ class CIRM(Learner[State]):
     ) -> State:
         """Infer groups, learn the plain and the invariant model, judge them."""
         # What only counts and weighs stays where the examples are.
-        small = {name: getattr(state, name) for name in ("tally", "evidence", "memory")}
+        names = "tally", "evidence", "slope", "memory"
+        small = {name: getattr(state, name) for name in names}
         past = moved(state, self.descent.device)._replace(**small)
         first = not past.centre.shape[1]
         if first:
@@ -168,46 +176,64 @@ class CIRM(Learner[State]):
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of the members of the chosen model, [replica, member, n, k]."""
         drop = self.drops(state)
-        wide = inputs.repeat_interleave(self.members, 0)
+        seen = (inputs.flatten(2) - state.centre.unsqueeze(1)).view(inputs.shape)
         if not drop.any():
-            return self._plain(state, wide)
-        invariant = self._invariant(state, wide)
+            return self._plain(state, seen)
+        invariant = self._invariant(state, seen)
         if drop.all():
             return invariant
         chosen = drop.view(-1, 1, 1, 1).to(inputs.device)
-        return torch.where(chosen, invariant, self._plain(state, wide))
+        return torch.where(chosen, invariant, self._plain(state, seen))
 
     def drops(self, state: State) -> Tensor:
         """Whether each replica goes without what the reference goes by, [replica]."""
-        strength = state.evidence[:, 0]
+        evidence = state.evidence[:, 0]
         if self.shortcut != "auto":
-            return torch.full_like(strength, self.shortcut == "drop").bool()
+            return torch.full_like(evidence, self.shortcut == "drop").bool()
         if not self.classes:
-            return strength >= STRONG
+            return evidence >= STRONG
         counts = state.tally[:, :1].clamp(min=1)
         right = state.tally[:, 1:] / counts
-        plain, invariant = right.mean(-1).unbind(1)
-        error = (right * (1 - right) / counts).sum((1, 2)).sqrt() / 2
-        margin = torch.where(strength >= CERTAIN, 0.0, error.clamp(min=MARGIN))
+        fair = shortcuts.fair(self.classes)
+        plain, invariant = (right * fair).sum(-1).unbind(1)
+        error = (right * (1 - right) / counts * fair.square()).sum((1, 2)).sqrt()
+        margin = error.clamp(min=MARGIN)
+        margin = torch.where(evidence < UNLIKELY, -margin, margin)
         return (invariant > plain + margin) & (state.tally[:, 0, 1] > 0)
 
-    def _plain(self, state: State, inputs: Tensor) -> Tensor:
-        view = viewed(state, self.members, hidden=False)
-        outputs = self.dry(state.plain.flatten(0, 1), view(inputs))
-        return self.logits(outputs).unflatten(0, (-1, self.members))
+    def _plain(self, state: State, seen: Tensor) -> Tensor:
+        return self._asked(state.plain, self._shared(seen))
 
-    def _invariant(self, state: State, inputs: Tensor) -> Tensor:
-        view = viewed(state, self.members)
-        outputs = self.dry(state.posterior.mean.flatten(0, 1), view(inputs))
-        logits = self.logits(outputs).unflatten(0, (-1, self.members))
+    def _invariant(self, state: State, seen: Tensor) -> Tensor:
+        means, wide = state.posterior.mean, self._shared(seen)
+        directions = state.directions.flatten(0, 1)
+        if not directions.shape[1]:
+            logits = self._asked(means, wide)
+        elif isinstance(self.network, MLP):
+            # To hide directions from the first layer is the same, and done once.
+            means = means.clone()
+            weight = self.network.layers(means.flatten(0, 1))[0][0]
+            weight.copy_(shortcuts.without(weight.mT, directions).mT)
+            logits = self._asked(means, wide)
+        else:
+            hidden = shortcuts.without(wide.flatten(2), directions)
+            logits = self._asked(means, hidden.view(wide.shape))
         if not self.classes or not self.correct:
             return logits
-        view = viewed(state, self.members, hidden=False)
-        reference = self.logits(self.dry(state.reference.flatten(0, 1), view(inputs)))
-        answers = reference.unflatten(0, (-1, self.members)).mean(1).argmax(-1)
+        answers = self._asked(state.reference, wide).mean(1).argmax(-1)
         hot = torch.nn.functional.one_hot(answers, self.classes) - 1 / self.classes
         scale, back = state.correction.view(-1, 2, 1, 1, 1).unbind(1)
         return scale * logits + back * hot.unsqueeze(1)
+
+    def _shared(self, seen: Tensor) -> Tensor:
+        """The same inputs for every member, not copied if there is one replica."""
+        wide = seen.unsqueeze(1).expand(-1, self.members, *seen.shape[1:])
+        return wide.flatten(0, 1)
+
+    def _asked(self, params: Tensor, inputs: Tensor) -> Tensor:
+        """Logits [replica, member, n, k] of inputs [replica * member, n, ...]."""
+        outputs = self.dry(params.flatten(0, 1), inputs)
+        return self.logits(outputs).unflatten(0, (-1, self.members))
 
     def logits(self, outputs: Tensor) -> Tensor:
         """A logit per class; values as they are."""

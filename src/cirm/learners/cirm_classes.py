@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from cirm import shortcuts
+from cirm.learners.cirm_drift import Drift
 from cirm.learners.cirm_stage import Work
 from cirm.learners.cirm_state import State, View, viewed
+from cirm.variational import Gaussian
 
+PLENTY = 32768  # examples of each member by which models are judged at most
 OUTSIDE = 0.632  # Efron's weight of what was held out, beside what was learned from
 
 
@@ -20,43 +23,87 @@ class ClassWork(Work):
 
     def done(self) -> State:
         """The state after a stage of classes."""
-        learner, past, plainly = self.learner, self.past, self.sight(hidden=False)
-        strength = self._surprise(plainly)
-        reference = self._reference(plainly)
+        learner, plainly = self.learner, self.sight(hidden=False)
+        plain = self.plain(plainly)
+        reference, anew, evidence = self._referred(plain)
         inside, outside = (
             [self.asked(reference, e, plainly).argmax(-1) for e in side]
             for side in (self.learned, self.judged)
         )
-        directions = self.hidden(self._contrasts(inside))
-        past = past._replace(directions=directions)
+        directions = self.hidden(self._contrasts(inside), anew)
+        past = self.past._replace(directions=directions)
+        posterior = self._balanced(past, inside, anew)
+        asked = partial(self.asked, posterior.mean, seen=viewed(past, learner.members))
+        sides = [
+            [shortcuts.shortened(e, PLENTY) for e in side]
+            for side in (self.judged, self.learned)
+        ]
+        logits = [torch.cat([asked(e) for e in side], 1) for side in sides]
+        targets = [torch.cat([e.targets for e in side], 1) for side in sides]
+        answers = [
+            torch.cat([a[:, : len(e)] for a, e in zip(some, side, strict=True)], 1)
+            for some, side in zip((outside, inside), sides, strict=True)
+        ]
+        held = torch.cat([self.asked(plain, e, plainly) for e in sides[0]], 1)
+        tally = self._tally(held, logits[0], answers[0], targets[0])
+        return past._replace(
+            posterior=self.apart(posterior),
+            plain=plain.unflatten(0, (-1, learner.members)),
+            reference=reference.unflatten(0, (-1, learner.members)),
+            correction=self._correction(logits, answers, targets).to(plain.device),
+            tally=past.tally * ~anew.view(-1, 1, 1) + tally,
+            evidence=evidence,
+            slope=Drift(self, plain, reference).slope(),
+        )
+
+    def _referred(self, plain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Reference models [replica * member, p], who begins anew, and the evidence.
+
+        The reference is the easiest predictor until environments disagree on something
+        else. Then it is that, from there on, and what was learned without knowing of it
+        is given up.
+        """
+        past, view = self.past, self.sight(hidden=False)
+        before = past.evidence[:, 1] > 0
+        reference = self._either(before, past.reference, self._reference(view))
+        found = Drift(self, plain, reference).found()
+        if found.fresh.any():
+            pupil = self._pupil(found.answers(self), view)
+            reference = self._either(found.fresh, pupil, reference)
+        anew = (found.fresh & ~before) | self.first
+        chance = torch.minimum(past.evidence[:, 0], found.chance)
+        taught = (found.fresh | before).float()
+        return reference, anew, torch.stack([chance, taught], 1)
+
+    def _balanced(self, past: State, answers: list[Tensor], anew: Tensor) -> Gaussian:
+        """The posterior [replica * member, p] of examples with balanced groups."""
+        learner = self.learner
         cells = [
-            2 * e.targets + (e.targets == answers)
-            for e, answers in zip(self.learned, inside, strict=True)
+            2 * e.targets + (e.targets == some)
+            for e, some in zip(self.learned, answers, strict=True)
         ]
         weights = shortcuts.balance(torch.cat(cells, 1), learner.classes, learner.cap)
         stage = tuple(
             shortcuts.retargeted(e, cell, 2 * learner.classes)
             for e, cell in zip(self.learned, cells, strict=True)
         )
-        posterior = self.invariant(stage, past, weights)
-        plain = self.plain(plainly)
-        asked = partial(self.asked, posterior.mean, seen=viewed(past, learner.members))
-        logits = [
-            torch.cat([asked(e) for e in s], 1) for s in (self.judged, self.learned)
-        ]
-        answers = [torch.cat(a, 1) for a in (outside, inside)]
-        targets = [
-            torch.cat([e.targets for e in s], 1) for s in (self.judged, self.learned)
-        ]
-        held = torch.cat([self.asked(plain, e, plainly) for e in self.judged], 1)
-        return past._replace(
-            posterior=self.apart(posterior),
-            plain=plain.unflatten(0, (-1, learner.members)),
-            reference=reference.unflatten(0, (-1, learner.members)),
-            correction=self._correction(logits, answers, targets).to(plain.device),
-            tally=past.tally + self._tally(held, logits[0], answers[0], targets[0]),
-            evidence=self._evidence(strength, outside),
+        return self.invariant(stage, past, weights, anew)
+
+    def _either(self, those: Tensor, ours: Tensor, others: Tensor) -> Tensor:
+        """Networks [replica * member, p] of some replicas, and of the others."""
+        chosen = those.repeat_interleave(self.learner.members).unsqueeze(1)
+        return torch.where(chosen.to(others.device), ours.view_as(others), others)
+
+    def _pupil(self, answers: list[Tensor], view: View) -> Tensor:
+        """Networks [replica * member, p] that have learned to answer so."""
+        learner, source = self.learner, self.members("pupil")
+        stage = tuple(
+            shortcuts.retargeted(e, a, learner.classes)
+            for e, a in zip(self.learned, answers, strict=True)
         )
+        descent = replace(learner.descent, epochs=learner.plain_epochs)
+        params = learner.dry.init(source.at("params"))
+        return self.minimised(params, stage, view, source, descent)
 
     def _reference(self, view: View) -> Tensor:
         """Reference models [replica * member, p], each taught by the one before."""
@@ -118,44 +165,3 @@ class ClassWork(Work):
         groups = torch.stack([right, ~right], -1).float()
         counted = torch.stack([hit.float() for hit in hits], 1) @ groups
         return counted.unflatten(0, (-1, self.learner.members)).sum(1)
-
-    def _surprise(self, view: View) -> Tensor:
-        """By how many standard errors the carried reference errs otherwise here."""
-        past = self.past
-        if self.first:
-            return past.evidence[:, 0]
-        reference = past.reference.flatten(0, 1)
-        hits = [
-            self.asked(reference, e, view).argmax(-1) == e.targets for e in self.judged
-        ]
-        joint = self.gathered(torch.cat(hits, 1)).float()
-        here = joint.shape[1], joint.sum(1)
-        away = _errors_apart(*here, past.evidence[:, 1], past.evidence[:, 2])
-        return torch.maximum(past.evidence[:, 0], away)
-
-    def _evidence(self, strength: Tensor, answers: list[Tensor]) -> Tensor:
-        """Evidence [replica, 3]: also between environments that came together."""
-        hits = [
-            self.gathered(a == e.targets).float()
-            for a, e in zip(answers, self.judged, strict=True)
-        ]
-        counts = [float(h.shape[1]) for h in hits]
-        right = [h.sum(1) for h in hits]
-        whole, total = sum(counts), torch.stack(right).sum(0)
-        for count, some in zip(counts, right, strict=True):
-            if len(counts) > 1:
-                rest = torch.full_like(total, whole - count)
-                strength = torch.maximum(
-                    strength, _errors_apart(count, some, rest, total - some)
-                )
-        return torch.stack([strength, torch.full_like(total, whole), total], 1)
-
-
-def _errors_apart(
-    count: float, right: Tensor, others: Tensor, others_right: Tensor
-) -> Tensor:
-    """Difference of two shares [replica], in standard errors."""
-    others = others.clamp(min=1)
-    mean = (right + others_right) / (count + others)
-    noise = mean * (1 - mean) * (1 / count + 1 / others)
-    return (right / count - others_right / others).abs() / noise.clamp(min=1e-9).sqrt()

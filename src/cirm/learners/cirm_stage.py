@@ -14,7 +14,7 @@ from cirm.environments import Environment, Stage
 from cirm.learners.cirm_state import Past, State, View, viewed
 from cirm.objectives import Batch, environment_means, pooled
 from cirm.randomness import Randomness
-from cirm.training import Descent, Terms, Watch
+from cirm.training import Descent, Terms, Watch, unwatched
 from cirm.variational import Gaussian, joined, kl, normal_like, parted
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class Work:
     first: bool
 
     def plain(self, view: View) -> Tensor:
-        """Plain models [replica * member, p] after the stage."""
+        """Plain models [replica * member, p] after the stage, its first part."""
         start, source = self.past.plain.flatten(0, 1), self.members("plain")
         descent = replace(self.learner.descent, epochs=self.learner.plain_epochs)
-        return self.minimised(start, self.learned, view, source, descent)
+        return self.minimised(start, self.learned, view, source, descent, self._started)
 
     def minimised(
         self,
@@ -46,20 +46,24 @@ class Work:
         view: View,
         source: Randomness,
         descent: Descent,
+        watch: Watch = unwatched,
     ) -> Tensor:
         """Plain models after descending on a stage."""
         past = Past(view, params.new_zeros(0), Gaussian(params, params))
-        return descent.minimise(
-            self.plain_loss, params, past, stage, source, self._unseen
-        )
+        return descent.minimise(self.plain_loss, params, past, stage, source, watch)
 
-    def invariant(self, stage: Stage, past: State, weights: Tensor) -> Gaussian:
-        """The posterior [replica * member, p] after the stage."""
+    def invariant(
+        self, stage: Stage, past: State, weights: Tensor, anew: Tensor
+    ) -> Gaussian:
+        """The posterior [replica * member, p] after the stage.
+
+        Replicas that begin `anew` [replica] start from the first prior.
+        """
         learner, descent = self.learner, self.learner.descent
         prior = Gaussian(*(part.flatten(0, 1) for part in past.posterior))
         start = prior
-        if self.first:
-            start = normal_like(past.plain.flatten(0, 1), learner.initial_std)
+        if anew.any():
+            prior, start = self._begun(prior, anew)
         weight = learner.beta / sum(map(len, stage))
         flat = descent.minimise(
             partial(self.loss, weight=weight),
@@ -70,6 +74,20 @@ class Work:
             self._seen,
         )
         return parted(flat)
+
+    def _begun(self, old: Gaussian, anew: Tensor) -> tuple[Gaussian, Gaussian]:
+        """The prior and the start [replica * member, p] of those who begin anew."""
+        learner = self.learner
+        means = self.past.plain.flatten(0, 1)
+        if not self.first:
+            means = learner.network.init(self.members("anew")).to(means)
+        prior = normal_like(means, learner.prior_std, centred=True)
+        start = normal_like(means, learner.initial_std)
+        those = anew.repeat_interleave(learner.members).unsqueeze(1).to(means.device)
+        return tuple(  # type: ignore[return-value]
+            Gaussian(*(torch.where(those, n, o) for n, o in zip(new, old, strict=True)))
+            for new in (prior, start)
+        )
 
     def plain_loss(self, params: Tensor, past: Past, batch: Batch) -> Terms:
         """Mean risk of a plain model."""
@@ -92,8 +110,8 @@ class Work:
         risk = pooled(environment_means(losses, batch.share), batch)
         return {"risk": risk, "kl": weight * kl(q, past.prior)}
 
-    def hidden(self, found: Tensor) -> Tensor:
-        """All directions to hide, [replica, member, rank, d]."""
+    def hidden(self, found: Tensor, anew: Tensor) -> Tensor:
+        """All directions to hide, [replica, member, rank, d]; no old ones if anew."""
         learner = self.learner
         shape = (len(found), 0, found.shape[-1])
         if not learner.hide:
@@ -101,6 +119,8 @@ class Work:
         old = self.past.directions.flatten(0, 1)
         if not learner.carry or not old.shape[1]:
             old = found.new_zeros(shape)
+        before = ~anew.repeat_interleave(learner.members).view(-1, 1, 1)
+        old = old * before.to(old.device)
         merged = shortcuts.merged(old, found, learner.rank)
         return merged.unflatten(0, (-1, learner.members))
 
@@ -132,16 +152,24 @@ class Work:
         """The posterior with members on an axis of their own."""
         return Gaussian(*(p.unflatten(0, (-1, self.learner.members)) for p in q))
 
-    def _unseen(self, step: int, steps: int, numbers: Terms) -> None:
-        """Of the plain models nothing is recorded."""
+    def _started(self, step: int, steps: int, numbers: Terms) -> None:
+        """Of the plain models nothing but their progress is told."""
+        self.watch(step, steps + self._later, {})
 
     def _seen(self, step: int, steps: int, numbers: Terms) -> None:
         """Numbers of a replica are the means of its members'."""
-        self.watch(
-            step,
-            steps,
-            {
-                name: self.gathered(v.unsqueeze(1)).mean(1)
-                for name, v in numbers.items()
-            },
-        )
+        means = {
+            name: self.gathered(v.unsqueeze(1)).mean(1) for name, v in numbers.items()
+        }
+        self.watch(step + self._sooner, steps + self._sooner, means)
+
+    @property
+    def _sooner(self) -> int:
+        """Steps of the plain models, which come first."""
+        return self.learner.plain_epochs * self.learner.descent.steps(self.learned)
+
+    @property
+    def _later(self) -> int:
+        """Steps of the invariant models."""
+        descent = self.learner.descent
+        return descent.epochs * descent.steps(self.learned)

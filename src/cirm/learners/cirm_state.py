@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cirm import shortcuts
+from cirm.drift import Slope
 from cirm.memory import Memory
 from cirm.variational import Gaussian
 
@@ -18,9 +19,10 @@ class State(NamedTuple):
     member, rank, d] are hidden from the invariant model. `correction` [replica, 2]
     multiplies its logits and the reference's answers. `tally` [replica, 3, 2] counts
     held-out examples where the reference was right and wrong: all, and those that the
-    plain and the invariant model got right. `evidence` [replica, 3] is how much the
-    environments disagree on the reference, and on how many examples it was judged last
-    and how often right.
+    plain and the invariant model got right. `evidence` [replica, 2] is the probability
+    that environments disagree as they do by chance (for values, how strongly they do),
+    and whether the reference was taught what they disagree on. `slope` is how the risk
+    of the plain model sloped on held-out examples.
     """
 
     posterior: Gaussian
@@ -31,6 +33,7 @@ class State(NamedTuple):
     correction: Tensor
     tally: Tensor
     evidence: Tensor
+    slope: Slope
     memory: Memory
 
 

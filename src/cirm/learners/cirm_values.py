@@ -31,8 +31,10 @@ class ValueWork(Work):
             torch.cat([s for s, _ in slopes], 1) if slopes else plain.new_zeros(shape)
         )
         strength = torch.stack([past.evidence[:, 0], *(k for _, k in slopes)]).amax(0)
-        past = past._replace(directions=self.hidden(found))
-        posterior = self.invariant(self.learned, past, plain.new_ones(len(plain), 1))
+        anew = torch.full_like(strength, self.first).bool()
+        past = past._replace(directions=self.hidden(found, anew))
+        even = plain.new_ones(len(plain), 1)
+        posterior = self.invariant(self.learned, past, even, anew)
         evidence = torch.cat([strength.unsqueeze(1), past.evidence[:, 1:]], 1)
         return past._replace(
             posterior=self.apart(posterior),

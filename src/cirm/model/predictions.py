@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,17 @@ from cirm.model.reading import (
     remarks,
     silent,
 )
-from cirm.model.scoring import CHUNK, Answers, answers, half_widths
+from cirm.model.scoring import (
+    CHUNK,
+    Answers,
+    answers,
+    half_widths,
+    joined,
+    workers,
+)
 from cirm.model.sources import Data, Source, sources
 from cirm.model.state import doubled
+from cirm.model.threads import shared_out
 from cirm.model.value import Model
 
 
@@ -65,16 +74,12 @@ def predicted(
     """Predictions of a source, portion by portion; `said` gets what is to be said."""
     check_kinds([source], model.schema.treatment.kind)
     done = 0
-    for portion in ahead(source.portions(numbers_in(model.schema))):
-        frame = portion.frame
-        check_columns(frame, keep, source.where)
-        kept = frame[kept_columns(model, frame, keep)].reset_index(drop=True)
-        inputs = encoded(portion, model.schema, source.where, fill_missing)
+    for frame, inputs in ahead(_encoded(model, source, keep, fill_missing)):
         if not done and said is not None:
             said += remarks(frame, model.schema, "", source.where)
             said += oddities(model, inputs)
-        answer = answers_of(model, inputs)
-        columns = _columns(model, answer, probabilities)
+        kept = frame[kept_columns(model, frame, keep)].reset_index(drop=True)
+        columns = _columns(model, answers_of(model, inputs), probabilities)
         if clash := [name for name in columns if name in kept.columns]:
             raise ValueError(
                 f"{source.where}: a column that is kept must not be called as one of "
@@ -83,6 +88,18 @@ def predicted(
         yield pd.concat([kept, pd.DataFrame(columns)], axis=1)
         done += len(frame)
         progress("predicting", done)
+
+
+def _encoded(
+    model: Model, source: Source, keep: Sequence[str], fill_missing: bool
+) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
+    """Columns and inputs [n, *shape], portion by portion."""
+    for portion in ahead(source.portions(numbers_in(model.schema))):
+        check_columns(portion.frame, keep, source.where)
+        yield (
+            portion.frame,
+            encoded(portion, model.schema, source.where, fill_missing),
+        )
 
 
 def answers_of(model: Model, inputs: np.ndarray, exact: bool = False) -> Answers:
@@ -94,8 +111,8 @@ def answers_of(model: Model, inputs: np.ndarray, exact: bool = False) -> Answers
     rows = torch.from_numpy(inputs)
     if exact:
         model, rows = replace(model, state=doubled(model.state)), rows.double()
-    pieces = [answers(model, part) for part in rows.split(CHUNK)]
-    return Answers(*(torch.cat(part) for part in zip(*pieces, strict=True)))
+    asked = partial(answers, model)
+    return joined(shared_out(asked, rows.split(CHUNK), workers(model)))
 
 
 def oddities(model: Model, inputs: np.ndarray) -> list[str]:

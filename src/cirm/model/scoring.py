@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import pandas as pd
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from cirm.likelihoods import CrossEntropy
 from cirm.model.reading import Brought
+from cirm.model.threads import cores
 from cirm.model.value import Model
+from cirm.networks import MLP
 
-CHUNK = 8192  # rows predicted at once
+CHUNK = 2048  # rows predicted at once
 BINS = 10  # of the calibration error
 LEVEL = 0.9  # of intervals
 
@@ -35,18 +38,33 @@ def answers(model: Model, inputs: Tensor) -> Answers:
     """Predictions of inputs [n, *shape]."""
     device = model.learner.descent.device
     outputs = model.learner.outputs(model.state, inputs[None].to(device))
-    if isinstance(model.learner.likelihood, CrossEntropy):
-        outputs = model.learner.likelihood.logits(outputs).softmax(-1)
-    each = outputs[0].cpu()  # [sample, n, k]
-    if len(each) == 1:
-        return Answers(each[0], torch.zeros_like(each[0]))
-    return Answers(each.mean(0), each.std(0, correction=0))
+    likelihood = model.learner.likelihood
+    if isinstance(likelihood, CrossEntropy):
+        outputs = likelihood.logits(outputs)
+    # Rows come last, [k, sample, n]: sums over a few classes or samples are fast so.
+    each = outputs[0].movedim(-1, 0).contiguous()
+    each = each.softmax(0) if isinstance(likelihood, CrossEntropy) else each
+    each = each.cpu()
+    apart = each - each[:, :1]  # exactly zero where all samples are the same
+    apart -= apart.mean(1, keepdim=True)
+    return Answers(each.mean(1).T, apart.square_().mean(1).sqrt_().T)
 
 
 def answered(model: Model, brought: Brought, rows: Tensor) -> Answers:
     """Predictions of some of the rows [m] of a store."""
     pieces = [answers(model, brought.store.take(part)) for part in rows.split(CHUNK)]
+    return joined(pieces)
+
+
+def joined(pieces: Sequence[Answers]) -> Answers:
+    """Predictions of one portion after another."""
     return Answers(*(torch.cat(part) for part in zip(*pieces, strict=True)))
+
+
+def workers(model: Model) -> int:
+    """How many threads may ask a model at once: a module of the user's own, one."""
+    known = isinstance(model.learner.network, MLP)
+    return cores() if known and model.learner.descent.device == "cpu" else 1
 
 
 def measured(model: Model, answer: Answers, targets: Tensor) -> dict[str, float]:
@@ -87,7 +105,7 @@ def measured(model: Model, answer: Answers, targets: Tensor) -> dict[str, float]
 
 def area(chances: Tensor, targets: Tensor) -> float:
     """Area under the curve of chances [n] for targets [n] of 0 and 1."""
-    ranks = torch.from_numpy(rankdata(chances.double().numpy()))
+    ranks = torch.tensor(pd.Series(chances.double().numpy()).rank().to_numpy())
     second = targets == 1
     count, rest = int(second.sum()), int((~second).sum())
     return float((ranks[second].sum() - count * (count + 1) / 2) / (count * rest))

@@ -6,7 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from cirm.learners.cirm import CERTAIN, CIRM, MARGIN
+from cirm import shortcuts
+from cirm.learners.cirm import CIRM, MARGIN
+from cirm.learners.cirm_drift import UNLIKELY
 from cirm.learners.cirm_values import STRONG
 from cirm.model.value import Model
 
@@ -17,7 +19,9 @@ def decided(model: Model) -> dict[str, Any]:
     """The decision of the learner `cirm`, why, and the counts; {} of any other.
 
     `rows` are those judged, by whether the reference is right or wrong there, and
-    `plain` and `invariant` how many of a hundred each model gets right.
+    `plain` and `invariant` how many of a hundred each model gets right. `strength` is
+    that of the evidence between environments: for classes the probability that they
+    disagree so much by chance, for values the squared slope of the misses over noise.
     """
     learner = model.learner
     if not isinstance(learner, CIRM):
@@ -26,7 +30,7 @@ def decided(model: Model) -> dict[str, Any]:
     said: dict[str, Any] = {
         "dropped": dropped,
         "verdict": f"{'dropped' if dropped else 'kept'} what a plain model goes by",
-        "strength": round(float(model.state.evidence[0, 0]), 2),
+        "strength": float(f"{float(model.state.evidence[0, 0]):.3g}"),
         "rows": {},
         "plain": {},
         "invariant": {},
@@ -36,7 +40,7 @@ def decided(model: Model) -> dict[str, Any]:
     if learner.shortcut != "auto":
         said["evidence"] = f"This was asked for: shortcut={learner.shortcut}."
     elif learner.classes:
-        said["evidence"] = f"{_judged(said)} {_apart(model, said['strength'])}"
+        said["evidence"] = f"{_judged(learner, said)} {_apart(model)}"
     else:
         said["evidence"] = _sloping(model, said["strength"])
     return said
@@ -53,31 +57,41 @@ def _rates(tally: Tensor) -> dict[str, dict[str, float]]:
     return {"rows": rows, "plain": rates[0], "invariant": rates[1]}
 
 
-def _judged(said: dict[str, Any]) -> str:
+def _judged(learner: CIRM, said: dict[str, Any]) -> str:
     """What the models got right, on rows that they had not learned from."""
     if "wrong" not in said["rows"]:
         return "Its small reference, the easiest predictor, erred on no row."
-    means = [sum(said[kind].values()) / 2 for kind in ("plain", "invariant")]
-    needed = 0.0 if said["strength"] >= CERTAIN else 100 * MARGIN
+    shares = dict(zip(GROUPS, shortcuts.fair(learner.classes).tolist(), strict=True))
+    means = [
+        sum(shares[name] * rate for name, rate in said[kind].items())
+        for kind in ("plain", "invariant")
+    ]
     where = [f"{said['rows'].get(name, 0):,.0f} rows" for name in GROUPS]
     wrong = [said[kind]["wrong"] for kind in ("plain", "invariant")]
+    needed = "be better by" if said["strength"] >= UNLIKELY else "not be worse by"
     return (
-        f"The easiest predictor is right on {where[0]} and wrong on {where[1]} that "
-        "were not learned from. Where it is wrong, the plain model is right in "
-        f"{wrong[0]:.1f} % and the one without it in {wrong[1]:.1f} %; both cases "
-        f"counting the same, in {means[0]:.1f} and {means[1]:.1f} %, and to drop it "
-        f"the second must be more than {needed:.0f} points better."
+        f"The reference is right on {where[0]} and wrong on {where[1]} that were not "
+        "learned from. Where it is wrong, the plain model is right in "
+        f"{wrong[0]:.1f} % and the one without it in {wrong[1]:.1f} %; weighted so "
+        f"that the reference says nothing, in {means[0]:.1f} and {means[1]:.1f} %. To "
+        f"drop it, the second must {needed} {100 * MARGIN:.0f} points or more."
     )
 
 
-def _apart(model: Model, strength: float) -> str:
-    """How far environments disagree on the reference."""
+def _apart(model: Model) -> str:
+    """How far environments disagree on what the inputs tell."""
     if len(model.visits) < 2:
         return "There is no other environment yet to compare with."
-    enough = "which counts" if strength >= CERTAIN else "which does not count"
+    chance, taught = model.state.evidence[0].tolist()
+    if chance >= UNLIKELY:
+        return (
+            "Environments do not disagree on what the inputs tell: by chance they "
+            f"would as much with probability {chance:.2g} ({UNLIKELY:g} is evidence)."
+        )
+    about = "something else than the easiest predictor, which is now the reference"
     return (
-        f"Between environments its accuracy differs by {strength:.1f} standard errors, "
-        f"{enough} as evidence ({CERTAIN:.0f} do)."
+        "Environments disagree on what the inputs tell, by chance with probability "
+        f"{chance:.1g}: on {about if taught else 'the easiest predictor'}."
     )
 
 
