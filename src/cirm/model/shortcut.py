@@ -13,6 +13,7 @@ from cirm.learners.cirm_values import STRONG
 from cirm.model.value import Model
 
 GROUPS = "right", "wrong"
+LEAST = 0.1  # of a hidden direction that a column must have to be named
 
 
 def decided(model: Model) -> dict[str, Any]:
@@ -22,6 +23,7 @@ def decided(model: Model) -> dict[str, Any]:
     `plain` and `invariant` how many of a hundred each model gets right. `strength` is
     that of the evidence between environments: for classes the probability that they
     disagree so much by chance, for values the squared slope of the misses over noise.
+    `columns` are those of a table that are hidden from the invariant model, by parts.
     """
     learner = model.learner
     if not isinstance(learner, CIRM):
@@ -34,6 +36,7 @@ def decided(model: Model) -> dict[str, Any]:
         "rows": {},
         "plain": {},
         "invariant": {},
+        "columns": _columns(model),
     }
     if learner.classes:
         said |= _rates(model.state.tally[0])
@@ -43,7 +46,23 @@ def decided(model: Model) -> dict[str, Any]:
         said["evidence"] = f"{_judged(learner, said)} {_apart(model)}"
     else:
         said["evidence"] = _sloping(model, said["strength"])
+    if dropped and said["columns"]:
+        named = [f"{name} {100 * part:.0f}%" for name, part in said["columns"].items()]
+        said["evidence"] += f" Hidden, by columns: {', '.join(named)}."
     return said
+
+
+def _columns(model: Model) -> dict[str, float]:
+    """Columns with a tenth or more of the strongest hidden direction, by part."""
+    encoding, directions = model.schema.treatment.encoding, model.state.directions[0]
+    if encoding is None or not directions.numel() or not directions[:, 0].any():
+        return {}
+    squares = directions[:, 0].square().mean(0)
+    widths = [len(column.features) for column in encoding.columns]
+    parts = [float(part.sum() / squares.sum()) for part in squares.split(widths)]
+    found = dict(zip((column.name for column in encoding.columns), parts, strict=True))
+    known = {name: part for name, part in found.items() if part >= LEAST}
+    return dict(sorted(known.items(), key=lambda item: -item[1]))
 
 
 def _rates(tally: Tensor) -> dict[str, dict[str, float]]:
