@@ -1,6 +1,7 @@
 """Tests run on one thread, with fixed examples, no network and their own data cache."""
 
 import os
+import signal
 import socket
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch counts the cores
@@ -14,6 +15,14 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("fixed")
 
 HERE = {None, "", "localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname()}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts_arrive():
+    """Also where a shell started the tests in the background, deaf to interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

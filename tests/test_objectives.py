@@ -12,6 +12,7 @@ from cirm.objectives import (
     environment_risks,
     head_gradients,
     pooled,
+    pull,
     slope_penalties,
 )
 from cirm.randomness import Randomness
@@ -139,3 +140,15 @@ def test_the_past_answers_as_one_more_whatever_its_number():
     expected = (alone[0] + alone[1] + sum(past) / 3) / 3
     torch.testing.assert_close(ensemble(alone, past), expected)
     torch.testing.assert_close(ensemble([], past), sum(past) / 3)
+
+
+def test_a_pull_and_its_gradients_are_those_of_the_quadratic():
+    params, anchor, curvature = (
+        SOURCE.at(name).normal(4).double() for name in ("p", "anchor", "curvature")
+    )
+    params.requires_grad_()
+    found = pull(params, anchor, curvature)
+    wanted = (curvature * (params - anchor).square()).sum(-1) / 2
+    torch.testing.assert_close(found, wanted)
+    assert torch.autograd.gradcheck(lambda p: pull(p, anchor, curvature), params)
+    assert torch.autograd.gradgradcheck(lambda p: pull(p, anchor, curvature), params)

@@ -8,7 +8,7 @@ from cirm.likelihoods import CrossEntropy
 from cirm.networks import MLP
 from cirm.objectives import environment_risks, pooled
 from cirm.randomness import Randomness
-from cirm.training import Descent, Diverged, made, parts
+from cirm.training import Descent, Diverged, check_finite, made, parts, united
 
 SEEDS = (3, 5)
 TASK = Task.classification(2)
@@ -112,6 +112,34 @@ def test_small_inputs_are_made_once_and_large_ones_stay_lazy(monkeypatch):
     assert isinstance(made(lazy("a", 9), 2).inputs, Numbers)
 
 
+@pytest.mark.parametrize("replicated", [False, True])
+def test_environments_taken_at_once_give_the_batches_of_each(monkeypatch, replicated):
+    stage = (environment("a", 9), environment("b", 5, 100))
+    if replicated:
+        stage = tuple(
+            Environment(e.name, *e.all(2), TASK, replicated=True) for e in stage
+        )
+    descent = Descent(epochs=2, batch=4)
+    at_once = list(descent.batches(stage, Randomness(SEEDS)))
+    monkeypatch.setattr("cirm.training.MADE_AT_ONCE", 0)
+    apart = list(descent.batches(stage, Randomness(SEEDS)))
+    assert len(united(stage)) == 2
+    for one, other in zip(at_once, apart, strict=True):
+        assert one.sizes == other.sizes
+        for name in ("x", "y", "share"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
+
+
+def test_environments_of_different_kinds_stay_apart():
+    stage = (environment("a", 9), environment("b", 5))
+    assert len(united(stage)) == 1
+    assert len(united((*stage, lazy("c", 4)))) == 3
+    own = Environment("d", *environment("d", 3).all(2), TASK, replicated=True)
+    assert len(united((*stage, own))) == 3
+    batch = next(Descent(batch=4).batches((*stage, own), Randomness(SEEDS)))
+    assert batch.sizes == (3, 2, 1)
+
+
 def test_parts_are_nearly_equal():
     rows = torch.arange(10).expand(2, -1)
     assert [part.shape[1] for part in parts(rows, 4)] == [3, 3, 2, 2]
@@ -140,6 +168,26 @@ def test_one_step_of_sgd_moves_by_rate_times_gradient_and_decay():
     stage = (environment("a", 8),)
     found = descent.minimise(quadratic, start, goal, stage, Randomness(SEEDS))
     torch.testing.assert_close(found, start - 0.1 * (2 * (start - goal) + 0.5 * start))
+
+
+def test_adam_is_that_of_torch():
+    goal, descent = Randomness(SEEDS).normal(5), Descent(epochs=6, batch=0, decay=0.1)
+    params = torch.zeros(2, 5, requires_grad=True)
+    usual = torch.optim.Adam([params], descent.rate, weight_decay=0.1, fused=True)
+    for _ in range(6):
+        params.grad = 2 * (params.detach() - goal)
+        usual.step()
+    stage = (environment("a", 8),)
+    found = descent.minimise(
+        quadratic, torch.zeros(2, 5), goal, stage, Randomness(SEEDS)
+    )
+    assert torch.equal(found, params.detach())
+
+
+def test_finite_parameters_whose_sum_overflows_are_no_divergence():
+    check_finite(torch.full((2, 3), 3e38), 1)
+    with pytest.raises(Diverged, match="lost at step 1"):
+        check_finite(torch.tensor([[3e38, float("inf"), -float("inf")]]), 1)
 
 
 def test_a_given_gradient_is_followed():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cirm.environments import Task
 
@@ -56,7 +57,9 @@ class CrossEntropy(Likelihood):
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Negative logarithm of the probability of each target."""
         logits = self.logits(outputs)
-        return logits.logsumexp(-1) - _pick(logits, targets)
+        places = _spread(targets, logits).reshape(-1)
+        found = F.cross_entropy(logits.flatten(0, -2), places, reduction="none")
+        return found.view(outputs.shape[:-1])
 
     def residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Probability less one at the target."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
 
+from cirm.passes import ACTIVATIONS, Layers, Plan, passed, passed_sums
 from cirm.randomness import Draws, Randomness
 from cirm.variational import Gaussian, draw
 
@@ -72,16 +71,7 @@ class Network(ABC):
 
 CHUNK = 4096  # examples whose layers are computed at once, to stay in the cache
 
-Layers = list[tuple[Tensor, Tensor]]
-"""Weights [replica, in, out] and biases [replica, 1, out] of each layer."""
-
 Activation = Literal["elu", "relu", "linear"]
-
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
-    "elu": F.elu,
-    "relu": F.relu,
-    "linear": lambda x, inplace: x,
-}
 
 
 @dataclass(frozen=True)
@@ -110,13 +100,14 @@ class MLP(Network):
             )
 
     @cached_property
-    def _lengths(self) -> list[int]:
-        return [n for a, b in pairwise(self.sizes) for n in (a * b, b)]
+    def _plan(self) -> Plan:
+        hidden = (self.activation,) * (len(self.sizes) - 2)
+        return Plan(self.sizes, (*hidden, "linear"))
 
     @cached_property
     def size(self) -> int:  # type: ignore[override]
         """Number of parameters."""
-        return sum(self._lengths)
+        return sum(a * b + b for a, b in pairwise(self.sizes))
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -126,7 +117,8 @@ class MLP(Network):
     @property
     def head(self) -> slice:  # type: ignore[override]
         """Where the parameters of the last layer lie."""
-        return slice(self.size - sum(self._lengths[-2:]), self.size)
+        width, outputs = self.sizes[-2:]
+        return slice(self.size - width * outputs - outputs, self.size)
 
     def init(self, randomness: Randomness) -> Tensor:
         """Glorot-uniform weights and zero biases, [replica, size]."""
@@ -140,22 +132,14 @@ class MLP(Network):
 
     def layers(self, params: Tensor) -> Layers:
         """Weights [replica, in, out] and biases [replica, 1, out] of each layer."""
-        pieces = params.split(self._lengths, -1)
-        return [
-            (weight.unflatten(-1, (a, b)), bias.unsqueeze(-2))
-            for weight, bias, (a, b) in zip(
-                pieces[::2], pieces[1::2], pairwise(self.sizes), strict=True
-            )
-        ]
+        return self._plan.layers(params)
 
     def __call__(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """Outputs [replica, n, outputs]."""
-        layers = self.layers(params)
-        weight, bias = layers[-1]
         pieces = [
-            torch.baddbmm(bias, self._hidden(layers, x, noise), weight)
+            self._passed(self._plan, params, x, noise)
             for x in inputs.flatten(2).split(CHUNK, 1)
         ]
         return _cat(pieces, 1)
@@ -164,12 +148,18 @@ class MLP(Network):
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """The last hidden layer, [replica, n, width]."""
-        return self._hidden(self.layers(params), inputs.flatten(2), noise)
+        plan = Plan(self.sizes[:-1], self._plan.activations[:-1])
+        x = inputs.flatten(2)
+        return self._passed(plan, params, x, noise) if plan.activations else x
 
-    def _hidden(self, layers: Layers, x: Tensor, noise: Draws | None) -> Tensor:
-        for weight, bias in layers[:-1]:
-            x = self._activate(torch.baddbmm(bias, x, weight), noise)
-        return x
+    def _passed(
+        self, plan: Plan, params: Tensor, x: Tensor, noise: Draws | None
+    ) -> Tensor:
+        masks = [
+            self._mask(layer, x, noise, x.shape[1], width)
+            for layer, width in enumerate(plan.sizes[1:])
+        ]
+        return passed(plan, params, x, masks)
 
     def sampled(
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
@@ -179,36 +169,24 @@ class MLP(Network):
         Draws each layer's sums instead of its weights: two products a layer, and for
         the first layer the same two whatever the number of samples.
         """
-        means, variances = self.layers(q.mean), self.layers((2 * q.log_std).exp())
-        pieces = [
-            self._summed(means, variances, x.unsqueeze(1), noise, samples)
-            for x in inputs.flatten(2).split(CHUNK, 1)
-        ]
+        pieces = []
+        for x in inputs.flatten(2).split(CHUNK, 1):
+            draws, masks = [], []
+            for layer, width in enumerate(self.sizes[1:]):
+                shape = samples, x.shape[1], width
+                draws.append(noise.noise(*shape).to(x.device))
+                masks.append(self._mask(layer, x, noise, *shape))
+            pieces.append(passed_sums(self._plan, *q, x, draws, masks))
         return _cat(pieces, 2)
 
-    def _summed(
-        self, means: Layers, variances: Layers, x: Tensor, noise: Draws, samples: int
-    ) -> Tensor:
-        # x is [replica, 1 or sample, n, in].
-        for index, ((mean, bias), (variance, bias_variance)) in enumerate(
-            zip(means, variances, strict=True)
-        ):
-            flat = x.flatten(1, 2)
-            middle = torch.baddbmm(bias, flat, mean).unflatten(1, x.shape[1:3])
-            spread = torch.baddbmm(bias_variance, flat.square(), variance).sqrt()
-            wanted = samples, x.shape[2], mean.shape[-1]
-            draws = noise.noise(*wanted).to(x.device)
-            x = torch.addcmul(middle, spread.unflatten(1, x.shape[1:3]), draws)
-            if index < len(means) - 1:
-                x = self._activate(x, noise)
-        return x
-
-    def _activate(self, x: Tensor, noise: Draws | None) -> Tensor:
-        x = ACTIVATIONS[self.activation](x, inplace=True)
-        if noise is None or not self.dropout:
-            return x
+    def _mask(
+        self, layer: int, x: Tensor, noise: Draws | None, *shape: int
+    ) -> Tensor | None:
+        """What dropout multiplies a layer's outputs by; the last has none."""
+        if noise is None or not self.dropout or layer == len(self.sizes) - 2:
+            return None
         keep = 1 - self.dropout
-        return x * noise.chances(keep, *x.shape[1:]).div_(keep).to(x.device)
+        return noise.chances(keep, *shape).div_(keep).to(x.device)
 
 
 def _cat(pieces: list[Tensor], axis: int) -> Tensor:

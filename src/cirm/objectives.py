@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,8 +40,14 @@ class Batch(NamedTuple):
     @property
     def part(self) -> Tensor:
         """Each environment's part of all examples, [e]."""
-        sizes = self.x.new_tensor(self.sizes)
-        return sizes / sizes.sum()
+        return parts_of(self.sizes, self.x.device)
+
+
+@lru_cache(maxsize=64)
+def parts_of(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """Each environment's part of all examples, [e], by their numbers."""
+    counts = torch.tensor(sizes, dtype=torch.float32, device=device)
+    return counts / counts.sum()
 
 
 def environment_means(values: Tensor, share: Tensor) -> Tensor:
@@ -60,7 +67,7 @@ def environment_risks(
 
 def pooled(risks: Tensor, batch: Batch) -> Tensor:
     """Mean over all examples, [replica], of risks [replica, e]."""
-    return (risks * batch.part).sum(-1)
+    return risks @ batch.part
 
 
 def slope_penalties(
@@ -82,6 +89,41 @@ def slope_penalties(
         share = share / share.sum(-1, keepdim=True).clamp(min=1e-12)
         means.append(environment_means(slopes, share))
     return means[0] * means[1]
+
+
+def pull(params: Tensor, anchor: Tensor, curvature: Tensor) -> Tensor:
+    """Half the squared distance from an anchor by a diagonal curvature, [replica].
+
+    All are [replica, p]; anchor and curvature are fixed.
+    """
+    value: Tensor = _Pull.apply(params, anchor, curvature)
+    return value
+
+
+class _Pull(torch.autograd.Function):
+    """A pull with its gradient in closed form: half the passes over the parameters."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401  torch does not name its type
+        params: Tensor,
+        anchor: Tensor,
+        curvature: Tensor,
+    ) -> Tensor:
+        shift = params - anchor
+        force = curvature * shift
+        ctx.save_for_backward(force, curvature, params, anchor)
+        return shift.mul_(force).sum(-1) / 2
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        slope: Tensor,
+    ) -> tuple[Tensor, None, None]:
+        force, curvature, params, anchor = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again, so made anew
+            force = curvature * (params - anchor)
+        return slope.unsqueeze(-1) * force, None, None
 
 
 def headed(heads: Tensor, features: Tensor) -> Tensor:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from cirm.environments import Environment, Examples, Stage
 from cirm.objectives import Batch
@@ -72,27 +74,39 @@ class Descent:
                 yield whole._replace(progress=epoch / self.epochs)
             return
         orders = [randomness.at("order", e.name).draws() for e in stage]
-        stage = tuple(made(e, replicas) for e in stage)
+        source = united(tuple(made(e, replicas) for e in stage))
+        starts = list(accumulate(map(len, stage[:-1]), initial=0))
         for epoch in range(self.epochs):
             rows = [
                 parts(o.permutation(len(e)), steps)
                 for o, e in zip(orders, stage, strict=True)
             ]
             for step, row in enumerate(zip(*rows, strict=True)):
-                pieces = [e.take(r) for e, r in zip(stage, row, strict=True)]
                 progress = (epoch + step / steps) / self.epochs
-                yield self.batch_of(pieces, noise, progress)
+                sizes = tuple(part.shape[1] for part in row)
+                if len(source) < len(stage):
+                    places = zip(row, starts, strict=True)
+                    row = (torch.cat([part + start for part, start in places], 1),)
+                pieces = [e.take(r) for e, r in zip(source, row, strict=True)]
+                yield self.batch_of(pieces, noise, progress, sizes)
 
     def batch_of(
-        self, pieces: Sequence[Examples], noise: Draws, progress: float = 0.0
+        self,
+        pieces: Sequence[Examples],
+        noise: Draws,
+        progress: float = 0.0,
+        sizes: tuple[int, ...] = (),
     ) -> Batch:
-        """A batch of the examples of each environment."""
+        """A batch of the examples of each environment.
+
+        A piece may hold those of several one after another, if `sizes` tell them apart.
+        """
         x, y = (
             pair[0] if len(pieces) == 1 else torch.cat(pair, 1)
             for pair in zip(*pieces, strict=True)
         )
         x, y = x.to(self.device), y.to(self.device)
-        sizes = tuple(piece.y.shape[1] for piece in pieces)
+        sizes = sizes or tuple(piece.y.shape[1] for piece in pieces)
         share = averages(sizes, y.device).expand(len(y), -1, -1)
         return Batch(x, y, share, sizes, progress, noise)
 
@@ -130,7 +144,7 @@ class Descent:
         steps = self.steps(stage)
         for step, batch in enumerate(self.batches(stage, randomness), 1):
             params.grad, numbers = gradient(params, past, batch)
-            optimiser.step()
+            advance(optimiser, params)
             if step % steps == 0:
                 check_finite(params, step)
                 watch(step, steps * self.epochs, numbers)
@@ -159,7 +173,7 @@ class Descent:
                 terms = loss(turn, leaves, batch)
                 total = torch.stack(list(terms.values())).sum()
                 (movers[turn].grad,) = torch.autograd.grad(total, leaves[turn])
-                optimiser.step()
+                advance(optimiser, movers[turn])
                 numbers |= {name: term.detach() for name, term in terms.items()}
             if step % steps == 0:
                 check_finite(torch.cat(movers, -1), step)
@@ -184,10 +198,41 @@ def gradient_of(
         batch: Batch,
     ) -> tuple[Tensor, Terms]:
         terms = loss(params, past, batch)
-        (slope,) = torch.autograd.grad(sum(terms.values()).sum(), params)  # type: ignore[union-attr]
+        total = reduce(torch.add, terms.values()).sum()
+        (slope,) = torch.autograd.grad(total, params)
         return slope, {name: term.detach() for name, term in terms.items()}
 
     return gradient
+
+
+def advance(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
+    """A step of an optimiser of these parameters alone.
+
+    For Adam, once it has a state, without what torch does around the same function:
+    that takes 7 % of a step of table 1.
+    """
+    state, group = optimiser.state[params], optimiser.param_groups[0]
+    if "exp_avg" not in state or params.grad is None:
+        optimiser.step()
+        return
+    lay_out_gradients(optimiser)
+    with torch.no_grad():
+        adam(
+            [params],
+            [params.grad],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            fused=True,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
 
 
 def lay_out_gradients(optimiser: torch.optim.Optimizer, *_: Any) -> None:  # noqa: ANN401
@@ -199,7 +244,8 @@ def lay_out_gradients(optimiser: torch.optim.Optimizer, *_: Any) -> None:  # noq
 
 def check_finite(params: Tensor, step: int) -> None:
     """Refuse to go on with parameters [replica, ...] that are not finite."""
-    if not params.isfinite().all():
+    # A sum is finite only if all its terms are, and is twenty times faster to check.
+    if not params.sum().isfinite() and not params.isfinite().all():
         lost = [i for i, row in enumerate(params) if not row.isfinite().all()]
         raise Diverged(f"parameters must stay finite; lost at step {step}", lost)
 
@@ -212,6 +258,21 @@ def made(environment: Environment, replicas: int) -> Environment:
     if size > MADE_AT_ONCE:
         return environment
     return replace(environment, inputs=environment.all(replicas).x)
+
+
+def united(stage: Stage) -> Stage:
+    """The environments of a stage as one, if that is not too large, else as they are.
+
+    A batch is then taken at once, not in pieces that have to be put together.
+    """
+    first, inputs = stage[0], [e.inputs for e in stage if isinstance(e.inputs, Tensor)]
+    alike = all(e.replicated == first.replicated for e in stage)
+    size = sum(x.nbytes for x in inputs)
+    if len(inputs) < max(2, len(stage)) or not alike or size > MADE_AT_ONCE:
+        return stage
+    axis = int(first.replicated)
+    targets = torch.cat([e.targets for e in stage], axis)
+    return (replace(first, inputs=torch.cat(inputs, axis), targets=targets),)
 
 
 def parts(rows: Tensor, count: int) -> tuple[Tensor, ...]:

@@ -13,15 +13,16 @@ from cirm.drift import Sample, Slope
 from cirm.environments import Environment, Stage
 from cirm.learners.cirm_stage import Work
 
-UNLIKELY = 1e-3  # probability of a disagreement by chance that counts as evidence
+UNLIKELY = 0.01  # probability by chance below which a disagreement is evidence
+SETTLED = 0.1  # above this, nothing is left of it but what the reference explains
 
 
 class Found(NamedTuple):
     """What environments disagree on.
 
-    `chance` [replica] is the probability that they disagree so much by chance, `fresh`
-    [replica] whether they do in something that is not the reference. Its `logits` are
-    [replica, k, d], and `centres` [replica, class, k] what they come to in each class.
+    `chance` [replica] is the probability that they disagree so much by chance, if it is
+    known on what: the reference, or something else, `fresh` [replica]. The `logits` of
+    that are [replica, k, d], and `centres` [replica, class, k] their class means.
     """
 
     chance: Tensor
@@ -115,19 +116,15 @@ def _added(found: Found, sample: Sample, other: Slope) -> Found:
     """What is found, or what a sample and another slope show if that is less likely."""
     here = drift.slope(sample, other.cells.sum(2, keepdim=True))
     chance = drift.chance(here, other)
-    beyond = drift.chance(drift.slope(sample, other.cells), other)
-    fresh = (torch.maximum(chance, beyond) < UNLIKELY) & (chance < found.chance)
-    least = torch.minimum(chance, found.chance)
-    if not fresh.any():
-        return found._replace(chance=least)
-    logits = drift.turned(sample, here, other)
-    fresh = fresh & (logits != 0).any(2).any(1)
-    seen = sample.inputs @ logits.mT
-    centres = drift.centroids(seen, sample.targets, logits.shape[1])
-    those = fresh.view(-1, 1, 1)
-    return Found(
-        least,
-        found.fresh | fresh,
-        torch.where(those, logits, found.logits),
-        torch.where(those, centres, found.centres),
-    )
+    left = drift.chance(drift.slope(sample, other.cells), other)
+    fresh = (chance < UNLIKELY) & (left < UNLIKELY) & (chance < found.chance)
+    logits, centres = found.logits, found.centres
+    if fresh.any():
+        made = drift.turned(sample, here, other)
+        fresh = fresh & (made != 0).any(2).any(1)
+        means = drift.centroids(sample.inputs @ made.mT, sample.targets, made.shape[1])
+        logits = torch.where(fresh.view(-1, 1, 1), made, logits)
+        centres = torch.where(fresh.view(-1, 1, 1), means, centres)
+    told = torch.where(fresh | (left >= SETTLED), chance, 1.0)
+    least = torch.minimum(told, found.chance)
+    return Found(least, found.fresh | fresh, logits, centres)

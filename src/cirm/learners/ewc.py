@@ -20,7 +20,7 @@ from torch import Tensor
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
 from cirm.memory import moved, some_of, together
-from cirm.objectives import Batch, environment_risks, pooled
+from cirm.objectives import Batch, environment_risks, pooled, pull
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, unwatched
 
@@ -98,9 +98,10 @@ class EWC(Learner[State]):
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
         """Risk and pull of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        shift = params.unsqueeze(1) - past.anchor
-        pull = (past.fisher * shift.square()).sum((1, 2))
-        return {"risk": pooled(risks, batch), "penalty": 0.5 * self.strength * pull}
+        held = params.new_zeros(len(params))
+        if past.anchor.shape[1]:
+            held = pull(params, past.anchor[:, 0], past.fisher[:, 0])
+        return {"risk": pooled(risks, batch), "penalty": self.strength * held}
 
     def drawn(self, stage: Stage, randomness: Randomness) -> Examples:
         """`memory` examples of a stage, evenly from its environments."""
