@@ -162,7 +162,7 @@ class CIRM(Learner[State]):
             for side in (0, 1)
         )
         kind = ClassWork if self.classes else ValueWork
-        work = kind(self, past, learned, judged, randomness, watch, first)
+        work = kind(self, past, learned, judged, randomness, watch, first, len(stage))
         try:
             made = work.done()
         except Diverged as error:

@@ -58,7 +58,7 @@ class Drift:
 
     def slope(self) -> Slope:
         """How the plain model's risk slopes where it was not learned."""
-        return drift.slope(self._whole(self.work.judged))
+        return drift.slope(self._whole(self._new))
 
     def found(self) -> Found:
         """What the environments disagree on: this stage's, and the past ones."""
@@ -66,13 +66,18 @@ class Drift:
         found = self._nothing()
         if not work.first:
             old = Drift(work, past.plain.flatten(0, 1), past.reference.flatten(0, 1))
-            found = _added(found, old._whole(work.judged), past.slope)
+            found = _added(found, old._whole(self._new), past.slope)
         if len(work.judged) > 1:
             for one in work.judged:
                 rest = tuple(e for e in work.judged if e is not one)
                 other = drift.slope(self._whole(rest))
                 found = _added(found, self._whole((one,)), other)
         return found
+
+    @property
+    def _new(self) -> Stage:
+        """What arrived, and no model before has learned from."""
+        return self.work.judged[: self.work.arrived]
 
     def _nothing(self) -> Found:
         past, k = self.work.past, self.work.learner.classes

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A stage's examples, learned and judged by members, and what is known before."""
+    """A stage's examples, learned and judged by members, and what is known before.
+
+    The environments that `arrived` come first, then that of examples kept, if any.
+    """
 
     learner: CIRM
     past: State
@@ -32,6 +35,7 @@ class Work:
     randomness: Randomness
     watch: Watch
     first: bool
+    arrived: int
 
     def plain(self, view: View) -> Tensor:
         """Plain models [replica * member, p] after the stage, its first part."""

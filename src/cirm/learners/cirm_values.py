@@ -21,7 +21,9 @@ class ValueWork(Work):
     def done(self) -> State:
         """The state after a stage of values."""
         learner, past, plainly = self.learner, self.past, self.sight(hidden=False)
-        slopes = [] if self.first else [self._slope(past.plain, self.learned, plainly)]
+        new, slopes = self.learned[: self.arrived], []
+        if not self.first:
+            slopes.append(self._slope(past.plain, new, plainly))
         plain = self.plain(plainly)
         if len(self.judged) > 1:
             apart = plain.unflatten(0, (-1, learner.members))
