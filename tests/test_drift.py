@@ -124,6 +124,8 @@ def test_the_nearest_centre_answers():
     centres = drift.centroids(seen, torch.tensor([[0, 0, 1, 1]]), 2)
     assert centres.flatten().tolist() == [0.5, 10.0]
     assert drift.nearest(seen, centres).tolist() == [[0, 0, 1, 1]]
+    third = drift.centroids(seen, torch.tensor([[0, 0, 2, 2]]), 3)
+    assert drift.nearest(seen - 5, third - 5).tolist() == [[0, 0, 2, 2]]
 
 
 @pytest.mark.parametrize("count", [1, 2, drift.ENOUGH - 1])

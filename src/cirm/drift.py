@@ -17,7 +17,8 @@ from torch.nn.functional import one_hot
 
 ENOUGH = 50  # examples of each environment below which nothing can be told
 FEW = 1024  # examples that are enough for the shape of the noise
-HEAVIEST = 10.0  # weight of an example at most
+FAR = 1e9  # where no feature comes to
+HEAVIEST = 10.0  # weight of an example at most, before all are brought to a mean of 1
 TURNS = 30  # of refitting a bias, each of which brings it close
 STEPS = 300  # towards the logits that explain a change
 
@@ -77,17 +78,27 @@ def slope(sample: Sample, like: Tensor | None = None) -> Slope:
     count = x.shape[1]
     mean = off.mT @ x / count
     noise = (off.square().mT @ x.square() / count - mean.square()) / count
-    return Slope(mean, noise, _freedom(x[:, :FEW], off[:, :FEW]), cells)
+    return Slope(mean, noise, _freedom(_some(x), _some(off)), cells)
 
 
 def chance(one: Slope, other: Slope) -> Tensor:
-    """Probability [replica] that slopes of like environments are so far apart."""
+    """Probability [replica] that slopes of like environments are so far apart.
+
+    It is 1 where nothing can be told: of few examples, or of other classes.
+    """
     square = (one.mean - other.mean).square().sum((1, 2))
     freedom = torch.minimum(one.freedom, other.freedom)
     ratio = square / (one.noise + other.noise).sum((1, 2)).clamp(min=1e-20)
-    known = torch.minimum(*(s.cells.sum((1, 2)) for s in (one, other))) >= ENOUGH
     chance = torch.special.gammaincc(freedom / 2, freedom / 2 * ratio)
-    return torch.where(known, chance, 1.0)
+    return torch.where(comparable(one, other), chance, 1.0)
+
+
+def comparable(one: Slope, other: Slope) -> Tensor:
+    """Whether there are enough examples [replica], of the same two or more classes."""
+    counts = [s.cells.sum(2) for s in (one, other)]
+    seen = [count > 0 for count in counts]
+    alike = (seen[0] == seen[1]).all(1) & (seen[0].sum(1) > 1)
+    return alike & (torch.minimum(*(c.sum(1) for c in counts)) >= ENOUGH)
 
 
 def turned(sample: Sample, one: Slope, other: Slope) -> Tensor:
@@ -103,7 +114,8 @@ def turned(sample: Sample, one: Slope, other: Slope) -> Tensor:
     chances = sample.logits.softmax(-1)
     bend = (chances * (1 - chances)).sum(-1, keepdim=True) / chances.shape[-1]
     x = sample.inputs - sample.inputs.mean(1, keepdim=True)
-    x = (x * bend.sqrt())[:, :FEW] / math.sqrt(min(FEW, x.shape[1]))
+    x = _some(x * bend.sqrt())
+    x = x / math.sqrt(x.shape[1])
     step = 1 / torch.linalg.matrix_norm(x, ord=2).square().clamp(min=1e-12)
     at = ahead = torch.zeros_like(change)
     for turn in range(STEPS):
@@ -115,14 +127,23 @@ def turned(sample: Sample, one: Slope, other: Slope) -> Tensor:
 
 
 def centroids(seen: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """Mean [replica, class, j] of what is seen [replica, n, j] of each class."""
+    """Mean [replica, class, j] of what is seen [replica, n, j] of each class.
+
+    That of a class without examples is far from everything.
+    """
     hot = one_hot(targets, classes).to(seen.dtype)
-    return hot.mT @ seen / hot.sum(1).clamp(min=1).unsqueeze(-1)
+    counts = hot.sum(1).unsqueeze(-1)
+    return torch.where(counts > 0, hot.mT @ seen / counts.clamp(min=1), FAR)
 
 
 def nearest(seen: Tensor, centres: Tensor) -> Tensor:
     """Class [replica, n] whose centre is the nearest."""
     return torch.cdist(seen, centres).argmin(-1)
+
+
+def _some(parts: Tensor) -> Tensor:
+    """Some examples of [replica, n, ...], evenly from all."""
+    return parts[:, :: max(1, parts.shape[1] // FEW)]
 
 
 def _misses(sample: Sample, weights: Tensor) -> Tensor:
@@ -132,7 +153,8 @@ def _misses(sample: Sample, weights: Tensor) -> Tensor:
     bias = torch.zeros_like(wanted)
     for _ in range(TURNS):
         chances = (sample.logits + bias).softmax(-1)
-        bias = bias + (wanted / (weights * chances).sum(1, keepdim=True)).log()
+        had = (weights * chances).sum(1, keepdim=True).clamp(min=1e-30)
+        bias = bias + (wanted / had).log()
     return hot - (sample.logits + bias).softmax(-1)
 
 

@@ -153,12 +153,17 @@ def merged(old: Tensor, new: Tensor, rank: int) -> Tensor:
     return torch.nn.functional.pad(kept, (0, 0, 0, rank - kept.shape[1]))
 
 
-def without(inputs: Tensor, directions: Tensor) -> Tensor:
-    """Inputs [replica, n, d] less their parts along the stronger directions."""
+def basis(directions: Tensor) -> Tensor:
+    """The stronger directions [replica, rank, d] at length one, the others zero."""
     lengths = directions.norm(dim=-1, keepdim=True)
     strong = lengths > FAINT * lengths.amax(1, keepdim=True)
-    basis = directions / lengths.clamp(min=1e-12) * strong
-    return inputs - (inputs @ basis.mT) @ basis
+    return directions / lengths.clamp(min=1e-12) * strong
+
+
+def without(inputs: Tensor, directions: Tensor) -> Tensor:
+    """Inputs [replica, n, d] less their parts along the stronger directions."""
+    axes = basis(directions)
+    return inputs - (inputs @ axes.mT) @ axes
 
 
 def correction(

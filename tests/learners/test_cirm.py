@@ -106,26 +106,68 @@ def test_one_environment_suffices(places, inverted):
     assert (erm_accuracy(places[:1], inverted) < 40).all()
 
 
+def evidence(learner, environments, order):
+    """What is told of a disagreement, its chance, comparisons, and who was taught."""
+    return train(learner, Stream.ordered(environments, order)).evidence.unbind(1)
+
+
 @pytest.mark.parametrize("order", ["joint", "sequential"])
 def test_environments_in_which_the_shortcut_differs_are_evidence(order):
     both = place("a", 0.95, 600), place("b", 0.7, 600)
     learner = create("cirm", both[0], QUICK)
-    chance, taught = train(learner, Stream.ordered(both, order)).evidence.unbind(1)
+    told, chance, count, taught = evidence(learner, both, order)
     # The reference goes by the shortcut alone, so it need not be taught anything.
-    assert (chance < 1e-6).all() and not taught.any()
+    assert (told < 1e-6).all() and torch.equal(told, chance) and not taught.any()
+    assert (count == 1).all()
 
 
 @pytest.mark.parametrize("order", ["joint", "sequential"])
 def test_environments_alike_are_no_evidence(places, order):
     learner = create("cirm", places[0], QUICK)
-    chance, taught = train(learner, Stream.ordered(places, order)).evidence.unbind(1)
-    assert (chance > 0.01).all() and not taught.any()
+    _, chance, count, taught = evidence(learner, places, order)
+    assert (chance > 0.01).all() and (count == 1).all() and not taught.any()
 
 
 def test_one_environment_is_no_evidence(places):
     learner = create("cirm", places[0], BRIEF)
     state = train(learner, Stream.joint(places[:1]))
-    assert torch.equal(state.evidence, torch.tensor([1.0, 0.0]).expand(3, 2))
+    assert state.evidence.tolist() == [[1, 1, 0, 0]] * 3
+
+
+@pytest.mark.parametrize("classes", [(0,), (0, 1, 2)])
+def test_environments_of_other_classes_are_not_compared(classes):
+    first, other = place("a", 0.85, 600, 3), place("b", 0.7, 600, 3)
+    those = torch.isin(first.targets, torch.tensor([0, 1]))
+    two = Environment("a", first.inputs[those], first.targets[those], first.task)
+    these = torch.isin(other.targets, torch.tensor(classes))
+    rest = Environment("b", other.inputs[these], other.targets[these], other.task)
+    learner = create("cirm", two, BRIEF)
+    _, chance, count, _ = evidence(learner, [two, rest], "sequential")
+    assert (chance == 1).all() and not count.any()
+
+
+def test_each_of_many_environments_is_compared_with_the_others():
+    three = [place(name, 0.85, 200) for name in "abc"]
+    learner = create("cirm", three[0], BRIEF)
+    assert (evidence(learner, three, "joint")[2] == 3).all()
+    assert (evidence(learner, three, "sequential")[2] == 2).all()
+
+
+def test_many_comparisons_ask_for_more_evidence(learned):
+    learner, state = learned
+    few, many = (
+        torch.tensor([[0.002, 0.002, count, 0.0]]).expand(3, 4) for count in (1, 9)
+    )
+    assert (learner.margin(state._replace(evidence=few)) < 0).all()
+    assert (learner.margin(state._replace(evidence=many)) > 0).all()
+
+
+def test_what_is_kept_is_not_taken_for_a_new_environment():
+    both = [place("a", 0.85, 400), place("b", 0.85, 400)]
+    learner = create("cirm", both[0], {**QUICK, "memory": 1.0})
+    _, chance, count, taught = evidence(learner, both, "sequential")
+    # With the past, and with the examples of it that are kept.
+    assert (count == 2).all() and (chance > 0.01).all() and not taught.any()
 
 
 def clinic(name, agree, size=1000, classes=2):
@@ -149,7 +191,7 @@ def test_what_environments_disagree_on_is_dropped_though_it_is_not_the_easiest(
     unseen = clinic("unseen", 0.1, 2000, classes)
     learner = create("cirm", unseen, QUICK)
     state = train(learner, Stream.ordered(seen, order))
-    assert state.evidence[:, 1].all() and learner.drops(state).all()
+    assert state.evidence[:, 3].all() and learner.drops(state).all()
     strongest = F.normalize(state.directions[:, :, 0], dim=-1)
     assert (strongest[..., :classes].norm(dim=-1) > 0.9).all()
     blind = erm_accuracy(map(blinded, seen), blinded(unseen))
@@ -175,8 +217,7 @@ def test_other_frequencies_of_the_classes_are_no_evidence():
     ill[::4] = True  # all of one class, a quarter of the other
     fewer = Environment("b", other.inputs[ill], other.targets[ill], other.task)
     learner = create("cirm", first, QUICK)
-    state = train(learner, Stream.sequential([first, fewer]))
-    assert (state.evidence[:, 0] > 0.01).all()
+    assert (evidence(learner, [first, fewer], "sequential")[1] > 0.01).all()
 
 
 def test_without_a_shortcut_and_without_noise_it_is_as_good_as_erm():

@@ -1,14 +1,15 @@
 """Drops what a plain model goes by, if something else predicts where that fails.
 
 This project's own method; docs/method.md derives it. In each environment a small
-reference model finds the easiest predictor of the label. The examples where it is
-right and where it is wrong are the inferred environments. An invariant model does not
-see the direction in which the inputs move with the reference's answer, gives both
-groups the same weight, and carries its variational posterior on as the next prior
-(Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023). What still
-leaks is measured on held-out examples and taken off. A plain model learns beside it,
-and is kept if it does better on both groups together. For values, the directions are
-those in which the risk slopes when the carried model meets a new environment.
+reference model finds the easiest predictor of the label, until environments disagree on
+something else: then it is that. The examples where it is right and where it is wrong
+are the inferred environments. An invariant model does not see the direction in which
+the inputs move with the reference's answer, has the groups weighted so that the answer
+says nothing, and carries its variational posterior on as the next prior (Alesiani, Yu
+and Niepert, "Continual Invariant Risk Minimization", 2023). What still leaks is
+measured on held-out examples and taken off. A plain model learns beside it, and is kept
+if it does better on both groups together. For values, the directions are those in
+which the risk slopes when the carried model meets a new environment.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class CIRM(Learner[State]):
             torch.zeros(replicas, members, 0, 0),
             start.repeat(replicas, 1),
             torch.zeros(replicas, 3, 2),
-            torch.tensor([float(self.classes > 0), 0.0]).repeat(replicas, 1),
+            torch.tensor([float(self.classes > 0), 1, 0, 0]).repeat(replicas, 1),
             Slope(
                 torch.zeros(replicas, self.classes, 0),
                 torch.zeros(replicas, self.classes, 0),
@@ -144,7 +145,7 @@ class CIRM(Learner[State]):
         """Infer groups, learn the plain and the invariant model, judge them."""
         # What only counts and weighs stays where the examples are.
         names = "tally", "evidence", "slope", "memory"
-        small = {name: getattr(state, name) for name in names}
+        small = {name: moved(getattr(state, name), "cpu") for name in names}
         past = moved(state, self.descent.device)._replace(**small)
         first = not past.centre.shape[1]
         if first:
@@ -187,19 +188,28 @@ class CIRM(Learner[State]):
 
     def drops(self, state: State) -> Tensor:
         """Whether each replica goes without what the reference goes by, [replica]."""
-        evidence = state.evidence[:, 0]
+        tally, evidence = state.tally.cpu(), state.evidence.cpu()
         if self.shortcut != "auto":
-            return torch.full_like(evidence, self.shortcut == "drop").bool()
+            return torch.full((len(tally),), self.shortcut == "drop")
         if not self.classes:
-            return evidence >= STRONG
-        counts = state.tally[:, :1].clamp(min=1)
-        right = state.tally[:, 1:] / counts
-        fair = shortcuts.fair(self.classes)
-        plain, invariant = (right * fair).sum(-1).unbind(1)
-        error = (right * (1 - right) / counts * fair.square()).sum((1, 2)).sqrt()
-        margin = error.clamp(min=MARGIN)
-        margin = torch.where(evidence < UNLIKELY, -margin, margin)
-        return (invariant > plain + margin) & (state.tally[:, 0, 1] > 0)
+            return evidence[:, 0] >= STRONG
+        rates = tally[:, 1:] / tally[:, :1].clamp(min=1)
+        plain, invariant = (rates * shortcuts.fair(self.classes)).sum(-1).unbind(1)
+        return (invariant > plain + self.margin(state)) & (tally[:, 0, 1] > 0)
+
+    def margin(self, state: State) -> Tensor:
+        """By how much the invariant model must be better than the plain one, [replica].
+
+        With evidence that environments disagree on what it does without, it may be
+        worse by as much. The more comparisons were made, the less likely each must be.
+        """
+        tally, evidence = state.tally.cpu(), state.evidence.cpu()
+        counts = tally[:, :1].clamp(min=1)
+        rates = tally[:, 1:] / counts
+        noise = rates * (1 - rates) / counts * shortcuts.fair(self.classes).square()
+        margin = noise.sum((1, 2)).sqrt().clamp(min=MARGIN)
+        sure = evidence[:, 0] * evidence[:, 2].clamp(min=1) < UNLIKELY
+        return torch.where(sure, -margin, margin)
 
     def _plain(self, state: State, seen: Tensor) -> Tensor:
         return self._asked(state.plain, self._shared(seen))

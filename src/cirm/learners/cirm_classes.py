@@ -64,16 +64,21 @@ class ClassWork(Work):
         is given up.
         """
         past, view = self.past, self.sight(hidden=False)
-        before = past.evidence[:, 1] > 0
+        before = past.evidence[:, 3] > 0
         reference = self._either(before, past.reference, self._reference(view))
         found = Drift(self, plain, reference).found()
-        if found.fresh.any():
+        fresh = found.fresh & ~before
+        if fresh.any():
             pupil = self._pupil(found.answers(self), view)
-            reference = self._either(found.fresh, pupil, reference)
-        anew = (found.fresh & ~before) | self.first
-        chance = torch.minimum(past.evidence[:, 0], found.chance)
-        taught = (found.fresh | before).float()
-        return reference, anew, torch.stack([chance, taught], 1)
+            reference = self._either(fresh, pupil, reference)
+        known = torch.where(fresh.unsqueeze(1), 1.0, past.evidence[:, :2])
+        now = torch.stack([found.told, found.chance], 1)
+        count = past.evidence[:, 2] + found.comparisons
+        taught = (fresh | before).float()
+        evidence = torch.cat(
+            [torch.minimum(known, now), torch.stack([count, taught], 1)], 1
+        )
+        return reference, fresh | self.first, evidence
 
     def _balanced(self, past: State, answers: list[Tensor], anew: Tensor) -> Gaussian:
         """The posterior [replica * member, p] of examples with balanced groups."""

@@ -20,15 +20,19 @@ SETTLED = 0.1  # above this, nothing is left of it but what the reference explai
 class Found(NamedTuple):
     """What environments disagree on.
 
-    `chance` [replica] is the probability that they disagree so much by chance, if it is
-    known on what: the reference, or something else, `fresh` [replica]. The `logits` of
-    that are [replica, k, d], and `centres` [replica, class, k] their class means.
+    `chance` [replica] is the least probability that they disagree so much by chance,
+    `told` [replica] the least of those where it is known on what: on the reference, or
+    on something else, which is `fresh` [replica]. The `logits` of that are
+    [replica, k, d], and `centres` [replica, class, k] their class means. There
+    were so many `comparisons` [replica].
     """
 
     chance: Tensor
+    told: Tensor
     fresh: Tensor
     logits: Tensor
     centres: Tensor
+    comparisons: Tensor
 
     def answers(self, work: Work) -> list[Tensor]:
         """What it answers on what is learned, [replica * member, n] each."""
@@ -50,7 +54,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """A stage with the plain and reference models [replica * member, p] after it."""
+    """A stage with plain and reference models [replica * member, p] to ask about it."""
 
     work: Work
     plain: Tensor
@@ -58,7 +62,7 @@ class Drift:
 
     def slope(self) -> Slope:
         """How the plain model's risk slopes where it was not learned."""
-        return drift.slope(self._whole(self._new))
+        return drift.slope(drift.together([self._sample(e) for e in self._new]))
 
     def found(self) -> Found:
         """What the environments disagree on: this stage's, and the past ones."""
@@ -66,12 +70,12 @@ class Drift:
         found = self._nothing()
         if not work.first:
             old = Drift(work, past.plain.flatten(0, 1), past.reference.flatten(0, 1))
-            found = _added(found, old._whole(self._new), past.slope)
-        if len(work.judged) > 1:
-            for one in work.judged:
-                rest = tuple(e for e in work.judged if e is not one)
-                other = drift.slope(self._whole(rest))
-                found = _added(found, self._whole((one,)), other)
+            sample = drift.together([old._sample(e) for e in self._new])
+            found = _added(found, sample, past.slope)
+        samples = [self._sample(e) for e in work.judged] if len(work.judged) > 1 else []
+        for index, one in enumerate(samples[: 1 if len(samples) == 2 else None]):
+            rest = drift.together(samples[:index] + samples[index + 1 :])
+            found = _added(found, one, drift.slope(rest))
         return found
 
     @property
@@ -84,14 +88,12 @@ class Drift:
         replicas, width = len(past.tally), past.centre.shape[1]
         return Found(
             torch.ones(replicas),
+            torch.ones(replicas),
             torch.zeros(replicas).bool(),
             torch.zeros(replicas, k, width),
             torch.zeros(replicas, k, k),
+            torch.zeros(replicas),
         )
-
-    def _whole(self, stage: Stage) -> Sample:
-        """Some examples of the stage with what the models say of them."""
-        return drift.together([self._sample(e) for e in stage])
 
     def _sample(self, environment: Environment) -> Sample:
         work = self.work
@@ -122,14 +124,21 @@ def _added(found: Found, sample: Sample, other: Slope) -> Found:
     here = drift.slope(sample, other.cells.sum(2, keepdim=True))
     chance = drift.chance(here, other)
     left = drift.chance(drift.slope(sample, other.cells), other)
-    fresh = (chance < UNLIKELY) & (left < UNLIKELY) & (chance < found.chance)
+    fresh = (chance < UNLIKELY) & (left < UNLIKELY)
     logits, centres = found.logits, found.centres
     if fresh.any():
         made = drift.turned(sample, here, other)
         fresh = fresh & (made != 0).any(2).any(1)
         means = drift.centroids(sample.inputs @ made.mT, sample.targets, made.shape[1])
-        logits = torch.where(fresh.view(-1, 1, 1), made, logits)
-        centres = torch.where(fresh.view(-1, 1, 1), means, centres)
+        best = (fresh & (chance <= found.chance)).view(-1, 1, 1)
+        logits = torch.where(best, made, logits)
+        centres = torch.where(best, means, centres)
     told = torch.where(fresh | (left >= SETTLED), chance, 1.0)
-    least = torch.minimum(told, found.chance)
-    return Found(least, found.fresh | fresh, logits, centres)
+    return Found(
+        torch.minimum(chance, found.chance),
+        torch.minimum(told, found.told),
+        found.fresh | fresh,
+        logits,
+        centres,
+        found.comparisons + drift.comparable(here, other),
+    )

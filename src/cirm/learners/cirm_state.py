@@ -19,10 +19,11 @@ class State(NamedTuple):
     member, rank, d] are hidden from the invariant model. `correction` [replica, 2]
     multiplies its logits and the reference's answers. `tally` [replica, 3, 2] counts
     held-out examples where the reference was right and wrong: all, and those that the
-    plain and the invariant model got right. `evidence` [replica, 2] is the probability
-    that environments disagree as they do by chance (for values, how strongly they do),
-    and whether the reference was taught what they disagree on. `slope` is how the risk
-    of the plain model sloped on held-out examples.
+    plain and the invariant model got right. `evidence` [replica, 4] is the least
+    probability that environments disagree as they do by chance, if it is known on what
+    (for values, how strongly they do), and whether it is or not, the number of
+    comparisons, and whether the reference was taught what they disagree on. `slope` is
+    how the risk of the plain model sloped on held-out examples.
     """
 
     posterior: Gaussian

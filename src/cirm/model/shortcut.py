@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from cirm import shortcuts
-from cirm.learners.cirm import CIRM, MARGIN
+from cirm.learners.cirm import CIRM
 from cirm.learners.cirm_drift import UNLIKELY
+from cirm.learners.cirm_state import State
 from cirm.learners.cirm_values import STRONG
 from cirm.model.value import Model
 
@@ -23,7 +24,7 @@ def decided(model: Model) -> dict[str, Any]:
     `plain` and `invariant` how many of a hundred each model gets right. `strength` is
     that of the evidence between environments: for classes the probability that they
     disagree so much by chance, for values the squared slope of the misses over noise.
-    `columns` are those of a table that are hidden from the invariant model, by parts.
+    `columns` are those of a table that are hidden from the invariant model, by part.
     """
     learner = model.learner
     if not isinstance(learner, CIRM):
@@ -32,7 +33,7 @@ def decided(model: Model) -> dict[str, Any]:
     said: dict[str, Any] = {
         "dropped": dropped,
         "verdict": f"{'dropped' if dropped else 'kept'} what a plain model goes by",
-        "strength": float(f"{float(model.state.evidence[0, 0]):.3g}"),
+        "strength": _rounded(_strength(model)),
         "rows": {},
         "plain": {},
         "invariant": {},
@@ -43,7 +44,7 @@ def decided(model: Model) -> dict[str, Any]:
     if learner.shortcut != "auto":
         said["evidence"] = f"This was asked for: shortcut={learner.shortcut}."
     elif learner.classes:
-        said["evidence"] = f"{_judged(learner, said)} {_apart(model)}"
+        said["evidence"] = f"{_judged(learner, model.state, said)} {_apart(model)}"
     else:
         said["evidence"] = _sloping(model, said["strength"])
     if dropped and said["columns"]:
@@ -52,12 +53,24 @@ def decided(model: Model) -> dict[str, Any]:
     return said
 
 
+def _strength(model: Model) -> float:
+    """For classes the least probability of a comparison, times their number."""
+    evidence = model.state.evidence[0].tolist()
+    if not model.task.classes:
+        return float(evidence[0])
+    return float(min(1.0, min(evidence[:2]) * max(1.0, evidence[2])))
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.3g}")
+
+
 def _columns(model: Model) -> dict[str, float]:
-    """Columns with a tenth or more of the strongest hidden direction, by part."""
+    """Columns with a tenth or more of the hidden directions, by part."""
     encoding, directions = model.schema.treatment.encoding, model.state.directions[0]
-    if encoding is None or not directions.numel() or not directions[:, 0].any():
+    if encoding is None or not directions.any():
         return {}
-    squares = directions[:, 0].square().mean(0)
+    squares = shortcuts.basis(directions).square().sum((0, 1))
     widths = [len(column.features) for column in encoding.columns]
     parts = [float(part.sum() / squares.sum()) for part in squares.split(widths)]
     found = dict(zip((column.name for column in encoding.columns), parts, strict=True))
@@ -76,7 +89,7 @@ def _rates(tally: Tensor) -> dict[str, dict[str, float]]:
     return {"rows": rows, "plain": rates[0], "invariant": rates[1]}
 
 
-def _judged(learner: CIRM, said: dict[str, Any]) -> str:
+def _judged(learner: CIRM, state: State, said: dict[str, Any]) -> str:
     """What the models got right, on rows that they had not learned from."""
     if "wrong" not in said["rows"]:
         return "Its small reference, the easiest predictor, erred on no row."
@@ -87,30 +100,39 @@ def _judged(learner: CIRM, said: dict[str, Any]) -> str:
     ]
     where = [f"{said['rows'].get(name, 0):,.0f} rows" for name in GROUPS]
     wrong = [said[kind]["wrong"] for kind in ("plain", "invariant")]
-    needed = "be better by" if said["strength"] >= UNLIKELY else "not be worse by"
+    margin = 100 * float(learner.margin(state)[0])
+    needed = "be better by more than" if margin > 0 else "not be worse by more than"
     return (
         f"The reference is right on {where[0]} and wrong on {where[1]} that were not "
         "learned from. Where it is wrong, the plain model is right in "
         f"{wrong[0]:.1f} % and the one without it in {wrong[1]:.1f} %; weighted so "
         f"that the reference says nothing, in {means[0]:.1f} and {means[1]:.1f} %. To "
-        f"drop it, the second must {needed} {100 * MARGIN:.0f} points or more."
+        f"drop it, the second must {needed} {abs(margin):.1f} points."
     )
 
 
 def _apart(model: Model) -> str:
     """How far environments disagree on what the inputs tell."""
+    told, _, comparisons, taught = model.state.evidence[0].tolist()
     if len(model.visits) < 2:
         return "There is no other environment yet to compare with."
-    chance, taught = model.state.evidence[0].tolist()
+    if not comparisons:
+        return "There are too few rows, or other classes, to compare environments."
+    chance = _strength(model)
+    often = f"{chance:.1g}" if chance > 1e-30 else "below 1e-30"
     if chance >= UNLIKELY:
         return (
             "Environments do not disagree on what the inputs tell: by chance they "
-            f"would as much with probability {chance:.2g} ({UNLIKELY:g} is evidence)."
+            f"would as much with probability {often} ({UNLIKELY:g} is evidence)."
         )
-    about = "something else than the easiest predictor, which is now the reference"
+    about = "the easiest predictor."
+    if told * comparisons >= UNLIKELY:
+        about = "what is not clear, so this does not count."
+    elif taught:
+        about = "something else than the easiest predictor, now the reference."
     return (
         "Environments disagree on what the inputs tell, by chance with probability "
-        f"{chance:.1g}: on {about if taught else 'the easiest predictor'}."
+        f"{often}: on {about}"
     )
 
 

@@ -7,9 +7,9 @@ networks that gains little, and on a busy machine it takes many times as long.
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -24,15 +24,19 @@ def shared_out(
     work: Callable[[Item], Result], items: Sequence[Item], workers: int
 ) -> list[Result]:
     """What `work` makes of each item, in order, by so many threads at most."""
-    with _one_thread_each:
+    with _one_thread():
         if min(workers, len(items)) < 2:
             return [work(item) for item in items]
-        with ThreadPoolExecutor(min(workers, len(items))) as pool:
+        # Torch counts threads anew in each thread.
+        threads = min(workers, len(items))
+        with ThreadPoolExecutor(
+            threads, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
             return list(pool.map(work, items))
 
 
 def cores() -> int:
-    """How many threads may work: one a core, four at most, or OMP_NUM_THREADS."""
+    """How many threads may work: one a core or OMP_NUM_THREADS, four at most."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked):
         return min(int(asked), MOST)
@@ -41,27 +45,12 @@ def cores() -> int:
     return min(os.cpu_count() or 1, MOST)
 
 
-class _OneThread:
-    """While anyone is inside, torch computes on the thread that calls it.
-
-    The setting is one for the process: the last to leave restores what the first met.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._before = threading.Lock(), 0, 1
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = torch.get_num_threads()
-                torch.set_num_threads(1)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                torch.set_num_threads(self._before)
-
-
-_one_thread_each = _OneThread()
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Within it, torch computes on the thread that calls it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

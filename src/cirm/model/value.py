@@ -19,6 +19,7 @@ from cirm.environments import Task
 from cirm.learners import NETWORK, create, learner_class
 from cirm.learners.base import Learner
 from cirm.likelihoods import likelihood_of
+from cirm.memory import moved
 from cirm.networks import MLP, ModuleNetwork, Network
 from cirm.training import Descent
 
@@ -124,8 +125,10 @@ class Model:
 
     def on(self, device: str) -> Model:
         """The same model, computing on another device."""
-        descent = replace(self.learner.descent, device=device)
-        return replace(self, learner=replace(self.learner, descent=descent))
+        learner = replace(
+            self.learner, descent=replace(self.learner.descent, device=device)
+        )
+        return replace(self, learner=learner, state=moved(self.state, device))
 
 
 def planned(
