@@ -13,8 +13,8 @@ from safetensors.torch import save as bytes_of
 
 from cirm.learners import LEARNERS
 from cirm.memory import leaves
-from cirm.model import fit, load, predict, save, update
-from cirm.model.file import FORMAT, content
+from cirm.model import DEFAULT_LEARNER, fit, load, predict, save, update
+from cirm.model.file import FORMAT, VERSION, content
 
 RELEASED = Path(__file__).parent / "files"
 SPECIAL = {"mer": {"memory": 10, "epochs": 2}, "vclc": {"coreset": 20}}
@@ -205,8 +205,9 @@ def test_models_of_every_released_version_predict_as_they_did(path):
     assert frame["probability"].tolist() == pytest.approx(told["probability"], abs=1e-4)
 
 
-def test_there_is_a_file_of_this_version():
-    assert (RELEASED / "version-1.cirm").exists()
+@pytest.mark.parametrize("learner", ["virmv1", DEFAULT_LEARNER])
+def test_there_are_files_of_this_version(learner):
+    assert (RELEASED / f"version-{VERSION}-{learner}.cirm").exists()
 
 
 def _whole():

@@ -52,7 +52,8 @@ def predict(
 
     For classes: prediction, probability, uncertainty. For values: prediction, the
     ends of a 90 % interval (low, high), uncertainty. The uncertainty is the standard
-    deviation over draws from the posterior; it is empty if the learner has none.
+    deviation over the learner's networks: draws from a posterior, or the members of
+    cirm; it is empty if the learner has one network.
     """
     from cirm.cli.fit import checked_device
     from cirm.model.ahead import ahead

@@ -1,4 +1,4 @@
-"""Make the file that stands for this version of the format, with what it predicts.
+"""Make the files that stand for this version of the format, with what they predict.
 
 Run once for each version that is released: python tests/model/files/make.py
 """
@@ -34,14 +34,16 @@ def table(rows: int, seed: int) -> pd.DataFrame:
 
 if __name__ == "__main__":
     settings = {"hidden": (4,), "epochs": 20, "rate": 0.05}
-    model = fit(table(100, 0), "y", learner="virmv1", settings=settings)
-    model = update(model, table(80, 1))
-    save(model, HERE / f"version-{VERSION}.cirm")
-    rows = table(12, 2).drop(columns="y")
-    frame = predict(model, rows)
-    told = {
-        "rows": rows.to_dict("list"),
-        "prediction": frame["prediction"].tolist(),
-        "probability": frame["probability"].tolist(),
-    }
-    (HERE / f"version-{VERSION}.json").write_text(json.dumps(told, indent=1) + "\n")
+    for learner in ("virmv1", "cirm"):
+        model = fit(table(100, 0), "y", learner=learner, settings=settings)
+        model = update(model, table(80, 1))
+        name = f"version-{VERSION}-{learner}"
+        save(model, HERE / f"{name}.cirm")
+        rows = table(12, 2).drop(columns="y")
+        frame = predict(model, rows)
+        told = {
+            "rows": rows.to_dict("list"),
+            "prediction": frame["prediction"].tolist(),
+            "probability": frame["probability"].tolist(),
+        }
+        (HERE / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
