@@ -14,6 +14,7 @@ which the risk slopes when the carried model meets a new environment.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -35,6 +36,8 @@ from cirm.randomness import Randomness
 from cirm.training import Diverged, Watch, unwatched
 from cirm.variational import normal_like
 
+FEW = 1000  # examples of a stage up to which dropout is as it is set
+MOST = 0.5  # of a layer that is left where there are many
 MARGIN = 0.03  # differences between the two models that are not held to be one
 
 
@@ -50,7 +53,8 @@ class CIRM(Learner[State]):
     means off. `beta` weighs the KL to the last posterior, `prior_std` and `initial_std`
     are the spreads of the first prior and at the start. The plain model learns for
     `plain_epochs`. `memory` is the part of each environment's examples that is kept.
-    Dropout is for classes; values go without.
+    Dropout is for classes, and eases where a stage has more than a thousand examples:
+    what is left grows as the root of their number, to a half. Values go without.
     """
 
     members: int = 4
@@ -106,10 +110,16 @@ class CIRM(Learner[State]):
             return replace(self.network, dropout=0.0)
         return self.network
 
-    @property
-    def wet(self) -> Network:
-        """The network of the invariant model."""
-        return self.network if self.classes else self.dry
+    def wet(self, examples: int) -> Network:
+        """The network of the invariant model, which learns from so many examples."""
+        if not self.classes:
+            return self.dry
+        if not isinstance(self.network, MLP) or examples <= FEW:
+            return self.network
+        left = (1 - self.network.dropout) * math.sqrt(examples / FEW)
+        return replace(
+            self.network, dropout=min(self.network.dropout, 1 - min(left, MOST))
+        )
 
     def init(self, randomness: Randomness) -> State:
         """The prior, random plain models, and nothing known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from cirm import shortcuts
 from cirm.environments import Environment, Stage
 from cirm.learners.cirm_state import Past, State, View, viewed
+from cirm.networks import Network
 from cirm.objectives import Batch, environment_means, pooled
 from cirm.randomness import Randomness
 from cirm.training import Descent, Terms, Watch, unwatched
@@ -106,7 +107,7 @@ class Work:
         right.
         """
         q = parted(params)
-        outputs = self.learner.wet.sampled(q, past.view(batch.x), batch.noise, 1)
+        outputs = self._network.sampled(q, past.view(batch.x), batch.noise, 1)
         targets = batch.y // 2 if self.learner.classes else batch.y
         losses = self.learner.likelihood.losses(outputs, targets).squeeze(1)
         if self.learner.classes:
@@ -166,6 +167,12 @@ class Work:
             name: self.gathered(v.unsqueeze(1)).mean(1) for name, v in numbers.items()
         }
         self.watch(step + self._sooner, steps + self._sooner, means)
+
+    @cached_property
+    def _network(self) -> Network:
+        """The invariant model's, with the dropout that suits what arrived."""
+        sides = self.learned[: self.arrived] + self.judged[: self.arrived]
+        return self.learner.wet(sum(map(len, sides)))
 
     @property
     def _sooner(self) -> int:
