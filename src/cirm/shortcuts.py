@@ -105,12 +105,17 @@ def fair(classes: int) -> Tensor:
     return torch.tensor([1.0, classes - 1.0]) / classes
 
 
+def cells(targets: Tensor, answers: Tensor) -> Tensor:
+    """Twice the class of each example, plus one if the reference's answer is right."""
+    return 2 * targets + (targets == answers)
+
+
 def balance(cells: Tensor, classes: int, cap: float) -> Tensor:
     """Weights [replica, 2 * classes] under which the reference is right by chance.
 
-    The cell of an example [replica, n] is twice its class, plus one if the reference is
-    right. Each class keeps its part of the whole, and no weight is above `cap`: what
-    the smaller group may not have stays with the larger one.
+    Of the cells of examples, [replica, n]. Each class keeps its part of the whole, and
+    no weight is above `cap`: what the smaller group may not have stays with the larger
+    one.
     """
     counts = torch.zeros(len(cells), 2 * classes, device=cells.device)
     counts.scatter_add_(1, cells, torch.ones_like(cells, dtype=counts.dtype))

@@ -52,11 +52,14 @@ def test_the_number_of_threads_changes_no_digit(clinic, monkeypatch):
     assert predict(model, table).equals(alone)
 
 
-def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic):
+def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic, monkeypatch):
     model = fit(clinic(100, 0.9, 0), "outcome", settings=BRIEF)
     before = threading.active_count()
-    portions = predicted(model, Frame(clinic(100, 0.9, 1)))
+    # More portions than are read ahead, so that the thread is not done by itself.
+    monkeypatch.setattr("cirm.datasets.table_portions.ROWS", 100)
+    portions = predicted(model, Frame(clinic(1000, 0.9, 1)))
     assert len(next(portions)) == 100
+    assert threading.active_count() > before
     portions.close()
     assert threading.active_count() == before
 

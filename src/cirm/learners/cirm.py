@@ -211,15 +211,22 @@ class CIRM(Learner[State]):
         """By how much the invariant model must be better than the plain one, [replica].
 
         With evidence that environments disagree on what it does without, it may be
-        worse by as much. The more comparisons were made, the less likely each must be.
+        worse by as much.
         """
-        tally, evidence = state.tally.cpu(), state.evidence.cpu()
+        tally = state.tally.cpu()
         counts = tally[:, :1].clamp(min=1)
         rates = tally[:, 1:] / counts
         noise = rates * (1 - rates) / counts * shortcuts.fair(self.classes).square()
         margin = noise.sum((1, 2)).sqrt().clamp(min=MARGIN)
-        sure = evidence[:, 0] * evidence[:, 2].clamp(min=1) < UNLIKELY
-        return torch.where(sure, -margin, margin)
+        return torch.where(self.sure(state), -margin, margin)
+
+    def sure(self, state: State) -> Tensor:
+        """Whether environments disagree on the reference, and not by chance, [replica].
+
+        The more comparisons were made, the less likely by chance each must be.
+        """
+        evidence = state.evidence.cpu()
+        return evidence[:, 0] * evidence[:, 2].clamp(min=1) < UNLIKELY
 
     def _plain(self, state: State, seen: Tensor) -> Tensor:
         return self._asked(state.plain, self._shared(seen))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cirm import shortcuts
+from cirm.environments import Stage
 from cirm.learners.cirm_drift import Drift
 from cirm.learners.cirm_stage import Work
 from cirm.learners.cirm_state import State, View, viewed
@@ -65,12 +66,14 @@ class ClassWork(Work):
         """
         past, view = self.past, self.sight(hidden=False)
         before = past.evidence[:, 3] > 0
-        reference = self._either(before, past.reference, self._reference(view))
+        reference = self.either(
+            before, past.reference.flatten(0, 1), self._reference(view)
+        )
         found = Drift(self, plain, reference).found()
         fresh = found.fresh & ~before
         if fresh.any():
             pupil = self._pupil(found.answers(self), view)
-            reference = self._either(fresh, pupil, reference)
+            reference = self.either(fresh, pupil, reference)
         known = torch.where(fresh.unsqueeze(1), 1.0, past.evidence[:, :2])
         now = torch.stack([found.told, found.chance], 1)
         count = past.evidence[:, 2] + found.comparisons
@@ -84,28 +87,17 @@ class ClassWork(Work):
         """The posterior [replica * member, p] of examples with balanced groups."""
         learner = self.learner
         cells = [
-            2 * e.targets + (e.targets == some)
+            shortcuts.cells(e.targets, some)
             for e, some in zip(self.learned, answers, strict=True)
         ]
         weights = shortcuts.balance(torch.cat(cells, 1), learner.classes, learner.cap)
-        stage = tuple(
-            shortcuts.retargeted(e, cell, 2 * learner.classes)
-            for e, cell in zip(self.learned, cells, strict=True)
-        )
+        stage = _labelled(self.learned, cells, 2 * learner.classes)
         return self.invariant(stage, past, weights, anew)
-
-    def _either(self, those: Tensor, ours: Tensor, others: Tensor) -> Tensor:
-        """Networks [replica * member, p] of some replicas, and of the others."""
-        chosen = those.repeat_interleave(self.learner.members).unsqueeze(1)
-        return torch.where(chosen.to(others.device), ours.view_as(others), others)
 
     def _pupil(self, answers: list[Tensor], view: View) -> Tensor:
         """Networks [replica * member, p] that have learned to answer so."""
         learner, source = self.learner, self.members("pupil")
-        stage = tuple(
-            shortcuts.retargeted(e, a, learner.classes)
-            for e, a in zip(self.learned, answers, strict=True)
-        )
+        stage = _labelled(self.learned, answers, learner.classes)
         descent = replace(learner.descent, epochs=learner.plain_epochs)
         params = learner.dry.init(source.at("params"))
         return self.minimised(params, stage, view, source, descent)
@@ -123,24 +115,20 @@ class ClassWork(Work):
             params[:, learner.dry.head] = 0.0
             params = self.minimised(params, stage, view, source, descent)
             taught = [self.asked(params, e, view).argmax(-1) for e in stage]
-            stage = tuple(
-                shortcuts.retargeted(e, answers, learner.classes)
-                for e, answers in zip(stage, taught, strict=True)
-            )
+            stage = _labelled(stage, taught, learner.classes)
         return params
 
     def _contrasts(self, answers: list[Tensor]) -> Tensor:
         """Directions [replica * member, answers - 1, d] of this stage."""
-        k, view = self.learner.classes, self.sight(hidden=False)
-        device = view.centre.device
+        k, device = self.learner.classes, self.learner.descent.device
         sums, counts = (torch.zeros((), device=device) for _ in range(2))
         for environment, answer in zip(self.learned, answers, strict=True):
             cells = k * environment.targets + answer
             for rows in shortcuts.strides(environment):
                 hot = torch.nn.functional.one_hot(cells.gather(1, rows), k * k)
                 hot = hot.float().to(device)
-                seen = view(environment.take(rows).x.to(device)).flatten(2)
-                sums, counts = sums + hot.mT @ seen, counts + hot.sum(1)
+                sums = sums + hot.mT @ self.inputs(environment, rows)
+                counts = counts + hot.sum(1)
         return shortcuts.contrasts(
             sums.unflatten(1, (k, k)), counts.unflatten(1, (k, k))
         )
@@ -152,7 +140,7 @@ class ClassWork(Work):
         k, fitted = self.learner.classes, []
         for some in zip(logits, answers, targets, strict=True):
             logit, answer, target = (self.gathered(part) for part in some)
-            cells = 2 * target + (target == answer)
+            cells = shortcuts.cells(target, answer)
             weights = shortcuts.balance(cells, k, self.learner.cap).gather(1, cells)
             fitted.append(shortcuts.correction(logit, answer, target, weights))
         scale = fitted[0][:, 0].clamp(min=0.1)
@@ -170,3 +158,11 @@ class ClassWork(Work):
         groups = torch.stack([right, ~right], -1).float()
         counted = torch.stack([hit.float() for hit in hits], 1) @ groups
         return counted.unflatten(0, (-1, self.learner.members)).sum(1)
+
+
+def _labelled(stage: Stage, targets: list[Tensor], classes: int) -> Stage:
+    """The same inputs with other targets [replica * member, n] of so many classes."""
+    return tuple(
+        shortcuts.retargeted(e, some, classes)
+        for e, some in zip(stage, targets, strict=True)
+    )

@@ -43,7 +43,7 @@ class Found(NamedTuple):
         return [
             torch.cat(
                 [
-                    drift.nearest(_seen(work, e, rows) @ logits.mT, centres)
+                    drift.nearest(work.inputs(e, rows).cpu() @ logits.mT, centres)
                     for rows in shortcuts.strides(e)
                 ],
                 1,
@@ -104,19 +104,12 @@ class Drift:
             work.asked(params, some, plainly) for params in (self.plain, self.reference)
         )
         parts = (
-            _seen(work, some, shortcuts.strides(some)[0]),
+            work.inputs(some, shortcuts.strides(some)[0]).cpu(),
             logits,
             some.targets,
             answers.argmax(-1),
         )
         return Sample(*(work.gathered(part) for part in parts))
-
-
-def _seen(work: Work, environment: Environment, rows: Tensor) -> Tensor:
-    """Inputs [replica * member, n, d] as plain models see them, beside the examples."""
-    device = work.learner.descent.device
-    inputs = environment.take(rows).x.to(device)
-    return work.sight(hidden=False)(inputs).flatten(2).cpu()
 
 
 def _added(found: Found, sample: Sample, other: Slope) -> Found:

@@ -88,9 +88,8 @@ class Work:
             means = learner.network.init(self.members("anew")).to(means)
         prior = normal_like(means, learner.prior_std, centred=True)
         start = normal_like(means, learner.initial_std)
-        those = anew.repeat_interleave(learner.members).unsqueeze(1).to(means.device)
         return tuple(  # type: ignore[return-value]
-            Gaussian(*(torch.where(those, n, o) for n, o in zip(new, old, strict=True)))
+            Gaussian(*(self.either(anew, n, o) for n, o in zip(new, old, strict=True)))
             for new in (prior, start)
         )
 
@@ -124,8 +123,7 @@ class Work:
         old = self.past.directions.flatten(0, 1)
         if not learner.carry or not old.shape[1]:
             old = found.new_zeros(shape)
-        before = ~anew.repeat_interleave(learner.members).view(-1, 1, 1)
-        old = old * before.to(old.device)
+        old = self.either(anew, torch.zeros_like(old), old)
         merged = shortcuts.merged(old, found, learner.rank)
         return merged.unflatten(0, (-1, learner.members))
 
@@ -140,6 +138,16 @@ class Work:
                 for rows in shortcuts.strides(environment)
             ]
         return torch.cat(pieces, 1)
+
+    def either(self, those: Tensor, ours: Tensor, others: Tensor) -> Tensor:
+        """What [replica * member, ...] some replicas have, and what the others do."""
+        chosen = those.repeat_interleave(self.learner.members).to(others.device)
+        return torch.where(chosen.view(-1, *[1] * (others.ndim - 1)), ours, others)
+
+    def inputs(self, environment: Environment, rows: Tensor) -> Tensor:
+        """Inputs [replica * member, n, d] of rows, as plain models see them."""
+        view = self.sight(hidden=False)
+        return view(environment.take(rows).x.to(view.centre.device)).flatten(2)
 
     def sight(self, hidden: bool) -> View:
         """How plain models see inputs; or, if `hidden`, the invariant ones."""
@@ -158,29 +166,20 @@ class Work:
         return Gaussian(*(p.unflatten(0, (-1, self.learner.members)) for p in q))
 
     def _started(self, step: int, steps: int, numbers: Terms) -> None:
-        """Of the plain models nothing but their progress is told."""
-        self.watch(step, steps + self._later, {})
+        """Of the plain models, which come first, nothing but progress is told."""
+        later = self.learner.descent.epochs * steps // self.learner.plain_epochs
+        self.watch(step, steps + later, {})
 
     def _seen(self, step: int, steps: int, numbers: Terms) -> None:
         """Numbers of a replica are the means of its members'."""
         means = {
             name: self.gathered(v.unsqueeze(1)).mean(1) for name, v in numbers.items()
         }
-        self.watch(step + self._sooner, steps + self._sooner, means)
+        sooner = self.learner.plain_epochs * steps // self.learner.descent.epochs
+        self.watch(step + sooner, steps + sooner, means)
 
     @cached_property
     def _network(self) -> Network:
         """The invariant model's, with the dropout that suits what arrived."""
         sides = self.learned[: self.arrived] + self.judged[: self.arrived]
         return self.learner.wet(sum(map(len, sides)))
-
-    @property
-    def _sooner(self) -> int:
-        """Steps of the plain models, which come first."""
-        return self.learner.plain_epochs * self.learner.descent.steps(self.learned)
-
-    @property
-    def _later(self) -> int:
-        """Steps of the invariant models."""
-        descent = self.learner.descent
-        return descent.epochs * descent.steps(self.learned)

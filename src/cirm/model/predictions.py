@@ -49,7 +49,8 @@ def predict(
     First come the columns that identify a row and those in `keep`; then `prediction`,
     and for classes its `probability`, for values the ends `low` and `high` of a 90 %
     interval; then `uncertainty`, the standard deviation of the probability or value
-    over the posterior's draws, empty where the learner believes in one network.
+    over the learner's networks (draws of a posterior, or the members of `cirm`), empty
+    where it has one.
     """
     found = sources(data, model.schema.treatment.shape)
     pieces = [

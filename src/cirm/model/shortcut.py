@@ -44,7 +44,9 @@ def decided(model: Model) -> dict[str, Any]:
     if learner.shortcut != "auto":
         said["evidence"] = f"This was asked for: shortcut={learner.shortcut}."
     elif learner.classes:
-        said["evidence"] = f"{_judged(learner, model.state, said)} {_apart(model)}"
+        sure = bool(learner.sure(model.state)[0])
+        judged = _judged(learner, model.state, said)
+        said["evidence"] = f"{judged} {_apart(model, sure)}"
     else:
         said["evidence"] = _sloping(model, said["strength"])
     if dropped and said["columns"]:
@@ -111,9 +113,9 @@ def _judged(learner: CIRM, state: State, said: dict[str, Any]) -> str:
     )
 
 
-def _apart(model: Model) -> str:
+def _apart(model: Model, sure: bool) -> str:
     """How far environments disagree on what the inputs tell."""
-    told, _, comparisons, taught = model.state.evidence[0].tolist()
+    _, _, comparisons, taught = model.state.evidence[0].tolist()
     if len(model.visits) < 2:
         return "There is no other environment yet to compare with."
     if not comparisons:
@@ -126,7 +128,7 @@ def _apart(model: Model) -> str:
             f"would as much with probability {often} ({UNLIKELY:g} is evidence)."
         )
     about = "the easiest predictor."
-    if told * comparisons >= UNLIKELY:
+    if not sure:
         about = "what is not clear, so this does not count."
     elif taught:
         about = "something else than the easiest predictor, now the reference."
