@@ -32,7 +32,7 @@ class Archive:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def put(self, key: str, entry: Entry) -> None:
-        """Add a packed job; drop those of the same trial with other settings."""
+        """Add a packed job; drop those of the trial with other settings or code."""
         self.entries = {
             old: kept
             for old, kept in self.entries.items()
@@ -145,7 +145,8 @@ def pack(jobs: Iterable[Job], folder: Path, commit: str) -> Archive:
     finished = [job for job in missing if path_of(job, folder).exists()]
     for job in finished:
         records = read(path_of(job, folder))
-        archive.put(job.key, {"commit": commit, **packed(records)})
+        origin = {"commit": commit, "revision": job.revision}
+        archive.put(job.key, {**origin, **packed(records)})
     if finished:
         save(archive, folder)
     return archive
@@ -178,6 +179,7 @@ def superseded(old: Entry, new: Entry) -> bool:
         return False
     parts = ("settings", "dataset")  # of one trial these can differ in the inference
     same = all(_text(one[part]) == _text(other[part]) for part in parts)
+    same = same and old.get("revision", 0) == new.get("revision", 0)
     return not same or bool(set(old["seeds"]) & set(new["seeds"]))
 
 

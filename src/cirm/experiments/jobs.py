@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that decides a job's numbers; its key is a hash of all this.
+    """Everything that decides a job's numbers; its key is a hash of it.
 
     `data` and `settings` are those of the data set and of the learner; `selection`
     says how the settings were chosen; `inference` are the settings of `infer`; `files`
@@ -46,12 +46,22 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Name of the job's file."""
+        """Name of the job's file; a learner that was revised has others than before."""
         content = {"version": __version__, **dataclasses.asdict(self)}
+        del content["selection"]  # words: they change no number
         if self.diagnose:
             del content["diagnose"]  # it changes no number, so that old files count
+        if self.revision:
+            content["revision"] = self.revision
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    @property
+    def revision(self) -> int:
+        """Which form of the learner's code this is."""
+        from cirm.learners import learner_class
+
+        return learner_class(self.learner).revision
 
     @property
     def name(self) -> str:

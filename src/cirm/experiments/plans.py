@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from cirm.datasets import dataset_class
 from cirm.environments import Problem, Stream
 from cirm.experiments.jobs import Job, fingerprint
+from cirm.experiments.trials import PAPERS
 from cirm.inference import inference_class
 from cirm.learners import create, parsed_settings
 from cirm.settings import pairs, parsed
@@ -96,7 +97,7 @@ def selection(preset: str, settings: Mapping[str, Any]) -> str:
     """How the settings were chosen, in words."""
     words = {
         "": "library defaults, not tuned",
-        "paper": "the paper's values (the paper chose by test accuracy)",
+        "paper": PAPERS,
     }.get(preset, f"preset {preset}, published values")
     if settings:
         given = ", ".join(f"{name}={value}" for name, value in settings.items())

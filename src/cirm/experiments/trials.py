@@ -14,6 +14,12 @@ from cirm.experiments.jobs import Job
 Place = tuple[str, str, str]
 """Where a number stands: row, learner, split."""
 
+PAPERS = (
+    "the paper's values (chosen there by test accuracy); what it leaves open was read "
+    "with its figures in view"
+)
+"""How the settings of the presets called paper were chosen."""
+
 CHANCE = "chance"
 """The learner that guesses: its number is known without a run."""
 

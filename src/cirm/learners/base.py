@@ -37,6 +37,8 @@ class Learner(ABC, Generic[State]):
     States are named tuples of tensors with a leading replica axis. `presets` are
     named settings: of the learner's own fields, of `Descent` and of the network;
     `defaults` are those of `Descent` and the network that the learner needs otherwise.
+    `revision` counts the changes of its code after which results are others: those
+    recorded before do not count for it any more.
     """
 
     network: Network
@@ -45,6 +47,7 @@ class Learner(ABC, Generic[State]):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
+    revision: ClassVar[int] = 0
 
     @abstractmethod
     def init(self, randomness: Randomness) -> State:

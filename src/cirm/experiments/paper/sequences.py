@@ -8,6 +8,7 @@ from typing import Any
 from cirm.experiments.paper.numbers import figure, table
 from cirm.experiments.trials import (
     CHANCE,
+    PAPERS,
     Experiment,
     Layout,
     Line,
@@ -67,7 +68,6 @@ SOURCES = {
     "kmnist": "KMNIST",
     "emnist-letters": "EMNIST Letters",
 }
-SELECTION = "the paper's values (the paper chose by test accuracy)"
 AXIS = "colour flip of the unseen environment"
 
 
@@ -132,4 +132,4 @@ def _row(
 
 
 def _trial(label: str, learner: str, data: dict[str, Any], order: str) -> Trial:
-    return Trial(label, learner, "colored", data, order, SELECTION, preset="paper")
+    return Trial(label, learner, "colored", data, order, PAPERS, preset="paper")
