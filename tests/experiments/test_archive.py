@@ -15,6 +15,7 @@ from cirm.experiments.archive import (
 from cirm.experiments.jobs import Job
 from cirm.experiments.runner import path_of
 from cirm.experiments.trials import identity
+from cirm.learners.erm import ERM
 from cirm.records import Curve, Run, Score, read, write
 
 JOB = Job("colored", "erm", "sequential", (0, 1), {"source": "digits"}, label="erm")
@@ -154,3 +155,22 @@ def test_another_file_is_refused_by_its_name(tmp_path, text):
     (tmp_path / "records.json").write_text(text)
     with pytest.raises(ValueError, match=r"records\.json: it must be an archive"):
         load(tmp_path)
+
+
+def test_words_about_settings_do_not_change_the_name_of_a_job():
+    assert dataclasses.replace(JOB, selection="by hand").key == JOB.key
+    assert dataclasses.replace(JOB, settings={"rate": 1.0}).key != JOB.key
+
+
+def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatch):
+    first, other = JOB, dataclasses.replace(JOB, seeds=(2, 3))
+    for job in (first, other):
+        write(path_of(job, tmp_path), records(seeds=job.seeds))
+    assert len(pack((first, other), tmp_path, "c1").entries) == 2
+    before = first.key
+    monkeypatch.setattr(ERM, "revision", 1)
+    assert first.key != before
+    write(path_of(first, tmp_path), records(shift=5.0))
+    kept = pack((first,), tmp_path, "c2")
+    assert {entry["commit"] for entry in kept.of(TRIAL)} == {"c2"}
+    assert scores(kept.records(TRIAL, range(4))) == scores(records(shift=5.0))

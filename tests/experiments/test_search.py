@@ -1,6 +1,3 @@
-import dataclasses
-import hashlib
-import json
 import pickle
 import subprocess
 import sys
@@ -8,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cirm import __version__
-from cirm.experiments.jobs import Job, execute
+from cirm.experiments.jobs import execute
 from cirm.experiments.picks import command_of, outcome
 from cirm.experiments.plans import ground, plan
 from cirm.experiments.runner import path_of, run_jobs, unfinished
@@ -171,12 +167,3 @@ def test_values_are_searched_by_negative_errors(tmp_path):
     found = outcome(made, tmp_path)
     assert found["metric"] == "error"
     assert found["picks"]["worst-group"]["score"]["mean"] < 0
-
-
-def test_diagnostics_leave_the_name_of_a_job_as_it_was():
-    job = Job("colored", "erm", "joint", (0,))
-    content = {"version": __version__, **dataclasses.asdict(job)}
-    del content["diagnose"]
-    text = json.dumps(content, sort_keys=True)
-    assert job.key == hashlib.sha256(text.encode()).hexdigest()[:20]
-    assert replace(job, diagnose=False).key != job.key

@@ -13,6 +13,7 @@ from cirm.environments import Environment
 from cirm.memory import leaves
 from cirm.model import described, evaluate, fit, predict, update
 from cirm.model import store as stores
+from cirm.model.diagnosis import failures
 from cirm.model.learning import paced
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
@@ -324,6 +325,9 @@ def test_a_wish_about_the_shortcut_is_named_as_the_reason(files, quick, wish, ve
     assert said["dropped"] == (wish == "drop")
     assert said["verdict"].startswith(verdict)
     assert said["evidence"].startswith(f"This was asked for: shortcut={wish}.")
+    (note,) = failures(model, {"shortcut": 1.0, "constant": 0.0})
+    assert note.startswith("collapse to plain training")
+    assert ("since it kept" in note) == (wish == "keep")
 
 
 def test_values_tell_how_far_the_misses_slope(values):

@@ -8,6 +8,7 @@ from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import measured, some_of
 from cirm.evaluation.groups import Reference
 from cirm.evaluation.measures import Look, predicted
+from cirm.model.shortcut import decided
 from cirm.model.value import Model
 from cirm.randomness import Randomness
 
@@ -17,6 +18,10 @@ FAILURES = {
     "shortcut": "collapse to plain training: it answers as a plain model does, and "
     "fails where that one fails (try another learner, or a stronger penalty)",
 }
+KEPT = (
+    "collapse to plain training: it answers as a plain model does, since it kept what "
+    "that one goes by (if you know better, --set shortcut=drop drops it)"
+)
 
 
 def diagnosed(
@@ -46,9 +51,11 @@ def diagnosed(
     return found
 
 
-def failures(diagnostics: dict[str, float]) -> list[str]:
-    """The known failures among diagnostics, in words."""
-    return [text for name, text in FAILURES.items() if diagnostics.get(name) == 1]
+def failures(model: Model, diagnostics: dict[str, float]) -> list[str]:
+    """The known failures of a model among its diagnostics, in words."""
+    kept = decided(model).get("dropped") is False
+    texts = {**FAILURES, "shortcut": KEPT} if kept else FAILURES
+    return [text for name, text in texts.items() if diagnostics.get(name) == 1]
 
 
 def _look(

@@ -175,7 +175,11 @@ def _stage(
             after=_measured(after, rows, split[name][1]),
             reliance=reliance(after, rows.store.take(rows.rows[name][:ROWS])),
             diagnostics=numbers[name],
-            notes=(*notes, *_short(own.targets, model), *failures(numbers[name])),
+            notes=(
+                *notes,
+                *_short(own.targets, model),
+                *failures(after, numbers[name]),
+            ),
         )
         for name, own in zip(names, stage, strict=True)
     ]
