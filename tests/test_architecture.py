@@ -14,7 +14,7 @@ import pytest
 GROUND = frozenset({"environments", "randomness", "records", "registry", "settings"})
 MATTER = GROUND | {"networks", "passes", "variational", "likelihoods", "projections"}
 AIMS = MATTER | {"objectives", "memory"}
-LOOPS = AIMS | {"training", "admm", "shortcuts", "drift"}
+LOOPS = AIMS | {"training", "admm", "shortcuts", "drift", "moments"}
 PARTS = LOOPS | {"learners", "inference", "datasets"}
 WHOLES = PARTS | {"evaluation", "model"}
 ENDS = {"experiments", "report", "estimator", "federated"}
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "training": AIMS,
     "shortcuts": AIMS,
     "drift": AIMS,
+    "moments": AIMS,
     "admm": AIMS | {"training"},
     "learners": LOOPS,
     "inference": LOOPS,

@@ -21,6 +21,8 @@ NETWORK = {"hidden": (32,), "batch": 128, "rate": 0.01}
 QUICK = {**NETWORK, "epochs": 10, "plain_epochs": 10, "dropout": 0.5, "prior_std": 1.0}
 BRIEF = {**QUICK, "epochs": 1, "plain_epochs": 1, "rounds": 1, "members": 2}
 LINEAR = {"hidden": (), "epochs": 100, "batch": 0, "rate": 0.05}
+SMALL = {"hidden": (20,), "epochs": 100, "rate": 0.01}
+CURVED = {**SMALL, "plain_epochs": 100}
 VALUES = {**LINEAR, "plain_epochs": 100, "prior_std": 1.0}
 
 
@@ -447,6 +449,45 @@ def test_an_effect_of_the_target_hardly_counts_after_two_environments():
     _, plain = influences(erm, train(erm, stream, (0,)))[0]
     assert plain > 0.7  # 4 / 5 in the second environment alone
     assert abs(effect) < 0.1 and abs(cause - 1) < 0.2
+
+
+def site(name, strength, size=400, away=0.0):
+    """Causes of a value, in a curve, and a reading of it on a site's scale."""
+    source = Randomness((7,)).at(name)
+    causes = source.at("x").normal(size, 3)[0] + away
+    target = causes[:, 0] - causes[:, 1] + causes[:, 1] * causes[:, 2] / 2
+    target = target + 0.4 * source.at("y").normal(size)[0]
+    reading = strength * target + 0.3 * source.at("z").normal(size)[0]
+    x = torch.cat([causes, reading.unsqueeze(1)], 1)
+    return Environment(name, x, target, Task.regression())
+
+
+def explained(learner, state, environment):
+    """Part of the variance of an environment's target that is explained."""
+    x, y = environment.all(1)
+    misses = y - learner.predict(state, x).squeeze(-1)
+    return float(1 - misses.square().mean() / y.var())
+
+
+@pytest.mark.parametrize("order", ["sequential", "joint"])
+def test_a_reading_that_each_site_scales_otherwise_is_found_and_hidden(order):
+    sites, unseen = [site("a", 1.0), site("b", 0.5)], site("c", -0.5)
+    stream = Stream.ordered(sites, order)
+    learner = create("cirm", sites[0], CURVED)
+    erm = create("erm", sites[0], SMALL)
+    state = train(learner, stream, (0,))
+    axes = torch.nn.functional.normalize(state.directions[0, :, 0], dim=-1)
+    torch.testing.assert_close(axes.abs(), torch.eye(4)[3].expand(4, -1))
+    plain = explained(erm, train(erm, stream, (0,)), unseen)
+    assert plain < 0.7 < 0.8 < explained(learner, state, unseen)
+
+
+def test_sites_that_lie_elsewhere_give_no_reason_to_drop_anything():
+    sites = [site("a", 1.0), site("b", 1.0, away=0.7)]
+    learner = create("cirm", sites[0], CURVED)
+    state = train(learner, Stream.sequential(sites), (0,))
+    assert not learner.drops(state).any()
+    assert explained(learner, state, site("c", 1.0, away=0.4)) > 0.9
 
 
 @pytest.mark.parametrize("scales", [(0.5,), (1.0, 1.0)])

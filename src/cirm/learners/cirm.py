@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cirm import shortcuts
+from cirm import moments, shortcuts
 from cirm.drift import Slope
 from cirm.environments import Environment, Stage
 from cirm.learners.base import Learner
@@ -142,6 +142,7 @@ class CIRM(Learner[State]):
                 torch.zeros(replicas),
                 torch.zeros(replicas, self.classes, 2),
             ),
+            moments.nothing(replicas),
             no_memory(replicas),
         )
 
@@ -154,7 +155,7 @@ class CIRM(Learner[State]):
     ) -> State:
         """Infer groups, learn the plain and the invariant model, judge them."""
         # What only counts and weighs stays where the examples are.
-        names = "tally", "evidence", "slope", "memory"
+        names = "tally", "evidence", "slope", "moments", "memory"
         small = {name: moved(getattr(state, name), "cpu") for name in names}
         past = moved(state, self.descent.device)._replace(**small)
         first = not past.centre.shape[1]

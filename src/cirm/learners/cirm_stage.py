@@ -58,18 +58,24 @@ class Work:
         return descent.minimise(self.plain_loss, params, past, stage, source, watch)
 
     def invariant(
-        self, stage: Stage, past: State, weights: Tensor, anew: Tensor
+        self,
+        stage: Stage,
+        past: State,
+        weights: Tensor,
+        anew: Tensor,
+        noise: Tensor | float = 1.0,
     ) -> Gaussian:
         """The posterior [replica * member, p] after the stage.
 
-        Replicas that begin `anew` [replica] start from the first prior.
+        Replicas that begin `anew` [replica] start from the first prior. `noise`
+        [replica * member] is the variance of values that no model explains.
         """
         learner, descent = self.learner, self.learner.descent
         prior = Gaussian(*(part.flatten(0, 1) for part in past.posterior))
         start = prior
         if anew.any():
             prior, start = self._begun(prior, anew)
-        weight = learner.beta / sum(map(len, stage))
+        weight = learner.beta * noise / sum(map(len, stage))
         flat = descent.minimise(
             partial(self.loss, weight=weight),
             joined(start),
@@ -81,12 +87,15 @@ class Work:
         return parted(flat)
 
     def _begun(self, old: Gaussian, anew: Tensor) -> tuple[Gaussian, Gaussian]:
-        """The prior and the start [replica * member, p] of those who begin anew."""
+        """The prior and the start [replica * member, p] of those who begin anew.
+
+        The prior is around zero, but for values around where they start.
+        """
         learner = self.learner
         means = self.past.plain.flatten(0, 1)
         if not self.first:
             means = learner.network.init(self.members("anew")).to(means)
-        prior = normal_like(means, learner.prior_std, centred=True)
+        prior = normal_like(means, learner.prior_std, centred=learner.classes > 0)
         start = normal_like(means, learner.initial_std)
         return tuple(  # type: ignore[return-value]
             Gaussian(*(self.either(anew, n, o) for n, o in zip(new, old, strict=True)))
@@ -99,7 +108,9 @@ class Work:
         losses = self.learner.likelihood.losses(outputs, batch.y)
         return {"plain risk": pooled(environment_means(losses, batch.share), batch)}
 
-    def loss(self, params: Tensor, past: Past, batch: Batch, weight: float) -> Terms:
+    def loss(
+        self, params: Tensor, past: Past, batch: Batch, weight: Tensor | float
+    ) -> Terms:
         """Balanced expected risk and KL; `weight` multiplies the KL.
 
         Targets of classes are cells: twice the class, plus one if the reference is

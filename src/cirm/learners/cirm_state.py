@@ -9,6 +9,7 @@ from torch import Tensor
 from cirm import shortcuts
 from cirm.drift import Slope
 from cirm.memory import Memory
+from cirm.moments import Moments
 from cirm.variational import Gaussian
 
 
@@ -23,7 +24,8 @@ class State(NamedTuple):
     probability that environments disagree as they do by chance, if it is known on what
     (for values, how strongly they do), and whether it is or not, the number of
     comparisons, and whether the reference was taught what they disagree on. `slope` is
-    how the risk of the plain model sloped on held-out examples.
+    how the risk of the plain model sloped on held-out examples; `moments`, of values
+    only, are those of all examples so far.
     """
 
     posterior: Gaussian
@@ -35,6 +37,7 @@ class State(NamedTuple):
     tally: Tensor
     evidence: Tensor
     slope: Slope
+    moments: Moments
     memory: Memory
 
 

@@ -1,18 +1,37 @@
-"""A stage of values: directions in which the risk slopes where it should not."""
+"""A stage of values: what the risk slopes in where it should not."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cirm import shortcuts
-from cirm.environments import Stage
+from cirm.environments import Environment, Stage
 from cirm.learners.cirm_stage import Work
 from cirm.learners.cirm_state import State, View
+from cirm.moments import WIDEST, Moments, changed, moments, pooled
 
 STRONG = 5.0  # squared slope of a risk, in units of its noise, that counts as evidence
+ALIKE = 0.001  # probability by chance from which regressions count as the same
 WORTH = 0.01  # of the target's variance that a slope must be able to explain
+LEAST = 0.001  # variance of values, of their whole, that is left unexplained
 PORTIONS = 8  # of an environment's examples that are enough to see a slope
+
+
+class Change(NamedTuple):
+    """How regressions changed between environments; [replica], if nothing is said.
+
+    `columns` [replica, d] are those that changed their meaning, and it is `settled`
+    that nothing else did. Something `moved`, or nothing can be said against it.
+    `moments` are those of all examples, these included.
+    """
+
+    columns: Tensor
+    settled: Tensor
+    moved: Tensor
+    moments: Moments
 
 
 class ValueWork(Work):
@@ -32,17 +51,80 @@ class ValueWork(Work):
         found = (
             torch.cat([s for s, _ in slopes], 1) if slopes else plain.new_zeros(shape)
         )
-        strength = torch.stack([past.evidence[:, 0], *(k for _, k in slopes)]).amax(0)
-        anew = torch.full_like(strength, self.first).bool()
-        past = past._replace(directions=self.hidden(found, anew))
+        change = self._change()
+        strength = self._strength([strong for _, strong in slopes], change)
+        found = self.either(change.settled, torch.zeros_like(found), found)
+        found = torch.cat([found, self._axes(change)], 1)
+        first = torch.full_like(change.settled, self.first)
+        past = past._replace(directions=self.hidden(found, first))
         even = plain.new_ones(len(plain), 1)
-        posterior = self.invariant(self.learned, past, even, anew)
+        anew = first | change.columns.any(1)  # what was learned goes by them
+        misses = self._misses(plain, self.judged[: self.arrived], plainly)[2]
+        noise = misses.square().mean(1).clamp(LEAST, 1.0)
+        posterior = self.invariant(self.learned, past, even, anew, noise)
         evidence = torch.cat([strength.unsqueeze(1), past.evidence[:, 1:]], 1)
         return past._replace(
             posterior=self.apart(posterior),
             plain=plain.unflatten(0, (-1, learner.members)),
             evidence=evidence,
+            moments=change.moments,
         )
+
+    def _change(self) -> Change:
+        """What the regressions of what came before and of what arrived differ in."""
+        before, centre, learner = self.past.moments, self.past.centre, self.learner
+        none = torch.zeros(len(centre)).bool()
+        columns = torch.zeros(centre.shape).bool()
+        if centre.shape[1] > WIDEST:
+            return Change(columns, none, ~none, before)
+        samples = [self._sample(e) for e in self.judged[: self.arrived]]
+        parts = [moments(*sample) for sample in samples]
+        after = before
+        for part in parts:
+            after = pooled(after, part)
+        past = [] if self.first else [before]
+        if len(past + parts) < 2 or not learner.hide:
+            return Change(columns, none, none, after)
+        like = after if self.first else before
+        alike = past + [moments(*sample, like) for sample in samples]
+        bare = torch.zeros(len(centre), 0, centre.shape[1])
+        moved = changed(alike, bare, ALIKE, 0)[1] < ALIKE
+        old = bare
+        if not self.first:
+            old = shortcuts.basis(self.past.directions[:, 0].cpu())
+        found, chance = changed(past + parts, old, ALIKE, learner.rank)
+        told = found.any(1) | old.any(2).any(1)
+        settled = moved & told & (chance >= ALIKE)
+        return Change(found & settled.unsqueeze(1), settled, moved, after)
+
+    def _sample(self, environment: Environment) -> tuple[Tensor, Tensor]:
+        """Inputs [replica, n, d] and targets of an environment, of many some."""
+        rows = shortcuts.strides(environment)[:PORTIONS]
+        inputs = torch.cat([self.inputs(environment, some) for some in rows], 1).cpu()
+        targets = environment.targets[:, : inputs.shape[1]].cpu()
+        return self.gathered(inputs), self.gathered(targets)
+
+    def _axes(self, change: Change) -> Tensor:
+        """Axes [replica * member, rank, d] of the columns that changed."""
+        axes = torch.zeros(
+            len(change.columns), self.learner.rank, change.columns.shape[1]
+        )
+        for own, columns in zip(axes, change.columns, strict=True):
+            places = columns.nonzero().squeeze(1)
+            own[range(len(places)), places] = 1.0
+        return axes.to(self.past.centre).repeat_interleave(self.learner.members, 0)
+
+    def _strength(self, strengths: list[Tensor], change: Change) -> Tensor:
+        """How strongly [replica] environments disagree, the most so far.
+
+        Slopes count if the regressions changed too: a model may miss merely because
+        examples lie where it has never been. Columns that explain it all are enough.
+        """
+        past = self.past.evidence[:, 0]
+        here = torch.stack([torch.zeros_like(past), *strengths]).amax(0)
+        here = torch.where(change.moved, here, 0.0)
+        told = torch.where(change.columns.any(1), STRONG, 0.0)
+        return torch.stack([past, here, told]).amax(0)
 
     def _slope(self, plain: Tensor, stage: Stage, view: View) -> tuple[Tensor, Tensor]:
         """Slope [replica * member, 1, d] of the risk in the inputs, and its strength.

@@ -144,5 +144,6 @@ def _sloping(model: Model, strength: float) -> str:
         return "There is no other environment yet to compare with."
     return (
         "Where environments differ, the squared slope of the plain model's misses is "
-        f"{strength:.1f} times its noise ({STRONG:.0f} or more is evidence)."
+        f"{strength:.1f} times its noise ({STRONG:.0f} or more is evidence, and so are "
+        "columns without which their regressions agree)."
     )

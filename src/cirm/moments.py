@@ -1,0 +1,165 @@
+"""Second moments of environments, and the columns that mean something else in each.
+
+If a value depends on the columns in the same way everywhere, so does its regression on
+them, up to chance. If it does not, leaving out what changed its meaning mends that:
+a column that follows from the target in another way here than there, for one. What an
+environment must leave behind for this is the matrix of its second moments.
+
+Where the dependence is not linear, its regression also differs because inputs lie
+elsewhere. So examples are weighted, first, to lie as others do: both as normal clouds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+ENOUGH = 50  # examples, beside two for each column, below which nothing can be told
+WIDEST = 128  # columns; a search among more would take long
+HEAVIEST = 10.0  # weight of an example at most, where the mean is one
+RIDGE = 1e-6  # of each column's square, so that columns may depend on each other
+
+
+class Moments(NamedTuple):
+    """Of columns and target together, about the means of each environment.
+
+    `second` is [replica, d + 1, d + 1], the target last, of so many examples `number`
+    [replica], and `mean` [replica, d + 1]. `heavy` [replica] is how many times a
+    regression's coefficients vary more by chance than they would if its misses were
+    the same everywhere.
+    """
+
+    second: Tensor
+    mean: Tensor
+    number: Tensor
+    heavy: Tensor
+
+
+def nothing(replicas: int) -> Moments:
+    """The moments of no examples, of no columns."""
+    empty = torch.zeros(replicas)
+    return Moments(torch.zeros(replicas, 0, 0), torch.zeros(replicas, 0), empty, empty)
+
+
+def moments(inputs: Tensor, targets: Tensor, like: Moments | None = None) -> Moments:
+    """Those of inputs [replica, n, d] and targets [replica, n] of one environment.
+
+    Weighted, if there are others that they are to lie `like`.
+    """
+    both = torch.cat([inputs, targets.unsqueeze(-1)], 2).double()
+    weights = both.new_ones(both.shape[:2]) / both.shape[1]
+    if like is not None:
+        weights = _weights(inputs.double(), like, moments(inputs, targets))
+    mean = (weights.unsqueeze(-1) * both).sum(1)
+    both = both - mean.unsqueeze(1)
+    second = both.mT @ (weights.unsqueeze(-1) * both)
+    x, square = both[..., :-1], _firm(second[:, :-1, :-1])
+    slope = torch.linalg.solve(square, second[:, :-1, -1:])
+    off = (both[..., -1:] - x @ slope).square().squeeze(-1)
+    reach = _reach(x, square)
+    even = (weights * off).sum(1) * (weights * reach).sum(1)
+    heavy = ((weights * off * reach).sum(1) / even.clamp(min=1e-30)).clamp(min=1)
+    number = 1 / weights.square().sum(1)
+    return Moments(*(part.float() for part in (second, mean, number, heavy)))
+
+
+def _weights(inputs: Tensor, like: Moments, own: Moments) -> Tensor:
+    """Weights [replica, n], one in all, under which inputs lie as others do."""
+    distances, sizes = [], []
+    for part in (own, like):
+        square = _firm(part.second[:, :-1, :-1].double())
+        distances.append(_reach(inputs - part.mean[:, None, :-1].double(), square))
+        sizes.append(torch.linalg.slogdet(square)[1].unsqueeze(1))
+    nearer = (distances[0] - distances[1] + sizes[0] - sizes[1]) / 2
+    ratio = nearer.clamp(max=math.log(HEAVIEST)).exp()
+    return ratio / ratio.sum(1, keepdim=True).clamp(min=1e-30)
+
+
+def _reach(x: Tensor, square: Tensor) -> Tensor:
+    """Squared distances [replica, n] of x [replica, n, d] in units of their spread."""
+    return (x * torch.linalg.solve(square, x.mT).mT).sum(-1)
+
+
+def pooled(one: Moments, other: Moments) -> Moments:
+    """The moments of both, each about its own means."""
+    if not one.second.shape[1]:
+        return other
+    count = one.number + other.number
+    share = one.number / count
+    wide = share.view(-1, 1, 1)
+    return Moments(
+        wide * one.second + (1 - wide) * other.second,
+        wide[..., 0] * one.mean + (1 - wide[..., 0]) * other.mean,
+        count,
+        share * one.heavy + (1 - share) * other.heavy,
+    )
+
+
+def changed(
+    parts: Sequence[Moments], hidden: Tensor, unlikely: float, rank: int
+) -> tuple[Tensor, Tensor]:
+    """The fewest columns [replica, d] without which the regression stays the same.
+
+    One after another is left out, that which leaves the likeliest rest, until the
+    regressions of the parts are apart by chance with probability `unlikely` or more,
+    or `rank` are. The second result [replica] is that probability, 1 where there are
+    too few examples to tell. What is `hidden`, [replica, k, d] of length one or zero,
+    is left out anyway.
+    """
+    found, chances = [], []
+    for replica, axes in enumerate(hidden):
+        own = [Moments(*(part[replica].double() for part in p)) for p in parts]
+        width = axes.shape[1]
+        out = torch.zeros(width, dtype=torch.bool)
+        chance = torch.tensor(1.0, dtype=torch.float64)
+        if all(part.number >= ENOUGH + 2 * width for part in own):
+            own = [_without(part, axes.double()) for part in own]
+            lost = int(axes.any(1).sum())
+            chance = _chance(own, out[None], lost)[0]
+            while chance < unlikely and int(out.sum()) < min(rank, width - 1):
+                left = (~out).nonzero().squeeze(1)
+                tried = out | torch.eye(width, dtype=torch.bool)[left]
+                each = _chance(own, tried, lost)
+                chance, out = each.max(), tried[each.argmax()]
+        found.append(out)
+        chances.append(chance.float())
+    return torch.stack(found), torch.stack(chances)
+
+
+def _chance(parts: Sequence[Moments], out: Tensor, lost: int) -> Tensor:
+    """Probability [k] that regressions are so far apart, without columns `out` [k, d].
+
+    The parts are of one replica; so many directions as `lost` were taken from all.
+    """
+    kept = (~out).double()
+    weights, slopes = [], []
+    for part in parts:
+        square = part.second[:-1, :-1] * kept.unsqueeze(-1) * kept.unsqueeze(-2)
+        product = (part.second[:-1, -1] * kept).unsqueeze(-1)
+        slope = torch.linalg.solve(_firm(square), product)
+        left = part.second[-1, -1] - (slope * product).sum((1, 2))
+        noise = part.heavy * left.clamp(min=1e-12) / part.number
+        weights.append(square / noise.view(-1, 1, 1))
+        slopes.append(slope)
+    pairs = list(zip(weights, slopes, strict=True))
+    middle = torch.linalg.solve(_firm(sum(weights)), sum(w @ s for w, s in pairs))
+    apart = sum(((s - middle).mT @ w @ (s - middle)).flatten() for w, s in pairs)
+    freedom = (len(parts) - 1) * (kept.sum(1) - lost).clamp(min=1)
+    return torch.special.gammaincc(freedom / 2, apart / 2)
+
+
+def _without(part: Moments, axes: Tensor) -> Moments:
+    """The moments of one replica less directions [k, d] of length one."""
+    keep = torch.eye(len(part.second), dtype=axes.dtype)
+    keep[:-1, :-1] -= axes.mT @ axes
+    return part._replace(second=keep @ part.second @ keep)
+
+
+def _firm(square: Tensor) -> Tensor:
+    """Squares [..., d, d] that can be divided by, also if columns depend."""
+    own = square.diagonal(dim1=-2, dim2=-1).clamp(min=1e-12)
+    return square + RIDGE * torch.diag_embed(own)
