@@ -89,8 +89,8 @@ def folded(part: Part, data: Data) -> Markup:
     return blocks.folded(data.title, joined(*pieces), f"{learners} learners")
 
 
-def claimed(claims: Sequence[Mapping[str, Any]]) -> Section:
-    """The paper's claims, whether they hold, and our figures."""
+def claimed(claims: Sequence[Mapping[str, Any]]) -> Section | None:
+    """The paper's claims that can be judged, whether they hold, and our figures."""
     names = ("claim", "here", "in the paper", "our figures")
     rows = [
         [
@@ -100,7 +100,10 @@ def claimed(claims: Sequence[Mapping[str, Any]]) -> Section:
             blocks.Cell(joined(*(tag("div", text) for text in claim["figures"]))),
         ]
         for n, claim in enumerate(claims, 1)
+        if claim["figures"]
     ]
+    if not rows:
+        return None
     text = (
         "Each claim is put to our means, and to those that the paper prints. Chance is "
         "50 %: a learner that ends near it in training and test has learned nothing."

@@ -11,10 +11,21 @@ from __future__ import annotations
 from typing import Any
 
 from cirm.experiments.paper.numbers import figure, table
-from cirm.experiments.paper.sequences import of_images
-from cirm.experiments.trials import Experiment, Layout, Line, Row, Trial, Wanted
+from cirm.experiments.paper.sequences import GRAY, of_images
+from cirm.experiments.trials import (
+    CHANCE,
+    Experiment,
+    Layout,
+    Line,
+    Row,
+    Trial,
+    Wanted,
+)
 
 LEARNERS = {"irmv1": "IRMv1", "c-virmv1": "C-VIRMv1"}
+REFERENCES = {"erm": "ERM", GRAY: "ERM on gray", CHANCE: "chance"}
+"""What a reader needs to judge the others; the paper does not print them."""
+
 INFERENCES = {"no-eiil": "", "eiil": "eiil"}
 DATA: dict[str, Any] = {
     "source": "mnist",
@@ -31,6 +42,7 @@ TWO: dict[str, Any] = {
 }
 ONE: dict[str, Any] = {**DATA, "environments": 1, "flips": (0.1,)}
 SIZES = (1000, 2000, 5000, 10_000, 20_000, 50_000)
+SPLITS = ("train", "test")
 PENALTY = {"penalty": 191257.18613115902}
 PRESETS = {"irmv1": ("irm", PENALTY), "c-virmv1": ("eiil", {})}
 SELECTION = "the published values of IRM and EIIL (chosen there by test accuracy)"
@@ -41,8 +53,12 @@ def table3() -> Experiment:
     printed = table("table3")
     rows = [_row(name, name, TWO, printed[name]) for name in INFERENCES]
     heads = ("No EIIL", "EIIL")
-    lines = [Line((head,), _places(row)) for head, row in zip(heads, rows, strict=True)]
-    columns = [(name, split) for name in LEARNERS.values() for split in _heads()]
+    lines = [
+        Line((head,), (*_places(row), *_references(row)))
+        for head, row in zip(heads, rows, strict=True)
+    ]
+    names = (*LEARNERS.values(), *REFERENCES.values())
+    columns = [(name, split) for name in names for split in _heads()]
     layout = Layout("Accuracy, %", ("",), tuple(columns), tuple(lines))
     title = "Table 3: two environments at once, given and inferred"
     return of_images("table3", title, 10, rows, layout)
@@ -54,13 +70,22 @@ def table4() -> Experiment:
     for printed in table("table4")["rows"]:
         size = printed["examples"]
         data = {**ONE, "examples": size}
-        pair = [_row(f"{size} {n}", n, data, printed[n]) for n in INFERENCES]
+        pair = [
+            _row(f"{size} {way}", way, data, printed[way], references=not infer)
+            for way, infer in INFERENCES.items()
+        ]
         rows += pair
-        lines.append(Line((f"{size:,}",), (*_places(pair[0]), *_places(pair[1]))))
+        places = *_places(pair[0]), *_places(pair[1]), *_references(pair[0])
+        lines.append(Line((f"{size:,}",), places))
+    groups = {
+        "Without inference": LEARNERS,
+        "With EIIL": LEARNERS,
+        "References": REFERENCES,
+    }
     columns = [
-        (way, name, split)
-        for way in ("Without inference", "With EIIL")
-        for name in LEARNERS.values()
+        (group, name, split)
+        for group, names in groups.items()
+        for name in names.values()
         for split in _heads()
     ]
     layout = Layout("Accuracy, %", ("examples",), tuple(columns), tuple(lines))
@@ -73,11 +98,22 @@ def _heads() -> tuple[str, str]:
 
 
 def _places(row: Row) -> tuple[tuple[str, str, str], ...]:
-    splits = ("train", "test")
-    return tuple((row.name, label, split) for label in row.labels for split in splits)
+    labels = [trial.label for trial in row.trials if trial.label not in REFERENCES]
+    return tuple((row.name, label, split) for label in labels for split in SPLITS)
 
 
-def _row(name: str, way: str, data: dict[str, Any], printed: dict[str, Any]) -> Row:
+def _references(row: Row) -> tuple[tuple[str, str, str], ...]:
+    return tuple((row.name, label, split) for label in REFERENCES for split in SPLITS)
+
+
+def _row(
+    name: str,
+    way: str,
+    data: dict[str, Any],
+    printed: dict[str, Any],
+    references: bool = True,
+) -> Row:
+    """Both learners on one data set, and the references, if they are to be told."""
     infer = INFERENCES[way]
     trials, wanted = [], []
     for key in LEARNERS:
@@ -90,8 +126,17 @@ def _row(name: str, way: str, data: dict[str, Any], printed: dict[str, Any]) -> 
         trials.append(trial)
         wanted += [
             Wanted(label, split, "accuracy", figure(printed[key][split]))
-            for split in ("train", "test")
+            for split in SPLITS
         ]
+    for label, own in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
+        trials.append(
+            Trial(label, "erm", "colored", own, "joint", SELECTION, preset="irm")
+        )
+    wanted += [
+        Wanted(name, split, "accuracy")
+        for name in (REFERENCES if references else ())
+        for split in SPLITS
+    ]
     count = data["examples"] * data["environments"]
     title = f"{count:,} examples, environments {'inferred' if infer else 'as given'}"
     return Row(name, title, tuple(trials), tuple(wanted))
