@@ -15,6 +15,12 @@ from torch import nn
 
 from cirm import InvariantClassifier, InvariantRegressor
 
+# Rows of these tests are told by one input, or by none; both are warned of.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:column .* alone tells:UserWarning"),
+    pytest.mark.filterwarnings("ignore:collapse to constant:UserWarning"),
+]
+
 QUICK = {"hidden": (16,), "epochs": 60, "batch": 64, "rate": 0.02}
 CHECKED = {"hidden": (8,), "epochs": 25, "batch": 64, "rate": 0.05}
 INAPPLICABLE = {
@@ -67,6 +73,37 @@ def test_saving_and_loading_changes_nothing(tmp_path):
     assert (later.uncertainty(x) > 0).all()
     again = [m.partial_fit(*tensors(60, 1)) for m in (model, later)]
     assert np.array_equal(*(m.predict_proba(x) for m in again))
+    third = again[0].partial_fit(*tensors(60, 2), environment="a third")
+    assert [v.name for v in third.model_.visits][1:] == ["environment 1", "a third"]
+
+
+def test_a_model_is_loaded_as_what_it_is(tmp_path):
+    x, y = tensors(80)
+    frame = pd.DataFrame(x.numpy(), columns=list("abcd"))
+    InvariantClassifier("erm", settings=QUICK).fit(frame, y).save(tmp_path / "c.cirm")
+    InvariantRegressor("erm", settings=QUICK).fit(x, x[:, 1]).save(tmp_path / "r.cirm")
+    with pytest.raises(ValueError, match=r"a model of values; got one of classes$"):
+        InvariantRegressor.load(tmp_path / "c.cirm")
+    with pytest.raises(ValueError, match=r"a model of classes; got one of values$"):
+        InvariantClassifier.load(tmp_path / "r.cirm")
+    named = InvariantClassifier.load(tmp_path / "c.cirm")
+    assert named.feature_names_in_.tolist() == list("abcd")
+    assert len(named.predict(frame)) == 80
+    unnamed = InvariantRegressor.load(tmp_path / "r.cirm")
+    assert unnamed.n_features_in_ == 4
+    assert not hasattr(unnamed, "feature_names_in_")
+
+
+@pytest.mark.filterwarnings("default:column .* alone tells:UserWarning")
+def test_a_column_that_tells_the_target_is_warned_of():
+    with pytest.warns(UserWarning, match="column 'x0' alone tells the target"):
+        InvariantClassifier("erm", settings=QUICK).fit(*tensors(80))
+
+
+def test_a_row_without_its_environment_is_refused():
+    places = ["a"] * 79 + [None]
+    with pytest.raises(ValueError, match=r"name one for each row; got none for row 79"):
+        InvariantClassifier("erm").fit(*tensors(80), environments=places)
 
 
 @pytest.mark.parametrize(

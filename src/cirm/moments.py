@@ -99,6 +99,12 @@ def pooled(one: Moments, other: Moments) -> Moments:
     )
 
 
+def enough(parts: Sequence[Moments]) -> Tensor:
+    """Whether there are examples enough [replica] to tell anything."""
+    least = torch.stack([part.number for part in parts]).amin(0)
+    return least >= ENOUGH + 2 * (parts[0].second.shape[1] - 1)
+
+
 def changed(
     parts: Sequence[Moments], hidden: Tensor, unlikely: float, rank: int
 ) -> tuple[Tensor, Tensor]:
@@ -110,13 +116,13 @@ def changed(
     too few examples to tell. What is `hidden`, [replica, k, d] of length one or zero,
     is left out anyway.
     """
-    found, chances = [], []
+    found, chances, known = [], [], enough(parts)
     for replica, axes in enumerate(hidden):
         own = [Moments(*(part[replica].double() for part in p)) for p in parts]
         width = axes.shape[1]
         out = torch.zeros(width, dtype=torch.bool)
         chance = torch.tensor(1.0, dtype=torch.float64)
-        if all(part.number >= ENOUGH + 2 * width for part in own):
+        if known[replica]:
             own = [_without(part, axes.double()) for part in own]
             lost = int(axes.any(1).sum())
             chance = _chance(own, out[None], lost)[0]

@@ -14,6 +14,7 @@ from cirm.memory import leaves
 from cirm.model import described, evaluate, fit, predict, update
 from cirm.model import store as stores
 from cirm.model.diagnosis import failures
+from cirm.model.judgement import verdict
 from cirm.model.learning import paced
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
@@ -380,7 +381,30 @@ def test_evaluation_groups_and_compares_with_what_was_to_be_expected(files, quic
         group = told["groups"]["scanner"][value]
         assert group["accuracy"] == pytest.approx(100 * own.mean())
     assert [e["environment"] for e in told["expected"]["on_arrival"]] == ["clinic-b"]
-    assert "worse than anywhere before, by more than chance" in told["verdict"]
+    assert "90.5 % in new environments before they were learned" in told["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "known", "word"),
+    [
+        (500, 2000, "worse than anywhere before, by more than chance"),
+        (500, 50, "within what was to be expected"),  # 80 % of 50 rows may be 72 %
+        (19, 2000, "too few rows to tell"),
+    ],
+)
+def test_a_verdict_knows_how_few_rows_it_compares(rows, known, word):
+    before = {"environment": "a", "rows": known, "accuracy": 80.0}
+    report = {
+        "rows": rows,
+        "overall": {"accuracy": 72.0},
+        "error": 2.0,
+        "expected": {"held_out": [before], "on_arrival": []},
+    }
+    assert word in verdict(report, "accuracy")
+    worse = {"rmse": 72.0}
+    report |= {"overall": worse, "expected": {"held_out": [before | {"rmse": 64.0}]}}
+    report["expected"]["on_arrival"] = []
+    assert word in verdict(report, "rmse")
 
 
 def test_a_setting_or_wish_without_sense_is_refused(clinic):

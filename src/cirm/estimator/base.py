@@ -7,6 +7,7 @@ by the first environment and stays.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -99,9 +100,11 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         source = self._source(X, y, names, first=not begun, classes=classes)
         if not begun:
             return self._begin(source, self._classes_of(source))
+        known = len(self.model_.visits)
         self.model_ = update(
             self.model_, source, order=self.order, accept_units=accept_units, again=True
         )
+        self._warn(known)
         return self
 
     def save(self, path: str | Path) -> None:
@@ -113,6 +116,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path, network: nn.Module | None = None) -> Self:
         """The estimator of a file; `network` is that it was trained with, if any."""
         model = load(path, network)
+        cls._check_task(model)
         plan = model.plan
         made = cls(
             learner=plan.learner,
@@ -122,7 +126,30 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             held_out=plan.held_out,
         )
         made._take(model)
+        made._know_columns(model)
         return made
+
+    @classmethod
+    def _check_task(cls, model: Model) -> None:
+        """Refuse a model of values as a classifier, and one of classes as the other."""
+        known = {"classification": "classes", "regression": "values"}
+        wanted = known.get(cls._task)
+        got = "classes" if model.task.classes else "values"
+        if wanted and got != wanted:
+            raise ValueError(
+                f"{cls.__name__}: the file must hold a model of {wanted}; got one of "
+                f"{got}"
+            )
+
+    def _know_columns(self, model: Model) -> None:
+        """What scikit-learn keeps of the columns that were learned from."""
+        encoding = model.schema.treatment.encoding
+        if encoding is None:
+            return
+        names = [column.name for column in encoding.columns]
+        self.n_features_in_ = len(names)
+        if names != list(column_names(len(names))):
+            self.feature_names_in_ = np.array(names, dtype=object)
 
     def _begin(self, source: Source, classes: Sequence[str]) -> Self:
         model = fit(
@@ -140,7 +167,14 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             categories=self.categories,
         )
         self._take(model)
+        self._warn()
         return self
+
+    def _warn(self, known: int = 0) -> None:
+        """Warn of what was noted of the environments after so many known ones."""
+        notes = [note for visit in self.model_.visits[known:] for note in visit.notes]
+        for note in dict.fromkeys(notes):
+            warnings.warn(note, UserWarning, stacklevel=4)
 
     _task: Any = "auto"
 
@@ -180,7 +214,13 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             )
         columns: dict[str, Any] = {TARGET: targets}
         if environments is not None:
-            columns[ENVIRONMENT] = np.asarray(plain(environments)).astype(str)
+            named = np.asarray(plain(environments))
+            if pd.isna(named).any():
+                raise ValueError(
+                    f"{type(self).__name__}: environments must name one for each row; "
+                    f"got none for row {int(pd.isna(named).argmax())}"
+                )
+            columns[ENVIRONMENT] = named.astype(str)
             if len(columns[ENVIRONMENT]) != len(targets):
                 raise ValueError(
                     f"{type(self).__name__}: environments must name one for each row; "

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from cirm.learners.cirm import CIRM
 
 
+def doubled(descent: Descent, turn: int) -> Descent:
+    """The descent of a round after the first: as long as all before it."""
+    return replace(descent, epochs=descent.epochs * 2 ** (turn - 1))
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
     """A stage's examples, learned and judged by members, and what is known before.
@@ -64,11 +69,13 @@ class Work:
         weights: Tensor,
         anew: Tensor,
         noise: Tensor | float = 1.0,
+        rounds: Tensor | None = None,
     ) -> Gaussian:
         """The posterior [replica * member, p] after the stage.
 
         Replicas that begin `anew` [replica] start from the first prior. `noise`
-        [replica * member] is the variance of values that no model explains.
+        [replica * member] is the variance of values that no model explains; the number
+        of `rounds` [replica], each as long as all before it, is one unless said.
         """
         learner, descent = self.learner, self.learner.descent
         prior = Gaussian(*(part.flatten(0, 1) for part in past.posterior))
@@ -76,14 +83,16 @@ class Work:
         if anew.any():
             prior, start = self._begun(prior, anew)
         weight = learner.beta * noise / sum(map(len, stage))
-        flat = descent.minimise(
-            partial(self.loss, weight=weight),
-            joined(start),
-            Past(viewed(past, learner.members), weights.to(descent.device), prior),
-            stage,
-            self.members("invariant"),
-            self._seen,
-        )
+        loss = partial(self.loss, weight=weight)
+        view = viewed(past, learner.members)
+        fixed = Past(view, weights.to(descent.device), prior)
+        source = self.members("invariant")
+        flat = descent.minimise(loss, joined(start), fixed, stage, source, self._seen)
+        rounds = torch.ones(len(anew)) if rounds is None else rounds
+        for turn in range(1, int(rounds.max())):
+            source = self.members("invariant", turn)
+            new = doubled(descent, turn).minimise(loss, flat, fixed, stage, source)
+            flat = self.either(rounds > turn, new, flat)
         return parted(flat)
 
     def _begun(self, old: Gaussian, anew: Tensor) -> tuple[Gaussian, Gaussian]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -9,13 +10,14 @@ from torch import Tensor
 
 from cirm import shortcuts
 from cirm.environments import Environment, Stage
-from cirm.learners.cirm_stage import Work
+from cirm.learners.cirm_stage import Work, doubled
 from cirm.learners.cirm_state import State, View
-from cirm.moments import WIDEST, Moments, changed, moments, pooled
+from cirm.moments import WIDEST, Moments, changed, enough, moments, pooled
 
 STRONG = 5.0  # squared slope of a risk, in units of its noise, that counts as evidence
 ALIKE = 0.001  # probability by chance from which regressions count as the same
 WORTH = 0.01  # of the target's variance that a slope must be able to explain
+LONGEST = 2000  # steps of plain models of values, if that is longer than one round
 LEAST = 0.001  # variance of values, of their whole, that is left unexplained
 PORTIONS = 8  # of an environment's examples that are enough to see a slope
 
@@ -43,7 +45,7 @@ class ValueWork(Work):
         new, slopes = self.learned[: self.arrived], []
         if not self.first:
             slopes.append(self._slope(past.plain, new, plainly))
-        plain = self.plain(plainly)
+        plain, rounds = self._fitted(plainly)
         if len(self.judged) > 1:
             apart = plain.unflatten(0, (-1, learner.members))
             slopes += [self._slope(apart, (e,), plainly) for e in self.judged]
@@ -51,8 +53,9 @@ class ValueWork(Work):
         found = (
             torch.cat([s for s, _ in slopes], 1) if slopes else plain.new_zeros(shape)
         )
-        change = self._change()
-        strength = self._strength([strong for _, strong in slopes], change)
+        strong = torch.stack([past.evidence[:, 0] * 0, *(k for _, k in slopes)]).amax(0)
+        change = self._change(strong)
+        strength = self._strength(strong, change)
         found = self.either(change.settled, torch.zeros_like(found), found)
         found = torch.cat([found, self._axes(change)], 1)
         first = torch.full_like(change.settled, self.first)
@@ -61,7 +64,7 @@ class ValueWork(Work):
         anew = first | change.columns.any(1)  # what was learned goes by them
         misses = self._misses(plain, self.judged[: self.arrived], plainly)[2]
         noise = misses.square().mean(1).clamp(LEAST, 1.0)
-        posterior = self.invariant(self.learned, past, even, anew, noise)
+        posterior = self.invariant(self.learned, past, even, anew, noise, rounds)
         evidence = torch.cat([strength.unsqueeze(1), past.evidence[:, 1:]], 1)
         return past._replace(
             posterior=self.apart(posterior),
@@ -70,8 +73,41 @@ class ValueWork(Work):
             moments=change.moments,
         )
 
-    def _change(self) -> Change:
-        """What the regressions of what came before and of what arrived differ in."""
+    def _fitted(self, view: View) -> tuple[Tensor, Tensor]:
+        """Plain models, and the rounds [replica] that held-out examples asked for.
+
+        Each round after the first is as long as all before it.
+        """
+        learner = self.learner
+        descent = replace(learner.descent, epochs=learner.plain_epochs)
+        steps = descent.epochs * descent.steps(self.learned)
+        plain = self.plain(view)
+        error = self._error(plain, view)
+        going, rounds = torch.ones_like(error).bool(), torch.ones_like(error)
+        turn = 1
+        while going.any() and steps * 2**turn <= LONGEST:
+            source = self.members("plain", turn)
+            new = self.minimised(
+                plain, self.learned, view, source, doubled(descent, turn)
+            )
+            other = self._error(new, view)
+            going = going & (other < error)
+            plain = self.either(going, new, plain)
+            error = torch.where(going, other, error)
+            rounds, turn = rounds + going, turn + 1
+        return plain, rounds
+
+    def _error(self, plain: Tensor, view: View) -> Tensor:
+        """Mean squared miss [replica] of plain models where they did not learn."""
+        misses = self._misses(plain, self.judged, view)[2]
+        return self.gathered(misses).square().mean(1).cpu()
+
+    def _change(self, strong: Tensor) -> Change:
+        """What the regressions of what came before and of what arrived differ in.
+
+        Where too few examples lie alike, the regressions of all must do, if the misses
+        are `strong` [replica] too.
+        """
         before, centre, learner = self.past.moments, self.past.centre, self.learner
         none = torch.zeros(len(centre)).bool()
         columns = torch.zeros(centre.shape).bool()
@@ -88,11 +124,16 @@ class ValueWork(Work):
         like = after if self.first else before
         alike = past + [moments(*sample, like) for sample in samples]
         bare = torch.zeros(len(centre), 0, centre.shape[1])
-        moved = changed(alike, bare, ALIKE, 0)[1] < ALIKE
         old = bare
         if not self.first:
             old = shortcuts.basis(self.past.directions[:, 0].cpu())
         found, chance = changed(past + parts, old, ALIKE, learner.rank)
+        apart = found.any(1) | (chance < ALIKE) | old.any(2).any(1)
+        moved = torch.where(
+            enough(alike),
+            changed(alike, bare, ALIKE, 0)[1] < ALIKE,
+            apart & (strong >= STRONG),
+        )
         told = found.any(1) | old.any(2).any(1)
         settled = moved & told & (chance >= ALIKE)
         return Change(found & settled.unsqueeze(1), settled, moved, after)
@@ -114,17 +155,15 @@ class ValueWork(Work):
             own[range(len(places)), places] = 1.0
         return axes.to(self.past.centre).repeat_interleave(self.learner.members, 0)
 
-    def _strength(self, strengths: list[Tensor], change: Change) -> Tensor:
+    def _strength(self, strong: Tensor, change: Change) -> Tensor:
         """How strongly [replica] environments disagree, the most so far.
 
         Slopes count if the regressions changed too: a model may miss merely because
         examples lie where it has never been. Columns that explain it all are enough.
         """
-        past = self.past.evidence[:, 0]
-        here = torch.stack([torch.zeros_like(past), *strengths]).amax(0)
-        here = torch.where(change.moved, here, 0.0)
+        here = torch.where(change.moved, strong, 0.0)
         told = torch.where(change.columns.any(1), STRONG, 0.0)
-        return torch.stack([past, here, told]).amax(0)
+        return torch.stack([self.past.evidence[:, 0], here, told]).amax(0)
 
     def _slope(self, plain: Tensor, stage: Stage, view: View) -> tuple[Tensor, Tensor]:
         """Slope [replica * member, 1, d] of the risk in the inputs, and its strength.

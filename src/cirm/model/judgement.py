@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from cirm.model.sources import Data, sources
 from cirm.model.targets import encoded_as
 from cirm.model.value import Model
 
+FEW = 20  # rows below which nothing is said about what was to be expected
 MOST_VALUES = 20  # of a grouping column; the most frequent ones are shown
 
 
@@ -166,13 +168,24 @@ def verdict(report: dict[str, Any], name: str) -> str:
             span = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
             parts.append(f"{span}{unit} {words}")
     text += f"; expected {' and '.join(parts)}" if parts else ""
-    known = [e[name] for entries in report["expected"].values() for e in entries]
+    known = [entry for entries in report["expected"].values() for entry in entries]
     if not known:
         return text
-    worse = min(known) - here if name == "accuracy" else here - max(known)
-    if worse > 2 * error:
+    if report["rows"] < FEW:
+        return f"{text}: too few rows to tell"
+    sign = 1 if name == "accuracy" else -1
+    worst = min(known, key=lambda entry: sign * entry[name])
+    worse = sign * (worst[name] - here)
+    if worse > 2 * math.hypot(error, _chance(worst[name], worst["rows"], name)):
         return f"{text}: worse than anywhere before, by more than chance"
     return f"{text}: within what was to be expected, or better"
+
+
+def _chance(value: float, rows: int, name: str) -> float:
+    """The standard error of a score of so many rows; of errors, if they are normal."""
+    if name == "accuracy":
+        return math.sqrt(value * (100 - value) / rows)
+    return value / math.sqrt(2 * rows)
 
 
 def reliability(mean: Tensor, targets: Tensor) -> list[dict[str, float]]:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from cirm.datasets.supplied import TaskName
 from cirm.environments import Stage, Stream
 from cirm.learners.base import Learner
-from cirm.likelihoods import CrossEntropy
 from cirm.model import DEFAULT_LEARNER
 from cirm.model import notes as remarks
 from cirm.model.diagnosis import diagnosed, failures
@@ -211,18 +210,16 @@ def _observed(
 def paced(learner: Learner[Any], stage: Stage) -> Learner[Any]:
     """The learner with epochs enough for 1,000 steps, and for no more than 20,000.
 
-    All that it does in epochs is changed in proportion. A learner of classes with a
-    default of its own, as `cirm` has, is never made to learn longer: its models stop
-    early by design, and overfit small data if they do not.
+    A learner with a default of its own, as `cirm` has, is never made to learn longer:
+    its models stop early by design, and overfit small data if they do not. All that
+    it does in epochs is shortened in proportion, so that the longest part keeps to
+    20,000 steps.
     """
     steps, (fewest, most) = learner.descent.steps(stage), STEPS
-    own = {"epochs": learner.descent.epochs}
+    least = 1 if "epochs" in learner.defaults else -(-fewest // steps)
+    own = {"epochs": max(learner.descent.epochs, least)}
     own |= {name: getattr(learner, name) for name in PACED if hasattr(learner, name)}
-    classes = isinstance(learner.likelihood, CrossEntropy)
-    early = classes and "epochs" in learner.defaults
-    least = 1 if early else -(-fewest // steps)
-    part = max(1.0, least / own["epochs"])
-    part = min(part, max(1, most // steps) / max(own.values()))
+    part = min(1.0, max(1, most // steps) / max(own.values()))
     changed: dict[str, Any] = {n: max(1, round(part * k)) for n, k in own.items()}
     descent = replace(learner.descent, epochs=changed.pop("epochs"))
     return replace(learner, descent=descent, **changed)

@@ -119,7 +119,11 @@ def answers_of(model: Model, inputs: np.ndarray, exact: bool = False) -> Answers
 def oddities(model: Model, inputs: np.ndarray) -> list[str]:
     """What is odd about inputs [n, *shape]: other units, a place far away."""
     own = torch.from_numpy(inputs)
-    return notes.units(model.schema, own) + notes.far(model.schema, own)
+    units = notes.units(model.schema, own)
+    doubts = [
+        f"{unit}; what is predicted from it is not to be trusted" for unit in units
+    ]
+    return doubts + notes.far(model.schema, own)
 
 
 def kept_columns(model: Model, frame: pd.DataFrame, keep: Sequence[str]) -> list[str]:

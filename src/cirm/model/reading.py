@@ -146,10 +146,10 @@ def brought(
 ) -> Brought:
     """All rows, encoded as the schema says, with their targets and environments."""
     store = Store(schema.treatment.shape)
-    column = environment or schema.environment
     targets, names = [], []
     notes: list[str] = []
     for source in sources:
+        column = environment or schema.environment or source.environment
         check_kinds([source], schema.treatment.kind)
         for portion in ahead(source.portions(numbers_in(schema))):
             frame = portion.frame
