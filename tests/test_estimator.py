@@ -205,6 +205,9 @@ def test_a_network_of_ones_own_must_fit_the_task():
         InvariantClassifier("erm", network=Small(5)).fit(x, y)
     with pytest.raises(ValueError, match="has its own shape; got hidden"):
         InvariantClassifier("erm", network=Small(), settings={"hidden": (3,)}).fit(x, y)
+    small = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+    with pytest.raises(ValueError, match=r"network: it must take inputs of shape \["):
+        InvariantClassifier("erm", network=small).fit(x, y)
 
 
 class Loader:

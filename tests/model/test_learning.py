@@ -113,6 +113,17 @@ def test_a_place_far_away_is_said(clinic, quick):
     assert any("is far" in text for text in evaluate(model, later)["notes"])
 
 
+def test_new_categories_and_empty_columns_are_said(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1)
+    later.loc[later.index < 20, "scanner"] = "newest"
+    (note,) = update(model, later).visits[1].notes
+    assert "column 'scanner': 10 % of the rows have categories" in note
+    later["scanner"], later["age"] = clinic(200, 0.9, 1)["scanner"], np.nan
+    (note,) = evaluate(model, later)["notes"]
+    assert note == "column 'age': all of its values are missing"
+
+
 def test_columns_that_are_lacking_are_refused_or_taken_for_missing(clinic, quick):
     model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
     later = clinic(200, 0.9, 1).drop(columns="marker")

@@ -119,6 +119,7 @@ def update(
                 f"environment {name!r}, {odd[0]} (--accept-units learns it as it is)"
             )
         odd += remarks.far(model.schema, inputs)
+        odd += remarks.unknown(model.schema, inputs)
         said += [f"environment {name!r}: {text}" for text in odd]
     if not again:
         _check_new(model, rows)

@@ -13,6 +13,7 @@ from cirm.model.value import Schema
 
 FEW = 20  # rows with which nothing is said of leaks or units
 UNIT = 10.0  # a spread so many times another is taken for another unit
+OFTEN = 0.05  # of the rows that must have a new category to be worth a word
 FAR = 10.0  # deviations from the first mean that are worth a word
 
 
@@ -113,3 +114,27 @@ def far(schema: Schema, inputs: Tensor) -> list[str]:
         for column, own in numbers(encoding, inputs)
         if len(own) >= FEW and abs(float(own.mean())) > FAR
     ]
+
+
+def unknown(schema: Schema, inputs: Tensor) -> list[str]:
+    """Columns of inputs [n, d] with nothing in them, or with many new categories."""
+    encoding = schema.treatment.encoding
+    if encoding is None or len(inputs) < FEW:
+        return []
+    found = [
+        f"column {column.name!r}: all of its values are missing"
+        for column, own in numbers(encoding, inputs)
+        if not len(own)
+    ]
+    start = 0
+    for column in encoding.columns:
+        if column.kind == "category":
+            part = float(inputs[:, start + len(column.categories)].mean())
+            if part >= OFTEN:
+                found.append(
+                    f"column {column.name!r}: {100 * part:.0f} % of the rows have "
+                    "categories that the model does not know by name, which count as "
+                    "one"
+                )
+        start += len(column.features)
+    return found

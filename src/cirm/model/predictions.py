@@ -123,7 +123,7 @@ def oddities(model: Model, inputs: np.ndarray) -> list[str]:
     doubts = [
         f"{unit}; what is predicted from it is not to be trusted" for unit in units
     ]
-    return doubts + notes.far(model.schema, own)
+    return doubts + notes.far(model.schema, own) + notes.unknown(model.schema, own)
 
 
 def kept_columns(model: Model, frame: pd.DataFrame, keep: Sequence[str]) -> list[str]:

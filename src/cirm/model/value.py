@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from cirm.datasets.columns import Column, Encoding
@@ -21,6 +22,7 @@ from cirm.learners.base import Learner
 from cirm.likelihoods import likelihood_of
 from cirm.memory import moved
 from cirm.networks import MLP, ModuleNetwork, Network
+from cirm.randomness import Randomness
 from cirm.training import Descent
 
 Settings = dict[str, Any]
@@ -150,6 +152,7 @@ def planned(
         # A copy, since learning draws new parameters: the user's own stays as it is.
         learner = replace(learner, network=ModuleNetwork(copy.deepcopy(network)))
         _check_outputs(learner.network, task)
+        _check_inputs(learner.network, shape)
     own = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner)}
     kept = {k: v for k, v in own.items() if k not in ("network", "likelihood")}
     descent = dataclasses.asdict(kept.pop("descent"))
@@ -222,6 +225,18 @@ def _check_outputs(network: Network, task: Task) -> None:
             f"{' or '.join(map(str, wanted))} for this {task.kind}; "
             f"got {network.outputs}"
         )
+
+
+def _check_inputs(network: Network, shape: tuple[int, ...]) -> None:
+    """Refuse a network whose layers do not fit inputs of a shape, or one another."""
+    try:
+        with torch.no_grad():
+            network(network.init(Randomness((0,))), torch.zeros(1, 2, *shape))
+    except RuntimeError as error:
+        said = (str(error).splitlines() or ["an error"])[0]
+        raise ValueError(
+            f"network: it must take inputs of shape {list(shape)}; got {said!r}"
+        ) from None
 
 
 @dataclass(frozen=True)
