@@ -116,7 +116,8 @@ def update(
         odd = remarks.units(model.schema, inputs)
         if odd and not accept_units:
             raise ValueError(
-                f"environment {name!r}, {odd[0]} (--accept-units learns it as it is)"
+                f"environment {name!r}, {odd[0]} (--accept-units, in Python "
+                "accept_units=True, learns it as it is)"
             )
         odd += remarks.far(model.schema, inputs)
         odd += remarks.unknown(model.schema, inputs)

@@ -69,7 +69,10 @@ def indices(values: Values, column: Column) -> Tensor:
         exact = {name: place for place, name in enumerate(column.categories)}
         found = cells.as_text(values).map(exact)
     listed = ", ".join(column.categories[:20])
-    wanted = f"one of the classes of the first fit ({listed}; --classes declares more)"
+    wanted = (
+        f"one of the classes of the first fit ({listed}; --classes, in Python "
+        "classes=, declares more)"
+    )
     cells.refuse(values, found.isna().to_numpy(dtype=bool), wanted)
     return torch.from_numpy(found.to_numpy(dtype=np.int64, copy=True))
 
