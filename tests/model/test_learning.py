@@ -418,6 +418,15 @@ def test_a_verdict_knows_how_few_rows_it_compares(rows, known, word):
     assert word in verdict(report, "rmse")
 
 
+def test_rows_that_were_learned_are_known_again(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    (note,) = evaluate(model, files / "clinic-a.csv")["notes"]
+    assert note.startswith("environment 'clinic-a': the model learned from these rows")
+    assert evaluate(model, files / "clinic-b.csv")["notes"] == []
+    part = pd.read_csv(files / "clinic-a.csv").iloc[1:]
+    assert evaluate(model, part)["notes"] == []
+
+
 def test_a_setting_or_wish_without_sense_is_refused(clinic):
     frame = clinic(50, 0.9, 0)
     with pytest.raises(ValueError, match=r"held_out: it must be from 0 to 0.5; got 2"):

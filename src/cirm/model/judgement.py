@@ -15,8 +15,10 @@ from cirm.datasets.columns import check_columns
 from cirm.model.ahead import ahead
 from cirm.model.predictions import answers_of, oddities
 from cirm.model.reading import (
+    SAMPLE,
     Progress,
     check_kinds,
+    digest,
     encoded,
     names_of,
     numbers_in,
@@ -28,6 +30,7 @@ from cirm.model.sources import Data, sources
 from cirm.model.targets import encoded_as
 from cirm.model.value import Model
 
+WHOLE = 1 << 26  # bytes of inputs up to which rows are compared with those learned
 FEW = 20  # rows below which nothing is said about what was to be expected
 MOST_VALUES = 20  # of a grouping column; the most frequent ones are shown
 
@@ -50,6 +53,7 @@ def evaluate(
     column = environment or model.schema.environment
     answered: list[Answers] = []
     targets: list[Tensor] = []
+    seen: list[np.ndarray] = []
     notes: list[str] = []
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     for source in found:
@@ -66,6 +70,7 @@ def evaluate(
             if not answered:
                 notes += oddities(model, inputs)
             answered.append(answers_of(model, inputs))
+            seen = [*seen, inputs] if sum(p.nbytes for p in seen) < WHOLE else seen
             targets.append(encoded_as(frame[model.schema.target.name], model.schema))
             labels[""].append(names_of(portion, own, source.name))
             for name in groups:
@@ -73,8 +78,28 @@ def evaluate(
             progress("predicting", sum(map(len, targets)))
     answer = Answers(*map(torch.cat, zip(*answered, strict=True)))
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
-    notes = list(dict.fromkeys(notes))
+    known = _known(model, np.concatenate(seen), torch.cat(targets), joined[""])
+    notes = list(dict.fromkeys([*notes, *known]))
     return _judged(model, answer, torch.cat(targets), joined, notes)
+
+
+def _known(
+    model: Model, inputs: np.ndarray, targets: Tensor, names: np.ndarray
+) -> list[str]:
+    """Which environments the model has learned from, if all their inputs are there."""
+    if not SAMPLE >= len(inputs) == len(targets):
+        return []
+    marks = {visit.mark: visit for visit in model.visits}
+    found = []
+    for name in dict.fromkeys(names):
+        rows = np.flatnonzero(names == name)
+        visit = marks.get(digest([(inputs[rows], targets.numpy()[rows])]))
+        if visit:
+            found.append(
+                f"environment {name!r}: the model learned from these rows on "
+                f"{visit.when[:10]}, so that they say little about places never seen"
+            )
+    return found
 
 
 def _judged(

@@ -9,7 +9,7 @@ are those of all rows.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,15 @@ class Wishes:
     ignore: tuple[str, ...] = ()
 
 
+def digest(portions: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
+    """A digest of inputs and targets, in portions of `SAMPLE` rows."""
+    whole = hashlib.sha256()
+    for inputs, targets in portions:
+        whole.update(np.ascontiguousarray(inputs).data)
+        whole.update(np.ascontiguousarray(targets).data)
+    return whole.hexdigest()[:16]
+
+
 @dataclass(frozen=True, eq=False)
 class Brought:
     """Rows of one call, encoded: inputs, targets [n], and each environment's rows."""
@@ -65,11 +74,10 @@ class Brought:
 
     def mark(self, name: str) -> str:
         """A digest of an environment's rows, by which they are known again."""
-        whole = hashlib.sha256()
-        for rows in self.rows[name].split(SAMPLE):
-            whole.update(self.store.take(rows).numpy().data)
-            whole.update(self.targets[rows].numpy().data)
-        return whole.hexdigest()[:16]
+        return digest(
+            (self.store.take(rows).numpy(), self.targets[rows].numpy())
+            for rows in self.rows[name].split(SAMPLE)
+        )
 
     def environment(self, name: str, rows: Tensor, schema: Schema) -> Environment:
         """The environment of some of the rows [m]."""
