@@ -148,6 +148,13 @@ def test_one_number_can_break_a_claim(name, place, value, claim):
     assert claims(changed(name, place, value))[claim]["holds"] is False
 
 
+def test_rows_that_the_paper_does_not_have_count_for_no_claim():
+    ours = [
+        {**c, "row": "beyond", "mean": 40.0, "paper": None} for c in cells("table1")
+    ]
+    assert claims([*cells("table1"), *ours]) == claims(cells("table1"))
+
+
 def test_a_claim_is_not_known_while_a_learner_is_missing():
     some = [c for c in cells("table1") if c["learner"] != "vclc"]
     assert [c["holds"] for c in claims(some)] == [None, None, None, None]

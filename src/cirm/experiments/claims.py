@@ -31,9 +31,12 @@ STATEMENTS = (
 def claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each claim with whether it `holds` here and `in_paper`, and our figures.
 
-    True, false, or null where the cells do not tell.
+    True, false, or null where the cells do not tell. Rows of which the paper prints
+    nothing do not count.
     """
-    ours = {_place(c): c["mean"] for c in cells if c["mean"] is not None}
+    rows = {c["row"] for c in cells if c["paper"]}
+    own = [c for c in cells if c["row"] in rows and c["mean"] is not None]
+    ours = {_place(c): c["mean"] for c in own}
     printed = {_place(c): c["paper"]["mean"] for c in cells if c["paper"]}
     answers = []
     for statement, rule in zip(STATEMENTS, RULES, strict=True):
