@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,6 +101,11 @@ def read(path: Path) -> list[Record]:
 def write(path: Path, records: Iterable[Record]) -> None:
     """Replace a file by these records, at once or not at all."""
     write_text(path, "".join(line(record) + "\n" for record in records))
+
+
+def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether settings are the same; one that was not there yet had its default."""
+    return all(json.dumps(one[n]) == json.dumps(other[n]) for n in one.keys() & other)
 
 
 def write_text(path: Path, text: str) -> None:

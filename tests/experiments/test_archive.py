@@ -174,3 +174,11 @@ def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatc
     kept = pack((first,), tmp_path, "c2")
     assert {entry["commit"] for entry in kept.of(TRIAL)} == {"c2"}
     assert scores(kept.records(TRIAL, range(4))) == scores(records(shift=5.0))
+
+
+def test_a_setting_that_is_new_leaves_older_results_as_they_are():
+    archive, later = Archive(), packed(records(seeds=(2,)))
+    archive.put("old", {"commit": "a", **packed(records(seeds=(0,)))})
+    later["setup"] = {**later["setup"], "settings": {"rate": 0.1, "slope": "outputs"}}
+    archive.put("new", {"commit": "b", **later})
+    assert list(archive.entries) == ["old", "new"]

@@ -16,7 +16,7 @@ from typing import Any
 from cirm.experiments.jobs import Job
 from cirm.experiments.runner import path_of
 from cirm.experiments.trials import identity
-from cirm.records import Curve, Record, Run, Score, read, write_text
+from cirm.records import Curve, Record, Run, Score, agree, read, write_text
 
 NAME = "records.json"
 CURVES = ("consensus", "constraint")
@@ -177,8 +177,8 @@ def superseded(old: Entry, new: Entry) -> bool:
     one, other = old["setup"], new["setup"]
     if one["learner"] != other["learner"] or trial_of(old) != trial_of(new):
         return False
-    parts = ("settings", "dataset")  # of one trial these can differ in the inference
-    same = all(_text(one[part]) == _text(other[part]) for part in parts)
+    same = _text(one["dataset"]) == _text(other["dataset"])  # but for the inference
+    same = same and agree(one["settings"], other["settings"])
     same = same and old.get("revision", 0) == new.get("revision", 0)
     return not same or bool(set(old["seeds"]) & set(new["seeds"]))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
-from cirm.records import Curve, Record, Run, Score
+from cirm.records import Curve, Record, Run, Score, agree
 
 METRICS = ("accuracy", "error")
 T = TypeVar("T")
@@ -116,7 +117,7 @@ def is_ceiling(learner: str) -> bool:
 
 def _entry(learner: str, scores: list[Score], runs: list[Run]) -> dict[str, Any]:
     settings = {repr(run.settings): run.settings for run in runs}
-    if len(settings) > 1:
+    if not all(agree(*pair) for pair in pairwise(settings.values())):
         raise ValueError(
             f"records: the runs of learner {learner!r} must have the same settings; "
             f"got {' and '.join(settings)}"
