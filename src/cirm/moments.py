@@ -45,15 +45,14 @@ def nothing(replicas: int) -> Moments:
     return Moments(torch.zeros(replicas, 0, 0), torch.zeros(replicas, 0), empty, empty)
 
 
-def moments(inputs: Tensor, targets: Tensor, like: Moments | None = None) -> Moments:
+def moments(inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Moments:
     """Those of inputs [replica, n, d] and targets [replica, n] of one environment.
 
-    Weighted, if there are others that they are to lie `like`.
+    Weights [replica, n] are one in all; even, if there are none.
     """
     both = torch.cat([inputs, targets.unsqueeze(-1)], 2).double()
-    weights = both.new_ones(both.shape[:2]) / both.shape[1]
-    if like is not None:
-        weights = _weights(inputs.double(), like, moments(inputs, targets))
+    if weights is None:
+        weights = both.new_ones(both.shape[:2]) / both.shape[1]
     mean = (weights.unsqueeze(-1) * both).sum(1)
     both = both - mean.unsqueeze(1)
     second = both.mT @ (weights.unsqueeze(-1) * both)
@@ -67,9 +66,10 @@ def moments(inputs: Tensor, targets: Tensor, like: Moments | None = None) -> Mom
     return Moments(*(part.float() for part in (second, mean, number, heavy)))
 
 
-def _weights(inputs: Tensor, like: Moments, own: Moments) -> Tensor:
+def weights_like(inputs: Tensor, own: Moments, like: Moments) -> Tensor:
     """Weights [replica, n], one in all, under which inputs lie as others do."""
     distances, sizes = [], []
+    inputs = inputs.double()
     for part in (own, like):
         square = _firm(part.second[:, :-1, :-1].double())
         distances.append(_reach(inputs - part.mean[:, None, :-1].double(), square))

@@ -51,8 +51,8 @@ class Job:
         del content["selection"]  # words: they change no number
         if self.diagnose:
             del content["diagnose"]  # it changes no number, so that old files count
-        if self.revision:
-            content["revision"] = self.revision
+        if revision := self.revision:
+            content["revision"] = revision
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 

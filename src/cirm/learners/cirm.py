@@ -8,8 +8,9 @@ the inputs move with the reference's answer, has the groups weighted so that the
 says nothing, and carries its variational posterior on as the next prior (Alesiani, Yu
 and Niepert, "Continual Invariant Risk Minimization", 2023). What still leaks is
 measured on held-out examples and taken off. A plain model learns beside it, and is kept
-if it does better on both groups together. For values, the directions are those in
-which the risk slopes when the carried model meets a new environment.
+if it does better on both groups together. For values, what is hidden are the columns
+without which the regressions of all environments agree, or else the directions in which
+the risk slopes when the carried model meets a new environment.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class CIRM(Learner[State]):
     of an example, 1 turns balancing off; `hide` and `correct` turn the other two
     means off. `beta` weighs the KL to the last posterior, `prior_std` and `initial_std`
     are the spreads of the first prior and at the start. The plain model learns for
-    `plain_epochs`. `memory` is the part of each environment's examples that is kept.
+    `plain_epochs`, and of values longer, while held-out examples gain by it. `memory`
+    is the part of each environment's examples that is kept.
     Dropout is for classes, and eases where a stage has more than a thousand examples:
     what is left grows as the root of their number, to a half. Values go without.
     """

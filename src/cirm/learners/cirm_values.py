@@ -12,7 +12,15 @@ from cirm import shortcuts
 from cirm.environments import Environment, Stage
 from cirm.learners.cirm_stage import Work, doubled
 from cirm.learners.cirm_state import State, View
-from cirm.moments import WIDEST, Moments, changed, enough, moments, pooled
+from cirm.moments import (
+    WIDEST,
+    Moments,
+    changed,
+    enough,
+    moments,
+    pooled,
+    weights_like,
+)
 
 STRONG = 5.0  # squared slope of a risk, in units of its noise, that counts as evidence
 ALIKE = 0.001  # probability by chance from which regressions count as the same
@@ -53,7 +61,8 @@ class ValueWork(Work):
         found = (
             torch.cat([s for s, _ in slopes], 1) if slopes else plain.new_zeros(shape)
         )
-        strong = torch.stack([past.evidence[:, 0] * 0, *(k for _, k in slopes)]).amax(0)
+        none = torch.zeros(len(past.evidence))
+        strong = torch.stack([none, *(k for _, k in slopes)]).amax(0)
         change = self._change(strong)
         strength = self._strength(strong, change)
         found = self.either(change.settled, torch.zeros_like(found), found)
@@ -122,7 +131,10 @@ class ValueWork(Work):
         if len(past + parts) < 2 or not learner.hide:
             return Change(columns, none, none, after)
         like = after if self.first else before
-        alike = past + [moments(*sample, like) for sample in samples]
+        alike = past + [
+            moments(inputs, targets, weights_like(inputs, part, like))
+            for (inputs, targets), part in zip(samples, parts, strict=True)
+        ]
         bare = torch.zeros(len(centre), 0, centre.shape[1])
         old = bare
         if not self.first:

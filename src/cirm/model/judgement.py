@@ -20,6 +20,7 @@ from cirm.model.reading import (
     check_kinds,
     digest,
     encoded,
+    environment_column,
     names_of,
     numbers_in,
     remarks,
@@ -50,7 +51,6 @@ def evaluate(
     values that JSON can hold.
     """
     found = sources(data, model.schema.treatment.shape)
-    column = environment or model.schema.environment
     answered: list[Answers] = []
     targets: list[Tensor] = []
     seen: list[np.ndarray] = []
@@ -58,6 +58,7 @@ def evaluate(
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     for source in found:
         check_kinds([source], model.schema.treatment.kind)
+        column = environment_column(source, model.schema, environment)
         for portion in ahead(source.portions(numbers_in(model.schema))):
             frame = portion.frame
             named = [environment] if environment else []
@@ -70,7 +71,8 @@ def evaluate(
             if not answered:
                 notes += oddities(model, inputs)
             answered.append(answers_of(model, inputs))
-            seen = [*seen, inputs] if sum(p.nbytes for p in seen) < WHOLE else seen
+            if sum(part.nbytes for part in seen) < WHOLE:
+                seen.append(inputs)
             targets.append(encoded_as(frame[model.schema.target.name], model.schema))
             labels[""].append(names_of(portion, own, source.name))
             for name in groups:
@@ -78,17 +80,18 @@ def evaluate(
             progress("predicting", sum(map(len, targets)))
     answer = Answers(*map(torch.cat, zip(*answered, strict=True)))
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
-    known = _known(model, np.concatenate(seen), torch.cat(targets), joined[""])
+    known = _known(model, seen, torch.cat(targets), joined[""])
     notes = list(dict.fromkeys([*notes, *known]))
     return _judged(model, answer, torch.cat(targets), joined, notes)
 
 
 def _known(
-    model: Model, inputs: np.ndarray, targets: Tensor, names: np.ndarray
+    model: Model, seen: list[np.ndarray], targets: Tensor, names: np.ndarray
 ) -> list[str]:
-    """Which environments the model has learned from, if all their inputs are there."""
-    if not SAMPLE >= len(inputs) == len(targets):
+    """Which environments the model has learned from, if all their inputs were kept."""
+    if not SAMPLE >= sum(map(len, seen)) == len(targets):
         return []
+    inputs = np.concatenate(seen)
     marks = {visit.mark: visit for visit in model.visits}
     found = []
     for name in dict.fromkeys(names):

@@ -157,7 +157,7 @@ def brought(
     targets, names = [], []
     notes: list[str] = []
     for source in sources:
-        column = environment or schema.environment or source.environment
+        column = environment_column(source, schema, environment)
         check_kinds([source], schema.treatment.kind)
         for portion in ahead(source.portions(numbers_in(schema))):
             frame = portion.frame
@@ -231,6 +231,11 @@ def check_kinds(sources: Sequence[Source], kind: str) -> None:
 
 
 _KINDS = {"table": "a table", "array": "arrays [n, ...]", "images": "images"}
+
+
+def environment_column(source: Source, schema: Schema, asked: str = "") -> str:
+    """The column that may name rows' environments: as asked for, known, or its own."""
+    return asked or schema.environment or source.environment
 
 
 def names_of(portion: Portion, column: str, name: str) -> np.ndarray:
