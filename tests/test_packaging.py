@@ -118,3 +118,9 @@ def test_the_pins_meet_the_lower_bounds():
 
 def numbers(version):
     return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def test_the_package_runs_as_a_module():
+    words = [sys.executable, "-m", "cirm", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert cirm.__version__ in done.stdout

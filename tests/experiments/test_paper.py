@@ -80,6 +80,16 @@ def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_te
             assert (data.test_from, data.labels) == ("train-tail", "below-five")
 
 
+def test_readings_hold_table_1s_own_and_others_that_all_differ():
+    for row in experiment("readings").rows:
+        jobs = {trial.label: trial.jobs(range(1))[0] for trial in row.trials}
+        assert jobs[row.name].key in {
+            trial.jobs(range(1))[0].key for trial in experiment("table1").trials()
+        }
+        ways = [(tuple(job.settings.items()), str(job.data)) for job in jobs.values()]
+        assert len(set(ways)) == len(ways)
+
+
 @pytest.mark.parametrize(
     "trial", TRIALS.values(), ids=lambda t: f"{t.dataset}-{t.label}"
 )

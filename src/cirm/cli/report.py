@@ -50,10 +50,11 @@ def recorded(folder: Path) -> Part:
         raise FileNotFoundError(f"{folder}: it must hold {NAME}; got none")
     one = experiment(name_of(folder))
     archive = load(folder)
+    trials = [(row.name, trial) for row in one.rows for trial in row.trials]
+    at_hand = {trial.source for _, trial in trials if archive.of(trial.identity)}
     notes = {
-        (row.name, trial.label): not_run(supply(trial))
-        for row in one.rows
-        for trial in row.trials
+        (name, trial.label): not_run("" if trial.source in at_hand else supply(trial))
+        for name, trial in trials
         if not archive.of(trial.identity)
     }
     return part_of(one, archive, seeds_in(archive), notes)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cirm.report.findings import Part
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
-NAMES = (*TABLES, "beyond", "ablation", "figures", "all")
+NAMES = (*TABLES, "readings", "beyond", "ablation", "figures", "all")
 SHOWN = 4  # columns; wider tables do not fit a terminal
 
 

@@ -115,7 +115,8 @@ class GEM(Learner[State]):
         lost = ~products.isfinite().all(-1)
         for replica in (opposed.any(-1) & ~lost).nonzero().flatten().tolist():
             slope[replica] = projected(slope[replica], guards[replica], self.margin)
-        slope[lost] = torch.nan  # so that the loop reports the divergence
+        if lost.any():
+            slope[lost] = torch.nan  # so that the loop reports the divergence
         return slope, {**terms, "opposed": opposed.sum(-1).to(slope.dtype)}
 
     def past_gradients(self, params: Tensor, past: Past) -> Tensor:

@@ -5,7 +5,7 @@ Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023.
 
 from __future__ import annotations
 
-from cirm.experiments.paper import beyond, causal, inferred, sequences
+from cirm.experiments.paper import beyond, causal, inferred, readings, sequences
 from cirm.experiments.trials import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -16,6 +16,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         inferred.table3(),
         inferred.table4(),
         causal.table5(),
+        readings.readings(),
         beyond.beyond(),
         beyond.ablation(),
     )

@@ -1,0 +1,128 @@
+"""What other readings of the paper give, on table 1's data.
+
+The paper leaves open how the divergence is scaled, what the step of rho is, which
+environment comes first, where dropout acts, what `w` is and how many outputs there are.
+Each reading changes one of these in a learner's preset, or two where one alone says
+little.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cirm.experiments.paper.numbers import table
+from cirm.experiments.paper.sequences import LEARNERS, MNIST, of_images
+from cirm.experiments.trials import PAPERS, Experiment, Layout, Line, Row, Trial, Wanted
+
+REVERSED = "colour flip 0.1 first"
+AS_IN_TABLE_1 = "as in table 1"
+SPLITS = ("train", "test")
+ONE_OUTPUT = {"one output": {"outputs": 1}}
+PER_EXAMPLE = {"kl_scale": "per-example"}
+READINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "c-bvirm": {
+        "KL per example": PER_EXAMPLE,
+        "KL per example, rounds of 20 epochs": {**PER_EXAMPLE, "inner": 20},
+        "rounds of one step": {"rounds": 1, "inner": 1},
+        "no dropout": {"dropout": 0.0},
+        "dropout 0.75": {"dropout": 0.75},
+        "rho grows by a factor": {"growth_kind": "factor"},
+        "w is the last layer": {"constraint": "head"},
+        **ONE_OUTPUT,
+    },
+    "c-virmg": {
+        "KL per example": PER_EXAMPLE,
+        "KL per example, beta 30": {**PER_EXAMPLE, "beta": 30.0},
+        "KL per example, beta 300": {**PER_EXAMPLE, "beta": 300.0},
+        "beta 0.5": {"beta": 0.5},
+        "beta 0.7": {"beta": 0.7},
+        "dropout 0.75": {"dropout": 0.75},
+        "w on learned features": {"representation": "variable"},
+        **ONE_OUTPUT,
+    },
+    "c-virmv1": {
+        "KL per example": PER_EXAMPLE,
+        "KL per example, penalty 10,000": {**PER_EXAMPLE, "penalty": 10_000.0},
+        "penalty 10,000": {"penalty": 10_000.0},
+        "1 draw to predict": {"evaluations": 1},
+        "20 draws to predict": {"evaluations": 20},
+        "20 draws, dropout 0.25": {"evaluations": 20, "dropout": 0.25},
+        "20 draws, dropout 0.5": {"evaluations": 20, "dropout": 0.5},
+        "20 draws, dropout 0.75": {"evaluations": 20, "dropout": 0.75},
+        "spreads start at 0.2": {"initial_std": 0.2},
+        "spreads start at the prior's": {"initial_std": 1.0},
+        "no weight decay": {"decay": 0.0},
+        **ONE_OUTPUT,
+    },
+    "erm": {
+        "no dropout": {"dropout": 0.0},
+        "no weight decay": {"decay": 0.0},
+        "20 epochs": {"epochs": 20},
+        **ONE_OUTPUT,
+    },
+    "ewc": {
+        "strength 0": {"strength": 0.0},
+        "strength 1,000": {"strength": 1000.0},
+        "dropout 0.75": {"dropout": 0.75},
+        **ONE_OUTPUT,
+    },
+    "gem": {"margin 0.5": {"margin": 0.5}, "dropout 0.75": {"dropout": 0.75}},
+    "irmg": {
+        "the game with past players": {"past": True},
+        "no dropout": {"dropout": 0.0},
+    },
+    "irmv1": {
+        "dropout 0.75": {"dropout": 0.75},
+        "penalty from the start": {"anneal": 0.0},
+        **ONE_OUTPUT,
+    },
+    "mer": {"within-batch rate 0.3": {"beta": 0.3}},
+    "vcl": {
+        "KL summed": {"kl_scale": "sum"},
+        "starts anew at each environment": {"restart": True},
+        "dropout 0.5": {"dropout": 0.5},
+        "spreads start at the prior's": {"initial_std": 1.0},
+        **ONE_OUTPUT,
+    },
+    "vclc": {"KL summed": {"kl_scale": "sum"}, "coreset 400": {"coreset": 400}},
+}
+"""By learner and name: what a reading sets over the preset."""
+
+
+def readings() -> Experiment:
+    """Every reading of each learner, under the one that table 1 has."""
+    rows = [_row(key) for key in LEARNERS]
+    lines = [
+        Line(
+            (_heading(row.name), label.partition(": ")[2] or AS_IN_TABLE_1),
+            tuple((row.name, label, split) for split in SPLITS),
+        )
+        for row in rows
+        for label in row.labels
+    ]
+    columns = tuple((split,) for split in SPLITS)
+    corner = ("learner (the paper's train, test)", "reading")
+    layout = Layout("Accuracy, %", corner, columns, tuple(lines))
+    title = "Readings of what the paper leaves open, on table 1's data"
+    return of_images("readings", title, 3, rows, layout)
+
+
+def _row(key: str) -> Row:
+    others = {**READINGS[key], REVERSED: {}}
+    trials = [_trial(key, key, {})]
+    trials += [_trial(f"{key}: {name}", key, own) for name, own in others.items()]
+    wanted = [Wanted(t.label, split, "accuracy") for t in trials for split in SPLITS]
+    return Row(key, f"Readings of {LEARNERS[key]}", tuple(trials), tuple(wanted))
+
+
+def _trial(label: str, key: str, settings: dict[str, Any]) -> Trial:
+    data = {**MNIST, "flips": (0.1, 0.2)} if label.endswith(REVERSED) else MNIST
+    return Trial(
+        label, key, "colored", data, "sequential", PAPERS,
+        preset="paper", settings=settings,
+    )  # fmt: skip
+
+
+def _heading(key: str) -> str:
+    means = [table("table1")[split][key]["mean"] for split in SPLITS]
+    return f"{LEARNERS[key]} ({means[0]}, {means[1]})"
