@@ -129,8 +129,8 @@ def words_of(
             )
     if not 1 <= len(names) <= 2:
         raise ValueError(
-            "select: there must be a learner and, after it, a data set or none; "
-            f"got {' '.join(names) or 'nothing'}"
+            "select: there must be a learner and, after it, a data set or none, as in "
+            f"`cirm select erm colored`; got {' '.join(names) or 'nothing'}"
         )
     return names[0], names[1] if len(names) > 1 else "colored", options
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cirm.report.markup import Markup, joined, tag
 
 PNG = b"\x89PNG\r\n\x1a\n"
+DENSE = 8  # columns; a table with more is set smaller, and printed on a broad page
 VERDICTS = ("match", "better", "differs", "no-data")
 
 
@@ -60,7 +61,8 @@ def table(headings: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> Markup:
         for row in rows
     ]
     inside = tag("table", tag("thead", head), tag("tbody", *body))
-    return tag("div", inside, class_="scroll", tabindex="0", role="group")
+    kind = "scroll dense" if len(headings) > DENSE else "scroll"
+    return tag("div", inside, class_=kind, tabindex="0", role="group")
 
 
 def figure(caption: str, wide: Markup, narrow: Markup | None = None) -> Markup:
