@@ -34,6 +34,7 @@ MAY_IMPORT = {
     **dict.fromkeys(ENDS, WHOLES),
     "report": {"records"},
     "cli": WHOLES | ENDS,
+    "__main__": {"cli"},
 }
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {

@@ -2,10 +2,12 @@
 
 import io
 import itertools
+import json
 import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -361,6 +363,95 @@ def test_a_checkpoint_of_another_study_is_refused(tmp_path):
         meetings(grid, tmp_path, LINEAR + " rho0=3").run()
 
 
+def test_a_study_begun_in_another_folder_takes_nothing_from_one_before(tmp_path):
+    settings = f"{QUICK} batch=0 rounds=1 inner=3"
+    grid = started(tmp_path)
+    meetings(grid, tmp_path, settings.replace("rate=0.05", "rate=0.2")).run()
+    meetings(grid, tmp_path, settings, folder=str(tmp_path / "anew")).run()
+    expected = in_process("birm", settings, "north south")
+    _, state = result(tmp_path / "anew")
+    torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
+
+
+def test_a_server_that_goes_on_does_not_wait_for_a_site_that_has_gone(tmp_path):
+    grid = regressions(tmp_path)
+    first = meetings(grid, tmp_path, CONVEX)
+    said = itertools.count(1)
+
+    def say(text):
+        if next(said) == 9:
+            raise KeyboardInterrupt
+
+    first.say = first.link.say = say
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    del grid.sites[2]
+    told = []
+    second = meetings(grid, tmp_path, CONVEX, patience=0.2)
+    second.say = second.link.say = told.append
+    second.run()
+    assert "going on without south" in told
+    assert set(entries(tmp_path)[-1]["up"]) == {"north"}
+
+
+def test_a_request_is_given_up_after_its_lifetime_and_the_site_asked_anew(tmp_path):
+    grid, lost = regressions(tmp_path), []
+
+    def forgetful(message, context):
+        """It was stopped with its first request, and answers all later ones."""
+        if message.metadata.message_type == "train.visit" and not lost:
+            lost.append(message)
+            time.sleep(1.5)
+        return client.app(message, context)
+
+    grid.add(2, grid.sites[2][1].node_config, forgetful)
+    meetings(grid, tmp_path, CONVEX, patience=0.2, lifetime=0.4).run()
+    found = entries(tmp_path)
+    assert any("south" in entry["absent"] for entry in found)
+    assert "south" in found[-1]["up"]
+    both, alone = distances(tmp_path)
+    assert both < 0.3 < 0.7 < alone
+
+
+def test_a_lifetime_is_ten_times_the_patience_unless_it_is_set(tmp_path):
+    assert meetings(Here(), tmp_path, LINEAR, patience=3).link.lifetime == 30
+    assert meetings(Here(), tmp_path, LINEAR, lifetime=50).link.lifetime == 50
+
+
+def test_a_site_whose_training_diverges_is_named_and_keeps_what_it_had(tmp_path):
+    grid = regressions(tmp_path)
+    path = tmp_path / "south.npz"
+    with np.load(path) as file:
+        np.savez(path, X=1e15 * file["X"], y=file["y"])
+    meetings(grid, tmp_path, CONVEX).run()
+    found = entries(tmp_path)
+    assert "parameters must stay finite" in found[-1]["refused"]["south"]
+    assert all(set(entry["up"]) == {"north"} for entry in found)
+    assert not list((tmp_path / "south").glob("*.npz"))
+
+
+def test_why_data_cannot_be_read_stays_at_the_site(tmp_path, capsys):
+    secret = tmp_path / "patients.npz"
+    told = {"dataset": "arrays", "settings": f"path={secret} test=none"}
+    grid = started(tmp_path)
+    grid.add(2, config(tmp_path, 1, **told))
+    meetings(grid, tmp_path, LINEAR, "north").run()
+    (entry,) = entries(tmp_path, "join")
+    said = capsys.readouterr()
+    assert entry["refused"]["node 2"].endswith("its own log has the reason")
+    assert "patients" not in json.dumps(entry) + said.out
+    assert "patients" in said.err
+
+
+def test_what_is_refused_had_left_and_is_counted(tmp_path):
+    grid = started(tmp_path, 2, south=altered(scaled(float("nan"))))
+    meetings(grid, tmp_path, LINEAR + " constraint=network").run()
+    size = 128 + 4 * 258
+    assert entries(tmp_path)[0]["unused"] == {"south": {"value": size}}
+    path = tmp_path / "study" / "ledger.jsonl"
+    assert ledger.total(path)["south"] == size * (len(entries(tmp_path)) + 1)
+
+
 def test_what_leaves_a_site_is_counted_and_is_only_what_is_listed(tmp_path):
     settings = f"{QUICK} batch=0 rounds=1 inner=3"
     meetings(started(tmp_path), tmp_path, settings).run()
@@ -419,6 +510,11 @@ def test_a_study_that_makes_no_sense_is_refused(tmp_path, changes, message):
         meetings(Here(), tmp_path, "", **changes)
 
 
+def headed(text):
+    """Bytes that begin as an npy file does, with this for its header."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
 def test_bytes_of_the_wire_are_read_without_unpickling():
     tensor = torch.arange(6.0).view(2, 3)
     torch.testing.assert_close(read(written(tensor), (2, 3), "it"), tensor)
@@ -427,6 +523,10 @@ def test_bytes_of_the_wire_are_read_without_unpickling():
     for content, message in (
         (buffer.getvalue(), r"it must be float32 \[2, 3\]; got object \[1\]"),
         (b"nonsense", "it must be an npy array; got other bytes"),
+        (headed("{'descr': ("), "it must be an npy array; got other bytes"),
+        (headed(9000 * "-" + "1"), "it must be an npy array; got other bytes"),
+        (headed("{'descr': 'zz', 'fortran_order': False, 'shape': (2, 3), }\n"), "zz"),
+        (written(tensor) + b"1234", "it must be whole; got 156 bytes"),
         (written(tensor)[:-4], "it must be whole; got 148 bytes"),
         (written(tensor.T.contiguous()), r"must be float32 \[2, 3\]; got .* \[3, 2\]"),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,13 +55,21 @@ class Checkpoint:
         return self.folder / NAME
 
     def study(self, told: Study) -> tuple[Study, int]:
-        """The study, and the stage to go on with; refuses that of another study."""
+        """The study, and the stage to go on with; refuses that of another study.
+
+        One that begins gets a mark of its own, by which sites tell it from others.
+        """
         kept = load(self.path)
         if kept is None:
-            return told, 0
+            return replace(told, begun=secrets.token_hex(4)), 0
         notes = kept[1]
         before = Study.read(notes["study"])
-        same = replace(told, features=before.features, classes=before.classes)
+        same = replace(
+            told,
+            features=before.features,
+            classes=before.classes,
+            begun=before.begun,
+        )
         begun = notes["stages"][: notes["stage"] + 1]
         stages = [list(names) for names in self.stages]
         if same != before or begun != stages[: len(begun)]:
@@ -75,10 +84,15 @@ class Checkpoint:
         tensors, _ = load(self.path) or ({}, {})
         return [tensors[f"ended.{n}"] for n in ENDED if f"ended.{n}" in tensors]
 
+    def within(self, stage: int) -> bool:
+        """Whether the stage has begun and not ended."""
+        tensors, notes = load(self.path) or ({}, {})
+        return "shared" in tensors and bool(notes["stage"] == stage)
+
     def restore(self, table: Table) -> bool:
         """Whether the stage had begun; the table then goes on from there."""
         tensors, notes = load(self.path) or ({}, {})
-        if "shared" not in tensors or notes["stage"] != table.course.stage:
+        if not self.within(table.course.stage):
             return False
         table.features.data.copy_(tensors["features"])
         table.shared, table.done = tensors["shared"], notes["done"]

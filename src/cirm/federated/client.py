@@ -8,6 +8,7 @@ site keeps its parameters and multipliers.
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from cirm.settings import pairs, parsed
 def join(message: Message, context: Context) -> Message:
     """Say who the site is: its name, and what its data are like."""
     try:
-        environment = site_of(context.node_config, (0,)).environment
-    except (ValueError, OSError) as error:
+        environment = own_site(context.node_config, (0,)).environment
+    except ValueError as error:
         return _reply(message, {}, {"reason": str(error)})
     facts = {
         "name": environment.name,
@@ -50,6 +51,20 @@ def visit(message: Message, context: Context) -> Message:
 def slope(message: Message, context: Context) -> Message:
     """Say where the features should move, at what is shared now."""
     return _answered(message, context, lambda site: site.met)
+
+
+def own_site(told: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
+    """The site that a node configuration describes.
+
+    Why there is none stays in the site's own log: it may quote paths and data.
+    """
+    try:
+        return site_of(told, seeds)
+    except (ValueError, OSError) as error:
+        print(f"cirm: {error}", file=sys.stderr, flush=True)
+        raise ValueError(
+            "site: its data must be as --node-config says; its own log has the reason"
+        ) from None
 
 
 def site_of(told: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
@@ -91,13 +106,15 @@ def _answered(
     try:
         contents, notes = opened(message.content)
         study, course = Study.read(notes["study"]), Course(*notes["course"])
-        site = site_of(context.node_config, study.seeds)
+        site = own_site(context.node_config, study.seeds)
         check_data(site.environment, study)
         arrived = read_all(contents, notes["shapes"], "server")
         asked = Visit(*notes["visit"])
         answer = method(site)(study, course, asked, arrived)
     except OSError as error:
-        return _reply(message, {}, {"reason": str(error)})
+        print(f"cirm: {error}", file=sys.stderr, flush=True)
+        reason = "site: its folder must be readable and writable; see its own log"
+        return _reply(message, {}, {"reason": reason})
     except Unopened as error:
         return _reply(message, {}, {"reason": str(error), "unopened": True})
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:

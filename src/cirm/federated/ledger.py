@@ -16,7 +16,7 @@ class Entry:
 
     `numbers` are values that sites sent to be watched, eight bytes each; `absent` were
     not there, `late` had not answered when the exchange closed, `refused` sent what
-    could not be used, each with the reason.
+    could not be used, each with the reason; `unused` are the bytes of that.
     """
 
     exchange: int
@@ -29,6 +29,7 @@ class Entry:
     absent: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    unused: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def told(self) -> str:
         """The exchange in one line."""
@@ -67,10 +68,14 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def total(path: Path) -> dict[str, int]:
-    """Bytes that each site sent in all: arrays, and eight for each number."""
+    """Bytes that each site sent in all: arrays, and eight for each number.
+
+    What was refused had left the site too, and counts.
+    """
     sums: dict[str, int] = {}
     for entry in read(path):
-        for name, arrays in entry["up"].items():
+        sent = [*entry["up"].items(), *entry.get("unused", {}).items()]
+        for name, arrays in sent:
             values = entry["numbers"].get(name, {}).values()
             size = sum(arrays.values()) + 8 * sum(map(len, values))
             sums[name] = sums.get(name, 0) + size

@@ -104,10 +104,14 @@ class Link:
                 entry.absent += [name] if name not in entry.absent else []
         self.seen &= self.online  # who leaves and returns is asked again
 
-    def wait_for(self, names: Sequence[str], entry: Entry) -> None:
-        """Wait until all of these sites have joined."""
-        told = ""
+    def wait_for(self, names: Sequence[str], least: int, entry: Entry) -> None:
+        """Wait until so many of these sites have joined, for others with patience."""
+        told, deadline = "", time.monotonic() + self.patience
         while missing := [name for name in names if name not in self.facts]:
+            enough = len(names) - len(missing) >= least
+            if least < len(names) and enough and time.monotonic() > deadline:
+                self.say(f"going on without {', '.join(missing)}")
+                return
             if told != (told := ", ".join(missing)):
                 self.say(f"waiting for {told} to join")
             self.look(entry)
@@ -141,8 +145,8 @@ class Link:
         """Whether a site was asked: it must be there and not busy."""
         if name in self.asked:
             return False
-        node, key, request = self.nodes[name], "", requests[name]
-        if node in self.online:
+        node, key, request = self.nodes.get(name), "", requests[name]
+        if node is not None and node in self.online:
             content = packed(request.tensors, request.notes)
             key = self._push(Message(content, node, f"train.{kind}"))
         if not key:
@@ -193,6 +197,7 @@ class Link:
         if reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE:
             entry.absent += [name] if name not in entry.absent else []
             return
+        contents: dict[str, bytes] = {}
         try:
             contents, told = _told(reply)
             if told.get("unopened"):
@@ -209,6 +214,8 @@ class Link:
             numbers = _numbers(told.get("numbers", {}))
         except ValueError as error:
             entry.refused[name] = str(error)
+            if contents:
+                entry.unused[name] = {n: len(sent) for n, sent in contents.items()}
             return
         if asked.kind == "visit":
             self.unopened.discard(name)

@@ -61,10 +61,16 @@ class Meetings:
         self.say(f"the study is done: {self.checkpoint.path}")
 
     def _stage(self, index: int, names: Sequence[str]) -> None:
-        self.link.wait_for(names, self.ledger.open("join", index, (0, 0)))
-        self._agree(names)
+        # A stage begins when all its sites are there; one that goes on needs fewer.
+        least = self.least if self.checkpoint.within(index) else len(names)
+        entry = self.ledger.open("join", index, (0, 0))
+        self.link.wait_for(names, least, entry)
+        if entry.refused:
+            self.ledger.close(entry)
+        there = [name for name in names if name in self.link.facts]
+        self._agree(there)
         learner = self.study.made()
-        table = self._table(index, names, learner)
+        table = self._table(index, there, learner)
         if self.checkpoint.restore(table):
             self.say(f"going on with stage {index} after step {table.done}")
         steps, epochs = table.course.steps, learner.descent.epochs

@@ -174,4 +174,4 @@ class Site:
         return descent.batch_of([piece], draws, progress)
 
     def _path(self, study: Study, course: Course) -> Path:
-        return self.folder / f"{study.name}-{course.stage}.npz"
+        return self.folder / f"{study.name}-{study.begun}-{course.stage}.npz"

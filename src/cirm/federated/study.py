@@ -51,7 +51,8 @@ class Consensus(Protocol):
 class Study:
     """A learner with its settings, the seeds, and what the data are like.
 
-    `name` tells studies apart that meet the same sites.
+    `name` tells studies apart that meet the same sites; `begun` those of one name that
+    were begun anew.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Study:
     settings: Mapping[str, Any] = field(default_factory=dict)
     preset: str = ""
     seeds: tuple[int, ...] = (0,)
+    begun: str = ""
 
     def __post_init__(self) -> None:
         if self.learner not in LEARNERS:
@@ -68,11 +70,12 @@ class Study:
                 f"study: the learner must be one of {', '.join(LEARNERS)}; "
                 f"got {self.learner!r}"
             )
-        if not self.name.isidentifier():  # it names files at the sites
-            raise ValueError(
-                "study: its name must be letters, digits and underscores; "
-                f"got {self.name!r}"
-            )
+        for told in (self.name, f"_{self.begun}"):  # they name files at the sites
+            if not told.isidentifier():
+                raise ValueError(
+                    "study: its name must be letters, digits and underscores; "
+                    f"got {told!r}"
+                )
 
     @property
     def task(self) -> Task:
