@@ -31,7 +31,7 @@ format: $(VENV)/.installed-dev ## put imports and layout in order
 	$(BIN)/ruff format
 
 clean: ## remove all that make has made, .venv too
-	rm -rf $(VENV) demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps, so that nothing is installed twice. Both installations are editable:

@@ -24,7 +24,8 @@ def bench(
         Path | None,
         typer.Option(
             metavar="PYTHON",
-            help="An interpreter with avalanche-lib and causalicp, to compare with.",
+            help="An interpreter with avalanche-lib, quadprog and causalicp: what to "
+            "compare with.",
         ),
     ] = None,
     quick: Annotated[

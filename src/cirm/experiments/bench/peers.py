@@ -41,9 +41,9 @@ def measured(
     found = []
     for key, (name, settings) in METHODS.items():
         tell(name)
-        found.append(
-            _compared(key, name, python, _images(key, settings, quick), rounds)
-        )
+        both = _images(key, settings, quick)
+        row = _compared(key, name, python, both, rounds)
+        found.append({**row, "data": "digits" if quick else source()})
     tell("causalicp")
     found.append(_compared("icp", "causalicp", python, _causes(quick), rounds))
     return found
