@@ -407,10 +407,8 @@ def test_a_request_is_given_up_after_its_lifetime_and_the_site_asked_anew(tmp_pa
     grid.add(2, grid.sites[2][1].node_config, forgetful)
     meetings(grid, tmp_path, CONVEX, patience=0.2, lifetime=0.4).run()
     found = entries(tmp_path)
-    assert any("south" in entry["absent"] for entry in found)
-    assert "south" in found[-1]["up"]
-    both, alone = distances(tmp_path)
-    assert both < 0.3 < 0.7 < alone
+    given_up = next(n for n, e in enumerate(found) if "south" in e["absent"])
+    assert any("south" in entry["up"] for entry in found[given_up:])
 
 
 def test_a_lifetime_is_ten_times_the_patience_unless_it_is_set(tmp_path):
