@@ -183,6 +183,14 @@ def test_the_lead_counts_verdicts_and_claims(part):
     )
 
 
+def test_what_the_paper_does_not_print_is_not_held_against_it(part):
+    own = {**cell("r", "erm", "test", 30.0, None, paper=None)}
+    silent = [{**claim(None), "figures": []}]
+    made = Part({**part.summary, "cells": [own], "claims": silent}, ())
+    assert lead([made], silent) == "The paper prints none of these numbers."
+    assert "| claim |" not in results([made], silent, {}, "cirm report")
+
+
 def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
     from cirm.report import Picture
 

@@ -59,6 +59,8 @@ def lead(parts: Sequence[Part], claims: Claims) -> str:
     """What was found, in two sentences."""
     counts = counted(parts)
     total = sum(counts.values())
+    if not total:
+        return "The paper prints none of these numbers."
     if total == counts["no-data"]:
         return "None of the paper's numbers was measured."
     text = (

@@ -31,6 +31,8 @@ def results(
 
 
 def _claims(claims: Claims) -> list[str]:
+    if not any(claim["figures"] for claim in claims):
+        return []
     lines = ["| claim | here | in the paper | our figures |"]
     lines.append("| :-- | :-- | :-- | :-- |")
     for number, claim in enumerate(claims, 1):
