@@ -19,6 +19,7 @@ AS_IN_TABLE_1 = "as in table 1"
 SPLITS = ("train", "test")
 ONE_OUTPUT = {"one output": {"outputs": 1}}
 PER_EXAMPLE = {"kl_scale": "per-example"}
+SHORTER = {f"{count} epochs": {"epochs": count} for count in (60, 40)}
 READINGS: dict[str, dict[str, dict[str, Any]]] = {
     "c-bvirm": {
         "KL per example": PER_EXAMPLE,
@@ -29,6 +30,7 @@ READINGS: dict[str, dict[str, dict[str, Any]]] = {
         "rho grows by a factor": {"growth_kind": "factor"},
         "w is the last layer": {"constraint": "head"},
         **ONE_OUTPUT,
+        **SHORTER,
     },
     "c-virmg": {
         "KL per example": PER_EXAMPLE,
@@ -39,6 +41,7 @@ READINGS: dict[str, dict[str, dict[str, Any]]] = {
         "dropout 0.75": {"dropout": 0.75},
         "w on learned features": {"representation": "variable"},
         **ONE_OUTPUT,
+        **SHORTER,
     },
     "c-virmv1": {
         "KL per example": PER_EXAMPLE,
@@ -53,6 +56,7 @@ READINGS: dict[str, dict[str, dict[str, Any]]] = {
         "spreads start at the prior's": {"initial_std": 1.0},
         "no weight decay": {"decay": 0.0},
         **ONE_OUTPUT,
+        **SHORTER,
     },
     "erm": {
         "no dropout": {"dropout": 0.0},
