@@ -155,6 +155,12 @@ def test_rows_that_the_paper_does_not_have_count_for_no_claim():
     assert claims([*cells("table1"), *ours]) == claims(cells("table1"))
 
 
+def test_references_beside_the_papers_learners_count_for_no_claim():
+    found = cells("table4")
+    erm = {**found[0], "learner": "erm", "split": "test", "mean": 90.0, "paper": None}
+    assert claims([*found, erm]) == claims(found)
+
+
 def test_a_claim_is_not_known_while_a_learner_is_missing():
     some = [c for c in cells("table1") if c["learner"] != "vclc"]
     assert [c["holds"] for c in claims(some)] == [None, None, None, None]

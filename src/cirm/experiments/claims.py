@@ -31,13 +31,12 @@ STATEMENTS = (
 def claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each claim with whether it `holds` here and `in_paper`, and our figures.
 
-    True, false, or null where the cells do not tell. Rows of which the paper prints
-    nothing do not count.
+    True, false, or null where the cells do not tell. What the paper does not print,
+    as the references beside its learners, does not count.
     """
-    rows = {c["row"] for c in cells if c["paper"]}
-    own = [c for c in cells if c["row"] in rows and c["mean"] is not None]
-    ours = {_place(c): c["mean"] for c in own}
-    printed = {_place(c): c["paper"]["mean"] for c in cells if c["paper"]}
+    stated = [c for c in cells if c["paper"]]
+    ours = {_place(c): c["mean"] for c in stated if c["mean"] is not None}
+    printed = {_place(c): c["paper"]["mean"] for c in stated}
     answers = []
     for statement, rule in zip(STATEMENTS, RULES, strict=True):
         holds, figures = rule(ours)
