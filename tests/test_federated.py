@@ -336,20 +336,24 @@ def test_a_site_that_is_ten_times_slower_holds_nobody_up_and_still_counts(tmp_pa
     assert both < 0.3 < 0.7 < alone
 
 
-@pytest.mark.parametrize("words", [6, 9, 12])
-def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path, words):
-    settings = f"{QUICK} batch=0 rounds=1 inner=3"
-    grid = started(tmp_path)
-    first = meetings(grid, tmp_path, settings)
+def killed(server, words):
+    """Run a server until it has said something so many times."""
     said = itertools.count(1)
 
     def say(text):
         if next(said) == words:
             raise KeyboardInterrupt
 
-    first.say = first.link.say = say
+    server.say = server.link.say = say
     with pytest.raises(KeyboardInterrupt):
-        first.run()
+        server.run()
+
+
+@pytest.mark.parametrize("words", [6, 9, 12])
+def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path, words):
+    settings = f"{QUICK} batch=0 rounds=1 inner=3"
+    grid = started(tmp_path)
+    killed(meetings(grid, tmp_path, settings), words)
     meetings(grid, tmp_path, settings).run()
     expected = in_process("birm", settings, "north south")
     _, state = result(tmp_path / "study")
@@ -375,16 +379,7 @@ def test_a_study_begun_in_another_folder_takes_nothing_from_one_before(tmp_path)
 
 def test_a_server_that_goes_on_does_not_wait_for_a_site_that_has_gone(tmp_path):
     grid = regressions(tmp_path)
-    first = meetings(grid, tmp_path, CONVEX)
-    said = itertools.count(1)
-
-    def say(text):
-        if next(said) == 9:
-            raise KeyboardInterrupt
-
-    first.say = first.link.say = say
-    with pytest.raises(KeyboardInterrupt):
-        first.run()
+    killed(meetings(grid, tmp_path, CONVEX), 9)
     del grid.sites[2]
     told = []
     second = meetings(grid, tmp_path, CONVEX, patience=0.2)

@@ -89,11 +89,9 @@ class Checkpoint:
         tensors, notes = load(self.path) or ({}, {})
         return "shared" in tensors and bool(notes["stage"] == stage)
 
-    def restore(self, table: Table) -> bool:
-        """Whether the stage had begun; the table then goes on from there."""
+    def restore(self, table: Table) -> None:
+        """Let the table of a stage that has begun go on from there."""
         tensors, notes = load(self.path) or ({}, {})
-        if not self.within(table.course.stage):
-            return False
         table.features.data.copy_(tensors["features"])
         table.shared, table.done = tensors["shared"], notes["done"]
         table.course = Course(*notes["course"])
@@ -102,7 +100,6 @@ class Checkpoint:
             prefix = f"{kind}."
             for name in (n for n in tensors if n.startswith(prefix)):
                 held[name.removeprefix(prefix)] = tensors[name]
-        return True
 
     def keep(self, study: Study, table: Table) -> None:
         """Replace the file by where the stage stands now."""

@@ -61,7 +61,7 @@ def own_site(told: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
     try:
         return site_of(told, seeds)
     except (ValueError, OSError) as error:
-        print(f"cirm: {error}", file=sys.stderr, flush=True)
+        _log(error)
         raise ValueError(
             "site: its data must be as --node-config says; its own log has the reason"
         ) from None
@@ -112,7 +112,7 @@ def _answered(
         asked = Visit(*notes["visit"])
         answer = method(site)(study, course, asked, arrived)
     except OSError as error:
-        print(f"cirm: {error}", file=sys.stderr, flush=True)
+        _log(error)
         reason = "site: its folder must be readable and writable; see its own log"
         return _reply(message, {}, {"reason": reason})
     except Unopened as error:
@@ -132,6 +132,11 @@ def check_data(environment: Environment, study: Study) -> None:
             f"classes {list(study.classes)}; got {list(own)} and "
             f"{list(environment.task.classes)}"
         )
+
+
+def _log(error: Exception) -> None:
+    """Say what must not leave the site where only the site sees it."""
+    print(f"cirm: {error}", file=sys.stderr, flush=True)
 
 
 def _reply(

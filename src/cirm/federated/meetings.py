@@ -61,8 +61,9 @@ class Meetings:
         self.say(f"the study is done: {self.checkpoint.path}")
 
     def _stage(self, index: int, names: Sequence[str]) -> None:
+        begun = self.checkpoint.within(index)
         # A stage begins when all its sites are there; one that goes on needs fewer.
-        least = self.least if self.checkpoint.within(index) else len(names)
+        least = self.least if begun else len(names)
         entry = self.ledger.open("join", index, (0, 0))
         self.link.wait_for(names, least, entry)
         if entry.refused:
@@ -71,7 +72,8 @@ class Meetings:
         self._agree(there)
         learner = self.study.made()
         table = self._table(index, there, learner)
-        if self.checkpoint.restore(table):
+        if begun:
+            self.checkpoint.restore(table)
             self.say(f"going on with stage {index} after step {table.done}")
         steps, epochs = table.course.steps, learner.descent.epochs
         for visit in visits(learner.admm, epochs, steps, table.features.shape[1] > 0):

@@ -39,11 +39,12 @@ def measured(
 ) -> list[dict[str, Any]]:
     """Seconds of learning of both on the same data, a seed each round."""
     found = []
+    images = "digits" if quick else source()
     for key, (name, settings) in METHODS.items():
         tell(name)
-        both = _images(key, settings, quick)
+        both = _images(key, settings, images, 2 if quick else 100)
         row = _compared(key, name, python, both, rounds)
-        found.append({**row, "data": "digits" if quick else source()})
+        found.append({**row, "data": images})
     tell("causalicp")
     found.append(_compared("icp", "causalicp", python, _causes(quick), rounds))
     return found
@@ -103,11 +104,10 @@ def asked(python: Path, method: str, arrays: dict[str, Any]) -> Outcome:
 
 
 def _images(
-    key: str, settings: dict[str, Any], quick: bool
+    key: str, settings: dict[str, Any], images: str, epochs: int
 ) -> Callable[[int], tuple[Outcome, dict[str, Any]]]:
     """Table 1's data, learned by us, and as arrays for a peer."""
-    data = Colored(source="digits" if quick else source(), sweep=())
-    epochs, batch = 2 if quick else 100, 256
+    data, batch = Colored(source=images, sweep=()), 256
 
     def both(seed: int) -> tuple[Outcome, dict[str, Any]]:
         problem = data.draw((seed,))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cirm.experiments.paper.sequences import GRAY, MNIST, of_images
+from cirm.experiments.paper.sequences import (
+    GRAY,
+    MNIST,
+    SPLITS,
+    accuracies,
+    of_images,
+)
 from cirm.experiments.trials import (
     PAPERS,
     Experiment,
@@ -12,7 +18,6 @@ from cirm.experiments.trials import (
     Line,
     Row,
     Trial,
-    Wanted,
 )
 
 FASHION = {**MNIST, "source": "fashion-mnist"}
@@ -54,7 +59,7 @@ NAMES = {"cirm": "cirm", "erm": "ERM", GRAY: "ERM on gray"}
 def beyond() -> Experiment:
     """Our learner, plain training and the colour-blind ceiling, ten seeds each."""
     rows = [_row(name, title, data) for name, (title, data) in ROWS.items()]
-    places = [(name, split) for name in NAMES for split in ("train", "test")]
+    places = [(name, split) for name in NAMES for split in SPLITS]
     lines = [
         Line((row.name,), tuple((row.name, label, split) for label, split in places))
         for row in rows
@@ -71,7 +76,7 @@ def ablation() -> Experiment:
         _parts(name, *ROWS[name])
         for name in ("mnist b01 n=2", "mnist b11 n=2", "mnist b01 n=6")
     ]
-    columns = [(row.name, split) for row in rows for split in ("train", "test")]
+    columns = [(row.name, split) for row in rows for split in SPLITS]
     lines = [
         Line((label,), tuple((name, label, split) for name, split in columns))
         for label in WITHOUT
@@ -94,15 +99,7 @@ def _parts(name: str, title: str, data: dict[str, Any]) -> Row:
         )
         for label, settings in WITHOUT.items()
     )
-    return Row(name, title, trials, _wanted(list(WITHOUT)))
-
-
-def _wanted(labels: list[str]) -> tuple[Wanted, ...]:
-    return tuple(
-        Wanted(label, split, "accuracy")
-        for label in labels
-        for split in ("train", "test")
-    )
+    return Row(name, title, trials, accuracies(WITHOUT))
 
 
 def _row(name: str, title: str, data: dict[str, Any]) -> Row:
@@ -112,4 +109,4 @@ def _row(name: str, title: str, data: dict[str, Any]) -> Row:
         Trial("erm", "erm", "colored", data, "sequential", PAPERS, preset="paper"),
         Trial(GRAY, "erm", "colored", gray, "sequential", PAPERS, preset="paper"),
     )
-    return Row(name, title, trials, _wanted(list(NAMES)))
+    return Row(name, title, trials, accuracies(NAMES))

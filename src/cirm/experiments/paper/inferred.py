@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from cirm.experiments.paper.numbers import figure, table
-from cirm.experiments.paper.sequences import GRAY, of_images
+from cirm.experiments.paper.sequences import GRAY, SPLITS, accuracies, of_images
 from cirm.experiments.trials import (
     CHANCE,
     Experiment,
@@ -42,7 +42,6 @@ TWO: dict[str, Any] = {
 }
 ONE: dict[str, Any] = {**DATA, "environments": 1, "flips": (0.1,)}
 SIZES = (1000, 2000, 5000, 10_000, 20_000, 50_000)
-SPLITS = ("train", "test")
 PENALTY = {"penalty": 191257.18613115902}
 PRESETS = {"irmv1": ("irm", PENALTY), "c-virmv1": ("eiil", {})}
 SELECTION = "the published values of IRM and EIIL (chosen there by test accuracy)"
@@ -132,11 +131,7 @@ def _row(
         trials.append(
             Trial(label, "erm", "colored", own, "joint", SELECTION, preset="irm")
         )
-    wanted += [
-        Wanted(name, split, "accuracy")
-        for name in (REFERENCES if references else ())
-        for split in SPLITS
-    ]
+    wanted += accuracies(REFERENCES if references else ())
     count = data["examples"] * data["environments"]
     title = f"{count:,} examples, environments {'inferred' if infer else 'as given'}"
     return Row(name, title, tuple(trials), tuple(wanted))

@@ -11,12 +11,17 @@ from __future__ import annotations
 from typing import Any
 
 from cirm.experiments.paper.numbers import table
-from cirm.experiments.paper.sequences import LEARNERS, MNIST, of_images
-from cirm.experiments.trials import PAPERS, Experiment, Layout, Line, Row, Trial, Wanted
+from cirm.experiments.paper.sequences import (
+    LEARNERS,
+    MNIST,
+    SPLITS,
+    accuracies,
+    of_images,
+)
+from cirm.experiments.trials import PAPERS, Experiment, Layout, Line, Row, Trial
 
-REVERSED = "colour flip 0.1 first"
+REVERSED = {**MNIST, "flips": (0.1, 0.2)}
 AS_IN_TABLE_1 = "as in table 1"
-SPLITS = ("train", "test")
 ONE_OUTPUT = {"one output": {"outputs": 1}}
 PER_EXAMPLE = {"kl_scale": "per-example"}
 SHORTER = {f"{count} epochs": {"epochs": count} for count in (60, 40)}
@@ -111,15 +116,17 @@ def readings() -> Experiment:
 
 
 def _row(key: str) -> Row:
-    others = {**READINGS[key], "20 epochs": {"epochs": 20}, REVERSED: {}}
+    others = {**READINGS[key], "20 epochs": {"epochs": 20}}
     trials = [_trial(key, key, {})]
     trials += [_trial(f"{key}: {name}", key, own) for name, own in others.items()]
-    wanted = [Wanted(t.label, split, "accuracy") for t in trials for split in SPLITS]
-    return Row(key, f"Readings of {LEARNERS[key]}", tuple(trials), tuple(wanted))
+    trials.append(_trial(f"{key}: colour flip 0.1 first", key, {}, REVERSED))
+    wanted = accuracies(trial.label for trial in trials)
+    return Row(key, f"Readings of {LEARNERS[key]}", tuple(trials), wanted)
 
 
-def _trial(label: str, key: str, settings: dict[str, Any]) -> Trial:
-    data = {**MNIST, "flips": (0.1, 0.2)} if label.endswith(REVERSED) else MNIST
+def _trial(
+    label: str, key: str, settings: dict[str, Any], data: dict[str, Any] = MNIST
+) -> Trial:
     return Trial(
         label, key, "colored", data, "sequential", PAPERS,
         preset="paper", settings=settings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cirm.experiments.paper.numbers import figure, table
@@ -69,12 +69,13 @@ SOURCES = {
     "emnist-letters": "EMNIST Letters",
 }
 AXIS = "colour flip of the unseen environment"
+SPLITS = ("train", "test")
 
 
 def table1() -> Experiment:
     """Two environments of MNIST: train and test accuracy."""
     printed = table("table1")
-    numbers = {split: printed[split] for split in ("train", "test")}
+    numbers = {split: printed[split] for split in SPLITS}
     row = _row("mnist", MNIST, numbers)
     columns = {**LEARNERS, **REFERENCES}
     lines = [
@@ -104,6 +105,13 @@ def of_images(
 ) -> Experiment:
     """A table of accuracies on coloured images of two classes."""
     return Experiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
+
+
+def accuracies(labels: Iterable[str]) -> tuple[Wanted, ...]:
+    """Accuracies of learners of which the paper prints nothing."""
+    return tuple(
+        Wanted(label, split, "accuracy") for label in labels for split in SPLITS
+    )
 
 
 def _layout(title: str, corner: tuple[str, ...], lines: list[Line]) -> Layout:
