@@ -56,7 +56,9 @@ def compared(part: Part, heading: str) -> Section:
     """The tables of an experiment, with the verdicts coloured."""
     content: list[str] = []
     for grid in map(comparison.readable, comparison.grids(part.summary)):
-        title = f"{grid.title}. Printed numbers stand below ours."
+        printed = comparison.kinds(grid) != ["mean"]
+        below = " Printed numbers stand below ours." if printed else ""
+        title = f"{grid.title}.{below}"
         content += [blocks.paragraph(title), _table(grid)]
     content.append(blocks.paragraph(comparison.LEGEND, "small"))
     notes = comparison.missing(part.summary)

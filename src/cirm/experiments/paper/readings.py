@@ -102,15 +102,15 @@ def readings() -> Experiment:
     rows = [_row(key) for key in LEARNERS]
     lines = [
         Line(
-            (_heading(row.name), label.partition(": ")[2] or AS_IN_TABLE_1),
+            (f"{_heading(row.name)}: {label.partition(': ')[2] or AS_IN_TABLE_1}",),
             tuple((row.name, label, split) for split in SPLITS),
         )
         for row in rows
         for label in row.labels
     ]
     columns = tuple((split,) for split in SPLITS)
-    corner = ("learner (the paper's train, test)", "reading")
-    layout = Layout("Accuracy, %", corner, columns, tuple(lines))
+    corner = "learner (the paper's train, test): reading"
+    layout = Layout("Accuracy, %", (corner,), columns, tuple(lines))
     title = "Readings of what the paper leaves open, on table 1's data"
     return of_images("readings", title, 3, rows, layout)
 
