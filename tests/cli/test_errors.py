@@ -154,6 +154,8 @@ CASES = [
     ("an image that is none", {"images/a/x.png": "x", "images/b/y.png": image()}, "fit images --model new.cirm"),
     ("images of one class", {"images/a/x.png": image()}, "fit images --model new.cirm"),
     ("a Parquet file that is none", {"bad.parquet": "x"}, FIT.replace("csv", "parquet")),
+    ("a file where the folder of results should be", {"bad": ""}, "demo --out bad"),
+    ("a folder of results below a file", {"bad": ""}, "bench --out bad/results"),
     ("training that leaves the finite numbers", {"bad.csv": GOOD}, FIT + " --set rate=1e30 --set optimiser=sgd --set penalty=0 --learner irmv1"),
 ]  # fmt: skip
 

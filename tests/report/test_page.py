@@ -5,7 +5,7 @@ import pytest
 
 from cirm.records import Run, Score
 from cirm.report import Picture, Section, page, run_report, summarise
-from cirm.report.blocks import Cell, table
+from cirm.report.blocks import Cell, listing, paragraph, table
 from cirm.report.headline import headline
 
 HEADINGS = [
@@ -108,6 +108,14 @@ def test_plain_text_in_a_section_is_escaped_and_markup_is_not():
     assert "&lt;lead&gt;" in text
     assert "<h2>H &amp; H</h2>" in text
     assert '<td class="match number" title="match">&lt;i&gt;</td>' in text
+
+
+def test_text_between_backticks_is_code_and_stays_escaped():
+    assert paragraph("Run `a <b>` now.") == "<p>Run <code>a &lt;b&gt;</code> now.</p>"
+    assert listing(["`a` and `b`"]) == (
+        "<ul><li><code>a</code> and <code>b</code></li></ul>"
+    )
+    assert paragraph("a ` stray one") == "<p>a ` stray one</p>"
 
 
 def test_an_unknown_verdict_and_a_picture_that_is_no_png_are_refused():

@@ -188,6 +188,8 @@ def test_what_the_paper_does_not_print_is_not_held_against_it(part):
     silent = [{**claim(None), "figures": []}]
     made = Part({**part.summary, "cells": [own], "claims": silent}, ())
     assert lead([made], silent) == "The paper prints none of these numbers."
+    text = reproduction_page("Beyond", [made], silent)
+    assert re.findall("<h2>(.*?)</h2>", text)[0] == "The numbers"
     assert "| claim |" not in results([made], silent, {}, "cirm report")
 
 

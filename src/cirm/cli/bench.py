@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from cirm.cli.shared import open_folder
+
 
 def bench(
     part: Annotated[
@@ -49,6 +51,7 @@ def bench(
     usual = [name for name in PARTS if name != "peers" or peers is not None]
     parts = part or usual
     check(parts, peers)
+    open_folder(out)
     for found in measured(parts, rounds, quick, peers, _tell):
         text = json.dumps({"command": command, **found}, indent=1)
         write_text(out / "bench.json", text + "\n")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cirm.cli.shared import open_folder
+
 if TYPE_CHECKING:
     from cirm.experiments.engines import Engine
     from cirm.experiments.jobs import Job
@@ -23,7 +25,7 @@ def run_trials(search: Search, folder: Path, engine: Engine) -> dict[str, str]:
     from cirm.experiments.runner import unfinished
 
     jobs = search.every()
-    folder.mkdir(parents=True, exist_ok=True)
+    open_folder(folder)
     left = len(unfinished(jobs, folder))
     trials = f"{search.trials} trial{'s' if search.trials > 1 else ''}"
     typer.echo(f"{trials} of {search.learner}: {len(jobs)} trainings, {left} to do.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli.options import Address, EngineName, Workers
+from cirm.cli.shared import open_folder
 
 if TYPE_CHECKING:
     from cirm.experiments.archive import Archive
@@ -101,7 +102,7 @@ def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]
     from cirm.experiments.provenance import commit
     from cirm.experiments.reproduction import reasons
 
-    folder.mkdir(parents=True, exist_ok=True)
+    open_folder(folder)
     waiting = made.waiting(folder)
     say_what_waits(made, waiting)
     state = commit()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cirm.cli.shared import open_folder
+
 if TYPE_CHECKING:
     from cirm.experiments.engines import Engine
     from cirm.experiments.jobs import Job
@@ -30,7 +32,7 @@ def run_and_show(
 
     if tensorboard is not None:
         check_tensorboard()
-    folder.mkdir(parents=True, exist_ok=True)
+    open_folder(folder)
     waiting = {job.key for job in unfinished(jobs, folder)}
     done = [job for job in jobs if job.key not in waiting]
     failures: dict[str, str] = {}

@@ -149,3 +149,14 @@ def check_folder(path: Path, option: str) -> None:
         raise ValueError(
             f"{option}: its folder must exist; got {str(path.parent)!r}, which does not"
         )
+
+
+def open_folder(path: Path) -> None:
+    """Make the folder of results, before any work goes into it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ValueError(
+            f"--out: it must be a folder or become one; got {str(path)!r}: {why}"
+        ) from None

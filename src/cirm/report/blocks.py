@@ -45,8 +45,8 @@ class Picture:
 
 
 def paragraph(text: str, class_: str | None = None) -> Markup:
-    """A paragraph."""
-    return tag("p", text, class_=class_)
+    """A paragraph; what stands between backticks is set as code."""
+    return tag("p", *_prose(text), class_=class_)
 
 
 def table(headings: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> Markup:
@@ -113,8 +113,8 @@ def facts(items: Sequence[tuple[str, str]]) -> Markup:
 
 
 def listing(items: Sequence[str]) -> Markup:
-    """A list of notes."""
-    return tag("ul", *(tag("li", item) for item in items))
+    """A list of notes; what stands between backticks is set as code."""
+    return tag("ul", *(tag("li", *_prose(item)) for item in items))
 
 
 def number(text: str) -> Markup:
@@ -136,3 +136,10 @@ def _cell(name: str, cell: Cell, scope: str | None = None) -> Markup:
         scope=scope,
         title=cell.verdict,
     )
+
+
+def _prose(text: str) -> list[str]:
+    pieces = text.split("`")
+    if isinstance(text, Markup) or len(pieces) % 2 == 0:
+        return [text]
+    return [tag("code", p) if n % 2 else p for n, p in enumerate(pieces) if p]
