@@ -90,6 +90,20 @@ def test_readings_hold_table_1s_own_and_others_that_all_differ():
         assert len(set(ways)) == len(ways)
 
 
+def test_readings_of_inference_change_the_tables_settings_each_in_its_own_way():
+    rows = experiment("readings-inferred").rows
+    for row, name in zip(rows, ("table3", "table4"), strict=True):
+        printed = {trial.label: trial for trial in experiment(name).trials()}
+        jobs = [trial.jobs(range(1))[0] for trial in row.trials]
+        ways = {(job.learner, str(job.settings), str(job.inference)) for job in jobs}
+        assert len(ways) == len(jobs)
+        for trial in row.trials:
+            own = printed[trial.label.partition(":")[0]]
+            same = (trial.settings, trial.inference) == (own.settings, own.inference)
+            assert same == (trial.label == own.label)
+            assert {**trial.data, "examples": 0} == {**own.data, "examples": 0}
+
+
 @pytest.mark.parametrize(
     "trial", TRIALS.values(), ids=lambda t: f"{t.dataset}-{t.label}"
 )

@@ -16,7 +16,8 @@ def bench(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="learners, growth, start or peers; repeat for more. [default: all]"
+            help="learners, growth, start or peers; repeat for more.",
+            show_default="all",
         ),
     ] = None,
     rounds: Annotated[

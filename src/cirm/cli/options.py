@@ -12,8 +12,8 @@ EngineName = Annotated[
 Address = Annotated[
     str,
     typer.Option(
-        help="The Ray cluster, HOST:PORT or ray://HOST:PORT. "
-        "[default: a running one, or one that starts here]"
+        help="The Ray cluster, HOST:PORT or ray://HOST:PORT.",
+        show_default="a running one, or one that starts here",
     ),
 ]
 Workers = Annotated[int, typer.Option(min=0, help="Jobs at a time; 0: one per core.")]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from cirm.report.findings import Part
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
-NAMES = (*TABLES, "readings", "beyond", "ablation", "figures", "all")
+READINGS = ("readings", "readings-inferred")
+NAMES = (*TABLES, *READINGS, "beyond", "ablation", "figures", "all")
 SHOWN = 4  # columns; wider tables do not fit a terminal
 
 
@@ -38,7 +39,7 @@ def reproduce(
     workers: Workers = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of results. [default: reproduction/NAME]"),
+        typer.Option(help="Folder of results.", show_default="reproduction/NAME"),
     ] = None,
 ) -> None:
     """Run the paper's experiments and set the results beside its numbers.

@@ -23,7 +23,7 @@ def run(
     ] = "colored",
     learner: Annotated[
         list[str] | None,
-        typer.Option(help="A learner; repeat for more. [default: erm]"),
+        typer.Option(help="A learner; repeat for more.", show_default="erm"),
     ] = None,
     order: Annotated[
         str, typer.Option(help="sequential, joint, or stage sizes such as 2+1.")
@@ -47,7 +47,7 @@ def run(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of results. [default: runs/DATASET-HASH]"),
+        typer.Option(help="Folder of results.", show_default="runs/DATASET-HASH"),
     ] = None,
     engine: EngineName = "local",
     address: Address = "",

@@ -24,7 +24,8 @@ def select(
         list[str] | None,
         typer.Option(
             help="held-out, next, worst-group, leave-one-out, oracle, or all; repeat "
-            "for more. [default: worst-group]"
+            "for more.",
+            show_default="worst-group",
         ),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="How many settings to try.")] = 20,
@@ -32,7 +33,8 @@ def select(
         list[str] | None,
         typer.Option(
             help="What to try, such as rate=1e-4..1e-2:log,dropout=0.5|0.75; repeat "
-            "for more. [default: the learner's usual space]"
+            "for more.",
+            show_default="the learner's usual space",
         ),
     ] = None,
     data: Annotated[
@@ -69,7 +71,9 @@ def select(
     ] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of results. [default: runs/select-LEARNER-HASH]"),
+        typer.Option(
+            help="Folder of results.", show_default="runs/select-LEARNER-HASH"
+        ),
     ] = None,
     engine: EngineName = "local",
     address: Address = "",

@@ -17,6 +17,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         inferred.table4(),
         causal.table5(),
         readings.readings(),
+        readings.readings_inferred(),
         beyond.beyond(),
         beyond.ablation(),
     )

@@ -92,6 +92,16 @@ def table4() -> Experiment:
     return of_images("table4", title, 5, rows, layout)
 
 
+def trial_of(key: str, data: dict[str, Any], infer: str) -> Trial:
+    """A learner with the published settings, on given or inferred environments."""
+    preset, settings = PRESETS[key]
+    label = f"{key} after {infer}" if infer else key
+    return Trial(
+        label, key, "colored", data, "joint", SELECTION,
+        preset=preset, settings=settings, infer=infer, infer_preset=infer,
+    )  # fmt: skip
+
+
 def _heads() -> tuple[str, str]:
     return ("Train", "Test")
 
@@ -116,15 +126,10 @@ def _row(
     infer = INFERENCES[way]
     trials, wanted = [], []
     for key in LEARNERS:
-        preset, settings = PRESETS[key]
-        label = f"{key} after {infer}" if infer else key
-        trial = Trial(
-            label, key, "colored", data, "joint", SELECTION,
-            preset=preset, settings=settings, infer=infer, infer_preset=infer,
-        )  # fmt: skip
+        trial = trial_of(key, data, infer)
         trials.append(trial)
         wanted += [
-            Wanted(label, split, "accuracy", figure(printed[key][split]))
+            Wanted(trial.label, split, "accuracy", figure(printed[key][split]))
             for split in SPLITS
         ]
     for label, own in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
