@@ -5,7 +5,14 @@ Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023.
 
 from __future__ import annotations
 
-from cirm.experiments.paper import beyond, causal, inferred, readings, sequences
+from cirm.experiments.paper import (
+    beyond,
+    causal,
+    inferred,
+    inferred_readings,
+    readings,
+    sequences,
+)
 from cirm.experiments.trials import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -17,7 +24,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         inferred.table4(),
         causal.table5(),
         readings.readings(),
-        readings.readings_inferred(),
+        inferred_readings.readings_inferred(),
         beyond.beyond(),
         beyond.ablation(),
     )

@@ -1,19 +1,15 @@
-"""What other readings of the paper give, on table 1's data and on less than table 3's.
+"""What other readings of the paper give, on table 1's data.
 
 The paper leaves open how the divergence is scaled, what the step of rho is, which
 environment comes first, where dropout acts, what `w` is and how many outputs there are.
 Each reading changes one of these in a learner's preset, or two where one alone says
-little. The 100 epochs are the paper's; what fewer give shows how much is memory. For
-tables 3 and 4 it says neither what the spreads of the posterior start from nor how long
-the model that environments are inferred from is trained.
+little. The 100 epochs are the paper's; what fewer give shows how much is memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from cirm.experiments.paper.inferred import ONE, TWO, trial_of
 from cirm.experiments.paper.numbers import table
 from cirm.experiments.paper.sequences import (
     LEARNERS,
@@ -100,24 +96,6 @@ READINGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 """By learner and name: what a reading sets over the preset."""
 
-SIZE = 10_000
-NARROW = {"spreads start at 0.0067": {"initial_std": 0.0067}}
-GIVEN: dict[str, dict[str, dict[str, Any]]] = {
-    "irmv1": {"penalty 91,257": {"penalty": 91257.18613115903}},
-    "c-virmv1": {
-        **NARROW,
-        "no divergence": {"beta": 0.0},
-        "1 draw a step": {"samples": 1},
-        "100 draws to predict": {"evaluations": 100},
-    },
-}
-"""Likewise over the settings of table 3, with two environments at once."""
-INFERRED: dict[str, dict[str, dict[str, Any]]] = {"irmv1": {}, "c-virmv1": NARROW}
-"""Likewise over those of table 4, with one environment that is split."""
-REFERENCES = {
-    f"reference of {count} steps": {"epochs": count} for count in (50, 100, 200)
-}
-
 
 def readings() -> Experiment:
     """Every reading of each learner, under the one that table 1 has."""
@@ -137,58 +115,13 @@ def readings() -> Experiment:
     return of_images("readings", title, 3, rows, layout)
 
 
-def readings_inferred() -> Experiment:
-    """Readings of tables 3 and 4, with a fifth of the examples."""
-    two, one = [], []
-    for key, others in GIVEN.items():
-        trial = trial_of(key, {**TWO, "examples": SIZE // 2}, "")
-        two += _read(trial, others)
-    for key, others in INFERRED.items():
-        trial = trial_of(key, {**ONE, "examples": SIZE}, "eiil")
-        one += _read(trial, others, REFERENCES)
-    rows = [
-        _of("two given", f"{SIZE:,} examples of two environments", two),
-        _of("one split", f"{SIZE:,} examples of one environment, split", one),
-    ]
-    lines = [
-        Line((row.name, label), tuple((row.name, label, split) for split in SPLITS))
-        for row in rows
-        for label in row.labels
-    ]
-    columns = tuple((split,) for split in SPLITS)
-    corner = ("environments", "learner: reading")
-    layout = Layout("Accuracy, %", corner, columns, tuple(lines))
-    title = "Readings of tables 3 and 4, with a fifth of the examples"
-    return of_images("readings-inferred", title, 3, rows, layout)
-
-
-def _read(
-    trial: Trial,
-    settings: dict[str, dict[str, Any]],
-    inference: dict[str, dict[str, Any]] | None = None,
-) -> list[Trial]:
-    """A trial as it is, then with each of the settings, then of its inference."""
-    own = [
-        replace(trial, label=f"{trial.label}: {name}", settings=trial.settings | new)
-        for name, new in settings.items()
-    ]
-    others = [
-        replace(trial, label=f"{trial.label}: {name}", inference=new)
-        for name, new in (inference or {}).items()
-    ]
-    return [trial, *own, *others]
-
-
-def _of(name: str, title: str, trials: list[Trial]) -> Row:
-    return Row(name, title, tuple(trials), accuracies(t.label for t in trials))
-
-
 def _row(key: str) -> Row:
     others = {**READINGS[key], "20 epochs": {"epochs": 20}}
     trials = [_trial(key, key, {})]
     trials += [_trial(f"{key}: {name}", key, own) for name, own in others.items()]
     trials.append(_trial(f"{key}: colour flip 0.1 first", key, {}, REVERSED))
-    return _of(key, f"Readings of {LEARNERS[key]}", trials)
+    wanted = accuracies(trial.label for trial in trials)
+    return Row(key, f"Readings of {LEARNERS[key]}", tuple(trials), wanted)
 
 
 def _trial(
