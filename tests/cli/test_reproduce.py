@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cirm.cli.reproduce import NAMES
 from cirm.experiments.paper import EXPERIMENTS
 from cirm.experiments.trials import Experiment, Figure, Layout, Line, Row, Trial, Wanted
 
@@ -221,3 +222,7 @@ def test_a_report_is_made_anew_from_records_alone(cirm, tmp_path, recorded):
 )
 def test_a_report_of_nothing_is_refused(refused, words, message):
     refused(["report", *words], message)
+
+
+def test_every_experiment_can_be_asked_for_by_name():
+    assert {*NAMES} - {"figures", "all"} == {*EXPERIMENTS}

@@ -100,7 +100,7 @@ def _sections(part: Part, alone: bool) -> list[Section]:
         section = findings.compared(part, str(part.summary["title"]))
         pieces = [findings.folded(part, data) for data in part.data]
         return [Section(section.heading, (*section.content, *pieces))]
-    printed = any(cell["paper"] for cell in part.summary["cells"])
+    printed = any(counted([part]).values())
     heading = "Ours beside the paper's" if printed else "The numbers"
     shown = [findings.compared(part, heading)]
     for data in part.data[:1]:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from cirm.experiments.paper.inferred import ONE, TWO, trial_of
-from cirm.experiments.paper.sequences import SPLITS, accuracies, of_images
-from cirm.experiments.trials import Experiment, Layout, Line, Row, Trial
+from cirm.experiments.paper.sequences import accuracies, listed, of_images
+from cirm.experiments.trials import Experiment, Row, Trial
 
 Readings = dict[str, dict[str, dict[str, Any]]]
 """By name: what a reading sets, by the part of a trial that it belongs to."""
@@ -58,14 +58,8 @@ def readings_inferred() -> Experiment:
         _row(f"two pooled and split, {size:,} examples", data, "eiil", pooled)
         for size, data in two.items()
     ]
-    lines = [
-        Line((row.name, label), tuple((row.name, label, split) for split in SPLITS))
-        for row in rows
-        for label in row.labels
-    ]
-    columns = tuple((split,) for split in SPLITS)
     corner = ("environments", "learner: reading")
-    layout = Layout("Accuracy, %", corner, columns, tuple(lines))
+    layout = listed(rows, corner, lambda row, label: (row.name, label))
     title = f"Readings of tables 3 and 4, with {SIZE:,} examples or as said"
     return of_images("readings-inferred", title, 3, rows, layout)
 

@@ -16,9 +16,10 @@ from cirm.experiments.paper.sequences import (
     MNIST,
     SPLITS,
     accuracies,
+    listed,
     of_images,
 )
-from cirm.experiments.trials import PAPERS, Experiment, Layout, Line, Row, Trial
+from cirm.experiments.trials import PAPERS, Experiment, Row, Trial
 
 REVERSED = {**MNIST, "flips": (0.1, 0.2)}
 AS_IN_TABLE_1 = "as in table 1"
@@ -100,17 +101,8 @@ READINGS: dict[str, dict[str, dict[str, Any]]] = {
 def readings() -> Experiment:
     """Every reading of each learner, under the one that table 1 has."""
     rows = [_row(key) for key in LEARNERS]
-    lines = [
-        Line(
-            (f"{_heading(row.name)}: {label.partition(': ')[2] or AS_IN_TABLE_1}",),
-            tuple((row.name, label, split) for split in SPLITS),
-        )
-        for row in rows
-        for label in row.labels
-    ]
-    columns = tuple((split,) for split in SPLITS)
     corner = "learner (the paper's train, test): reading"
-    layout = Layout("Accuracy, %", (corner,), columns, tuple(lines))
+    layout = listed(rows, (corner,), _heads)
     title = "Readings of what the paper leaves open, on table 1's data"
     return of_images("readings", title, 3, rows, layout)
 
@@ -131,6 +123,11 @@ def _trial(
         label, key, "colored", data, "sequential", PAPERS,
         preset="paper", settings=settings,
     )  # fmt: skip
+
+
+def _heads(row: Row, label: str) -> tuple[str]:
+    reading = label.partition(": ")[2] or AS_IN_TABLE_1
+    return (f"{_heading(row.name)}: {reading}",)
 
 
 def _heading(key: str) -> str:

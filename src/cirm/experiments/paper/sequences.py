@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cirm.experiments.paper.numbers import figure, table
@@ -112,6 +112,21 @@ def accuracies(labels: Iterable[str]) -> tuple[Wanted, ...]:
     return tuple(
         Wanted(label, split, "accuracy") for label in labels for split in SPLITS
     )
+
+
+def listed(
+    rows: Iterable[Row],
+    corner: tuple[str, ...],
+    heads: Callable[[Row, str], tuple[str, ...]],
+) -> Layout:
+    """A line per learner of each row, with its accuracies."""
+    lines = [
+        Line(heads(row, label), tuple((row.name, label, split) for split in SPLITS))
+        for row in rows
+        for label in row.labels
+    ]
+    columns = tuple((split,) for split in SPLITS)
+    return Layout("Accuracy, %", corner, columns, tuple(lines))
 
 
 def _layout(title: str, corner: tuple[str, ...], lines: list[Line]) -> Layout:
