@@ -31,8 +31,14 @@ def test_a_learner_not_timed_yet_is_guessed_at_the_speed_of_the_others():
 
 def test_times_of_an_earlier_run_count():
     (job,) = jobs("erm", environments=6, examples=1000)
-    assert Watch([job], 1, [("erm", 5.0)]).left == pytest.approx(15.0)
+    assert Watch([job], 1, [("erm", 1.0, 5.0)]).left == pytest.approx(15.0)
     assert size({"environments": 6, "examples": 1000}, 1) == 3
+
+
+def test_a_small_job_of_an_earlier_run_says_little_of_a_large_one():
+    (job,) = jobs("irmv1", environments=1, examples=50_000)
+    timed = [("irmv1", 0.5, 60.0), ("irmv1", 24.5, 440.0)]
+    assert Watch([job], 1, timed).left == pytest.approx(500.0)
 
 
 def test_a_learner_that_runs_for_the_first_time_shows_its_speed():
@@ -46,14 +52,14 @@ def test_a_learner_that_runs_for_the_first_time_shows_its_speed():
 
 
 def test_workers_share_what_is_left_but_not_one_job():
-    watch = Watch(jobs("erm", "erm", "erm", "erm"), 2, [("erm", 10.0)])
+    watch = Watch(jobs("erm", "erm", "erm", "erm"), 2, [("erm", 1.0, 10.0)])
     assert watch.left == pytest.approx(20.0)
-    assert Watch(jobs("erm"), 8, [("erm", 10.0)]).left == pytest.approx(10.0)
+    assert Watch(jobs("erm"), 8, [("erm", 1.0, 10.0)]).left == pytest.approx(10.0)
 
 
 def test_on_a_cluster_as_many_share_it_as_were_seen_at_a_time():
     work = jobs("erm", "erm", "erm", "erm")
-    watch = Watch(work, 0, [("erm", 10.0)])
+    watch = Watch(work, 0, [("erm", 1.0, 10.0)])
     assert watch.left == pytest.approx(40.0)
     for job in work[:2]:
         watch.moved(job, 0.5)

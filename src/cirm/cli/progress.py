@@ -23,20 +23,23 @@ GUESSES = {
 }
 USUAL = 7.0
 
+Timed = tuple[str, float, float]
+"""A learner's job that ended: its name, its `size` and the seconds that it took."""
+
 
 class Watch:
     """How far jobs are, and an estimate of the seconds left.
 
-    So many `workers` run at a time; 0: as many as were seen. `timed` are learners of
-    jobs that ended before, with their seconds per unit of `size`: the same learner
-    takes as long on other data and seeds.
+    So many `workers` run at a time; 0: as many as were seen. `timed` are the jobs that
+    ended before: the same learner takes as long per unit of `size` on other data and
+    seeds. Large jobs tell most of that, since small ones mostly pay for their steps.
     """
 
     def __init__(
         self,
         jobs: Sequence[Job],
         workers: int,
-        timed: Sequence[tuple[str, float]],
+        timed: Sequence[Timed],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.jobs = {job.key: job for job in jobs}
@@ -47,9 +50,7 @@ class Watch:
         self.clock = clock
         self.began = clock()
         self.first: dict[str, tuple[float, float]] = {}
-        self.timed: dict[str, list[float]] = {}
-        for label, seconds in timed:
-            self.timed.setdefault(label, []).append(seconds)
+        self.timed = list(timed)
 
     def moved(self, job: Job, part: float) -> None:
         """So much of a job is done, from 0 to 1."""
@@ -65,7 +66,7 @@ class Watch:
         if self.parts[job.key] < 1:
             self.parts[job.key] = 1.0
             self.begun.pop(job.key, None)
-            self.timed.setdefault(job.name, []).append(seconds / size_of(job))
+            self.timed.append((job.name, size_of(job), seconds))
 
     @property
     def done(self) -> int:
@@ -120,8 +121,12 @@ class Watch:
             if self.parts[key] - part > ENOUGH:
                 spent = (self.clock() - began) / (self.parts[key] - part)
                 running[self.jobs[key].name] = spent / size_of(self.jobs[key])
-        ended = list(self.timed.items())  # another thread may add to it
-        return running | {name: sum(some) / len(some) for name, some in ended}
+        units: dict[str, float] = {}
+        spans: dict[str, float] = {}
+        for name, unit, seconds in list(self.timed):  # another thread may add to it
+            units[name] = units.get(name, 0.0) + unit
+            spans[name] = spans.get(name, 0.0) + seconds
+        return running | {name: spans[name] / unit for name, unit in units.items()}
 
 
 def size_of(job: Job) -> float:

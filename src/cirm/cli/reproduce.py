@@ -12,6 +12,7 @@ from cirm.cli.options import Address, EngineName, Workers
 from cirm.cli.shared import open_folder
 
 if TYPE_CHECKING:
+    from cirm.cli.progress import Timed
     from cirm.experiments.archive import Archive
     from cirm.experiments.engines import Engine
     from cirm.experiments.jobs import Job
@@ -128,12 +129,12 @@ def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]
     return part, [_failure(named[key], reason) for key, reason in failures.items()]
 
 
-def timed(archive: Archive) -> list[tuple[str, float]]:
-    """Learners of jobs that ended before, with their seconds per unit of size."""
+def timed(archive: Archive) -> list[Timed]:
+    """The jobs that ended before, as the estimate of the time left wants them."""
     from cirm.cli.progress import size
 
     return [
-        (entry["setup"]["learner"], entry["seconds"] / units)
+        (entry["setup"]["learner"], units, entry["seconds"])
         for entry in archive.entries.values()
         if (units := size(entry["setup"]["dataset"], len(entry["seeds"])))
     ]

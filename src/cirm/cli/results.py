@@ -14,6 +14,7 @@ import typer
 from cirm.cli.shared import open_folder
 
 if TYPE_CHECKING:
+    from cirm.cli.progress import Timed
     from cirm.experiments.engines import Engine
     from cirm.experiments.jobs import Job
     from cirm.records import Record
@@ -41,7 +42,7 @@ def run_and_show(
     else:
         if done:
             typer.echo(f"Continuing: {len(done)} of {len(jobs)} jobs are done.")
-        timed = [(job.name, seconds_of(job, folder) / size_of(job)) for job in done]
+        timed = [(job.name, size_of(job), seconds_of(job, folder)) for job in done]
         failures = run_watched(
             jobs, lambda: unfinished(jobs, folder), folder, engine, title, timed
         )
@@ -61,7 +62,7 @@ def run_watched(
     folder: Path,
     engine: Engine,
     title: str,
-    timed: Sequence[tuple[str, float]] = (),
+    timed: Sequence[Timed] = (),
     ended: Callable[[Job], object] = lambda job: None,
 ) -> dict[str, str]:
     """Run those of the jobs that wait, with progress shown; reasons of failures by key.

@@ -12,7 +12,7 @@ from cirm.records import Record, Score
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from cirm.cli.progress import Watch
+    from cirm.cli.progress import Timed, Watch
     from cirm.experiments.jobs import Job
     from cirm.experiments.runner import Report
 
@@ -104,7 +104,7 @@ def watched(
     folder: Path,
     workers: int,
     title: str,
-    timed: Sequence[tuple[str, float]] = (),
+    timed: Sequence[Timed] = (),
     ended: Callable[[Job], object] = lambda job: None,
 ) -> Iterator[Report]:
     """Show how far jobs are; gives the function that is told of it.
