@@ -161,6 +161,14 @@ def test_references_beside_the_papers_learners_count_for_no_claim():
     assert claims([*found, erm]) == claims(found)
 
 
+def test_rows_of_which_nothing_was_measured_are_named():
+    some = [{**c, "mean": None} if c["row"] == "n=6" else c for c in cells("table2")]
+    first, second, *others = claims(some)
+    assert first["holds"] is True
+    assert first["figures"][-1] == second["figures"][-1] == "not measured: n=6"
+    assert not any(c["figures"] for c in others)
+
+
 def test_a_claim_is_not_known_while_a_learner_is_missing():
     some = [c for c in cells("table1") if c["learner"] != "vclc"]
     assert [c["holds"] for c in claims(some)] == [None, None, None, None]

@@ -32,14 +32,19 @@ def claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each claim with whether it `holds` here and `in_paper`, and our figures.
 
     True, false, or null where the cells do not tell. What the paper does not print,
-    as the references beside its learners, does not count.
+    as the references beside its learners, does not count. Rows of which nothing was
+    measured are named.
     """
     stated = [c for c in cells if c["paper"]]
     ours = {_place(c): c["mean"] for c in stated if c["mean"] is not None}
     printed = {_place(c): c["paper"]["mean"] for c in stated}
+    known = set(_rows(ours))
+    unknown = [row for row in _rows(printed) if row not in known]
     answers = []
     for statement, rule in zip(STATEMENTS, RULES, strict=True):
         holds, figures = rule(ours)
+        if figures and unknown and rule in (below, above):
+            figures.append(f"not measured: {', '.join(unknown)}")
         answers.append(
             {
                 "claim": statement,

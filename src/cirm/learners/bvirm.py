@@ -6,6 +6,10 @@ it C-BVIRM: the prior is the last posterior and the past takes part in the conse
 See cirm.admm for the rounds. Before any data nothing takes part (the paper starts from
 a past at zero), and the features move after a batch's rounds instead of before. What w
 is made of are means and logarithms of spreads; both meet and both are constrained.
+
+The preset "paper" reads what the paper leaves open so as to come near its figures of
+table 1: the KL is summed over the weights and not divided by the number of examples,
+and half of the hidden units are dropped.
 """
 
 from __future__ import annotations
