@@ -148,6 +148,15 @@ def test_a_number_without_the_papers_may_stand_beside_another_published_one():
     assert "| homo | 0.010 ± 0.500 | 0.009 |" in markdown(made)
 
 
+def test_numbers_with_no_verdict_come_without_the_meaning_of_verdicts():
+    cells = [cell("mnist", name, "test", 20.0, None, None) for name in LEARNERS]
+    alone = summary(cells=cells)
+    for told in (markdown, latex):
+        assert "at most twice" in " ".join(told(summary()).split())
+        assert "at most twice" not in " ".join(told(alone).split())
+        assert "tandard deviation" in told(alone)
+
+
 def test_latex_is_in_the_papers_layout_and_escaped():
     made = summary()
     made["title"] = "100 % of_it & more"

@@ -10,10 +10,11 @@ from cirm.report.tables import listed, spread
 Cell = Mapping[str, Any]
 KINDS = {"mean": "ours", "paper": "paper", "elsewhere": "IRM's runs"}
 MARKS = {"match": "✓", "better": "▲", "differs": "✗", "no-data": "∅"}
-LEGEND = (
-    "Mean ± standard deviation over seeds. ✓ match: both differ by at most twice the "
-    "largest of their standard deviations and 2 points (0.02 for errors). ▲ better "
-    "than that, ✗ otherwise different, ∅ no data."
+NUMBERS = "Mean ± standard deviation over seeds."
+VERDICTS = (
+    "✓ match: both differ by at most twice the largest of their standard deviations "
+    "and 2 points (0.02 for errors). ▲ better than that, ✗ otherwise different, ∅ no "
+    "data."
 )
 MANY = 8  # columns; a table with more of them and few lines is turned on its side
 
@@ -91,11 +92,17 @@ def marked(cell: Cell | None, kind: str) -> str:
 def markdown(summary: Mapping[str, Any]) -> str:
     """All tables in Markdown, with a legend and what is missing."""
     parts = [_markdown(readable(grid)) for grid in grids(summary)]
-    parts.append(f"{LEGEND}\n")
+    parts.append(f"{legend(summary)}\n")
     notes = missing(summary)
     if notes:
         parts.append("".join(f"- {safe(note)}\n" for note in notes))
     return "\n".join(parts)
+
+
+def legend(summary: Mapping[str, Any]) -> str:
+    """What the numbers are and, where there are verdicts, what their marks mean."""
+    judged = any(cell["verdict"] for cell in summary["cells"])
+    return f"{NUMBERS} {VERDICTS}" if judged else NUMBERS
 
 
 def missing(summary: Mapping[str, Any]) -> list[str]:

@@ -60,7 +60,7 @@ def compared(part: Part, heading: str) -> Section:
         below = " Printed numbers stand below ours." if printed else ""
         title = f"{grid.title}.{below}"
         content += [blocks.paragraph(title), _table(grid)]
-    content.append(blocks.paragraph(comparison.LEGEND, "small"))
+    content.append(blocks.paragraph(comparison.legend(part.summary), "small"))
     notes = comparison.missing(part.summary)
     content += [blocks.listing(notes)] if notes else []
     return Section(heading, tuple(content))

@@ -18,7 +18,8 @@ SPECIAL = str.maketrans(
     }
 )
 SIGNS = {"match": "", "better": r"$^{+}$", "differs": r"$^{\ast}$"}
-LEGEND = (
+ALONE = "Mean (standard deviation)."
+BESIDE = (
     "Mean (standard deviation), ours and the paper's. Unmarked: they differ by at most "
     "twice the largest of both standard deviations and 2 points (0.02 for errors); "
     r"$^{+}$ ours is better than that; $^{\ast}$ otherwise different; --- no data."
@@ -43,7 +44,8 @@ def escaped(text: str) -> str:
 def _table(grid: Grid, title: str) -> str:
     shown, width = kinds(grid), len(grid.lines[0].headings)
     letters = "l" * (width + 1) + "r" * len(grid.columns)
-    caption = f"{escaped(title)}: {escaped(grid.title)}. {LEGEND}"
+    legend = BESIDE if "paper" in shown else ALONE
+    caption = f"{escaped(title)}: {escaped(grid.title)}. {legend}"
     body = []
     for line in grid.lines:
         body += _lines(line.headings, line.cells, shown, len(grid.columns) > MANY)
