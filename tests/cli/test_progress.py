@@ -77,6 +77,16 @@ def test_of_many_running_jobs_the_first_are_named():
     assert watch.running[-1] == "12 more"
 
 
+def test_a_job_that_has_ended_does_not_run_again_by_a_late_word():
+    first, second = jobs("erm", "erm")
+    watch = Watch([first, second], 0, [])
+    watch.ended(first, 4.0)
+    watch.moved(first, 0.9)
+    watch.moved(second, 0.5)
+    assert watch.running == ["erm (mnist, seed 1) 50%"]
+    assert watch.left == pytest.approx(2.0)
+
+
 def test_a_job_is_done_only_when_it_has_ended():
     (job,) = jobs("erm")
     watch = Watch([job], 1, [])

@@ -54,6 +54,8 @@ class Watch:
 
     def moved(self, job: Job, part: float) -> None:
         """So much of a job is done, from 0 to 1."""
+        if self.parts[job.key] >= 1:  # said late: it has ended
+            return
         # The whole is only done when its records are there.
         self.parts[job.key] = max(self.parts[job.key], min(part, 0.99))
         self.first.setdefault(job.key, (self.clock(), self.parts[job.key]))
