@@ -4,7 +4,7 @@ python examples/colored_digits.py
 """
 
 from cirm import create, run
-from cirm.datasets.colored import Colored
+from cirm.data.colored import Colored
 
 problem = Colored(source="digits", environments=2, examples=200).draw((0, 1))
 for key in ("erm", "c-virmv1"):

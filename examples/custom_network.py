@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cirm import InvariantClassifier
-from cirm.datasets.colored import Colored
+from cirm.data.colored import Colored
 
 
 class Small(nn.Module):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cirm import MLP, Descent, Randomness, run
-from cirm.datasets.scm import SCM
+from cirm.data.scm import SCM
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.likelihoods import likelihood_of

@@ -19,7 +19,7 @@ from flwr.app import Context, Message, RecordDict  # noqa: E402
 from flwr.serverapp import Grid  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from cirm.datasets.colored import Colored  # noqa: E402
+from cirm.data.colored import Colored  # noqa: E402
 from cirm.federated import client, ledger  # noqa: E402
 from cirm.federated.checkpoint import result  # noqa: E402
 from cirm.federated.parcel import opened, packed  # noqa: E402

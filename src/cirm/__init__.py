@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from cirm.estimator import InvariantClassifier, InvariantRegressor
     from cirm.evaluation.run import run
     from cirm.learners import create
-    from cirm.model import Model, evaluate, fit, load, predict, save, update
+    from cirm.model.evaluate import evaluate
+    from cirm.model.file import load, save
+    from cirm.model.fit import fit, update
+    from cirm.model.model import Model
+    from cirm.model.predict import predict
     from cirm.networks import MLP, ModuleNetwork
     from cirm.randomness import Randomness
     from cirm.training import Descent

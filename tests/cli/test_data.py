@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from cirm import cli
 from cirm.cli.data import app
-from cirm.datasets import cache, idx
-from cirm.datasets.sources import SOURCES, Source
+from cirm.data import cache, idx
+from cirm.data.image_catalog import SOURCES, Source
 from cirm.report import samples
 
 TINY = Source("tiny", "CC0", "this test", (4, 2), 10, ("",) * 4, side=5)

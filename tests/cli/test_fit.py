@@ -1,5 +1,6 @@
 """fit, update, predict, evaluate and inspect, as a user runs them."""
 
+import importlib
 import json
 import os
 import random
@@ -254,7 +255,7 @@ def shown_until(terminal, word=None):
 def test_a_model_that_changes_while_it_is_updated_is_not_lost(
     cirm, fitted, monkeypatch
 ):
-    from cirm.model import learning
+    learning = importlib.import_module("cirm.model.fit")
 
     whole = learning.update
 

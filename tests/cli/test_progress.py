@@ -1,7 +1,7 @@
 import pytest
 
 from cirm.cli.progress import Watch, guess, size, spelled, told
-from cirm.experiments.jobs import Job
+from cirm.runs.jobs import Job
 
 
 def jobs(*names, **data):

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from cirm.cli.reproduce import NAMES
-from cirm.experiments.paper import EXPERIMENTS
-from cirm.experiments.trials import Experiment, Figure, Layout, Line, Row, Trial, Wanted
+from cirm.paper import EXPERIMENTS
+from cirm.paper.trials import Experiment, Figure, Layout, Line, Row, Trial, Wanted
 
 DATA = {"source": "digits", "environments": 2, "examples": 60, "sweep": (0.1, 0.9)}
 KEYS = {

@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from cirm.datasets.colored import Colored
-from cirm.datasets.scm import SCM
+from cirm.data.colored import Colored
+from cirm.data.scm import SCM
 from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run
 from cirm.evaluation.diagnostics import MOST, Diagnosis, some_of
-from cirm.experiments.archive import packed, unpacked
 from cirm.learners import create
 from cirm.records import Score, line
+from cirm.runs.archive import packed, unpacked
 
 QUICK = {"hidden": (8,), "epochs": 3}
 SEEDS = (0, 1)

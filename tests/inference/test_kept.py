@@ -91,9 +91,9 @@ def test_a_wrong_number_of_seeds_is_refused_before_anything_is_kept(tmp_path):
 
 
 def test_learners_of_one_job_folder_share_an_inference(tmp_path):
-    from cirm.experiments.plans import ground, plan
-    from cirm.experiments.runner import collected, run_jobs
     from cirm.records import Score
+    from cirm.runs.plans import ground, plan
+    from cirm.runs.runner import collected, run_jobs
 
     on = ground("colored", {"source": "digits", "examples": "60", "sweep": ""})
     texts = ["epochs=2", "hidden=4"]

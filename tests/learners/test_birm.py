@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cirm.datasets.scm import SCM, coefficient_errors
+from cirm.data.scm import SCM, coefficient_errors
 from cirm.environments import Environment, Examples, Stream, Task
 from cirm.learners import create
 from cirm.learners.birm import BIRM

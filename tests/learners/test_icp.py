@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from cirm.datasets.scm import SCM
+from cirm.data.scm import SCM
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
 from cirm.learners.icp import ICP, moments_of

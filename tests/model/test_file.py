@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save as bytes_of
 
-from cirm.learners import LEARNERS
+from cirm.learners import DEFAULT_LEARNER, LEARNERS
 from cirm.memory import leaves
-from cirm.model import DEFAULT_LEARNER, fit, load, predict, save, update
+from cirm.model import fit, load, predict, save, update
 from cirm.model.file import FORMAT, VERSION, content
 
 RELEASED = Path(__file__).parent / "files"

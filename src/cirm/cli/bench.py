@@ -44,9 +44,10 @@ def bench(
     """
     import json
 
-    from cirm.experiments.bench.suite import PARTS, check, measured
+    _find_benchmarks()
+    from benchmarks.report import bench_report, markdown
+    from benchmarks.suite import PARTS, check, measured
     from cirm.records import write_text
-    from cirm.report.bench import bench_report, markdown
 
     command = shlex.join(["cirm", *sys.argv[1:]])
     usual = [name for name in PARTS if name != "peers" or peers is not None]
@@ -60,6 +61,18 @@ def bench(
         write_text(out / "bench.html", bench_report(found, command))
     typer.echo(markdown(found))
     typer.echo(f"Wrote {(out / 'bench.html').resolve()}")
+
+
+def _find_benchmarks() -> None:
+    """Make the package `benchmarks` importable; it is in the source tree only."""
+    root = Path(__file__).parents[3]
+    if not (root / "benchmarks" / "suite.py").exists():
+        raise ImportError(
+            "bench: the benchmarks are not part of the installed package; clone the "
+            "repository and run `make bench` there"
+        )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
 
 
 def _tell(what: str) -> None:

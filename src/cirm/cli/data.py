@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from cirm.datasets.sources import Source
+    from cirm.data.image_catalog import Source
 
 app = typer.Typer(
     help="Get real images, see what is in the cache, look at coloured samples.",
@@ -30,7 +30,7 @@ def fetch(
 
     One that fails does not stop the others.
     """
-    from cirm.datasets.sources import named
+    from cirm.data.image_catalog import named
 
     sources = [named(name) for name in names]
     failures: list[ValueError | OSError] = []
@@ -55,7 +55,8 @@ def import_(
     ],
 ) -> None:
     """Verify a data set's four IDX files and keep them in the cache."""
-    from cirm.datasets import cache, sources
+    from cirm.data import cache
+    from cirm.data import image_catalog as sources
 
     source = sources.named(name)
     _say_where(source, cache.import_folder(source, folder))
@@ -67,8 +68,8 @@ def list_() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from cirm.datasets import cache
-    from cirm.datasets.sources import SOURCES
+    from cirm.data import cache
+    from cirm.data.image_catalog import SOURCES
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("name", "train", "test", "licence", "origin", "cache"):
@@ -104,7 +105,7 @@ def show(
     """Draw coloured samples: training environments above, the unseen one below."""
     from cirm import settings
     from cirm.cli.samples import panel
-    from cirm.datasets.colored import Colored
+    from cirm.data.colored import Colored
     from cirm.report import samples
 
     texts = settings.pairs(setting or [], "--set")
@@ -157,7 +158,7 @@ def _fetched(source: Source) -> Path:
         TransferSpeedColumn,
     )
 
-    from cirm.datasets import files
+    from cirm.data import downloads as files
 
     console = Console(stderr=True)
     columns = (

@@ -24,8 +24,8 @@ def demo(
     does; in the unseen one it tells the opposite. Nothing is downloaded.
     """
     from cirm.cli.results import run_and_show
-    from cirm.experiments.engines import Engine
-    from cirm.experiments.plans import ceiling, ground, plan
+    from cirm.runs.engines import Engine
+    from cirm.runs.plans import ceiling, ground, plan
 
     typer.echo(
         "Two environments of coloured digits arrive one after the other. The colour "

@@ -37,8 +37,8 @@ def evaluate(
     """
     from cirm.cli.fit import checked_device
     from cirm.cli.model_screen import judged
+    from cirm.model.evaluate import evaluate as evaluate_model
     from cirm.model.file import load
-    from cirm.model.judgement import evaluate as evaluate_model
     from cirm.report.model import evaluation_page
 
     shared.check_report(report)

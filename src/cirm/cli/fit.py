@@ -18,10 +18,10 @@ from cirm.cli.shared import (
     Order,
     Report,
 )
-from cirm.model import DEFAULT_LEARNER
+from cirm.learners import DEFAULT_LEARNER
 
 if TYPE_CHECKING:
-    from cirm.model.value import Model
+    from cirm.model.model import Model
 
 
 def fit(
@@ -76,7 +76,7 @@ def fit(
     environment alone decides the scale of the columns.
     """
     from cirm.model.file import save
-    from cirm.model.learning import fit as fit_model
+    from cirm.model.fit import fit as fit_model
 
     shared.check_folder(model, "--model")
     shared.check_report(report)
@@ -139,7 +139,7 @@ def update(
     The file is replaced when all is done, and stays as it was if anything fails.
     """
     from cirm.model.file import digest, load, save
-    from cirm.model.learning import update as update_model
+    from cirm.model.fit import update as update_model
 
     shared.check_folder(out or model, "--out" if out else "--model")
     shared.check_report(report)

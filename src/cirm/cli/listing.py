@@ -30,7 +30,7 @@ def listing(
 
 
 def _names(kind: str) -> None:
-    import cirm.datasets
+    import cirm.data
     import cirm.inference
     import cirm.learners
     from cirm.cli.screen import columns
@@ -44,7 +44,7 @@ def _names(kind: str) -> None:
             for key, joint in CONTINUAL.items()
         ]
     elif kind == "datasets":
-        rows = [(k, cirm.datasets.describe(k)) for k in cirm.datasets.DATASETS]
+        rows = [(k, cirm.data.describe(k)) for k in cirm.data.DATASETS]
     else:
         rows = [(k, cirm.inference.describe(k)) for k in cirm.inference.INFERENCE]
     columns(kind, rows)
@@ -64,7 +64,7 @@ def _settings(kind: str, name: str) -> None:
         columns("presets", [(k, _spelled(v)) for k, v in presets.items()])
         return
     if kind == "datasets":
-        from cirm.datasets import dataset_class
+        from cirm.data import dataset_class
 
         found: type = dataset_class(name)
     else:

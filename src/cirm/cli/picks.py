@@ -12,17 +12,17 @@ import typer
 from cirm.cli.shared import open_folder
 
 if TYPE_CHECKING:
-    from cirm.experiments.engines import Engine
-    from cirm.experiments.jobs import Job
-    from cirm.experiments.plans import Ground
-    from cirm.experiments.search import Search
+    from cirm.runs.engines import Engine
+    from cirm.runs.jobs import Job
+    from cirm.runs.plans import Ground
+    from cirm.runs.search import Search
 
 Found = dict[str, Any]
 
 
 def run_trials(search: Search, folder: Path, engine: Engine) -> dict[str, str]:
     """Run the trials that have left no scores yet; reasons of failures by job."""
-    from cirm.experiments.runner import unfinished
+    from cirm.runs.runner import unfinished
 
     jobs = search.every()
     open_folder(folder)
@@ -44,8 +44,8 @@ def revealed(
 
     The numbers are added to what was found, after the choice, and change none of it.
     """
-    from cirm.experiments.runner import collected
     from cirm.report.summary import summarise
+    from cirm.runs.runner import collected
 
     jobs = {p["trial"]: _jobs(search, on, seeds, p) for p in found["picks"].values()}
     every = [job for some in jobs.values() for job in some]
@@ -62,9 +62,9 @@ def revealed(
 def show(search: Search, found: Found, folder: Path) -> None:
     """Write what was found as summary and page; show the picks and how to use them."""
     from cirm.cli.results import command
-    from cirm.experiments.picks import command_of
     from cirm.records import write_text
     from cirm.report.selection import markdown, selection_report
+    from cirm.runs.picks import command_of
 
     for pick in found["picks"].values():
         pick["command"] = command_of(search, pick["settings"])
@@ -83,7 +83,7 @@ def show(search: Search, found: Found, folder: Path) -> None:
 
 def _run(jobs: list[Any], folder: Path, engine: Engine, title: str) -> dict[str, str]:
     from cirm.cli.results import run_watched
-    from cirm.experiments.runner import unfinished
+    from cirm.runs.runner import unfinished
 
     if not unfinished(jobs, folder):
         return {}
@@ -92,8 +92,8 @@ def _run(jobs: list[Any], folder: Path, engine: Engine, title: str) -> dict[str,
 
 def _jobs(search: Search, on: Ground, seeds: tuple[int, ...], pick: Found) -> list[Job]:
     """The jobs of a pick, those that `cirm run` would run."""
-    from cirm.experiments.picks import spelled
-    from cirm.experiments.plans import plan
+    from cirm.runs.picks import spelled
+    from cirm.runs.plans import plan
 
     texts = [f"{name}={spelled(value)}" for name, value in pick["settings"].items()]
     label = f"{search.learner}, trial {pick['trial']}"

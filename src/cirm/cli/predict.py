@@ -56,10 +56,10 @@ def predict(
     cirm; it is empty if the learner has one network.
     """
     from cirm.cli.fit import checked_device
-    from cirm.model.ahead import ahead
+    from cirm.data.prefetch import ahead
+    from cirm.data.sources import sources
     from cirm.model.file import load
-    from cirm.model.predictions import predicted
-    from cirm.model.sources import sources
+    from cirm.model.predict import predicted
     from cirm.report.model import prediction_page
 
     shared.check_report(report)
@@ -143,7 +143,7 @@ def write(frames: Iterator[pd.DataFrame], path: Path | None) -> None:
 
 
 def _as_text(frames: Iterator[pd.DataFrame], file: IO[str], separator: str) -> None:
-    from cirm.model.writing import text_of
+    from cirm.model.csv_writer import text_of
 
     for place, frame in enumerate(frames):
         file.write(text_of(frame, separator, header=place == 0))

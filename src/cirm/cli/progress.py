@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cirm.experiments.jobs import Job
+    from cirm.runs.jobs import Job
 
 NAMED = 8  # of the running jobs so many are named
 ENOUGH = 0.02  # a part of a job that tells how long the whole takes

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cirm.experiments.archive import Archive
-    from cirm.experiments.trials import Experiment, Row
+    from cirm.paper.trials import Experiment, Row
     from cirm.report.blocks import Picture
     from cirm.report.findings import Drawing, Part
+    from cirm.runs.archive import Archive
 
 NOTES = Mapping[tuple[str, str], str]
 
 
 def part_of(experiment: Experiment, archive: Archive, seeds: int, notes: NOTES) -> Part:
     """An experiment's summary and data, from the records of an archive."""
-    from cirm.experiments.reproduction import distinct, found
-    from cirm.experiments.verdicts import judged, summary
+    from cirm.paper.reproduction import distinct, found
+    from cirm.paper.verdicts import judged, summary
     from cirm.report.findings import Data, Part
     from cirm.report.reproduction import measured
 
@@ -51,7 +51,7 @@ def seeds_in(archive: Archive) -> int:
 
 def flips(row: Row) -> tuple[float, ...]:
     """The colour flips of a row's training environments."""
-    from cirm.datasets.colored import Colored
+    from cirm.data.colored import Colored
 
     trial = row.trials[0]
     return Colored(**trial.data).color_flips() if trial.dataset == "colored" else ()
@@ -93,8 +93,8 @@ def write_overview(
 
 def together(parts: Sequence[Part]) -> dict[str, Any]:
     """The cells of several experiments, and the claims that they decide."""
-    from cirm.experiments.claims import claims
-    from cirm.experiments.verdicts import counted
+    from cirm.paper.claims import claims
+    from cirm.paper.verdicts import counted
 
     cells = [
         {"experiment": part.summary["experiment"], **cell}
@@ -118,8 +118,8 @@ def sweep_name(title: str) -> str:
 def samples(experiments: Sequence[Experiment]) -> dict[str, Picture]:
     """Coloured samples of each source and scheme that is at hand, by a name."""
     from cirm.cli.samples import picture
-    from cirm.datasets.colored import Colored
-    from cirm.experiments.reproduction import absence
+    from cirm.data.colored import Colored
+    from cirm.paper.reproduction import absence
 
     chosen: dict[str, Colored] = {}
     for experiment in experiments:
@@ -150,8 +150,9 @@ def write_figures(folder: Path) -> None:
 def gallery() -> dict[str, Picture]:
     """Both colourings of each source in the cache, or of the built-in digits."""
     from cirm.cli.samples import panel
-    from cirm.datasets import cache, sources
-    from cirm.datasets.colored import Colored
+    from cirm.data import cache
+    from cirm.data import image_catalog as sources
+    from cirm.data.colored import Colored
     from cirm.report.blocks import Picture
     from cirm.report.samples import content, figure
 
@@ -166,7 +167,7 @@ def gallery() -> dict[str, Picture]:
 
 def drawings() -> list[Drawing]:
     """The pictures of sequential projection."""
-    from cirm.experiments.paper import projected as computed
+    from cirm.paper import projected as computed
     from cirm.report import projected
     from cirm.report.findings import Drawing
 

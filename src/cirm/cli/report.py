@@ -42,9 +42,9 @@ def report(
 def recorded(folder: Path) -> Part:
     """What the records of a folder say of the experiment it is named after."""
     from cirm.cli.published import part_of, seeds_in
-    from cirm.experiments.archive import NAME, load
-    from cirm.experiments.paper import experiment
-    from cirm.experiments.reproduction import supply
+    from cirm.paper import experiment
+    from cirm.paper.reproduction import supply
+    from cirm.runs.archive import NAME, load
 
     if not (folder / NAME).exists():
         raise FileNotFoundError(f"{folder}: it must hold {NAME}; got none")

@@ -13,13 +13,13 @@ from cirm.cli.shared import open_folder
 
 if TYPE_CHECKING:
     from cirm.cli.progress import Timed
-    from cirm.experiments.archive import Archive
-    from cirm.experiments.engines import Engine
-    from cirm.experiments.jobs import Job
-    from cirm.experiments.reproduction import Plan
-    from cirm.experiments.trials import Experiment
+    from cirm.paper.reproduction import Plan
+    from cirm.paper.trials import Experiment
     from cirm.report.comparison import Grid
     from cirm.report.findings import Part
+    from cirm.runs.archive import Archive
+    from cirm.runs.engines import Engine
+    from cirm.runs.jobs import Job
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
 READINGS = ("readings", "readings-inferred")
@@ -49,8 +49,8 @@ def reproduce(
     folders beside one another share their jobs. A data set that is not in the cache
     leaves its cells without data.
     """
-    from cirm.experiments.engines import Engine
-    from cirm.experiments.reproduction import plan
+    from cirm.paper.reproduction import plan
+    from cirm.runs.engines import Engine
 
     if name not in NAMES:
         raise ValueError(
@@ -78,7 +78,7 @@ def reproduce(
 
 def chosen(name: str, keys: Sequence[str]) -> list[tuple[Experiment, list[str]]]:
     """The experiments of a name, each with those of the learners that it has."""
-    from cirm.experiments.paper import EXPERIMENTS, experiment
+    from cirm.paper import EXPERIMENTS, experiment
 
     if name == "figures":
         return []
@@ -100,9 +100,9 @@ def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]
     """Run what an experiment's folder lacks, write what was found; the failures."""
     from cirm.cli import published
     from cirm.cli.results import run_watched
-    from cirm.experiments.archive import pack
-    from cirm.experiments.provenance import commit
-    from cirm.experiments.reproduction import reasons
+    from cirm.paper.reproduction import reasons
+    from cirm.runs.archive import pack
+    from cirm.runs.provenance import commit
 
     open_folder(folder)
     waiting = made.waiting(folder)
@@ -151,7 +151,7 @@ def figures(folder: Path) -> None:
 def overview(parts: Sequence[Part], folder: Path) -> None:
     """Write the page and the summary of all experiments together."""
     from cirm.cli import published
-    from cirm.experiments.paper import EXPERIMENTS
+    from cirm.paper import EXPERIMENTS
 
     pictures = published.samples(list(EXPERIMENTS.values()))
     published.write_overview(parts, folder, pictures.values())

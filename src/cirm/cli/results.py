@@ -15,9 +15,9 @@ from cirm.cli.shared import open_folder
 
 if TYPE_CHECKING:
     from cirm.cli.progress import Timed
-    from cirm.experiments.engines import Engine
-    from cirm.experiments.jobs import Job
     from cirm.records import Record
+    from cirm.runs.engines import Engine
+    from cirm.runs.jobs import Job
 
 
 def run_and_show(
@@ -29,7 +29,7 @@ def run_and_show(
 ) -> None:
     """Run what is unfinished, write the results into the folder, show the table."""
     from cirm.cli.progress import size_of
-    from cirm.experiments.runner import collected, seconds_of, unfinished
+    from cirm.runs.runner import collected, seconds_of, unfinished
 
     if tensorboard is not None:
         check_tensorboard()
@@ -120,8 +120,8 @@ def write_and_show(
 def view_of(job: Job) -> dict[str, Any]:
     """What the page shows of the data: chance, the sweep's axis, samples."""
     from cirm.cli.samples import picture
-    from cirm.datasets import dataset_class
-    from cirm.datasets.colored import Colored
+    from cirm.data import dataset_class
+    from cirm.data.colored import Colored
 
     dataset = dataset_class(job.dataset)(**job.data)
     if not isinstance(dataset, Colored):

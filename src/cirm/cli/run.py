@@ -11,7 +11,7 @@ import typer
 from cirm.cli.options import Address, EngineName, Workers
 
 if TYPE_CHECKING:
-    from cirm.experiments.jobs import Job
+    from cirm.runs.jobs import Job
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -64,9 +64,9 @@ def run(
     started again.
     """
     from cirm.cli.results import run_and_show
-    from cirm.experiments.engines import Engine
-    from cirm.experiments.plans import ceiling as ceiling_of
-    from cirm.experiments.plans import ground, plan
+    from cirm.runs.engines import Engine
+    from cirm.runs.plans import ceiling as ceiling_of
+    from cirm.runs.plans import ground, plan
 
     chosen = Engine(engine, workers, address)
     data = extra_options(context.args)

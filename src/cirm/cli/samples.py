@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from cirm.datasets.colored import Colored
+from cirm.data.colored import Colored
 from cirm.environments import Environment
 from cirm.report.blocks import Picture
 from cirm.report.samples import Block, Panel, content, figure

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from cirm.cli.progress import Timed, Watch
-    from cirm.experiments.jobs import Job
-    from cirm.experiments.runner import Report
+    from cirm.runs.jobs import Job
+    from cirm.runs.runner import Report
 
 PAUSE = 30.0  # seconds between two lines where there is no terminal
 
@@ -115,7 +115,7 @@ def watched(
     import threading
 
     from cirm.cli.progress import Watch
-    from cirm.experiments.runner import path_of, seconds_of
+    from cirm.runs.runner import path_of, seconds_of
 
     watch, lock, over = Watch(jobs, workers, timed), threading.Lock(), set[str]()
 

@@ -11,8 +11,8 @@ import typer
 from cirm.cli.options import Address, EngineName, Workers
 
 if TYPE_CHECKING:
-    from cirm.experiments.plans import Ground
-    from cirm.experiments.search import Search
+    from cirm.runs.plans import Ground
+    from cirm.runs.search import Search
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 USAGE = "LEARNER [DATASET] [OPTIONS]"
@@ -87,9 +87,9 @@ def select(
     goes on from what it has.
     """
     from cirm.cli.picks import revealed, run_trials, show
-    from cirm.experiments.engines import Engine
-    from cirm.experiments.picks import outcome
-    from cirm.experiments.plans import ground
+    from cirm.runs.engines import Engine
+    from cirm.runs.picks import outcome
+    from cirm.runs.plans import ground
 
     place = Engine(engine, workers, address)
     learner, dataset, texts = words_of(context.args, data or [])
@@ -150,9 +150,9 @@ def planned(
     """The search that a user asks for; what would fail when it runs is refused now."""
     from cirm.environments import Stream
     from cirm.evaluation.selection import RULES, inapplicable
-    from cirm.experiments.search import Search, training_only
-    from cirm.experiments.space import space_of
     from cirm.learners import parsed_settings
+    from cirm.runs.search import Search, training_only
+    from cirm.runs.search_space import space_of
     from cirm.settings import pairs
 
     problem = on.problem

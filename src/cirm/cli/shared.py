@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from cirm.model.reading import Progress
+    from cirm.data.rows import Progress
 
 Data = Annotated[
     list[Path],

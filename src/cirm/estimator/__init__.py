@@ -11,10 +11,10 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from cirm.data.batches import plain
+from cirm.data.sources import Source
 from cirm.estimator.base import Anything, InvariantEstimator
-from cirm.model.batches import plain
-from cirm.model.sources import Source
-from cirm.model.value import Model
+from cirm.model.model import Model
 
 __all__ = ["InvariantClassifier", "InvariantRegressor"]
 

@@ -19,15 +19,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from cirm.model import DEFAULT_LEARNER
-from cirm.model.batches import ENVIRONMENT, TARGET, Batches, column_names, plain
+from cirm.data.batches import ENVIRONMENT, TARGET, Batches, column_names, plain
+from cirm.data.rows import encoded
+from cirm.data.sources import Array, Frame, Portion, Source
+from cirm.learners import DEFAULT_LEARNER
 from cirm.model.file import load, save
-from cirm.model.learning import fit, update
-from cirm.model.predictions import answers_of
-from cirm.model.reading import encoded
-from cirm.model.scoring import Answers
-from cirm.model.sources import Array, Frame, Portion, Source
-from cirm.model.value import Model
+from cirm.model.fit import fit, update
+from cirm.model.metrics import Answers
+from cirm.model.model import Model
+from cirm.model.predict import answers_of
 
 Anything = Any
 """An array, a tensor, a DataFrame, or an iterable of batches."""

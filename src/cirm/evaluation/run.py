@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cirm.datasets.scm import coefficient_errors
+from cirm.data.scm import coefficient_errors
 from cirm.environments import Environment, Problem, Stage, Stream
 from cirm.evaluation.diagnostics import Diagnosis
 from cirm.learners.base import Learner

@@ -18,7 +18,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from cirm import __version__
-from cirm.datasets import dataset_class
+from cirm.data import dataset_class
 from cirm.environments import Environment
 from cirm.federated.parcel import opened, packed
 from cirm.federated.site import Answer, Course, Site, Unopened

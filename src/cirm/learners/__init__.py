@@ -33,6 +33,9 @@ LEARNERS = {
 }
 """Class by key, ours and then in the paper's order; the module is named so too."""
 
+DEFAULT_LEARNER = "cirm"
+"""The learner that is used where none is named."""
+
 CONTINUAL = {"c-virmv1": "virmv1", "c-virmg": "virmg", "c-bvirm": "bvirm"}
 """Names of joint learners when they run on a sequence."""
 

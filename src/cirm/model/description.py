@@ -8,9 +8,9 @@ from typing import Any
 
 from cirm.learners import describe
 from cirm.memory import ledger
+from cirm.model.model import Model
 from cirm.model.reliance import turned_away
 from cirm.model.shortcut import decided
-from cirm.model.value import Model
 
 
 def described(model: Model) -> dict[str, Any]:

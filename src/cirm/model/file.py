@@ -26,10 +26,11 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 
 import cirm
-from cirm.datasets.columns import Encoding
+from cirm.data.columns import Encoding
+from cirm.data.schema import Schema, Treatment
 from cirm.environments import Task
+from cirm.model.model import Model, Plan, Visit, rebuilt
 from cirm.model.state import named_tensors, state_of
-from cirm.model.value import Model, Plan, Schema, Treatment, Visit, rebuilt
 from cirm.records import write_bytes
 
 FORMAT, VERSION = "cirm model", 1

@@ -13,9 +13,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.datasets.columns import Column
-from cirm.model.scoring import answers
-from cirm.model.value import Model
+from cirm.data.columns import Column
+from cirm.model.metrics import answers
+from cirm.model.model import Model
 from cirm.randomness import Draws, Randomness
 
 ROWS, MOST_COLUMNS = 1_000, 500

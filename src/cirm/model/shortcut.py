@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from cirm import shortcuts
-from cirm.learners.cirm import CIRM
-from cirm.learners.cirm_drift import UNLIKELY
-from cirm.learners.cirm_state import State
-from cirm.learners.cirm_values import STRONG
-from cirm.model.value import Model
+from cirm.learners.cirm import shortcuts
+from cirm.learners.cirm.disagreement import UNLIKELY
+from cirm.learners.cirm.learner import CIRM
+from cirm.learners.cirm.state import State
+from cirm.learners.cirm.values import STRONG
+from cirm.model.model import Model
 
 GROUPS = "right", "wrong"
 LEAST = 0.1  # of a hidden direction that a column must have to be named

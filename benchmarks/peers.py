@@ -1,0 +1,176 @@
+"""Ours beside other packages, which run in an interpreter of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.timing import Tell, ratio, spread
+from cirm.data.colored import Colored
+from cirm.data.downloads import load
+from cirm.data.scm import SCM
+from cirm.environments import Problem
+from cirm.evaluation import score
+from cirm.learners import create
+from cirm.randomness import Randomness
+
+SCRIPT = Path(__file__).with_name("peer.py")
+LIMIT = 600  # seconds that a peer may take for one run
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "erm": ("Avalanche, Naive", {}),
+    "ewc": ("Avalanche, EWC", {"strength": 0.1, "memory": 100}),
+    "gem": ("Avalanche, GEM", {"memory": 100}),
+}
+PLAIN = {"hidden": (100, 100), "rate": 1e-3, "dropout": 0.0}
+Outcome = dict[str, Any]
+
+
+def measured(
+    python: Path, quick: bool, rounds: int, tell: Tell
+) -> list[dict[str, Any]]:
+    """Seconds of learning of both on the same data, a seed each round."""
+    found = []
+    images = "digits" if quick else source()
+    for key, (name, settings) in METHODS.items():
+        tell(name)
+        both = _images(key, settings, images, 2 if quick else 100)
+        row = _compared(key, name, python, both, rounds)
+        found.append({**row, "data": images})
+    tell("causalicp")
+    found.append(_compared("icp", "causalicp", python, _causes(quick), rounds))
+    return found
+
+
+def _compared(
+    key: str,
+    name: str,
+    python: Path,
+    both: Callable[[int], tuple[Outcome, dict[str, Any]]],
+    rounds: int,
+) -> dict[str, Any]:
+    ours, theirs = [], []
+    both(0)  # the first run of a process is slower, and a peer's time has no start-up
+    for seed in range(rounds):
+        own, arrays = both(seed)
+        outcome = asked(python, key, arrays)
+        if "failed" in outcome:
+            return {"learner": key, "peer": name, "failed": outcome["failed"]}
+        ours.append(own)
+        theirs.append(outcome)
+    times = [[run["seconds"] for run in runs] for runs in (ours, theirs)]
+    row = {
+        "learner": key,
+        "peer": name,
+        "version": theirs[0]["version"],
+        "ours": spread(times[0]),
+        "theirs": spread(times[1]),
+        "ratio": ratio(times[1], times[0]),
+    }
+    for what in ("accuracy", "features"):
+        if what in theirs[0]:
+            row[f"our_{what}"] = [run[what] for run in ours]
+            row[f"their_{what}"] = [run[what] for run in theirs]
+    return row
+
+
+def asked(python: Path, method: str, arrays: dict[str, Any]) -> Outcome:
+    """What a peer makes of arrays; why not, if it cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "arrays.npz"
+        np.savez(path, **arrays)
+        done = subprocess.run(
+            [python, SCRIPT, method, path],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    if done.returncode:
+        last = done.stderr.strip().splitlines() or ["no reason given"]
+        return {"failed": last[-1]}
+    outcome: Outcome = json.loads(done.stdout.strip().splitlines()[-1])
+    return outcome
+
+
+def _images(
+    key: str, settings: dict[str, Any], images: str, epochs: int
+) -> Callable[[int], tuple[Outcome, dict[str, Any]]]:
+    """Table 1's data, learned by us, and as arrays for a peer."""
+    data, batch = Colored(source=images, sweep=()), 256
+
+    def both(seed: int) -> tuple[Outcome, dict[str, Any]]:
+        problem = data.draw((seed,))
+        given = {**PLAIN, "epochs": epochs, "batch": batch, **settings}
+        own = learned(key, problem, given, seed)
+        pieces = [place.all(1) for place in problem.train]
+        test = problem.test[0].all(1)
+        return own, {
+            "seed": seed,
+            "epochs": epochs,
+            "batch": batch,
+            "x": torch.cat([piece.x.flatten(2) for piece in pieces]).numpy(),
+            "y": torch.cat([piece.y for piece in pieces]).numpy(),
+            "test_x": test.x.flatten(2)[0].numpy(),
+            "test_y": test.y[0].numpy(),
+        }
+
+    return both
+
+
+def source() -> str:
+    """Where images come from: MNIST, or digits where that was not fetched."""
+    try:
+        load("mnist")
+    except FileNotFoundError:
+        return "digits"
+    return "mnist"
+
+
+def learned(key: str, problem: Problem, settings: dict[str, Any], seed: int) -> Outcome:
+    """Our learner over the environments in turn: its time and unseen accuracy."""
+    learner = create(key, problem.train[0], settings)
+    randomness = Randomness((seed,))
+    began = time.process_time()
+    state = learner.init(randomness.at("init"))
+    for index, place in enumerate(problem.train):
+        state = learner.observe(state, (place,), randomness.at("stage", index))
+    seconds = time.process_time() - began
+    accuracy = score(learner, state, problem.test[0], 1).item()
+    return {"seconds": seconds, "accuracy": accuracy}
+
+
+def _causes(quick: bool) -> Callable[[int], tuple[Outcome, dict[str, Any]]]:
+    """The structural causal model, learned by ICP, and as arrays for a peer."""
+    data = SCM(dimension=4 if quick else 10, noise="homoskedastic", sweep=())
+
+    def both(seed: int) -> tuple[Outcome, dict[str, Any]]:
+        problem = data.draw((seed,))
+        learner = create("icp", problem.train[0])
+        began = time.process_time()
+        state = learner.observe(
+            learner.init(Randomness((seed,))), problem.train, Randomness((seed,))
+        )
+        seconds = time.process_time() - began
+        probes = torch.eye(data.dimension).unsqueeze(0)
+        flat = torch.zeros(1, 1, data.dimension)
+        weights = learner.predict(state, probes) - learner.predict(state, flat)
+        features = weights[0, :, 0].nonzero()[:, 0].tolist()
+        pieces = [place.all(1) for place in problem.train]
+        arrays = {
+            f"place{i}": torch.cat([p.x[0], p.y[0].unsqueeze(1)], 1).double().numpy()
+            for i, p in enumerate(pieces)
+        }
+        return {"seconds": seconds, "features": features}, arrays
+
+    return both

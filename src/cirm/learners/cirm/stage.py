@@ -1,0 +1,205 @@
+"""One stage of the learner `cirm`: what classes and values have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from cirm.environments import Environment, Stage
+from cirm.learners.cirm import shortcuts
+from cirm.learners.cirm.state import Past, State, View, viewed
+from cirm.networks import Network
+from cirm.objectives import Batch, environment_means, pooled
+from cirm.randomness import Randomness
+from cirm.training import Descent, Terms, Watch, unwatched
+from cirm.variational import Gaussian, joined, kl, normal_like, parted
+
+if TYPE_CHECKING:
+    from cirm.learners.cirm.learner import CIRM
+
+
+def doubled(descent: Descent, turn: int) -> Descent:
+    """The descent of a round after the first: as long as all before it."""
+    return replace(descent, epochs=descent.epochs * 2 ** (turn - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A stage's examples, learned and judged by members, and what is known before.
+
+    The environments that `arrived` come first, then that of examples kept, if any.
+    """
+
+    learner: CIRM
+    past: State
+    learned: Stage
+    judged: Stage
+    randomness: Randomness
+    watch: Watch
+    first: bool
+    arrived: int
+
+    def plain(self, view: View) -> Tensor:
+        """Plain models [replica * member, p] after the stage, its first part."""
+        start, source = self.past.plain.flatten(0, 1), self.members("plain")
+        descent = replace(self.learner.descent, epochs=self.learner.plain_epochs)
+        return self.minimised(start, self.learned, view, source, descent, self._started)
+
+    def minimised(
+        self,
+        params: Tensor,
+        stage: Stage,
+        view: View,
+        source: Randomness,
+        descent: Descent,
+        watch: Watch = unwatched,
+    ) -> Tensor:
+        """Plain models after descending on a stage."""
+        past = Past(view, params.new_zeros(0), Gaussian(params, params))
+        return descent.minimise(self.plain_loss, params, past, stage, source, watch)
+
+    def invariant(
+        self,
+        stage: Stage,
+        past: State,
+        weights: Tensor,
+        anew: Tensor,
+        noise: Tensor | float = 1.0,
+        rounds: Tensor | None = None,
+    ) -> Gaussian:
+        """The posterior [replica * member, p] after the stage.
+
+        Replicas that begin `anew` [replica] start from the first prior. `noise`
+        [replica * member] is the variance of values that no model explains; the number
+        of `rounds` [replica], each as long as all before it, is one unless said.
+        """
+        learner, descent = self.learner, self.learner.descent
+        prior = Gaussian(*(part.flatten(0, 1) for part in past.posterior))
+        start = prior
+        if anew.any():
+            prior, start = self._begun(prior, anew)
+        weight = learner.beta * noise / sum(map(len, stage))
+        loss = partial(self.loss, weight=weight)
+        view = viewed(past, learner.members)
+        fixed = Past(view, weights.to(descent.device), prior)
+        source = self.members("invariant")
+        flat = descent.minimise(loss, joined(start), fixed, stage, source, self._seen)
+        rounds = torch.ones(len(anew)) if rounds is None else rounds
+        for turn in range(1, int(rounds.max())):
+            source = self.members("invariant", turn)
+            new = doubled(descent, turn).minimise(loss, flat, fixed, stage, source)
+            flat = self.either(rounds > turn, new, flat)
+        return parted(flat)
+
+    def _begun(self, old: Gaussian, anew: Tensor) -> tuple[Gaussian, Gaussian]:
+        """The prior and the start [replica * member, p] of those who begin anew.
+
+        The prior is around zero, but for values around where they start.
+        """
+        learner = self.learner
+        means = self.past.plain.flatten(0, 1)
+        if not self.first:
+            means = learner.network.init(self.members("anew")).to(means)
+        prior = normal_like(means, learner.prior_std, centred=learner.classes > 0)
+        start = normal_like(means, learner.initial_std)
+        return tuple(  # type: ignore[return-value]
+            Gaussian(*(self.either(anew, n, o) for n, o in zip(new, old, strict=True)))
+            for new in (prior, start)
+        )
+
+    def plain_loss(self, params: Tensor, past: Past, batch: Batch) -> Terms:
+        """Mean risk of a plain model."""
+        outputs = self.learner.dry(params, past.view(batch.x))
+        losses = self.learner.likelihood.losses(outputs, batch.y)
+        return {"plain risk": pooled(environment_means(losses, batch.share), batch)}
+
+    def loss(
+        self, params: Tensor, past: Past, batch: Batch, weight: Tensor | float
+    ) -> Terms:
+        """Balanced expected risk and KL; `weight` multiplies the KL.
+
+        Targets of classes are cells: twice the class, plus one if the reference is
+        right.
+        """
+        q = parted(params)
+        outputs = self._network.sampled(q, past.view(batch.x), batch.noise, 1)
+        targets = batch.y // 2 if self.learner.classes else batch.y
+        losses = self.learner.likelihood.losses(outputs, targets).squeeze(1)
+        if self.learner.classes:
+            losses = losses * past.weights.gather(1, batch.y)
+        risk = pooled(environment_means(losses, batch.share), batch)
+        return {"risk": risk, "kl": weight * kl(q, past.prior)}
+
+    def hidden(self, found: Tensor, anew: Tensor) -> Tensor:
+        """All directions to hide, [replica, member, rank, d]; no old ones if anew."""
+        learner = self.learner
+        shape = (len(found), 0, found.shape[-1])
+        if not learner.hide:
+            return found.new_zeros(shape).unflatten(0, (-1, learner.members))
+        old = self.past.directions.flatten(0, 1)
+        if not learner.carry or not old.shape[1]:
+            old = found.new_zeros(shape)
+        old = self.either(anew, torch.zeros_like(old), old)
+        merged = shortcuts.merged(old, found, learner.rank)
+        return merged.unflatten(0, (-1, learner.members))
+
+    def asked(self, params: Tensor, environment: Environment, seen: View) -> Tensor:
+        """Logits [replica * member, n, k] of a network, beside the examples."""
+        learner, device = self.learner, self.learner.descent.device
+        with torch.no_grad():
+            pieces = [
+                learner.logits(
+                    learner.dry(params, seen(environment.take(rows).x.to(device)))
+                ).cpu()
+                for rows in shortcuts.strides(environment)
+            ]
+        return torch.cat(pieces, 1)
+
+    def either(self, those: Tensor, ours: Tensor, others: Tensor) -> Tensor:
+        """What [replica * member, ...] some replicas have, and what the others do."""
+        chosen = those.repeat_interleave(self.learner.members).to(others.device)
+        return torch.where(chosen.view(-1, *[1] * (others.ndim - 1)), ours, others)
+
+    def inputs(self, environment: Environment, rows: Tensor) -> Tensor:
+        """Inputs [replica * member, n, d] of rows, as plain models see them."""
+        view = self.sight(hidden=False)
+        return view(environment.take(rows).x.to(view.centre.device)).flatten(2)
+
+    def sight(self, hidden: bool) -> View:
+        """How plain models see inputs; or, if `hidden`, the invariant ones."""
+        return viewed(self.past, self.learner.members, hidden)
+
+    def members(self, *path: str | int) -> Randomness:
+        """A source for each member."""
+        return self.randomness.at(*path).members(self.learner.members)
+
+    def gathered(self, part: Tensor) -> Tensor:
+        """What [replica * member, n, ...] says of each replica, [replica, ...]."""
+        return part.unflatten(0, (-1, self.learner.members)).flatten(1, 2)
+
+    def apart(self, q: Gaussian) -> Gaussian:
+        """The posterior with members on an axis of their own."""
+        return Gaussian(*(p.unflatten(0, (-1, self.learner.members)) for p in q))
+
+    def _started(self, step: int, steps: int, numbers: Terms) -> None:
+        """Of the plain models, which come first, nothing but progress is told."""
+        later = self.learner.descent.epochs * steps // self.learner.plain_epochs
+        self.watch(step, steps + later, {})
+
+    def _seen(self, step: int, steps: int, numbers: Terms) -> None:
+        """Numbers of a replica are the means of its members'."""
+        means = {
+            name: self.gathered(v.unsqueeze(1)).mean(1) for name, v in numbers.items()
+        }
+        sooner = self.learner.plain_epochs * steps // self.learner.descent.epochs
+        self.watch(step + sooner, steps + sooner, means)
+
+    @cached_property
+    def _network(self) -> Network:
+        """The invariant model's, with the dropout that suits what arrived."""
+        sides = self.learned[: self.arrived] + self.judged[: self.arrived]
+        return self.learner.wet(sum(map(len, sides)))

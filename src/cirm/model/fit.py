@@ -1,0 +1,278 @@
+"""Fitting a model to its first environments, and updating it with later ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from torch import Tensor, nn
+
+from cirm.data.rows import (
+    SAMPLE,
+    Brought,
+    Progress,
+    Wishes,
+    brought,
+    silent,
+    surveyed,
+)
+from cirm.data.sources import Data, sources
+from cirm.data.supplied import TaskName
+from cirm.environments import Stage, Stream
+from cirm.learners import DEFAULT_LEARNER
+from cirm.learners.base import Learner
+from cirm.model import warnings as remarks
+from cirm.model.diagnostics import diagnosed, failures
+from cirm.model.metrics import answered, interval, measured
+from cirm.model.model import Model, Plan, Visit, planned
+from cirm.model.reliance import ROWS, reliance
+from cirm.randomness import Randomness
+from cirm.training import Diverged, Terms
+
+STEPS = 1_000, 20_000  # fewest and most of a stage, if no number of epochs is asked for
+PACED = "epochs", "plain_epochs"  # settings that count epochs
+LEAST_HELD = 5  # fewer rows would tell nothing
+MEASURED = 100_000  # rows that are scored before and after learning
+
+
+def fit(
+    data: Data,
+    target: str = "",
+    *,
+    environment: str = "",
+    task: TaskName = "auto",
+    learner: str = DEFAULT_LEARNER,
+    settings: Mapping[str, Any] | None = None,
+    preset: str = "",
+    network: nn.Module | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    order: str = "joint",
+    held_out: float = 0.1,
+    classes: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    ids: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    side: int = 32,
+    channels: int = 3,
+    progress: Progress = silent,
+) -> Model:
+    """A model of the user's first environments.
+
+    `data` is a CSV, TSV, Parquet or NPZ file, a folder of images, a DataFrame, or
+    several; each is an environment, or the column `environment` names them. Those of
+    one call are learned together, or one after another if `order` is "sequential".
+    The part `held_out` of each is not trained on, to tell what to expect.
+    """
+    check_wishes(held_out, channels)
+    found = sources(data, (channels, side, side))
+    wishes = Wishes(
+        target,
+        environment,
+        task,
+        tuple(classes),
+        tuple(categories),
+        tuple(ids),
+        tuple(ignore),
+    )
+    survey = surveyed(found, wishes, progress)
+    schema = survey.schema
+    made, chosen, shape = planned(
+        learner, schema.task, schema.treatment.shape, settings or {}, preset, network
+    )
+    free = not preset and not set(PACED) & set(settings or {})
+    plan = Plan(learner, chosen, shape, seed, free, held_out)
+    state = made.init(Randomness((seed,)).at("init"))
+    model = Model(plan, schema, made, state, (), _now()).on(device)
+    rows = brought(found, schema, progress)
+    return learned(model, rows, order, tuple(remarks.leaks(survey)), progress)
+
+
+def update(
+    model: Model,
+    data: Data,
+    *,
+    environment: str = "",
+    order: str = "joint",
+    fill_missing: bool = False,
+    accept_units: bool = False,
+    again: bool = False,
+    progress: Progress = silent,
+) -> Model:
+    """The model after learning from new environments; the old one stays as it is.
+
+    Refused, unless asked for: a lacking column (`fill_missing` takes it for missing),
+    numbers that look like another unit (`accept_units`), and rows that were learned
+    before (`again`).
+    """
+    found = sources(data, model.schema.treatment.shape)
+    rows = brought(found, model.schema, progress, fill_missing, environment)
+    said = []
+    for name, own in rows.rows.items():
+        inputs = rows.store.take(own[:SAMPLE])
+        odd = remarks.units(model.schema, inputs)
+        if odd and not accept_units:
+            raise ValueError(
+                f"environment {name!r}, {odd[0]} (--accept-units, in Python "
+                "accept_units=True, learns it as it is)"
+            )
+        odd += remarks.far(model.schema, inputs)
+        odd += remarks.unknown(model.schema, inputs)
+        said += [f"environment {name!r}: {text}" for text in odd]
+    if not again:
+        _check_new(model, rows)
+    return learned(model, rows, order, tuple(said), progress)
+
+
+def learned(
+    model: Model, rows: Brought, order: str, said: tuple[str, ...], progress: Progress
+) -> Model:
+    """The model after the stages of some rows, in an order such as "sequential"."""
+    names = list(rows.rows)
+    whole = [
+        rows.environment(name, rows.rows[name][:1], model.schema) for name in names
+    ]
+    for stage in Stream.ordered(whole, order):
+        own = [environment.name for environment in stage]
+        model = _stage(model, rows, own, (*rows.notes, *said), progress)
+        said = ()
+    return model
+
+
+def _stage(
+    model: Model,
+    rows: Brought,
+    names: list[str],
+    notes: tuple[str, ...],
+    tell: Progress,
+) -> Model:
+    """The model after one stage."""
+    source = Randomness((model.plan.seed,)).at("stage", model.stages)
+    split = {n: _split(rows.rows[n], model.plan.held_out, source.at(n)) for n in names}
+    stage, held = (
+        tuple(rows.environment(n, split[n][part], model.schema) for n in names)
+        for part in (0, 1)
+    )
+    before = {n: _measured(model, rows, rows.rows[n]) for n in names if model.visits}
+    learner = paced(model.learner, stage) if model.plan.paced else model.learner
+    began = time.perf_counter()
+    after = replace(model, state=_observed(learner, model.state, stage, source, tell))
+    seconds = round(time.perf_counter() - began, 3)
+    tell("judging", 1)
+    numbers = diagnosed(after, stage, held, source)
+    visits = [
+        Visit(
+            name=name,
+            stage=model.stages,
+            rows=len(rows.rows[name]),
+            held_out=len(rows.rows[name]) - len(split[name][0]),
+            when=_now(),
+            epochs=learner.descent.epochs,
+            seconds=seconds,
+            mark=rows.mark(name),
+            before=before.get(name, {}),
+            after=_measured(after, rows, split[name][1]),
+            reliance=reliance(after, rows.store.take(rows.rows[name][:ROWS])),
+            diagnostics=numbers[name],
+            notes=(
+                *notes,
+                *_short(own.targets, model),
+                *failures(after, numbers[name]),
+            ),
+        )
+        for name, own in zip(names, stage, strict=True)
+    ]
+    return replace(after, visits=(*model.visits, *visits))
+
+
+def _observed(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401  whatever the learner remembers
+    stage: Stage,
+    source: Randomness,
+    tell: Progress,
+) -> Any:  # noqa: ANN401
+    """The state after a stage; a learner that diverges is named with its place."""
+    names = ", ".join(environment.name for environment in stage)
+
+    def watch(step: int, steps: int, numbers: Terms) -> None:
+        tell(f"learning {names}", step / steps)
+
+    try:
+        return learner.observe(state, stage, source, watch)
+    except Diverged as error:
+        raise Diverged(
+            f"environment {names}: {error.args[0]}; try a smaller rate or penalty"
+        ) from None
+
+
+def paced(learner: Learner[Any], stage: Stage) -> Learner[Any]:
+    """The learner with epochs enough for 1,000 steps, and for no more than 20,000.
+
+    A learner with a default of its own, as `cirm` has, is never made to learn longer:
+    its models stop early by design, and overfit small data if they do not. All that
+    it does in epochs is shortened in proportion, so that the longest part keeps to
+    20,000 steps.
+    """
+    steps, (fewest, most) = learner.descent.steps(stage), STEPS
+    least = 1 if "epochs" in learner.defaults else -(-fewest // steps)
+    own = {"epochs": max(learner.descent.epochs, least)}
+    own |= {name: getattr(learner, name) for name in PACED if hasattr(learner, name)}
+    part = min(1.0, max(1, most // steps) / max(own.values()))
+    changed: dict[str, Any] = {n: max(1, round(part * k)) for n, k in own.items()}
+    descent = replace(learner.descent, epochs=changed.pop("epochs"))
+    return replace(learner, descent=descent, **changed)
+
+
+def check_wishes(held_out: float, channels: int) -> None:
+    """Refuse to hold out what leaves nothing to learn from, and odd images."""
+    if not 0 <= held_out <= 0.5:
+        raise ValueError(f"held_out: it must be from 0 to 0.5; got {held_out}")
+    if channels not in (1, 3):
+        raise ValueError(f"channels: they must be 1 or 3; got {channels}")
+
+
+def _split(rows: Tensor, part: float, source: Randomness) -> tuple[Tensor, Tensor]:
+    """Rows to learn from and rows to judge by: others, if enough can be held out."""
+    count = int(part * len(rows))
+    if count < LEAST_HELD:
+        return rows, rows
+    mixed = source.at("held out").permutation(len(rows))[0]
+    return rows[mixed[count:].sort().values], rows[mixed[:count]]
+
+
+def _measured(model: Model, rows: Brought, own: Tensor) -> dict[str, float]:
+    own = own[:: -(-len(own) // MEASURED)]
+    answer, targets = answered(model, rows, own), rows.targets[own]
+    if not answer.mean.isfinite().all():
+        raise Diverged("predictions must stay finite; try a smaller rate or penalty")
+    found = measured(model, answer, targets)
+    if not model.task.classes:
+        found["interval"] = interval(answer, targets)
+    return found
+
+
+def _check_new(model: Model, rows: Brought) -> None:
+    for visit in model.visits:
+        for name in rows.rows:
+            if visit.mark == rows.mark(name):
+                raise ValueError(
+                    f"environment {name!r}: its rows must be new to the model; got "
+                    f"those learned on {visit.when[:10]} as {visit.name!r} (--again "
+                    "lets them count twice)"
+                )
+
+
+def _short(targets: Tensor, model: Model) -> list[str]:
+    """What is to be said of an environment's targets [n]."""
+    if model.task.classes and len(targets.unique()) == 1:
+        only = model.task.classes[int(targets.flatten()[0])]
+        return [f"it has one class only, {only!r}: its accuracy tells little"]
+    return []
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

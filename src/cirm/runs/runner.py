@@ -1,0 +1,160 @@
+"""Jobs run side by side, each leaving one file; what is there is not run again."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing.managers import SyncManager
+from pathlib import Path
+from typing import Any
+
+from cirm.records import Record, Run, parse, read, write
+from cirm.runs.jobs import Job, execute
+
+Report = Callable[[Job, float], None]
+"""Is told which part of a job is done, from 0 to 1."""
+
+TRIES = 2  # a job whose worker was killed is tried so often
+LOST = "its process was killed"
+# A job's own failures; torch gives a RuntimeError where memory is short.
+FAILURES = (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError)
+
+
+def silent(job: Job, done: float) -> None:
+    """The report that does nothing."""
+
+
+def path_of(job: Job, folder: Path) -> Path:
+    """Where a job's records are."""
+    return folder / "jobs" / f"{job.key}.jsonl"
+
+
+def unfinished(jobs: Iterable[Job], folder: Path) -> list[Job]:
+    """The jobs that have left no records yet."""
+    return [job for job in jobs if not path_of(job, folder).exists()]
+
+
+def collected(jobs: Iterable[Job], folder: Path) -> list[Record]:
+    """The records of all finished jobs, in the order of the jobs."""
+    paths = [path_of(job, folder) for job in jobs]
+    return [record for path in paths if path.exists() for record in read(path)]
+
+
+def seconds_of(job: Job, folder: Path) -> float:
+    """How long a finished job took; the last of its records says so."""
+    text = path_of(job, folder).read_text("utf-8").rstrip("\n")
+    last = parse(text.rpartition("\n")[2])
+    return last.seconds if isinstance(last, Run) else 0.0
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    folder: Path,
+    workers: int,
+    report: Report = silent,
+) -> dict[str, str]:
+    """Run what is unfinished; the reason of each failure, by the job's key.
+
+    A failed job does not stop the others.
+    """
+    waiting = unfinished(jobs, folder)
+    if workers == 1 or len(waiting) <= 1:
+        return _run_here(waiting, folder, report)
+    failures: dict[str, str] = {}
+    for _ in range(TRIES):
+        for job in waiting:
+            failures.pop(job.key, None)
+        failures |= _run_pool(waiting, folder, workers, report)
+        waiting = [job for job in waiting if failures.get(job.key) == LOST]
+        if not waiting:
+            break
+    return failures
+
+
+def _run_here(jobs: list[Job], folder: Path, report: Report) -> dict[str, str]:
+    failures = {}
+    for job in jobs:
+        try:
+            records = execute(job, partial(report, job), folder)
+            write(path_of(job, folder), records)
+            report(job, 1.0)
+        except FAILURES as error:
+            failures[job.key] = str(error) or type(error).__name__
+    return failures
+
+
+def _run_pool(
+    jobs: list[Job], folder: Path, workers: int, report: Report
+) -> dict[str, str]:
+    context = multiprocessing.get_context("spawn")
+    # A plain queue would stay locked by a worker that is killed while it reports.
+    manager = SyncManager(ctx=context)
+    manager.start(_end_with_parent)
+    queue: Any = manager.Queue()
+    named = {job.key: job for job in jobs}
+    listener = threading.Thread(target=_listen, args=(queue, named, report))
+    listener.start()
+    failures: dict[str, str] = {}
+    pool = ProcessPoolExecutor(
+        min(workers, len(jobs)), context, initializer=_begin, initargs=(queue,)
+    )
+    try:
+        futures: dict[Future[None], Job] = {
+            pool.submit(_work, job, folder): job for job in jobs
+        }
+        for future in as_completed(futures):
+            job = futures[future]
+            try:
+                future.result()
+                report(job, 1.0)
+            except BrokenProcessPool:
+                failures[job.key] = LOST
+            except FAILURES as error:
+                failures[job.key] = str(error) or type(error).__name__
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        queue.put(None)
+        listener.join()
+        manager.shutdown()
+    return failures
+
+
+def _listen(queue: Any, named: dict[str, Job], report: Report) -> None:  # noqa: ANN401
+    while (message := queue.get()) is not None:
+        key, done = message
+        report(named[key], done)
+
+
+def _begin(queue: Any) -> None:  # noqa: ANN401  a queue of a context
+    global _progress
+    _progress = queue
+    _end_with_parent()
+
+
+_progress: Any = None  # the queue of this worker process
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the driver does, however that ends."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _work(job: Job, folder: Path) -> None:
+    records = execute(job, lambda done: _progress.put((job.key, done)), folder)
+    write(path_of(job, folder), records)

@@ -1,0 +1,269 @@
+"""Columns become features once, by the first environment, and stay what they are."""
+
+import datetime
+import decimal
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cirm.data.columns import Column, Encoding
+
+
+def encoded(first, later=None, **settings):
+    """Feature names and values of a later table, encoded as the first one."""
+    encoding = Encoding.fit(pd.DataFrame(first), **settings)
+    values = encoding.encode(pd.DataFrame(first if later is None else later))
+    return encoding.features, values.tolist()
+
+
+def kind(values, **settings):
+    return Column.fit(pd.Series(values, name="a"), **settings).kind
+
+
+def test_numbers_have_mean_zero_and_deviation_one_in_the_first_environment():
+    values = Encoding.fit(frame := pd.DataFrame({"a": [1.0, 2.0, 6.0]})).encode(frame)
+    assert values.mean().item() == pytest.approx(0, abs=1e-6)
+    assert values.std(correction=0).item() == pytest.approx(1)
+
+
+def test_later_numbers_keep_the_first_environments_scale():
+    _, values = encoded({"a": ["0", "2"]}, {"a": ["0", "200"]})
+    assert values == [[-1.0], [199.0]]
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3, 1e200])
+def test_the_unit_of_a_column_does_not_matter(factor):
+    numbers = np.array([1.0, 5.0, -2.0, 7.5])
+    plain = encoded({"a": numbers}, {"a": numbers + 1})[1]
+    scaled = encoded({"a": numbers * factor}, {"a": (numbers + 1) * factor})[1]
+    assert np.allclose(plain, scaled, atol=1e-6)
+
+
+@given(st.permutations(["a", "b", "c", "d"]))
+def test_the_order_of_columns_does_not_matter(order):
+    frame = pd.DataFrame(
+        {"a": [1, 2], "b": ["x", "y"], "c": [True, False], "d": [3, 9]}
+    )
+    encoding = Encoding.fit(frame)
+    other = Encoding.fit(frame[order])
+    assert other == encoding
+    assert other.encode(frame[order]).tolist() == encoding.encode(frame).tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "2.5", "-3e2"], "number"),
+        ([1, 2, 3], "number"),
+        ([decimal.Decimal("1.5"), decimal.Decimal("2")], "number"),
+        (["true", "False", "TRUE"], "boolean"),
+        ([True, False], "boolean"),
+        ([True, None, False], "boolean"),
+        (["2024-01-31", "2024-02-01T12:00:00"], "date"),
+        (pd.to_datetime(["2024-01-31", "2024-02-01"]), "date"),
+        ([datetime.date(2024, 1, 31), datetime.date(2024, 2, 1)], "date"),
+        (["a", "b", "a"], "category"),
+        (["10", "A1", "B2"], "category"),
+        (pd.Categorical([1, 2, 1]), "category"),
+        (["x", "x"], "constant"),
+        ([5, 5], "constant"),
+        (["", "NA", None], "constant"),
+        ([1e16, 1e16], "constant"),
+        ([f"patient {n}" for n in range(51)], "identifier"),
+    ],
+)
+def test_what_a_column_holds_is_seen_from_its_values(values, expected):
+    assert kind(values) == expected
+
+
+def test_numbers_declared_as_codes_become_categories():
+    names, values = encoded({"a": [1.0, 2.0]}, {"a": ["2", "7"]}, categories=["a"])
+    assert names == ("a=1", "a=2", "a: other")
+    assert values == [[0, 1, 0], [0, 0, 1]]
+
+
+def test_codes_keep_their_leading_zeros():
+    assert encoded({"a": ["01", "1"]}, categories=["a"])[0][:2] == ("a=01", "a=1")
+
+
+def test_missing_numbers_become_the_first_median_and_are_marked():
+    first = {"a": ["1", "", "3", "8", "NA"]}
+    names, values = encoded(first, {"a": [np.nan, 3.0]})
+    assert names == ("a", "a: missing")
+    assert values[0] == [values[1][0], 1.0]
+    assert values[1][1] == 0.0
+
+
+def test_gaps_that_begin_later_are_filled_and_add_no_feature():
+    names, values = encoded({"a": [1, 3, 8]}, {"a": [None, 3]})
+    assert names == ("a",)
+    assert values[0] == values[1]
+
+
+def test_missing_categories_are_a_category_of_their_own():
+    names, values = encoded({"a": ["x", "y", None]}, {"a": ["?", "new", "y"]})
+    assert names == ("a=x", "a=y", "a: other", "a: missing")
+    assert values == [[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0]]
+
+
+def test_categories_missing_only_later_count_as_other():
+    assert encoded({"a": ["x", "y"]}, {"a": [""]})[1] == [[0, 0, 1]]
+
+
+def test_booleans_are_zero_or_one_and_gaps_the_more_frequent():
+    _, values = encoded({"a": ["true", "true", "false", ""]}, {"a": ["", "false", "1"]})
+    assert values == [[1, 1], [0, 0], [1, 0]]
+
+
+def test_dates_count_in_days_whatever_form_they_come_in():
+    first = {"a": ["2024-01-01", "2024-01-03"]}
+    later = {"a": pd.to_datetime(["2024-01-05"]).tz_localize("Europe/Berlin")}
+    assert encoded(first)[1] == [[-1.0], [1.0]]
+    assert encoded(first, later)[1][0][0] == pytest.approx(3 - 1 / 24)
+
+
+def test_a_constant_column_is_left_out_but_its_gaps_are_marked():
+    names, values = encoded({"a": [5, 5], "b": [5, None], "c": [1, 2]})
+    assert names == ("b: missing", "c")
+    assert [row[0] for row in values] == [0.0, 1.0]
+
+
+def test_only_the_most_frequent_of_many_categories_have_features():
+    texts = [f"t{n:02}" for n in range(60)] * 2 + ["t59", "t58"]
+    names, values = encoded({"a": texts}, {"a": ["t59", "t57"]})
+    assert len(names) == 51
+    assert "a=t59" in names and "a=t57" not in names
+    assert values[1][-1] == 1.0
+
+
+def test_every_row_has_one_category():
+    _, values = encoded({"a": ["x", "", "y"]}, {"a": ["x", "y", "", "z"]})
+    assert [sum(row) for row in values] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "message"),
+    [
+        ([1, 2], ["3", "old"], "row 1, column 'a': it must be a number; got 'old'"),
+        ([1, 2], ["3", "inf"], "row 1, column 'a': it must be of ordinary size; got"),
+        ([1, 2], [1, 1e60], "row 1, column 'a': it must be of ordinary size; got"),
+        ([True, False], ["maybe"], "row 0, column 'a': it must be true or false; got"),
+        ([True, False], [2], "row 0, column 'a': it must be true or false; got '2'"),
+        (["2024-01-01", "2024-01-02"], ["1/2/24"], "it must be an ISO date; got"),
+        (["2024-01-01", "2024-01-02"], [5], "it must be an ISO date; got '5'"),
+        ([1, 2], pd.to_datetime(["2024-01-01"]), "it must be a number; got '2024"),
+    ],
+)
+def test_a_later_value_of_another_kind_is_named(first, later, message):
+    encoding = Encoding.fit(pd.DataFrame({"a": first}))
+    with pytest.raises(ValueError, match=message):
+        encoding.encode(pd.DataFrame({"a": later}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1", "2", "x"], "row 2, column 'a': it must be a number, like most of the"),
+        (
+            ["2024-01-01", "2024-01-02", "x"],
+            "row 2, column 'a': it must be an ISO date",
+        ),
+        ([1.0, np.inf], "row 1, column 'a': it must be a finite number; got 'inf'"),
+        ([[1], [2]], "row 0, column 'a': it must be a number, text, a date"),
+    ],
+)
+def test_a_value_that_no_column_should_hold_is_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        Encoding.fit(pd.DataFrame({"a": values}))
+
+
+def test_lacking_columns_are_named_and_further_ones_ignored():
+    encoding = Encoding.fit(pd.DataFrame({"a": [1, 2], "b": [1, 2]}))
+    with pytest.raises(ValueError, match="must have the column 'b'; got 'a', 'c'"):
+        encoding.encode(pd.DataFrame({"a": [1], "c": [1]}))
+    assert encoding.encode(pd.DataFrame({"c": [9], "b": [1], "a": [2]})).shape == (1, 2)
+
+
+def test_a_column_that_is_there_twice_is_refused():
+    with pytest.raises(ValueError, match="different names; got 'a' twice"):
+        Encoding.fit(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]))
+
+
+def test_an_encoding_survives_json():
+    frame = pd.DataFrame(
+        {
+            "a": [1.5, None, 3],
+            "b": ["x", "y", "x"],
+            "c": ["true", "false", "true"],
+            "d": ["2024-01-01", "2024-01-02", "2024-03-01"],
+            "e": [7, 7, 7],
+        }
+    )
+    encoding = Encoding.fit(frame)
+    copy = Encoding.from_dict(json.loads(json.dumps(encoding.as_dict())))
+    assert copy == encoding
+    assert copy.encode(frame).tolist() == encoding.encode(frame).tolist()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "poem"},
+        {"scale": 0},
+        {"centre": None},
+        {"fill": 10**400},
+        {"categories": "xy"},
+        {"categories": ["x", "x"]},
+        {"missing": 1},
+        {"name": 3},
+        {"further": 1},
+    ],
+)
+def test_a_description_that_was_altered_is_refused(change):
+    data = Encoding.fit(pd.DataFrame({"a": ["x", "y"]})).as_dict()
+    data["columns"][0].update(change)
+    with pytest.raises(ValueError, match=r"^encoding: "):
+        Encoding.from_dict(data)
+
+
+@pytest.mark.parametrize("data", [{}, [], {"columns": 3}, {"columns": [None]}])
+def test_a_description_of_something_else_is_refused(data):
+    with pytest.raises(ValueError, match=r"^encoding: "):
+        Encoding.from_dict(data)
+
+
+def test_each_column_is_described_in_words():
+    frame = pd.DataFrame(
+        {"a": [1.0, 3.0], "b": ["x", None], "c": [True, False], "d": ["x", "y"]}
+    )
+    assert Encoding.fit(frame).describe().splitlines() == [
+        "a: number, mean 2, deviation 1",
+        "b: left out, constant in the first environment, missing marked",
+        "c: true or false",
+        "d: 2 categories and other",
+    ]
+
+
+CELLS = st.one_of(
+    st.text(max_size=4),
+    st.sampled_from(
+        ["1", "2.5", "inf", "NA", "", "true", "false", "2024-01-01", "1e309"]
+    ),
+)
+
+
+@given(st.lists(CELLS, min_size=1, max_size=6), st.lists(CELLS, min_size=1, max_size=4))
+def test_any_text_is_encoded_or_refused_in_one_sentence(first, later):
+    try:
+        encoding = Encoding.fit(pd.DataFrame({"a": pd.Series(first, dtype=str)}))
+        values = encoding.encode(pd.DataFrame({"a": pd.Series(later, dtype=str)}))
+    except ValueError as error:
+        assert "must be" in str(error)
+        assert "column 'a'" in str(error)
+    else:
+        assert values.isfinite().all()
+        assert values.shape == (len(later), len(encoding.features))

@@ -1,0 +1,78 @@
+"""Spare examples of training environments: alike, but never trained or tested on."""
+
+import pytest
+import torch
+
+from cirm.data.colored import FRESH, LEAST, Colored
+from cirm.data.scm import SCM
+from cirm.environments import Environment, Problem, Task
+
+SEEDS = (0, 1)
+
+
+def images(environment):
+    return [set(rows.tolist()) for rows in environment.inputs.rows]
+
+
+def test_spare_images_are_neither_trained_on_nor_shared_between_environments():
+    drawn = Colored(examples=300, environments=3, sweep=()).draw(SEEDS)
+    assert [e.name for e in drawn.fresh] == [e.name for e in drawn.train]
+    for replica in range(len(SEEDS)):
+        parts = [images(e)[replica] for e in (*drawn.train, *drawn.fresh)]
+        assert len(set.union(*parts)) == sum(map(len, parts))
+
+
+def test_spare_images_have_the_flips_of_their_environment():
+    drawn = Colored(examples=200, flips=(0.0, 1.0), sweep=()).draw(SEEDS)
+    for environment, flip in zip(drawn.fresh, (0, 1), strict=True):
+        assert ((environment.inputs.colors ^ environment.targets) == flip).all()
+
+
+def test_there_are_spare_images_only_where_enough_are_left():
+    every = Colored(examples="all", sweep=()).draw((0,))
+    assert every.fresh == ()
+    most = len(every.train[0])
+    enough = Colored(examples=most - LEAST, sweep=()).draw((0,))
+    assert len(enough.fresh[0]) == LEAST <= FRESH
+    assert Colored(examples=most - LEAST + 1, sweep=()).draw((0,)).fresh == ()
+
+
+def test_a_draw_of_spare_examples_does_not_depend_on_the_seeds_beside_it():
+    for data in (Colored(examples=100), SCM(examples=20)):
+        both, alone = data.draw((0, 1)), data.draw((1,))
+        for many, one in zip(both.fresh, alone.fresh, strict=True):
+            assert torch.equal(many.all(2).x[1:], one.all(1).x)
+            assert torch.equal(many.targets[1:], one.targets)
+
+
+def test_the_model_gives_new_examples_of_the_same_distribution():
+    drawn = SCM(examples=20_000, sweep=(), weights="random").draw((0,))
+    for train, fresh in zip(drawn.train, drawn.fresh, strict=True):
+        assert not torch.equal(train.targets, fresh.targets)
+        both = torch.cat([train.inputs, train.targets[..., None]], -1)[0]
+        more = torch.cat([fresh.inputs, fresh.targets[..., None]], -1)[0]
+        scale = both.std(0)
+        gap = (both.T.cov() - more.T.cov()) / (scale[:, None] * scale)
+        assert gap.abs().max() < 0.05
+
+
+def environment(name, width=2):
+    y = torch.tensor([0, 1, 0])
+    return Environment(name, torch.ones(3, width), y, Task.classification(2))
+
+
+@pytest.mark.parametrize(
+    ("fresh", "complaint"),
+    [
+        (("b",), "must be of the training environments, in their order; got"),
+        (("a", "b"), "must be of the training environments"),
+    ],
+)
+def test_spare_examples_of_other_environments_are_refused(fresh, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Problem((environment("a"),), fresh=tuple(map(environment, fresh)))
+
+
+def test_spare_examples_with_other_features_are_refused():
+    with pytest.raises(ValueError, match=r"'a, fresh': features must be \[2\]"):
+        Problem((environment("a"),), fresh=(environment("a", width=3),))

@@ -1,0 +1,162 @@
+"""Tables are read in portions, each cell as it would be if all were read at once."""
+
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cirm.data import rows as readings
+from cirm.data import table_chunks as table_portions
+from cirm.data import table_files
+from cirm.data.prefetch import ahead
+from cirm.data.reservoir import Reservoir
+from cirm.data.sources import sources
+from cirm.data.table_chunks import portions
+from cirm.model import fit, predict
+
+FEW = {"hidden": (2,), "epochs": 1}
+CELLS = st.sampled_from(
+    [
+        *("", "NA", "1", "2.5", "-3e2", "inf", "x", "y", " z ", "true", "False", "01"),
+        *("2024-01-31", "?", '"a,b"', '"line\nbreak"', "é", "1e400", "0"),
+    ]
+)
+
+
+def joined(path, numbers=(), rows=3):
+    return pd.concat(list(portions(path, numbers, rows)))
+
+
+def test_portions_make_up_the_whole(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "".join(f"{n},x{n % 3}\n" for n in range(10)))
+    whole = table_files.read(path)
+    parts = joined(path)
+    assert parts.equals(whole)
+    assert parts.index.tolist() == list(range(1, 11))
+
+
+def test_columns_of_numbers_are_read_as_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,x\nNA,y\n?,z\n 4.5 ,w\n")
+    parts = joined(path, ["a"], rows=100)
+    assert parts["b"].tolist() == ["x", "y", "z", "w"]
+    numbers = pd.to_numeric(parts["a"], errors="coerce").tolist()
+    assert numbers[0] == 1
+    assert numbers[3] == 4.5
+    assert np.isnan(numbers[1:3]).all()
+
+
+def test_text_in_a_column_of_numbers_is_kept_from_there_on(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "1,x\n" * 7 + "high,y\n" + "2,z\n" * 3)
+    parts = joined(path, ["a"])
+    assert [str(v) for v in parts["a"]] == ["1.0"] * 6 + ["1", "high", "2", "2", "2"]
+    assert parts.index.tolist() == list(range(1, 12))
+
+
+def test_parquet_is_read_in_portions_too(tmp_path):
+    frame = pd.DataFrame({"a": range(10), "b": list("abcdefghij")})
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert joined(tmp_path / "t.parquet").reset_index(drop=True).equals(frame)
+
+
+def test_the_size_of_portions_does_not_matter(files, monkeypatch):
+    whole = fit(files / "clinic-a.csv", "outcome", settings=FEW)
+    monkeypatch.setattr(table_portions, "ROWS", 37)
+    monkeypatch.setattr(table_portions.portions, "__defaults__", ((), 37))
+    parts = fit(files / "clinic-a.csv", "outcome", settings=FEW)
+    assert parts.schema == whole.schema
+    shown = [predict(m, files / "clinic-b.csv")["probability"] for m in (whole, parts)]
+    assert np.allclose(*shown, atol=1e-5)
+
+
+def test_a_sample_decides_how_columns_of_many_rows_are_treated(clinic, monkeypatch):
+    frame = clinic(400, 0.9, 0)
+    whole = fit(frame, "outcome", settings=FEW).schema.treatment.encoding
+    monkeypatch.setattr(readings, "SAMPLE", 200)
+    part = fit(frame, "outcome", settings=FEW).schema.treatment.encoding
+    assert [c.kind for c in part.columns] == [c.kind for c in whole.columns]
+    for a, b in zip(part.columns, whole.columns, strict=True):
+        assert abs(a.centre - b.centre) <= 0.3 * b.scale
+
+
+def test_a_sample_is_an_even_draw_of_all_rows():
+    kept = Reservoir(100)
+    for start in range(0, 1000, 50):
+        frame = pd.DataFrame({"a": np.arange(start, start + 50)})
+        kept.offer(frame, np.ones(50, bool))
+    assert len(kept.frame) == 100
+    assert kept.frame["a"].tolist() == kept.rows.tolist()
+    assert 400 < kept.frame["a"].mean() < 600
+
+
+def test_items_are_made_ahead_of_their_use_in_order():
+    made = []
+
+    def items():
+        for n in range(5):
+            made.append(n)
+            yield n
+
+    later = ahead(items())
+    assert next(later) == 0
+    for _ in range(100):
+        if len(made) > 1:
+            break
+        time.sleep(0.01)
+    assert len(made) > 1
+    assert list(later) == [1, 2, 3, 4]
+
+
+def test_an_error_ahead_is_raised_where_items_are_used():
+    def items():
+        yield 1
+        raise ValueError("late")
+
+    later = ahead(items())
+    assert next(later) == 1
+    with pytest.raises(ValueError, match="late"):
+        next(later)
+
+
+def test_whoever_stops_using_items_leaves_no_thread_behind():
+    before = threading.active_count()
+    later = ahead(range(10**9))
+    next(later)
+    later.close()
+    assert threading.active_count() == before
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 3).flatmap(
+        lambda width: st.lists(
+            st.lists(CELLS, min_size=width + 1, max_size=width + 1), max_size=12
+        )
+    )
+)
+def test_any_table_is_learned_or_refused_in_one_sentence(tmp_path_factory, table):
+    path = tmp_path_factory.mktemp("t") / "t.csv"
+    width = len(table[0]) if table else 2
+    header = ",".join([f"c{n}" for n in range(width - 1)] + ["y"])
+    path.write_text("\n".join([header, *map(",".join, table)]) + "\n", "utf-8")
+    try:
+        model = fit(path, "y", settings=FEW)
+    except ValueError as error:
+        assert "\n" not in str(error)
+        assert ": " in str(error)
+        assert "; got " in str(error)
+    else:
+        assert len(predict(model, path)) == model.visits[0].rows
+
+
+def test_what_is_no_data_is_refused():
+    with pytest.raises(FileNotFoundError, match="the file must exist"):
+        sources("none.csv")
+    with pytest.raises(ValueError, match="data: it must be a file, a folder"):
+        sources([])

@@ -1,0 +1,483 @@
+"""A model learns place after place; what it reads and refuses is decided once."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cirm.data import row_store as stores
+from cirm.environments import Environment
+from cirm.memory import leaves
+from cirm.model import described, evaluate, fit, predict, update
+from cirm.model.diagnostics import failures
+from cirm.model.evaluate import verdict
+from cirm.model.fit import paced
+
+FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
+
+
+def same(first, second):
+    pairs = zip(leaves(first.state), leaves(second.state), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def names(model):
+    return [column.name for column in model.schema.treatment.encoding.columns]
+
+
+def test_a_file_is_an_environment_named_after_it(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    (visit,) = model.visits
+    assert (visit.name, visit.rows, visit.held_out) == ("clinic-a", 200, 20)
+    assert visit.after["accuracy"] > 80
+    assert visit.before == {}
+
+
+def test_a_later_environment_is_judged_before_it_is_learned(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    told = evaluate(model, files / "clinic-b.csv")["overall"]
+    model = update(model, files / "clinic-b.csv")
+    assert model.visits[1].before == pytest.approx(told)
+    assert [visit.stage for visit in model.visits] == [0, 1]
+
+
+def test_the_old_model_stays_as_it_is(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    copies = [leaf.clone() for leaf in leaves(model.state)]
+    update(model, files / "clinic-b.csv")
+    assert all(map(torch.equal, leaves(model.state), copies))
+    assert len(model.visits) == 1
+
+
+def test_a_column_of_environments_splits_a_file_in_order_of_appearance(clinic, quick):
+    parts = [clinic(100, 0.9, n).assign(site=name) for n, name in enumerate("ba")]
+    model = fit(pd.concat(parts), "outcome", environment="site", settings=quick)
+    assert [visit.name for visit in model.visits] == ["b", "a"]
+    assert [visit.stage for visit in model.visits] == [0, 0]
+
+
+def test_environments_in_sequence_are_those_of_later_updates(clinic, quick):
+    parts = [clinic(100, 0.9, n).assign(site=name) for n, name in enumerate("ab")]
+    both = pd.concat(parts, ignore_index=True)
+    words = {"environment": "site", "settings": quick}
+    whole = fit(both, "outcome", order="sequential", **words)
+    first = fit(parts[0], "outcome", **words)
+    assert same(whole, update(first, parts[1]))
+
+
+def test_nothing_raw_is_kept_by_default(files):
+    model = fit(files / "clinic-a.csv", "outcome", settings=FEW)
+    told = described(model)
+    assert told["raw_examples"] == 0
+    assert told["learner"] == "cirm"
+    size = model.learner.members * model.learner.network.size
+    assert told["kept"]["plain"]["parameters"] == size
+
+
+def test_raw_examples_of_a_memory_are_counted(files):
+    model = fit(files / "clinic-a.csv", "outcome", learner="gem", settings=FEW)
+    assert described(model)["raw_examples"] == 100
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_another_unit_at_a_later_place_is_refused_and_changes_nothing(
+    clinic, quick, factor
+):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1)
+    later["marker"] *= factor
+    with pytest.raises(ValueError, match="column 'marker': its unit must be that of"):
+        update(model, later)
+    accepted = update(model, later, accept_units=True)
+    assert any("'marker': its unit must" in note for note in accepted.visits[1].notes)
+    assert accepted.schema == model.schema
+
+
+def test_the_first_environments_scale_stays(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1)
+    later["age"] += 30
+    assert update(model, later).schema == model.schema
+
+
+def test_a_place_far_away_is_said(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1)
+    later["age"] += 300
+    (note,) = update(model, later).visits[1].notes
+    assert "column 'age' is far from where the model has learned" in note
+    assert any("is far" in text for text in evaluate(model, later)["notes"])
+
+
+def test_new_categories_and_empty_columns_are_said(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1)
+    later.loc[later.index < 20, "scanner"] = "newest"
+    (note,) = update(model, later).visits[1].notes
+    assert "column 'scanner': 10 % of the rows have categories" in note
+    later["scanner"], later["age"] = clinic(200, 0.9, 1)["scanner"], np.nan
+    (note,) = evaluate(model, later)["notes"]
+    assert note == "column 'age': all of its values are missing"
+
+
+def test_columns_that_are_lacking_are_refused_or_taken_for_missing(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1).drop(columns="marker")
+    with pytest.raises(ValueError, match="it must have the column 'marker'"):
+        update(model, later)
+    notes = update(model, later, fill_missing=True).visits[1].notes
+    assert "table: columns that are lacking count as missing: 'marker'" in notes
+
+
+def test_columns_that_are_new_are_said_and_not_used(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1)
+    more = update(model, later.assign(weight=1.0, height=2.0))
+    (note,) = more.visits[1].notes
+    assert note.endswith("does not know are not used: 'weight', 'height'")
+    assert same(more, update(model, later))
+
+
+def test_the_order_of_later_columns_does_not_matter(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1)
+    assert same(update(model, later), update(model, later[later.columns[::-1]]))
+
+
+def test_a_category_and_gaps_that_first_come_later_are_taken(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    later = clinic(200, 0.9, 1)
+    later.loc[:20, "scanner"] = "quite new"
+    later.loc[30:60, "marker"] = np.nan
+    assert update(model, later).visits[1].rows == 200
+
+
+def test_a_class_that_first_comes_later_is_refused_unless_declared(clinic, quick):
+    first, later = clinic(100, 0.9, 0), clinic(100, 0.9, 1)
+    later.loc[3, "outcome"] = "unclear"
+    model = fit(first, "outcome", settings=quick)
+    with pytest.raises(ValueError, match=r"row 3, column 'outcome'.*got 'unclear'"):
+        update(model, later)
+    three = fit(first, "outcome", classes=["ill", "well", "unclear"], settings=quick)
+    assert update(three, later).visits[1].rows == 100
+    shown = predict(three, first, probabilities=True)
+    assert list(shown.columns[-3:]) == [
+        f"probability of {name}" for name in ("ill", "well", "unclear")
+    ]
+
+
+def test_a_first_place_with_one_class_needs_the_others_declared(clinic, quick):
+    only = clinic(200, 0.9, 0).query("outcome == 'ill'")
+    with pytest.raises(ValueError, match="declare classes that come later"):
+        fit(only, "outcome", settings=quick)
+    model = fit(only, "outcome", classes=["ill", "well"], settings=quick)
+    assert any("one class only, 'ill'" in note for note in model.visits[0].notes)
+
+
+def test_a_later_place_with_one_class_is_learned_and_said(clinic, quick):
+    model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
+    model = update(model, clinic(200, 0.9, 1).query("outcome == 'well'"))
+    assert any("one class only, 'well'" in note for note in model.visits[1].notes)
+
+
+def test_rows_that_were_learned_are_refused_unless_asked_for(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    with pytest.raises(ValueError, match="'clinic-a': its rows must be new"):
+        update(model, files / "clinic-a.csv")
+    assert len(update(model, files / "clinic-a.csv", again=True).visits) == 2
+
+
+@pytest.mark.parametrize("kind", ["category", "number"])
+def test_a_target_that_leaks_into_a_column_is_said(clinic, quick, kind):
+    frame = clinic(200, 0.9, 0)
+    ill = frame["outcome"] == "ill"
+    noise = np.random.default_rng(0).random(200)
+    leak = ill + noise / 2 if kind == "number" else ill.map({True: "p", False: "q"})
+    model = fit(frame.assign(diagnosis=leak), "outcome", settings=quick)
+    (note,) = [note for note in model.visits[0].notes if "alone tells" in note]
+    assert "column 'diagnosis' alone tells the target in every row" in note
+    assert "--ignore diagnosis" in note
+
+
+def test_no_leak_is_seen_where_there_is_none(clinic, quick):
+    assert fit(clinic(200, 0.9, 0), "outcome", settings=quick).visits[0].notes == ()
+
+
+def test_a_value_that_is_copied_into_a_column_is_said(values):
+    frame = values(100, 0)
+    model = fit(frame.assign(copy=2 * frame["y"] + 1), "y", settings=FEW)
+    assert any("column 'copy' alone tells" in note for note in model.visits[0].notes)
+
+
+def test_columns_of_ids_are_kept_and_not_used(clinic, quick):
+    frame = clinic(200, 0.9, 0)
+    frame["number"] = range(1000, 1200)
+    frame["case_id"] = np.random.default_rng(0).permutation(9000)[:200]
+    frame["ward"] = np.arange(200) % 7
+    model = fit(frame, "outcome", ids=["ward"], settings=quick)
+    told = {c["name"]: c["treatment"] for c in described(model)["columns"]}
+    assert told["ward"] == "kept as an id"
+    assert told["case_id"] == told["number"]
+    assert "just names or numbers the rows" in told["case_id"]
+    shown = predict(model, frame, keep=["age"])
+    assert list(shown.columns[:5]) == ["ward", "case_id", "number", "patient", "age"]
+    assert shown["number"].tolist() == list(range(1000, 1200))
+
+
+def test_ten_rows_are_enough_to_begin_with(clinic):
+    model = fit(clinic(10, 0.9, 3), "outcome", settings=FEW)
+    assert model.visits[0].held_out == 0
+    assert len(predict(model, clinic(3, 0.9, 4))) == 3
+
+
+def test_rows_that_are_there_twice_are_rows(clinic, quick):
+    frame = clinic(50, 0.9, 0)
+    model = fit(pd.concat([frame, frame]), "outcome", settings=quick)
+    assert model.visits[0].rows == 100
+
+
+def test_text_among_numbers_is_named_with_its_file_row_and_column(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    frame = pd.read_csv(files / "clinic-b.csv", dtype=str)
+    frame.loc[17, "marker"] = "high"
+    frame.to_csv(files / "bad.csv", index=False)
+    with pytest.raises(ValueError, match=r"bad.csv', row 18, column 'marker'.*'high'"):
+        update(model, files / "bad.csv")
+
+
+def test_an_interval_holds_as_many_values_as_it_says(values):
+    settings = {"hidden": (16,), "epochs": 60, "rate": 0.01}
+    model = fit(values(600, 0), "y", settings=settings, learner="virmv1")
+    later = values(2000, 1)
+    shown = predict(model, later)
+    inside = later["y"].between(shown["low"], shown["high"]).mean()
+    assert 0.8 < inside < 0.99
+    assert (shown["uncertainty"] > 0).all()
+    told = evaluate(model, later)
+    assert told["within_interval"] == pytest.approx(100 * inside, abs=3)
+    assert told["overall"]["r2"] > 0.5
+
+
+def test_the_posterior_is_less_sure_far_from_the_data(values):
+    settings = {"hidden": (16,), "epochs": 60, "rate": 0.01}
+    model = fit(values(300, 0), "y", settings=settings, learner="virmv1")
+    near, away = (pd.DataFrame({"dose": [d], "other": [0.0]}) for d in (10.0, 60.0))
+    spread = [predict(model, f)["uncertainty"][0] for f in (near, away)]
+    assert spread[1] > 2 * spread[0]
+
+
+def test_a_learner_without_a_posterior_gives_no_uncertainty(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", learner="erm", settings=quick)
+    assert predict(model, files / "clinic-b.csv")["uncertainty"].isna().all()
+
+
+def test_the_number_of_epochs_follows_the_rows_unless_it_is_given(clinic):
+    words = {"target": "outcome", "learner": "erm"}
+    model = fit(clinic(60, 0.9, 0), settings={"hidden": (2,)}, **words)
+    assert model.visits[0].epochs == 1000
+    model = fit(clinic(60, 0.9, 0), settings=FEW, **words)
+    assert model.visits[0].epochs == 3
+
+
+def test_the_default_learner_keeps_its_epochs_on_few_rows_and_less_on_many(clinic):
+    model = fit(clinic(60, 0.9, 0), "outcome", settings={"hidden": (2,)})
+    assert model.plan.paced
+    assert model.visits[0].epochs == 20
+
+    def long(rows):
+        task = model.task
+        stage = (
+            Environment("e", torch.zeros(rows, 1), torch.zeros(rows).long(), task),
+        )
+        made = paced(model.learner, stage)
+        return made.descent.epochs, made.plain_epochs
+
+    assert long(10) == long(128_000) == (20, 40)
+    assert long(1_280_000) == (2, 4)
+    given = fit(clinic(60, 0.9, 0), "outcome", settings={"plain_epochs": 2})
+    assert not given.plan.paced
+
+
+def test_a_model_says_whether_it_dropped_the_shortcut_and_why(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    said = described(model)["shortcut"]
+    counts = model.state.tally[0, 0]
+    assert said["rows"] == {"right": float(counts[0]), "wrong": float(counts[1])}
+    assert sum(said["rows"].values()) == 180
+    assert f"wrong on {counts[1]:.0f} rows" in said["evidence"]
+    assert said["evidence"].endswith("no other environment yet to compare with.")
+    later = described(update(model, files / "clinic-b.csv"))["shortcut"]
+    assert "disagree on what the inputs tell" in later["evidence"]
+    assert 0 < later["strength"] < said["strength"] == 1
+
+
+def test_what_is_hidden_is_named_by_its_columns(files, quick):
+    model = fit(
+        files / "clinic-a.csv", "outcome", settings={**quick, "shortcut": "drop"}
+    )
+    strongest = model.state.directions[:, :, :1]
+    only = torch.zeros_like(strongest)
+    place = model.schema.treatment.encoding.features.index("scanner=new")
+    only[..., place] = 2.0
+    told = dataclasses.replace(model, state=model.state._replace(directions=only))
+    said = described(told)["shortcut"]
+    assert said["columns"] == {"scanner": 1.0}
+    assert said["evidence"].endswith("Hidden, by columns: scanner 100%.")
+
+
+@pytest.mark.parametrize(("wish", "verdict"), [("drop", "dropped"), ("keep", "kept")])
+def test_a_wish_about_the_shortcut_is_named_as_the_reason(files, quick, wish, verdict):
+    settings = {**quick, "shortcut": wish}
+    model = fit(files / "clinic-a.csv", "outcome", settings=settings)
+    said = described(model)["shortcut"]
+    assert said["dropped"] == (wish == "drop")
+    assert said["verdict"].startswith(verdict)
+    assert said["evidence"].startswith(f"This was asked for: shortcut={wish}.")
+    (note,) = failures(model, {"shortcut": 1.0, "constant": 0.0})
+    assert note.startswith("collapse to plain training")
+    assert ("since it kept" in note) == (wish == "keep")
+
+
+def test_values_tell_how_far_the_misses_slope(values):
+    model = fit(values(100, 0), "y", settings=FEW)
+    assert "no other environment" in described(model)["shortcut"]["evidence"]
+    said = described(update(model, values(100, 1)))["shortcut"]
+    assert "times its noise" in said["evidence"]
+    assert said["rows"] == {}
+
+
+def test_other_learners_say_nothing_of_a_shortcut(files):
+    model = fit(files / "clinic-a.csv", "outcome", learner="erm", settings=FEW)
+    assert described(model)["shortcut"] == {}
+
+
+def test_rows_on_disk_are_learned_as_those_in_memory(files, quick, monkeypatch):
+    within = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    monkeypatch.setattr(stores, "MOST", 1000)
+    beyond = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    assert same(within, beyond)
+
+
+def test_the_column_that_misleads_is_relied_on_and_turned_away_from(clinic):
+    settings = {"hidden": (16,), "epochs": 40, "rate": 0.01}
+    model = fit(clinic(400, 0.98, 0), "outcome", learner="erm", settings=settings)
+    first = described(model)["relies_on"]
+    assert set(first) == {"age", "marker", "scanner", "visit", "smoker"}
+    assert list(first)[:2] in (["scanner", "marker"], ["marker", "scanner"])
+    model = update(model, clinic(400, 0.5, 1))
+    told = described(model)
+    assert "scanner" in told["turned_away_from"]
+    assert next(iter(told["relies_on"])) == "marker"
+
+
+def test_diagnostics_are_kept_after_each_environment(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    numbers = model.visits[0].diagnostics
+    assert {"worst group", "slope penalty", "agreement"} <= set(numbers)
+    assert all(np.isfinite(value) for value in numbers.values())
+
+
+def test_evaluation_groups_and_compares_with_what_was_to_be_expected(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", learner="erm", settings=quick)
+    model = update(model, files / "clinic-b.csv")
+    told = evaluate(model, files / "clinic-c.csv", groups=["scanner"])
+    frame = pd.read_csv(files / "clinic-c.csv")
+    right = predict(model, files / "clinic-c.csv")["prediction"] == frame["outcome"]
+    assert told["overall"]["accuracy"] == pytest.approx(100 * right.mean())
+    for value, own in right.groupby(frame["scanner"]):
+        group = told["groups"]["scanner"][value]
+        assert group["accuracy"] == pytest.approx(100 * own.mean())
+    assert [e["environment"] for e in told["expected"]["on_arrival"]] == ["clinic-b"]
+    assert "90.5 % in new environments before they were learned" in told["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "known", "word"),
+    [
+        (500, 2000, "worse than anywhere before, by more than chance"),
+        (500, 50, "within what was to be expected"),  # 80 % of 50 rows may be 72 %
+        (19, 2000, "too few rows to tell"),
+    ],
+)
+def test_a_verdict_knows_how_few_rows_it_compares(rows, known, word):
+    before = {"environment": "a", "rows": known, "accuracy": 80.0}
+    report = {
+        "rows": rows,
+        "overall": {"accuracy": 72.0},
+        "error": 2.0,
+        "expected": {"held_out": [before], "on_arrival": []},
+    }
+    assert word in verdict(report, "accuracy")
+    worse = {"rmse": 72.0}
+    report |= {"overall": worse, "expected": {"held_out": [before | {"rmse": 64.0}]}}
+    report["expected"]["on_arrival"] = []
+    assert word in verdict(report, "rmse")
+
+
+def test_rows_that_were_learned_are_known_again(files, quick):
+    model = fit(files / "clinic-a.csv", "outcome", settings=quick)
+    (note,) = evaluate(model, files / "clinic-a.csv")["notes"]
+    assert note.startswith("environment 'clinic-a': the model learned from these rows")
+    assert evaluate(model, files / "clinic-b.csv")["notes"] == []
+    part = pd.read_csv(files / "clinic-a.csv").iloc[1:]
+    assert evaluate(model, part)["notes"] == []
+
+
+def test_a_setting_or_wish_without_sense_is_refused(clinic):
+    frame = clinic(50, 0.9, 0)
+    with pytest.raises(ValueError, match=r"held_out: it must be from 0 to 0.5; got 2"):
+        fit(frame, "outcome", held_out=2)
+    with pytest.raises(ValueError, match="order: it must be joint"):
+        fit(frame, "outcome", order="3", settings=FEW)
+    with pytest.raises(ValueError, match="data: it must be a file, a folder"):
+        fit(7, "outcome")
+
+
+@settings(max_examples=5)
+@given(st.permutations(["patient", "age", "marker", "scanner", "visit", "smoker"]))
+def test_the_order_of_columns_does_not_change_predictions(order):
+    frame, later = shuffled_table()
+    plain, other = (
+        predict(fit(f, "outcome", settings=FEW), later)
+        for f in (frame, frame[[*order, "outcome"]])
+    )
+    assert plain["probability"].equals(other["probability"])
+
+
+@settings(max_examples=5)
+@given(st.sampled_from(["age", "marker"]), st.sampled_from([1e-3, 1e3, 1e6]))
+def test_the_unit_of_a_column_does_not_change_predictions(column, factor):
+    frame, later = shuffled_table()
+    plain = predict(fit(frame, "outcome", settings=FEW), later)
+    scaled = [f.assign(**{column: f[column] * factor}) for f in (frame, later)]
+    other = predict(fit(scaled[0], "outcome", settings=FEW), scaled[1])
+    assert np.allclose(plain["probability"], other["probability"], atol=1e-4)
+
+
+def shuffled_table():
+    rng = np.random.default_rng(5)
+    frames = []
+    for rows in (60, 30):
+        outcome = rng.integers(0, 2, rows)
+        columns = {
+            "patient": [f"p{n}" for n in range(rows)],
+            "age": rng.normal(50, 10, rows),
+            "marker": rng.normal(size=rows) + outcome,
+            "scanner": rng.choice(["old", "new"], rows),
+            "visit": rng.choice(["2024-01-01", "2024-02-03", "2024-05-06"], rows),
+            "smoker": rng.choice(["true", "false"], rows),
+            "outcome": outcome,
+        }
+        frames.append(pd.DataFrame(columns))
+    return frames
+
+
+def test_a_visit_is_plain_values(files, quick):
+    import json
+
+    (visit,) = fit(files / "clinic-a.csv", "outcome", settings=quick).visits
+    json.dumps(dataclasses.asdict(visit), allow_nan=False)

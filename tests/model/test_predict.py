@@ -1,0 +1,81 @@
+"""Predictions do not depend on how the work is shared out, nor see what is hidden."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from cirm.data.sources import Frame
+from cirm.model import fit, predict
+from cirm.model.predict import predicted
+from cirm.model.threads import cores, shared_out
+
+BRIEF = {"hidden": (8,), "epochs": 1, "plain_epochs": 1, "members": 2}
+
+
+def test_items_are_worked_on_by_several_threads_and_come_back_in_order():
+    both = threading.Barrier(2, timeout=5)
+
+    def work(item):
+        both.wait()  # passes only if another thread is at work
+        return item * item
+
+    assert shared_out(work, range(6), 2) == [0, 1, 4, 9, 16, 25]
+
+
+def test_torch_keeps_to_one_thread_meanwhile_and_has_its_own_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert set(shared_out(lambda _: torch.get_num_threads(), range(4), 2)) == {1}
+        with pytest.raises(ZeroDivisionError):
+            shared_out(lambda item: 1 / item, range(4), 2)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_number_of_threads_can_be_asked_for(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert cores() == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert cores() >= 1
+
+
+def test_the_number_of_threads_changes_no_digit(clinic, monkeypatch):
+    table = clinic(5_000, 0.9, 0)
+    model = fit(table[:300], "outcome", settings=BRIEF)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    alone = predict(model, table)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert predict(model, table).equals(alone)
+
+
+def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic, monkeypatch):
+    model = fit(clinic(100, 0.9, 0), "outcome", settings=BRIEF)
+    before = threading.active_count()
+    # More portions than are read ahead, so that the thread is not done by itself.
+    monkeypatch.setattr("cirm.data.table_chunks.ROWS", 100)
+    portions = predicted(model, Frame(clinic(1000, 0.9, 1)))
+    assert len(next(portions)) == 100
+    assert threading.active_count() > before
+    portions.close()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("part", [0.5, 4.0])
+def test_what_is_hidden_from_a_member_does_not_move_its_answer(clinic, part):
+    wish = {**BRIEF, "shortcut": "drop", "correct": False}
+    model = fit(clinic(400, 0.95, 0), "outcome", settings=wish)
+    state, learner = model.state, model.learner
+    inputs = torch.from_numpy(
+        np.random.default_rng(0).normal(size=(1, 50, *model.schema.treatment.shape))
+    ).float()
+    for member, directions in enumerate(state.directions[0]):
+        moved = inputs + part * directions[0] / directions[0].norm()
+        before, after = (learner.outputs(state, x)[0, member] for x in (inputs, moved))
+        assert torch.allclose(before, after, atol=1e-5)
+    assert not torch.allclose(
+        learner.outputs(state, inputs), learner.outputs(state, inputs + 1), atol=1e-2
+    )

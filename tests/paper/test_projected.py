@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from cirm.paper.projected import (
+    ALLOWED,
+    MEETING,
+    STATISTICS,
+    families,
+    steps,
+    supports,
+)
+from cirm.paper.projections import divergence
+from cirm.report.projected import between_figure, simplex_figure, supports_figure
+
+
+def test_each_projection_lies_in_its_set_and_the_last_near_where_all_meet():
+    found = families()
+    for turn, point in enumerate(found.path[1:]):
+        statistic = list(STATISTICS.values())[turn % 3]
+        mean = sum(s * p for s, p in zip(statistic, point, strict=True))
+        wanted = sum(s * p for s, p in zip(statistic, MEETING, strict=True))
+        assert mean == pytest.approx(wanted, abs=1e-8)
+    gaps = [
+        float(divergence(torch.tensor(MEETING).double(), torch.tensor(p).double()))
+        for p in found.path
+    ]
+    assert gaps == sorted(gaps, reverse=True)  # Csiszar: nearer with each projection
+    assert gaps[-1] < gaps[0] / 20
+
+
+def test_the_ends_of_a_set_lie_on_the_edges_and_belong_to_it():
+    for statistic, ends in zip(STATISTICS.values(), families().ends, strict=True):
+        wanted = sum(s * p for s, p in zip(statistic, MEETING, strict=True))
+        assert ends[0] != ends[1]
+        for end in ends:
+            assert sum(end) == pytest.approx(1)
+            assert min(end) == pytest.approx(0)
+            mean = sum(s * p for s, p in zip(statistic, end, strict=True))
+            assert mean == pytest.approx(wanted)
+
+
+def test_what_is_left_is_what_all_sets_so_far_allow():
+    found = supports()
+    allowed = set(range(len(found.path[0])))
+    for (low, high), belief in zip(ALLOWED.values(), found.path[1:], strict=True):
+        allowed &= set(range(low, high + 1))
+        assert {n for n, mass in enumerate(belief) if mass > 0} == allowed
+
+
+def test_what_is_believed_next_lives_where_the_past_and_the_best_do():
+    first, second = steps()
+    assert second.before == first.after
+    for before, best, after in (first, second):
+        for one, other, both in zip(before, best, after, strict=True):
+            assert (both > 0) == (one > 0 and other > 0)
+
+
+def test_the_figures_show_all_of_it():
+    simplex = simplex_figure(*families())
+    assert "9 projections in turn onto the sets P1, P2, P3" in simplex
+    assert simplex.count('class="mark"') == 10
+    assert "p₉" in simplex
+    bars = supports_figure(*supports())
+    allowed = sum(high - low + 1 for low, high in ALLOWED.values())
+    assert bars.count('class="band"') == allowed
+    assert between_figure(steps()).count("q⁺") == 2

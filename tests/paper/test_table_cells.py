@@ -1,0 +1,38 @@
+"""One cell of each table, run as `cirm reproduce` runs it; minutes each."""
+
+import pytest
+
+from cirm.cli.published import part_of
+from cirm.paper import experiment
+from cirm.paper.reproduction import absence, plan
+from cirm.runs.archive import pack
+from cirm.runs.runner import run_jobs
+
+CELLS = [
+    ("table1", "mnist", "irmg", "test", 2),
+    ("table2", "n=6", "erm", "test", 1),
+    ("table3", "no-eiil", "irmv1", "test", 1),
+    ("table4", "1000 no-eiil", "irmv1", "test", 2),
+    ("table5", "table5", "erm", "causal", 5),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "row", "label", "split", "seeds"), CELLS)
+def test_a_cell_is_within_its_band_or_better(tmp_path, name, row, label, split, seeds):
+    whole = experiment(name)
+    (one,) = (r for r in whole.rows if r.name == row)
+    (trial,) = (t for t in one.trials if t.label == label)
+    if absence(trial):
+        pytest.skip(absence(trial))
+    jobs = plan(whole, seeds, [trial.key]).jobs[trial.identity]
+    assert run_jobs(jobs, tmp_path, 1) == {}
+    part = part_of(whole, pack(jobs, tmp_path, "here"), seeds, {})
+    place = (row, label, split)
+    (cell,) = (
+        c
+        for c in part.summary["cells"]
+        if (c["row"], c["learner"], c["split"]) == place
+    )
+    assert cell["seeds"] == seeds
+    assert cell["verdict"] in ("match", "better"), cell

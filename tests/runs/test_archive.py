@@ -1,0 +1,184 @@
+import dataclasses
+
+import pytest
+
+from cirm.learners.erm import ERM
+from cirm.paper.trials import identity
+from cirm.records import Curve, Run, Score, read, write
+from cirm.runs.archive import (
+    MOST,
+    Archive,
+    inherit,
+    load,
+    pack,
+    packed,
+    save,
+    unpacked,
+)
+from cirm.runs.jobs import Job
+from cirm.runs.runner import path_of
+
+JOB = Job("colored", "erm", "sequential", (0, 1), {"source": "digits"}, label="erm")
+
+
+def records(learner="erm", seeds=(0, 1), rate=0.1, shift=0.0, curves=60):
+    rows = []
+    for stage in (0, 1):
+        for step in range(1, curves + 1):
+            rows += [
+                Curve(learner, "sequential", s, stage, step, metric, step / 7 + s)
+                for metric in ("risk", "consensus")
+                for s in seeds
+            ]
+        for name, split, place in (("a", "train", None), ("x", "sweep", 0.5)):
+            rows += [
+                Score(
+                    learner,
+                    "sequential",
+                    s,
+                    stage,
+                    name,
+                    split,
+                    "accuracy",
+                    10.0 * stage + s + shift,
+                    place,
+                )
+                for s in seeds
+            ]
+    data = {"name": "colored", "source": "digits"}
+    run = Run(learner, "sequential", seeds, {"rate": rate}, data, "chosen", {}, 1.25)
+    return [*rows, run]
+
+
+TRIAL = identity("erm", "sequential", {"name": "colored", "source": "digits"})
+
+
+def scores(rows):
+    return {dataclasses.astuple(r) for r in rows if isinstance(r, Score)}
+
+
+def test_scores_and_the_run_come_back_as_they_were():
+    rows = records()
+    back = unpacked(packed(rows))
+    assert scores(back) == scores(rows)
+    assert back[-1] == rows[-1]
+
+
+def test_values_keep_six_digits():
+    first, *_, run = records(seeds=(0,), curves=0)
+    rows = [dataclasses.replace(first, value=100 / 3), run]
+    (score, _) = unpacked(packed(rows))
+    assert score.value == 33.3333
+
+
+def test_only_residuals_are_kept_of_the_curves_and_few_points_of_them():
+    curves = [r for r in unpacked(packed(records())) if isinstance(r, Curve)]
+    assert {curve.metric for curve in curves} == {"consensus"}
+    for stage in (0, 1):
+        steps = [c.step for c in curves if (c.seed, c.stage) == (0, stage)]
+        assert len(steps) <= MOST + 1
+        assert (steps[0], steps[-1]) == (1, 60)
+        assert steps == sorted(set(steps))
+
+
+def test_an_archive_is_read_as_it_was_written(tmp_path):
+    archive = Archive()
+    archive.put("k1", {"commit": "abc", **packed(records())})
+    archive.put("k2", {"commit": "abc", **packed(records("gem"))})
+    save(archive, tmp_path)
+    again = load(tmp_path)
+    assert list(again.entries) == ["k1", "k2"]
+    assert unpacked(again.entries["k2"]) == unpacked(archive.entries["k2"])
+    save(again, tmp_path / "copy")
+    texts = [(tmp_path / n / "records.json").read_text() for n in ("", "copy")]
+    assert texts[0] == texts[1]
+
+
+def test_what_jobs_share_is_said_once(tmp_path):
+    archive = Archive()
+    for seed in range(20):
+        archive.put(f"k{seed}", {"commit": "a", **packed(records(seeds=(seed,)))})
+    save(archive, tmp_path)
+    text = (tmp_path / "records.json").read_text()
+    assert text.count('"settings"') == 1
+    assert len(text.splitlines()) == 20 + 10
+
+
+def test_records_are_found_by_trial_and_seed():
+    archive = Archive()
+    archive.put("b", {"commit": "a", **packed(records(seeds=(2, 3)))})
+    archive.put("a", {"commit": "a", **packed(records(seeds=(0, 1)))})
+    archive.put("c", {"commit": "a", **packed(records("gem"))})
+    rows = archive.records(TRIAL, range(3))
+    assert {r.learner for r in rows} == {"erm"}
+    assert [r.seeds for r in rows if isinstance(r, Run)] == [(0, 1), (2, 3)]
+    assert {r.seed for r in rows if isinstance(r, Score)} == {0, 1, 2}
+
+
+def test_other_settings_replace_a_trials_older_jobs():
+    archive = Archive()
+    archive.put("old0", {"commit": "a", **packed(records(seeds=(0,)))})
+    archive.put("old1", {"commit": "a", **packed(records(seeds=(1,)))})
+    archive.put("gem", {"commit": "a", **packed(records("gem"))})
+    archive.put("new0", {"commit": "b", **packed(records(seeds=(0,), rate=0.2))})
+    assert list(archive.entries) == ["gem", "new0"]
+
+
+def test_the_same_seed_again_replaces_its_job_only():
+    archive = Archive()
+    for seed in (0, 1):
+        archive.put(f"old{seed}", {"commit": "a", **packed(records(seeds=(seed,)))})
+    archive.put("new0", {"commit": "b", **packed(records(seeds=(0,), shift=1.0))})
+    assert list(archive.entries) == ["old1", "new0"]
+
+
+def test_finished_jobs_are_packed_once_with_the_commit_of_their_time(tmp_path):
+    write(path_of(JOB, tmp_path), records())
+    assert pack([JOB], tmp_path, "first").entries[JOB.key]["commit"] == "first"
+    assert pack([JOB], tmp_path, "second").entries[JOB.key]["commit"] == "first"
+    assert scores(load(tmp_path).records(TRIAL, range(2))) == scores(
+        read(path_of(JOB, tmp_path))
+    )
+
+
+def test_a_folder_takes_over_the_jobs_it_wants_from_others(tmp_path):
+    write(path_of(JOB, tmp_path / "one"), records())
+    pack([JOB], tmp_path / "one", "first")
+    other = dataclasses.replace(JOB, seeds=(7,))
+    archive = inherit([JOB, other], tmp_path / "two", [tmp_path / "one"])
+    assert list(archive.entries) == [JOB.key]
+    assert load(tmp_path / "two").entries == load(tmp_path / "one").entries
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"jobs": [1]}'])
+def test_another_file_is_refused_by_its_name(tmp_path, text):
+    (tmp_path / "records.json").write_text(text)
+    with pytest.raises(ValueError, match=r"records\.json: it must be an archive"):
+        load(tmp_path)
+
+
+def test_words_about_settings_do_not_change_the_name_of_a_job():
+    assert dataclasses.replace(JOB, selection="by hand").key == JOB.key
+    assert dataclasses.replace(JOB, settings={"rate": 1.0}).key != JOB.key
+
+
+def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatch):
+    first, other = JOB, dataclasses.replace(JOB, seeds=(2, 3))
+    for job in (first, other):
+        write(path_of(job, tmp_path), records(seeds=job.seeds))
+    assert len(pack((first, other), tmp_path, "c1").entries) == 2
+    before = first.key
+    monkeypatch.setattr(ERM, "revision", 1)
+    assert first.key != before
+    write(path_of(first, tmp_path), records(shift=5.0))
+    kept = pack((first,), tmp_path, "c2")
+    assert {entry["commit"] for entry in kept.of(TRIAL)} == {"c2"}
+    assert scores(kept.records(TRIAL, range(4))) == scores(records(shift=5.0))
+
+
+def test_a_setting_that_is_new_leaves_older_results_as_they_are():
+    archive, later = Archive(), packed(records(seeds=(2,)))
+    archive.put("old", {"commit": "a", **packed(records(seeds=(0,)))})
+    later["setup"] = {**later["setup"], "settings": {"rate": 0.1, "slope": "outputs"}}
+    archive.put("new", {"commit": "b", **later})
+    assert list(archive.entries) == ["old", "new"]

@@ -1,0 +1,104 @@
+"""A setting chosen where nothing was trained, without a look at the truth."""
+
+from dataclasses import replace
+
+import pytest
+
+from cirm.data.scm import SCM
+from cirm.records import Run, Score
+from cirm.runs.archive import packed
+from cirm.runs.choice import Choosing, best_of, parted
+from cirm.runs.jobs import Job, execute
+from cirm.runs.runner import collected, run_jobs
+
+DATA = {"dimension": 4, "examples": 60, "sweep": ()}
+QUICK = {"epochs": 30, "hidden": (), "batch": 0, "rate": 0.05}
+VALUES = (0.0, 10.0, 1000.0)
+JOB = Choosing(
+    "scm",
+    "irmv1",
+    "joint",
+    (0, 1, 2),
+    data=DATA,
+    settings=QUICK,
+    selection="by the third",
+    setting="penalty",
+    values=VALUES,
+)
+
+
+def plain(value):
+    """The job that trains on the first two environments with one value."""
+    data = {**DATA, "scales": (0.2, 2.0), "unseen": 5.0}
+    settings = {**QUICK, "penalty": value}
+    return Job("scm", "irmv1", "joint", JOB.seeds, data=data, settings=settings)
+
+
+def scores(records, split, environment):
+    return {
+        r.seed: r.value
+        for r in records
+        if isinstance(r, Score) and (r.split, r.environment) == (split, environment)
+    }
+
+
+def silent(done):
+    pass
+
+
+def test_each_seed_keeps_the_value_that_errs_least_in_the_held_environment():
+    found = execute(JOB, silent)
+    each = {value: execute(plain(value), silent) for value in VALUES}
+    chosen = scores(found, "validation", "chosen")
+    for seed in JOB.seeds:
+        errors = {v: scores(each[v], "test", "scale 5")[seed] for v in VALUES}
+        best = min(errors, key=lambda v: errors[v])
+        assert chosen[seed] == best
+        assert scores(found, "validation", "scale 5")[seed] == errors[best]
+        for kind in ("causal", "noncausal"):
+            own = scores(found, "truth", kind)[seed]
+            assert own == scores(each[best], "truth", kind)[seed]
+
+
+def test_the_held_environment_is_neither_trained_on_nor_a_test():
+    found = execute(JOB, silent)
+    places = {(r.split, r.environment) for r in found if isinstance(r, Score)}
+    assert {e for s, e in places if s == "train"} == {"scale 0.2", "scale 2"}
+    assert {e for s, e in places if s == "test"} == {"scale 10"}
+
+
+def test_a_job_leaves_one_closing_row_with_all_values_and_can_be_archived(tmp_path):
+    reports = []
+    run_jobs([JOB], tmp_path, 1, lambda job, done: reports.append(done))
+    found = collected([JOB], tmp_path)
+    (last,) = [r for r in found if isinstance(r, Run)]
+    assert found[-1] == last
+    assert last.settings["penalty"] == list(VALUES)
+    assert (last.seeds, last.selection) == (JOB.seeds, "by the third")
+    assert last.seconds > 0
+    assert packed(found)["seeds"] == [0, 1, 2]
+    assert reports == sorted(reports)
+
+
+def test_other_values_make_another_job():
+    assert replace(JOB, values=VALUES[:2]).key != JOB.key
+
+
+def test_the_best_is_the_least_error_or_the_highest_accuracy_after_the_last_stage():
+    def rows(metric, *values):
+        return [
+            Score("a", "joint", 0, stage, "e", "validation", metric, value)
+            for stage, value in enumerate(values)
+        ]
+
+    errors = {1.0: rows("error", 0.1, 3.0), 2.0: rows("error", 9.0, 2.0)}
+    assert best_of(errors, 0) == 2.0
+    accuracies = {1.0: rows("accuracy", 50.0), 2.0: rows("accuracy", 40.0)}
+    assert best_of(accuracies, 0) == 1.0
+    assert best_of({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0) == 5.0
+
+
+@pytest.mark.parametrize("held", [0, 3])
+def test_something_must_be_held_and_something_left(held):
+    with pytest.raises(ValueError, match=rf"choice: .*; got {held} of 3"):
+        parted(SCM(**DATA).draw((0,)), held)

@@ -1,0 +1,151 @@
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from cirm.records import Score, line
+from cirm.runs.jobs import Job
+from cirm.runs.plans import ground, plan
+from cirm.runs.runner import collected, path_of, run_jobs, unfinished
+
+DATA = {"source": "digits", "environments": "2", "examples": "100"}
+
+
+def jobs(epochs=2, seeds=2):
+    texts = [f"epochs={epochs}", "hidden=8"]
+    on = ground("colored", DATA)
+    (job,) = plan(on, "erm", "sequential", range(seeds), texts=texts)
+    return [replace(job, seeds=(seed,)) for seed in job.seeds]
+
+
+def scores(records):
+    return [line(r) for r in records if isinstance(r, Score)]
+
+
+def test_finished_jobs_are_not_run_again(tmp_path):
+    work = jobs()
+    assert run_jobs(work, tmp_path, 1) == {}
+    times = [path_of(job, tmp_path).stat().st_mtime_ns for job in work]
+    assert unfinished(work, tmp_path) == []
+    run_jobs(work, tmp_path, 1)
+    assert [path_of(job, tmp_path).stat().st_mtime_ns for job in work] == times
+
+
+def test_numbers_do_not_depend_on_the_number_of_processes(tmp_path):
+    work = jobs()
+    reports = []
+    run_jobs(work, tmp_path / "one", 1)
+    run_jobs(work, tmp_path / "two", 2, lambda job, done: reports.append(done))
+    one, two = (collected(work, tmp_path / name) for name in ("one", "two"))
+    assert scores(one) == scores(two)
+    assert reports.count(1.0) >= 2
+
+
+def test_a_failed_job_does_not_stop_the_others(tmp_path):
+    good, bad = jobs()
+    bad = replace(bad, settings={**bad.settings, "rate": 1e30, "optimiser": "sgd"})
+    failures = run_jobs([bad, good], tmp_path, 1)
+    assert list(failures) == [bad.key]
+    assert "finite" in failures[bad.key]
+    assert unfinished([bad, good], tmp_path) == [bad]
+
+
+def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
+    good, bad = jobs(epochs=400)
+    bad = replace(bad, settings={**bad.settings, "rate": 1e30, "optimiser": "sgd"})
+    killed = []
+
+    def kill_once(job, done):
+        if job == good and 0.5 < done < 1 and not killed:
+            children = multiprocessing.active_children()
+            killed.extend(c for c in children if "Manager" not in c.name)
+            for process in killed:
+                process.kill()
+
+    failures = run_jobs([bad, good], tmp_path, 2, kill_once)
+    assert killed
+    assert list(failures) == [bad.key]
+    assert "finite" in failures[bad.key]
+    assert unfinished([bad, good], tmp_path) == [bad]
+
+
+def test_workers_end_when_the_driver_is_killed(tmp_path):
+    script = (
+        "import multiprocessing, sys\n"
+        "from pathlib import Path\n"
+        "from cirm.runs.jobs import Job\n"
+        "from cirm.runs.runner import run_jobs\n"
+        "data = {'source': 'digits', 'examples': 100, 'sweep': ()}\n"
+        "work = [Job('colored', 'erm', 'joint', (s,), data, {'epochs': 10**6})"
+        " for s in (0, 1)]\n"
+        "def told(job, done):\n"
+        "    print(*(c.pid for c in multiprocessing.active_children()), flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    run_jobs(work, Path(sys.argv[1]), 2, told)\n"
+    )
+    (tmp_path / "driver.py").write_text(script)
+    driver = subprocess.Popen(
+        [sys.executable, str(tmp_path / "driver.py"), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    children = [int(pid) for pid in driver.stdout.readline().split()]
+    driver.kill()
+    driver.communicate()
+    assert len(children) == 3  # two workers, and the manager of their reports
+    deadline = time.monotonic() + 30
+    while any(map(alive, children)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, children))
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_key_stands_for_the_whole_content():
+    job = Job("colored", "erm", "joint", (0,))
+    others = [replace(job, seeds=(1,)), replace(job, settings={"epochs": 1})]
+    assert len({j.key for j in (job, *others)}) == 3
+    assert replace(job).key == job.key
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
+    work = jobs(epochs=40, seeds=3)
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from tests_jobs import work\n"
+        "from cirm.runs.runner import run_jobs\n"
+        "run_jobs(work, Path(sys.argv[2]), 1)\n"
+    )
+    (tmp_path / "tests_jobs.py").write_text(
+        f"from cirm.runs.jobs import Job\nwork = {work!r}\n"
+    )
+    folder = tmp_path / "killed"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path), str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 60
+    while len(unfinished(work, folder)) == 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(unfinished(work, folder)) < 3
+    run_jobs(work, folder, 1)
+    run_jobs(work, tmp_path / "whole", 1)
+    killed, whole = (collected(work, f) for f in (folder, tmp_path / "whole"))
+    assert scores(killed) == scores(whole)
+    assert not list(folder.glob("jobs/*.tmp"))

@@ -1,0 +1,169 @@
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from cirm.records import Score
+from cirm.runs.jobs import execute
+from cirm.runs.picks import command_of, outcome
+from cirm.runs.plans import ground, plan
+from cirm.runs.runner import path_of, run_jobs, unfinished
+from cirm.runs.search import Search, training_only
+from cirm.runs.search_space import space_of
+from cirm.settings import pairs
+
+DATA = {"source": "digits", "examples": "100", "sweep": ""}
+SPACE = "rate=1e-4..1e-2:log,dropout=0|0.5"
+HONEST = ("held-out", "next", "worst-group", "leave-one-out")
+FIXED = {"epochs": 2, "hidden": (8,)}
+
+
+def search(rules=HONEST, trials=2, data=DATA, space=SPACE, **rest):
+    on = training_only(ground("colored", data))
+    fields = {"order": "sequential", "seeds": (0, 1), "settings": FIXED, **rest}
+    return Search(
+        on, "erm", space=space_of("erm", [space]), rules=rules, trials=trials, **fields
+    )
+
+
+def scores(records):
+    found = [r for r in records if isinstance(r, Score)]
+    return {(r.metric, r.environment, r.seed): r.value for r in found}
+
+
+def nothing(done):
+    """A report that no one reads."""
+
+
+def test_a_search_holds_no_test_environment():
+    problem = search().on.problem
+    assert problem.train and not problem.test and not problem.sweep
+
+
+def test_no_rule_depends_on_the_test_environment_but_the_oracle():
+    found = []
+    for flip in ("0.9", "0.1"):
+        jobs = search((*HONEST, "oracle"), 1, {**DATA, "test_flip": flip}).every()
+        rows = {}
+        for job in jobs:
+            rows |= scores(execute(job, nothing))
+        found.append(rows)
+    assert {rule for rule, _, _ in found[0]} == {*HONEST, "oracle"}
+    for place, value in found[0].items():
+        assert (value == found[1][place]) == (place[0] != "oracle")
+
+
+def test_only_with_the_oracle_is_the_test_environment_scored():
+    (job,) = search(("held-out",), 1).every()
+    assert not job.oracle
+    assert "oracle" not in {rule for rule, _, _ in scores(execute(job, nothing))}
+
+
+def test_rules_share_what_was_trained(tmp_path):
+    one = search(("held-out",))
+    run_jobs(one.every(), tmp_path, 1)
+    more = search(("held-out", "worst-group", "next"))
+    assert unfinished(more.every(), tmp_path) == []
+    assert set(outcome(more, tmp_path)["picks"]) == {"held-out", "worst-group", "next"}
+    assert len(unfinished(search(HONEST).every(), tmp_path)) == 4  # those left out
+
+
+def test_more_trials_go_on_from_those_there_are(tmp_path):
+    run_jobs(search(trials=2, rules=("next",)).every(), tmp_path, 1)
+    more = search(trials=3, rules=("next",))
+    assert len(unfinished(more.every(), tmp_path)) == 1
+    assert search(trials=2).key == more.key
+    assert search(space="rate=1e-4..1e-3").key != more.key
+
+
+def test_each_rule_picks_the_trial_with_its_highest_score(tmp_path):
+    made = search(trials=3)
+    run_jobs(made.every(), tmp_path, 1)
+    found = outcome(made, tmp_path)
+    assert [trial["state"] for trial in found["trials"]] == ["done"] * 3
+    assert found["trials"][0]["settings"] == FIXED
+    for rule, pick in found["picks"].items():
+        means = [trial["scores"][rule]["mean"] for trial in found["trials"]]
+        assert pick["score"]["mean"] == max(means)
+        assert pick["trial"] == means.index(max(means))
+        assert pick["settings"] == found["trials"][pick["trial"]]["settings"]
+
+
+def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
+    made = search(("leave-one-out",), 1)
+    rows = {}
+    for job in made.every():
+        rows |= scores(execute(job, nothing))
+    assert {place for _, place, _ in rows} == {"train-1", "train-2"}
+    run_jobs(made.every(), tmp_path, 1)
+    found = outcome(made, tmp_path)["trials"][0]["scores"]["leave-one-out"]
+    assert found["mean"] == pytest.approx(sum(rows.values()) / 4)
+    assert found["seeds"] == 2
+
+
+def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
+    wild = {**FIXED, "rate": 1e30, "optimiser": "sgd"}
+    made = search(("held-out",), 2, settings=wild, space="rate=1e-4..1e-3")
+    assert run_jobs(made.every(), tmp_path, 1) == {}
+    assert unfinished(made.every(), tmp_path) == []
+    found = outcome(made, tmp_path)
+    assert [trial["state"] for trial in found["trials"]] == ["diverged", "done"]
+    assert found["picks"]["held-out"]["trial"] == 1
+
+
+def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
+    made = search(trials=2)
+    jobs = made.every()
+    run_jobs(jobs, tmp_path, 1)
+    path_of(jobs[-1], tmp_path).unlink()
+    found = outcome(made, tmp_path)
+    assert [trial["state"] for trial in found["trials"]] == ["done", "failed"]
+    assert {pick["trial"] for pick in found["picks"].values()} == {0}
+
+
+def test_another_process_knows_what_to_do_with_a_trial():
+    """Workers get jobs by pickle, and nothing else tells them of this kind of job."""
+    (job,) = search(("held-out",), 1).every()
+    code = (
+        "import pickle, sys\n"
+        "job = pickle.load(sys.stdin.buffer)\n"
+        "from cirm.runs.jobs import execute\n"
+        "print(execute.dispatch(type(job)).__name__, job.key)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps(job),
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.decode().split() == ["scored", job.key]
+
+
+def test_the_command_of_a_pick_gives_its_settings_back():
+    made = search(preset="paper")
+    settings = made.chosen(1)
+    words = command_of(made, settings).split()
+    assert words[:2] == ["cirm", "run"]
+    texts = [words[n + 1] for n, word in enumerate(words) if word == "--set"]
+    assert pairs(texts, "--set")["hidden"] == "8"
+    (job, *_) = plan(made.on, "erm", "sequential", (0,), preset="paper", texts=texts)
+    assert job.settings == settings
+    data = dict(zip(words[2::2], words[3::2], strict=True))
+    assert data["--examples"] == "100"
+    assert data["--preset"] == "paper"
+
+
+def test_settings_that_make_no_sense_are_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="dropout must be in"):
+        search(space="dropout=1.5|2").every()
+
+
+def test_values_are_searched_by_negative_errors(tmp_path):
+    on = training_only(ground("scm", {"examples": "40"}))
+    made = replace(search(HONEST, 2), on=on, order="joint", rules=("worst-group",))
+    run_jobs(made.every(), tmp_path, 1)
+    found = outcome(made, tmp_path)
+    assert found["metric"] == "error"
+    assert found["picks"]["worst-group"]["score"]["mean"] < 0

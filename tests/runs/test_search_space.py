@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+
+from cirm.environments import Environment, Task
+from cirm.learners import CONTINUAL, LEARNERS, create
+from cirm.runs.search_space import Choice, Range, drawn, space_of, spelled_space
+
+
+def test_ranges_and_alternatives_are_read_with_the_types_of_the_settings():
+    text = "rate=1e-4..1e-2:log,hidden=100,100|390,epochs=10..50,optimiser=adam|sgd"
+    space = space_of("erm", [text, "dropout=0.5|0.75"])
+    assert space["rate"] == Range(1e-4, 1e-2, log=True)
+    assert space["epochs"] == Range(10, 50, whole=True)
+    assert space["hidden"].values == ((100, 100), (390,))
+    assert space["optimiser"].values == ("adam", "sgd")
+    assert space["dropout"].values == (0.5, 0.75)
+
+
+def test_what_is_written_out_is_read_back():
+    space = space_of("irmv1")
+    texts = [f"{name}={text}" for name, text in spelled_space(space).items()]
+    assert space_of("irmv1", texts) == space
+
+
+def test_places_from_zero_to_one_cover_a_range():
+    assert [Range(1, 100, log=True).at(p) for p in (0, 0.5, 1)] == [1, 10, 100]
+    assert [Range(0, 4, whole=True).at(p) for p in (0, 0.49, 1)] == [0, 2, 4]
+    assert Choice(("a", "b"), ("a", "b")).at(1.0) == "b"
+
+
+def test_draws_stay_inside_and_fill_the_space():
+    space = space_of("erm", ["rate=1e-4..1e-2:log,dropout=0.5|0.75"])
+    found = [drawn(space, trial) for trial in range(1, 200)]
+    logs = torch.tensor([math.log10(s["rate"]) for s in found])
+    assert logs.min() >= -4 and logs.max() <= -2
+    assert logs.mean().item() == pytest.approx(-3, abs=0.15)
+    assert {s["dropout"] for s in found} == {0.5, 0.75}
+
+
+def test_a_trial_does_not_depend_on_the_other_settings_or_trials():
+    few = space_of("erm", ["rate=1e-4..1e-2:log"])
+    more = space_of("erm", ["dropout=0|0.5,rate=1e-4..1e-2:log"])
+    assert drawn(few, 7)["rate"] == drawn(more, 7)["rate"]
+    assert drawn(few, 7) != drawn(few, 8)
+    assert drawn(few, 7, seed=1) != drawn(few, 7)
+
+
+def test_the_first_trial_has_the_settings_as_they_are():
+    assert drawn(space_of("erm"), 0) == {}
+
+
+@pytest.mark.parametrize("key", [*LEARNERS, *CONTINUAL])
+def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
+    values = Environment("a", torch.zeros(9, 2), torch.zeros(9), Task.regression())
+    space = space_of(key)
+    assert space
+    for trial in range(1, 30):
+        create(key, values, drawn(space, trial))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rate", "must be name=low..high.* got 'rate'"),
+        ("rate=", "must be name=low..high"),
+        ("rat=1..2", "learner erm: settings are epochs.* got 'rat'"),
+        ("rate=2..1", "rate must be low..high.* with low below high; got '2..1'"),
+        ("rate=1..2:lin", "rate must be low..high or low..high:log"),
+        ("rate=0..1:log", "rate must be positive for a log scale; got '0..1:log'"),
+        ("rate=a..b", "rate must be a number; got 'a'"),
+        ("rate=1e-3|x", "rate must be a number; got 'x'"),
+        ("optimiser=a..b", "optimiser must be alternatives such as a"),
+    ],
+)
+def test_a_space_that_makes_no_sense_is_refused_in_one_sentence(text, message):
+    with pytest.raises(ValueError, match=message) as found:
+        space_of("erm", [text])
+    assert "\n" not in str(found.value)
