@@ -12,7 +12,7 @@ from benchmarks.cells import Cell
 from benchmarks.timing import Tell, exponent, interleaved, spread
 from cirm.environments import Environment, Task
 from cirm.learners.base import Learner
-from cirm.memory import ledger
+from cirm.memory import count_memory
 from cirm.randomness import Randomness
 
 CELL = Cell("growth", "", 392, (100, 100), 2, 1000, 0, 4)
@@ -143,7 +143,7 @@ def remembered(key: str, base: Cell, stages: int, rounds: int) -> dict[str, Any]
         state = work()
         if number > 1:  # the first has no past
             works[str(number)] = work
-            kept.append(sum(part["bytes"] for part in ledger(state).values()))
+            kept.append(sum(part["bytes"] for part in count_memory(state).values()))
     times = interleaved(works, rounds)
     middles = [spread(values)["median"] for values in times.values()]
     sizes = [int(name) for name in works]

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import cells, floors, usual, usual_variational
 from benchmarks.cells import Cell, Ours
 from benchmarks.timing import Tell, Work, interleaved, ratio, spread
-from cirm.learners import preset_of, settings_table
+from cirm.learners import get_preset, list_settings
 
 Floor = Callable[[tuple[int, ...], int, int], Work]
 
@@ -115,8 +115,8 @@ def compared(entry: Entry, cell: Cell, rounds: int) -> dict[str, Any]:
 
 def settings_of(entry: Entry) -> dict[str, Any]:
     """All settings of an entry's learner as plain values."""
-    defaults = {name: default for name, _, default in settings_table(entry.key)}
-    return {**defaults, **preset_of(entry.key, entry.preset), **entry.settings}
+    defaults = {name: default for name, _, default in list_settings(entry.key)}
+    return {**defaults, **get_preset(entry.key, entry.preset), **entry.settings}
 
 
 def repeated(step: Work, times: int) -> None:

@@ -31,13 +31,13 @@ def measured(
     from benchmarks import growth, learners, start
     from benchmarks import peers as others
     from benchmarks.timing import machine
-    from cirm.runs.provenance import commit
+    from cirm.runs.provenance import find_commit
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     found: dict[str, Any] = {
         "machine": machine(),
-        "commit": commit(),
+        "commit": find_commit(),
         "rounds": rounds,
         "quick": quick,
     }

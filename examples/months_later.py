@@ -9,7 +9,7 @@ from pathlib import Path
 from clinics import clinic
 
 from cirm import fit, load, save, update
-from cirm.model import described
+from cirm.model import describe_model
 
 with tempfile.TemporaryDirectory() as name:
     path = Path(name) / "triage.cirm"
@@ -21,7 +21,7 @@ with tempfile.TemporaryDirectory() as name:
     model = update(load(path), clinic("clinic-b", rows=600))
     save(model, path)
 
-    told = described(load(path))
+    told = describe_model(load(path))
     print(f"learned {len(told['environments'])} times by {told['learner']}")
     print(f"kept of past data: {told['raw_examples']} rows, {told['bytes']:,} bytes")
     print(f"relies most on: {next(iter(told['relies_on']))}")

@@ -15,9 +15,9 @@ from cirm import MLP, Descent, Randomness, run
 from cirm.data.scm import SCM
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.likelihoods import likelihood_of
+from cirm.likelihoods import make_likelihood
 from cirm.objectives import Batch, environment_risks
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 
 
 class State(NamedTuple):
@@ -41,7 +41,7 @@ class Worst(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Minimise the loss on the stage's environments."""
         return State(
@@ -65,7 +65,7 @@ problem = SCM(examples=200).draw((0, 1))
 first = problem.train[0]
 learner = Worst(
     network=MLP((first.features[0], 1)),
-    likelihood=likelihood_of(first.task),
+    likelihood=make_likelihood(first.task),
     descent=Descent(epochs=150, batch=0, rate=0.02),
 )
 for record in run(learner, problem, "joint", seeds=(0, 1), label="worst"):

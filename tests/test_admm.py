@@ -1,10 +1,18 @@
 import pytest
 import torch
 
-from cirm.admm import ADMM, Carry, View, lagrangian_slope, met, reweighted, separated
+from cirm.admm import (
+    ADMM,
+    Carry,
+    View,
+    lagrangian_slope,
+    rescale_multipliers,
+    split_environments,
+    update_consensus,
+)
 from cirm.environments import Environment, Examples, Task
 from cirm.randomness import Randomness
-from cirm.training import Descent, unwatched
+from cirm.training import Descent, ignore_steps
 
 SEEDS = (4, 9)
 
@@ -37,7 +45,7 @@ def parabolas(curvatures, centres):
     return lambda features, batch: View(slopes, lambda shared: shared.sum(-1))
 
 
-def solved(problem, look, epochs=60, past=(), watch=unwatched, environments=2):
+def solved(problem, look, epochs=60, past=(), watch=ignore_steps, environments=2):
     descent = Descent(epochs=epochs, batch=0, rate=0.1, optimiser="sgd")
     start = torch.zeros(len(SEEDS), 1)
     earlier = torch.tensor(past).view(1, -1, 1).expand(len(SEEDS), -1, -1)
@@ -90,14 +98,14 @@ def test_the_past_ends_up_as_a_quadratic_pull_of_weight_rho0():
 def test_with_one_environment_and_a_past_the_meeting_is_the_half_of_algorithm_2():
     carry = carry_of(1, 3)
     past = torch.ones(2, 1, 3)
-    after = met(carry, past)
+    after = update_consensus(carry, past)
     own = carry.local.detach()[:, 0]
     torch.testing.assert_close(after.shared, 0.5 * (own + carry.u[:, 0] + past[:, 0]))
     torch.testing.assert_close(after.u[:, 0], carry.u[:, 0] + own - after.shared)
 
 
 def test_after_a_meeting_without_a_past_the_multipliers_of_consensus_cancel():
-    after = met(carry_of(4, 3), torch.empty(2, 0, 3))
+    after = update_consensus(carry_of(4, 3), torch.empty(2, 0, 3))
     torch.testing.assert_close(after.u.sum(1), torch.zeros(2, 3))
 
 
@@ -128,7 +136,7 @@ def test_the_weights_grow_at_the_threshold(kind, expected):
 
 def test_growing_weights_leave_the_multipliers_alone():
     carry = carry_of(2, 3, weights=(1.0, 2.0))
-    after = reweighted(carry, (10.0, 3.0))
+    after = rescale_multipliers(carry, (10.0, 3.0))
     assert after.weights == (10.0, 3.0)
     torch.testing.assert_close(10 * after.u, 1 * carry.u)
     torch.testing.assert_close(3 * after.v, 2 * carry.v)
@@ -148,7 +156,7 @@ def test_a_round_has_so_many_steps_on_a_batch_or_lasts_so_many_epochs(
     start = torch.zeros(1, 1)
     admm(rounds=rounds, inner=inner).solve(
         lambda f, b: look(f.sum(-1), b), torch.ones(1, 1), start, start[:, None][:, :0],
-        descent, stage(3), Randomness((0,)), unwatched,
+        descent, stage(3), Randomness((0,)), ignore_steps,
     )  # fmt: skip
     # What is shared changes only at meetings; the features see it after each batch.
     assert len({shared.item() for shared in seen}) == expected
@@ -159,7 +167,7 @@ def test_separated_environments_keep_their_examples_and_averages():
     pieces = [Examples(draws.normal(n, 2, 2), draws.normal(n)) for n in (3, 5)]
     noise = Randomness(SEEDS).draws()
     batch = Descent().batch_of(pieces, noise)
-    each = separated(batch)
+    each = split_environments(batch)
     assert each.x.shape == (4, 5, 2, 2)
     assert each.sizes == (5,)
     assert len(each.noise.generators) == 4

@@ -26,9 +26,9 @@ from cirm.federated.parcel import opened, packed  # noqa: E402
 from cirm.federated.server import meetings_of  # noqa: E402
 from cirm.federated.study import visits  # noqa: E402
 from cirm.federated.wire import read, written  # noqa: E402
-from cirm.learners import create, parsed_settings  # noqa: E402
+from cirm.learners import create, parse_learner_settings  # noqa: E402
 from cirm.randomness import Randomness  # noqa: E402
-from cirm.settings import pairs  # noqa: E402
+from cirm.settings import parse_assignments  # noqa: E402
 
 DATA = {"source": "digits", "environments": 3, "examples": 60}
 NAMES = ("north", "south", "west")
@@ -117,7 +117,7 @@ def meetings(grid, tmp_path, settings, stages="north south", **told):
 
 
 def settings_of(text, learner="birm"):
-    return parsed_settings(learner, pairs(text.split(), "settings"))
+    return parse_learner_settings(learner, parse_assignments(text.split(), "settings"))
 
 
 def in_process(learner, settings, stages):

@@ -18,9 +18,9 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.federated import ledger
 from cirm.federated.checkpoint import result
-from cirm.learners import create, parsed_settings
+from cirm.learners import create, parse_learner_settings
 from cirm.randomness import Randomness
-from cirm.settings import pairs
+from cirm.settings import parse_assignments
 
 ROOT = Path(__file__).parents[1]
 SITES = ("north", "south")
@@ -209,8 +209,8 @@ def in_process(federation, epochs):
         file = np.load(federation.folder / f"{site}.npz")
         data = torch.from_numpy(file["X"]), torch.from_numpy(file["y"])
         stage.append(Environment(site, *data, Task.regression()))
-    texts = pairs(f"{SETTINGS} epochs={epochs}".split(), "settings")
-    learner = create("birm", stage[0], parsed_settings("birm", texts))
+    texts = parse_assignments(f"{SETTINGS} epochs={epochs}".split(), "settings")
+    learner = create("birm", stage[0], parse_learner_settings("birm", texts))
     randomness = Randomness((0,))
     state = learner.init(randomness.at("init"))
     return learner.observe(state, tuple(stage), randomness.at("stage", 0))

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from cirm.environments import Task
-from cirm.likelihoods import CrossEntropy, SquaredError, likelihood_of
+from cirm.likelihoods import CrossEntropy, SquaredError, make_likelihood
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5)
@@ -127,5 +127,5 @@ def test_the_score_of_values_is_their_squared_error():
 
 
 def test_the_task_decides_the_likelihood():
-    assert likelihood_of(Task.classification(5)) == CrossEntropy(5)
-    assert likelihood_of(Task.regression()) == SquaredError()
+    assert make_likelihood(Task.classification(5)) == CrossEntropy(5)
+    assert make_likelihood(Task.regression()) == SquaredError()

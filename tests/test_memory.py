@@ -8,17 +8,17 @@ import torch
 from cirm.environments import Environment, Examples, Task
 from cirm.memory import (
     Memory,
-    first,
-    leaves,
-    ledger,
-    moved,
-    no_examples,
-    no_memory,
-    remembered,
-    reservoir,
-    some_of,
-    taken,
-    together,
+    add_to_memory,
+    concatenate_examples,
+    count_memory,
+    draw_examples,
+    list_tensors,
+    make_empty_examples,
+    make_empty_memory,
+    move_to_device,
+    select_examples,
+    take_first,
+    update_reservoir,
 )
 from cirm.randomness import Randomness
 
@@ -43,36 +43,38 @@ def environment(name, start, count):
 
 def after(sizes, budget, total):
     """The memory after environments of these sizes arrived one by one."""
-    memory = no_memory(len(SEEDS))
+    memory = make_empty_memory(len(SEEDS))
     for stage, size in enumerate(sizes):
         arriving = (environment(f"e{stage}", 100 * stage, size),)
         at = Randomness(SEEDS).at(stage)
-        memory = remembered(memory, arriving, budget, at, total)
+        memory = add_to_memory(memory, arriving, budget, at, total)
     return memory
 
 
 def test_the_ledger_tells_raw_examples_from_parameters():
     memory = after([5, 5], 3, total=False)
     state = State(torch.zeros(2, 7), memory)
-    assert ledger(state) == {
+    assert count_memory(state) == {
         "params": {"examples": 0, "parameters": 7, "bytes": 28},
         "memory": {"examples": 6, "parameters": 0, "bytes": 6 * (4 + 4 + 8)},
     }
 
 
 def test_an_absent_memory_is_not_in_the_ledger():
-    assert list(ledger(State(torch.zeros(2, 7), no_memory(2)))) == ["params"]
+    assert list(count_memory(State(torch.zeros(2, 7), make_empty_memory(2)))) == [
+        "params"
+    ]
 
 
 def test_some_of_an_environment_is_drawn_without_replacement():
-    drawn = some_of(environment("a", 0, 10), 6, Randomness(SEEDS))
+    drawn = draw_examples(environment("a", 0, 10), 6, Randomness(SEEDS))
     assert drawn.x.shape == (2, 6, 1) and drawn.y.shape == (2, 6)
     assert all(len(row.unique()) == 6 for row in drawn.y)
     assert torch.equal(drawn.x[..., 0], 2 * drawn.y)
 
 
 def test_all_of_an_environment_are_kept_if_there_are_fewer():
-    drawn = some_of(environment("a", 0, 4), 6, Randomness(SEEDS))
+    drawn = draw_examples(environment("a", 0, 4), 6, Randomness(SEEDS))
     assert torch.equal(drawn.y.sort().values, torch.arange(4.0).repeat(2, 1))
 
 
@@ -107,14 +109,16 @@ def test_a_budget_of_nothing_keeps_nothing():
 
 
 def test_pieces_without_examples_do_not_count():
-    whole = together([no_examples(2), numbered(0, 3, 2), numbered(3, 1, 2)])
+    whole = concatenate_examples(
+        [make_empty_examples(2), numbered(0, 3, 2), numbered(3, 1, 2)]
+    )
     assert torch.equal(whole.y, torch.arange(4.0).repeat(2, 1))
-    assert torch.equal(first(whole, 2).x, whole.x[:, :2])
+    assert torch.equal(take_first(whole, 2).x, whole.x[:, :2])
 
 
 def test_each_replica_takes_its_own_rows():
     pool = numbered(0, 6, 2)
-    found = taken(pool, torch.tensor([[1, 1, 4], [5, 0, 2]]))
+    found = select_examples(pool, torch.tensor([[1, 1, 4], [5, 0, 2]]))
     assert found.y.tolist() == [[1, 1, 4], [5, 0, 2]]
     assert torch.equal(found.x[..., 0], 2 * found.y)
 
@@ -122,11 +126,11 @@ def test_each_replica_takes_its_own_rows():
 def filled(portions, size, randomness):
     """A reservoir after arrivals numbered from zero, in portions of these lengths."""
     replicas = len(randomness.seeds)
-    kept, seen = no_examples(replicas), torch.zeros(replicas, dtype=torch.int64)
+    kept, seen = make_empty_examples(replicas), torch.zeros(replicas, dtype=torch.int64)
     draws, start = randomness.draws(), 0
     for portion in portions:
         arriving = numbered(start, portion, replicas)
-        kept, seen = reservoir(kept, seen, arriving, size, draws)
+        kept, seen = update_reservoir(kept, seen, arriving, size, draws)
         start += portion
     assert (seen == start).all()
     return kept
@@ -161,7 +165,7 @@ def test_a_reservoir_without_places_stays_empty():
 
 def test_moving_a_state_keeps_its_form():
     state = State(torch.zeros(2, 7), after([5], 3, total=False))
-    other = moved(state, "cpu")
+    other = move_to_device(state, "cpu")
     assert type(other.memory.kept) is Examples
-    for a, b in zip(leaves(state), leaves(other), strict=True):
+    for a, b in zip(list_tensors(state), list_tensors(other), strict=True):
         assert torch.equal(a, b)

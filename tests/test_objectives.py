@@ -7,12 +7,12 @@ from cirm.environments import Examples
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
 from cirm.objectives import (
-    ensemble,
+    average_outputs,
     environment_means,
     environment_risks,
     head_gradients,
-    pooled,
-    pull,
+    pool_risks,
+    quadratic_penalty,
     slope_penalties,
 )
 from cirm.randomness import Randomness
@@ -76,7 +76,7 @@ def test_pooled_risk_is_the_mean_over_all_examples(likelihood, network, batch):
     params = network.init(SOURCE)
     risks = environment_risks(network, likelihood, params, batch)
     losses = likelihood.losses(network(params, batch.x), batch.y)
-    torch.testing.assert_close(pooled(risks, batch), losses.mean(-1))
+    torch.testing.assert_close(pool_risks(risks, batch), losses.mean(-1))
 
 
 @each_case
@@ -136,10 +136,10 @@ def test_head_gradients_are_derivatives_in_the_head(likelihood, network, batch):
 def test_the_past_answers_as_one_more_whatever_its_number():
     answers = list(SOURCE.normal(5, 4).unbind(1))
     alone, past = answers[:2], answers[2:]
-    torch.testing.assert_close(ensemble(alone, []), (alone[0] + alone[1]) / 2)
+    torch.testing.assert_close(average_outputs(alone, []), (alone[0] + alone[1]) / 2)
     expected = (alone[0] + alone[1] + sum(past) / 3) / 3
-    torch.testing.assert_close(ensemble(alone, past), expected)
-    torch.testing.assert_close(ensemble([], past), sum(past) / 3)
+    torch.testing.assert_close(average_outputs(alone, past), expected)
+    torch.testing.assert_close(average_outputs([], past), sum(past) / 3)
 
 
 def test_a_pull_and_its_gradients_are_those_of_the_quadratic():
@@ -147,8 +147,12 @@ def test_a_pull_and_its_gradients_are_those_of_the_quadratic():
         SOURCE.at(name).normal(4).double() for name in ("p", "anchor", "curvature")
     )
     params.requires_grad_()
-    found = pull(params, anchor, curvature)
+    found = quadratic_penalty(params, anchor, curvature)
     wanted = (curvature * (params - anchor).square()).sum(-1) / 2
     torch.testing.assert_close(found, wanted)
-    assert torch.autograd.gradcheck(lambda p: pull(p, anchor, curvature), params)
-    assert torch.autograd.gradgradcheck(lambda p: pull(p, anchor, curvature), params)
+    assert torch.autograd.gradcheck(
+        lambda p: quadratic_penalty(p, anchor, curvature), params
+    )
+    assert torch.autograd.gradgradcheck(
+        lambda p: quadratic_penalty(p, anchor, curvature), params
+    )

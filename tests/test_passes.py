@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from cirm.passes import Plan, passed, passed_sums
+from cirm.passes import Plan, forward, forward_sampled
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5)
@@ -81,13 +81,13 @@ def agree(ours, theirs, leaves):
 @each_case
 def test_a_pass_and_its_gradient_are_those_of_single_operations(activation, dropout):
     plan, masks, leaves = plan_of(activation), masks_of(dropout), (flat("p"), inputs())
-    agree(passed(plan, *leaves, masks), single(plan, *leaves, masks), leaves)
+    agree(forward(plan, *leaves, masks), single(plan, *leaves, masks), leaves)
 
 
 @each_case
 def test_sums_and_their_gradient_are_those_of_single_operations(activation, dropout):
     plan, leaves, draws, masks = sums_case(activation, dropout)
-    ours = passed_sums(plan, *leaves, draws, masks)
+    ours = forward_sampled(plan, *leaves, draws, masks)
     agree(ours, single_sums(plan, *leaves, draws, masks), leaves)
 
 
@@ -96,7 +96,7 @@ def test_a_pass_can_be_differentiated_twice(activation, dropout):
     plan, masks = plan_of(activation), masks_of(dropout)
 
     def work(params, x):
-        return passed(plan, params, x, masks)
+        return forward(plan, params, x, masks)
 
     assert gradcheck(work, (flat("p"), inputs()))
     assert gradgradcheck(work, (flat("p"), inputs()))
@@ -107,7 +107,7 @@ def test_sums_can_be_differentiated_twice(activation, dropout):
     plan, leaves, draws, masks = sums_case(activation, dropout)
 
     def work(mean, log_std, x):
-        return passed_sums(plan, mean, log_std, x, draws, masks)
+        return forward_sampled(plan, mean, log_std, x, draws, masks)
 
     assert gradcheck(work, leaves)
     assert gradgradcheck(work, leaves)
@@ -116,7 +116,7 @@ def test_sums_can_be_differentiated_twice(activation, dropout):
 @pytest.mark.parametrize("again", [False, True])
 def test_parameters_after_the_last_layer_have_no_gradient(again):
     plan, params, x = plan_of("elu", 2), flat("p"), inputs()
-    outputs = passed(plan, params, x, masks_of(dropout=True)[:2])
+    outputs = forward(plan, params, x, masks_of(dropout=True)[:2])
     (slope,) = torch.autograd.grad(outputs.sum(), params, create_graph=again)
     head = SIZES[2] * SIZES[3] + SIZES[3]
     assert slope[:, :-head].any() and not slope[:, -head:].any()

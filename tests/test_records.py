@@ -38,37 +38,39 @@ run = st.builds(
 
 @given(score | curve | run)
 def test_a_record_is_read_back_from_its_line(record):
-    line = records.line(record)
+    line = records.format_record(record)
     assert len(line.splitlines()) == 1
-    assert records.parse(line) == record
+    assert records.parse_record(line) == record
 
 
 def test_a_value_that_is_not_a_number_comes_back_as_one():
-    back = records.parse(records.line(replace(SCORE, value=float("nan"))))
+    back = records.parse_record(
+        records.format_record(replace(SCORE, value=float("nan")))
+    )
     assert back.value != back.value
 
 
 def test_a_file_of_records_is_read_back_in_order(tmp_path):
     path = tmp_path / "new" / "records.jsonl"
-    records.write(path, [RUN, SCORE, CURVE, SCORE])
-    assert records.read(path) == [RUN, SCORE, CURVE, SCORE]
+    records.write_records(path, [RUN, SCORE, CURVE, SCORE])
+    assert records.read_records(path) == [RUN, SCORE, CURVE, SCORE]
 
 
 def test_empty_lines_hold_nothing(tmp_path):
     path = tmp_path / "records.jsonl"
-    path.write_text(f"\n{records.line(SCORE)}\n\n")
-    assert records.read(path) == [SCORE]
+    path.write_text(f"\n{records.format_record(SCORE)}\n\n")
+    assert records.read_records(path) == [SCORE]
 
 
 def test_names_in_any_script_survive_on_disc(tmp_path):
     path = tmp_path / "records.jsonl"
     strange = replace(SCORE, environment="клиника\u2028\x85\n№ 1")
-    records.write(path, [strange, SCORE])
-    assert records.read(path) == [strange, SCORE]
+    records.write_records(path, [strange, SCORE])
+    assert records.read_records(path) == [strange, SCORE]
 
 
 def test_a_line_is_plain_json_with_its_kind():
-    row = json.loads(records.line(CURVE))
+    row = json.loads(records.format_record(CURVE))
     assert row["kind"] == "curve"
     assert row["value"] == 0.69
 
@@ -76,80 +78,80 @@ def test_a_line_is_plain_json_with_its_kind():
 @pytest.mark.parametrize(
     "line",
     [
-        records.line(SCORE)[:-9],
+        records.format_record(SCORE)[:-9],
         "[]",
         "7",
         "{}",
         '{"kind": "scores"}',
         '{"kind": []}',
         '{"kind": "score", "learner": "erm"}',
-        records.line(SCORE).replace('"seed"', '"sead"'),
-        records.line(RUN).replace("[0, 1]", "0"),
+        records.format_record(SCORE).replace('"seed"', '"sead"'),
+        records.format_record(RUN).replace("[0, 1]", "0"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line):
     with pytest.raises(ValueError, match=r"^records: a line must be .*; got ") as no:
-        records.parse(line)
+        records.parse_record(line)
     assert str(no.value).endswith(repr(line))
 
 
 @given(st.text())
 def test_any_text_is_refused_in_one_sentence(line):
     with pytest.raises(ValueError, match=r"^records: a line must be a whole score"):
-        records.parse(line)
+        records.parse_record(line)
 
 
 def test_a_torn_file_is_refused_with_its_path_and_row(tmp_path):
     path = tmp_path / "records.jsonl"
-    records.write(path, [RUN, SCORE, CURVE])
+    records.write_records(path, [RUN, SCORE, CURVE])
     path.write_text(path.read_text()[:-20])
     with pytest.raises(ValueError, match=r"records\.jsonl, row 3: records: a line"):
-        records.read(path)
+        records.read_records(path)
 
 
 def test_writing_replaces_what_was_there_and_leaves_nothing_else(tmp_path):
     path = tmp_path / "records.jsonl"
-    records.write(path, [SCORE, SCORE])
-    records.write(path, [CURVE])
-    assert records.read(path) == [CURVE]
+    records.write_records(path, [SCORE, SCORE])
+    records.write_records(path, [CURVE])
+    assert records.read_records(path) == [CURVE]
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_record_that_cannot_be_written_leaves_the_old_file(tmp_path):
     path = tmp_path / "records.jsonl"
-    records.write(path, [SCORE])
+    records.write_records(path, [SCORE])
     with pytest.raises(TypeError, match="not JSON serializable"):
-        records.write(path, [CURVE, replace(RUN, settings={"rate": object()})])
-    assert records.read(path) == [SCORE]
+        records.write_records(path, [CURVE, replace(RUN, settings={"rate": object()})])
+    assert records.read_records(path) == [SCORE]
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_a_disc_that_fails_leaves_the_old_file(tmp_path, monkeypatch, step):
     path = tmp_path / "records.jsonl"
-    records.write(path, [SCORE])
+    records.write_records(path, [SCORE])
 
     def full(*_):
         raise OSError("no space left")
 
     monkeypatch.setattr(os, step, full)
     with pytest.raises(OSError, match="no space left"):
-        records.write(path, [CURVE])
-    assert records.read(path) == [SCORE]
+        records.write_records(path, [CURVE])
+    assert records.read_records(path) == [SCORE]
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "records.jsonl"
-    records.write(path, [SCORE])
+    records.write_records(path, [SCORE])
 
     def interrupted():
         yield CURVE
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        records.write(path, interrupted())
-    assert records.read(path) == [SCORE]
+        records.write_records(path, interrupted())
+    assert records.read_records(path) == [SCORE]
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -38,7 +38,7 @@ class Example:
 
 
 def test_fields_have_their_types_and_defaults():
-    known = settings.fields(Example)
+    known = settings.list_fields(Example)
     assert known["rate"] == (float, None)
     assert known["steps"] == (int, 10)
     assert known["hidden"] == (tuple[int, ...], (100, 100))
@@ -46,7 +46,7 @@ def test_fields_have_their_types_and_defaults():
 
 
 def test_only_what_can_be_set_is_a_setting():
-    assert not {"kind", "derived"} & set(settings.fields(Example))
+    assert not {"kind", "derived"} & set(settings.list_fields(Example))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_only_what_can_be_set_is_a_setting():
     ],
 )
 def test_a_text_is_read_as_its_type(name, text, value):
-    read = settings.parsed(Example, {name: text}, "example")
+    read = settings.parse_settings(Example, {name: text}, "example")
     assert read == {name: value}
     assert type(read[name]) is type(value)
 
@@ -96,14 +96,14 @@ def test_a_text_is_read_as_its_type(name, text, value):
 )
 def test_a_text_of_another_type_is_refused(name, text, complaint):
     with pytest.raises(ValueError, match=f"^example: {re.escape(complaint)}$"):
-        settings.parsed(Example, {name: text}, "example")
+        settings.parse_settings(Example, {name: text}, "example")
 
 
 @pytest.mark.parametrize("name", ["stepz", "kind", "derived"])
 def test_an_unknown_name_lists_the_known_ones(name):
     complaint = f"^example: settings are rate, steps, name, .*, table; got '{name}'$"
     with pytest.raises(ValueError, match=complaint):
-        settings.parsed(Example, {name: "1"}, "example")
+        settings.parse_settings(Example, {name: "1"}, "example")
 
 
 def test_a_class_without_settings_says_so():
@@ -112,7 +112,7 @@ def test_a_class_without_settings_says_so():
         pass
 
     with pytest.raises(ValueError, match=r"^bare: settings are none; got 'a'$"):
-        settings.parsed(Bare, {"a": "1"}, "bare")
+        settings.parse_settings(Bare, {"a": "1"}, "bare")
 
 
 def test_settings_vary_a_copy():
@@ -128,7 +128,9 @@ def test_a_copy_is_checked_like_the_original():
 
 
 def test_assignments_are_split_at_the_first_equals_sign():
-    texts = settings.pairs(["rate = 0.1", "name=a=b", "name=c", "empty="], "--set")
+    texts = settings.parse_assignments(
+        ["rate = 0.1", "name=a=b", "name=c", "empty="], "--set"
+    )
     assert texts == {"rate": "0.1", "name": "c", "empty": ""}
 
 
@@ -136,7 +138,7 @@ def test_assignments_are_split_at_the_first_equals_sign():
 def test_an_assignment_needs_a_name_and_an_equals_sign(assignment):
     complaint = f"^--set must be name=value; got {re.escape(repr(assignment))}$"
     with pytest.raises(ValueError, match=complaint):
-        settings.pairs([assignment], "--set")
+        settings.parse_assignments([assignment], "--set")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_an_assignment_needs_a_name_and_an_equals_sign(assignment):
     ],
 )
 def test_a_type_is_named_as_a_user_reads_it(kind, name):
-    assert settings.type_name(kind) == name
+    assert settings.format_type(kind) == name
 
 
 words = st.text(st.characters(exclude_characters=","), min_size=1).filter(
@@ -177,7 +179,7 @@ SPELT_IN_TUPLES = [(int, st.integers()), (float, numbers), (str, words)]
 @given(st.data())
 def test_what_is_written_is_read_back(kind, values, data):
     value = data.draw(values)
-    assert settings.value(kind, str(value), "here") == value
+    assert settings.parse_value(kind, str(value), "here") == value
 
 
 @pytest.mark.parametrize(("kind", "values"), SPELT_IN_TUPLES)
@@ -185,14 +187,14 @@ def test_what_is_written_is_read_back(kind, values, data):
 def test_tuples_that_are_written_are_read_back(kind, values, data):
     several = tuple(data.draw(st.lists(values)))
     text = ", ".join(map(str, several))
-    assert settings.value(tuple[kind, ...], text, "here") == several
+    assert settings.parse_value(tuple[kind, ...], text, "here") == several
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in SPELT] + [Scheme])
 @given(text=st.text())
 def test_any_text_is_read_or_refused_in_one_sentence(kind, text):
     try:
-        settings.value(kind, text, "here")
+        settings.parse_value(kind, text, "here")
     except ValueError as refusal:
         assert str(refusal).startswith("here must be ")
         assert str(refusal).endswith(f"; got {text!r}")

@@ -6,9 +6,16 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.likelihoods import CrossEntropy
 from cirm.networks import MLP
-from cirm.objectives import environment_risks, pooled
+from cirm.objectives import environment_risks, pool_risks
 from cirm.randomness import Randomness
-from cirm.training import Descent, Diverged, check_finite, made, parts, united
+from cirm.training import (
+    Descent,
+    Diverged,
+    check_finite,
+    materialise,
+    split_rows,
+    unite_stage,
+)
 
 SEEDS = (3, 5)
 TASK = Task.classification(2)
@@ -106,10 +113,10 @@ def test_inputs_made_on_request_give_the_same_batches(batch):
 
 
 def test_small_inputs_are_made_once_and_large_ones_stay_lazy(monkeypatch):
-    small = made(lazy("a", 9), 2)
+    small = materialise(lazy("a", 9), 2)
     assert torch.equal(small.inputs, environment("a", 9).all(2).x)
     monkeypatch.setattr("cirm.training.MADE_AT_ONCE", 71)
-    assert isinstance(made(lazy("a", 9), 2).inputs, Numbers)
+    assert isinstance(materialise(lazy("a", 9), 2).inputs, Numbers)
 
 
 @pytest.mark.parametrize("replicated", [False, True])
@@ -123,7 +130,7 @@ def test_environments_taken_at_once_give_the_batches_of_each(monkeypatch, replic
     at_once = list(descent.batches(stage, Randomness(SEEDS)))
     monkeypatch.setattr("cirm.training.MADE_AT_ONCE", 0)
     apart = list(descent.batches(stage, Randomness(SEEDS)))
-    assert len(united(stage)) == 2
+    assert len(unite_stage(stage)) == 2
     for one, other in zip(at_once, apart, strict=True):
         assert one.sizes == other.sizes
         for name in ("x", "y", "share"):
@@ -132,18 +139,18 @@ def test_environments_taken_at_once_give_the_batches_of_each(monkeypatch, replic
 
 def test_environments_of_different_kinds_stay_apart():
     stage = (environment("a", 9), environment("b", 5))
-    assert len(united(stage)) == 1
-    assert len(united((*stage, lazy("c", 4)))) == 3
+    assert len(unite_stage(stage)) == 1
+    assert len(unite_stage((*stage, lazy("c", 4)))) == 3
     own = Environment("d", *environment("d", 3).all(2), TASK, replicated=True)
-    assert len(united((*stage, own))) == 3
+    assert len(unite_stage((*stage, own))) == 3
     batch = next(Descent(batch=4).batches((*stage, own), Randomness(SEEDS)))
     assert batch.sizes == (3, 2, 1)
 
 
 def test_parts_are_nearly_equal():
     rows = torch.arange(10).expand(2, -1)
-    assert [part.shape[1] for part in parts(rows, 4)] == [3, 3, 2, 2]
-    assert [part.shape[1] for part in parts(rows, 20)] == [1] * 20
+    assert [part.shape[1] for part in split_rows(rows, 4)] == [3, 3, 2, 2]
+    assert [part.shape[1] for part in split_rows(rows, 20)] == [1] * 20
 
 
 @pytest.mark.parametrize(
@@ -254,7 +261,7 @@ def test_turns_report_divergence():
 def risk(network):
     def loss(params, past, batch):
         risks = environment_risks(network, CrossEntropy(), params, batch)
-        return {"risk": pooled(risks, batch)}
+        return {"risk": pool_risks(risks, batch)}
 
     return loss
 

@@ -14,12 +14,12 @@ from cirm.variational import (
     Gaussian,
     check_settings,
     draw,
-    joined,
+    flatten_gaussian,
+    init_posterior,
     kl,
     kl_factor,
     normal_like,
-    parted,
-    started,
+    unflatten_gaussian,
 )
 
 
@@ -92,18 +92,18 @@ def test_the_divergence_is_scaled_as_it_is_or_by_the_number_of_examples():
 
 def test_what_is_joined_can_be_parted():
     q = gaussian("q")
-    assert joined(q).shape == (3, 14)
-    for one, other in zip(parted(joined(q)), q, strict=True):
+    assert flatten_gaussian(q).shape == (3, 14)
+    for one, other in zip(unflatten_gaussian(flatten_gaussian(q)), q, strict=True):
         assert torch.equal(one, other)
 
 
 def test_a_stage_starts_at_given_means_or_else_at_the_posterior():
     q = gaussian("q")
     means = torch.ones(3, 7)
-    start = started(means, q, 0.5)
+    start = init_posterior(means, q, 0.5)
     assert torch.equal(start.mean, means)
     torch.testing.assert_close(start.log_std.exp(), torch.full((3, 7), 0.5))
-    assert started(means[:, :0], q, 0.5) is q
+    assert init_posterior(means[:, :0], q, 0.5) is q
 
 
 GOOD = {

@@ -133,16 +133,16 @@ class ADMM:
         are any, move after the batch's turns. `past` is [replica, k, q].
         """
         features = features.detach().clone().requires_grad_()
-        carry = started(shared, len(stage), self.weights(0.0))
+        carry = init_carry(shared, len(stage), self.weights(0.0))
         movers = [descent.optimiser_of(t) for t in (carry.local, features)]
         steps, turns = descent.steps(stage), self.turns
         length = self.length(steps)
         for step, batch in enumerate(descent.batches(stage, randomness), 1):
-            carry = reweighted(carry, self.weights(batch.progress))
+            carry = rescale_multipliers(carry, self.weights(batch.progress))
             view = look(features, batch)
             for turn in range((step - 1) * turns, step * turns):
                 ends = turn % length == 0, (turn + 1) % length == 0
-                carry, numbers = turned(carry, view, movers[0], past, ends)
+                carry, numbers = step_environments(carry, view, movers[0], past, ends)
             if features.shape[1]:
                 loss = view.outer(carry.shared).sum()
                 (features.grad,) = torch.autograd.grad(loss, features)
@@ -151,11 +151,11 @@ class ADMM:
                 check_finite(torch.cat([carry.shared, features.detach()], -1), step)
                 watch(step, steps * descent.epochs, numbers)
         if not ends[1]:
-            carry = met(carry, past)
+            carry = update_consensus(carry, past)
         return features.detach(), carry._replace(local=carry.local.detach())
 
 
-def turned(
+def step_environments(
     carry: Carry,
     view: View,
     mover: torch.optim.Optimizer,
@@ -169,7 +169,7 @@ def turned(
     carry.local.grad = lagrangian_slope(carry, gradients)
     mover.step()
     if ends[1]:
-        carry = met(carry, past)
+        carry = update_consensus(carry, past)
     apart = carry.local.detach() - carry.shared.unsqueeze(1)
     numbers = {name: term.detach().mean(-1) for name, term in terms.items()}
     numbers["consensus"] = apart.flatten(1).norm(dim=-1)
@@ -177,14 +177,14 @@ def turned(
     return carry, numbers
 
 
-def started(shared: Tensor, environments: int, weights: Weights) -> Carry:
+def init_carry(shared: Tensor, environments: int, weights: Weights) -> Carry:
     """Every environment at the shared parameters, [replica, q], and no multipliers."""
     local = shared.detach().unsqueeze(1).repeat(1, environments, 1)
     zeros = torch.zeros_like(local)
     return Carry(local.requires_grad_(), shared.detach(), zeros, zeros, weights)
 
 
-def reweighted(carry: Carry, weights: Weights) -> Carry:
+def rescale_multipliers(carry: Carry, weights: Weights) -> Carry:
     """The same multipliers rho u and rho v under other weights."""
     before = carry.weights
     if weights == before:
@@ -208,14 +208,14 @@ def lagrangian_slope(carry: Carry, gradients: Tensor) -> Tensor:
     return slope
 
 
-def met(carry: Carry, past: Tensor) -> Carry:
+def update_consensus(carry: Carry, past: Tensor) -> Carry:
     """After a meeting, with the past [replica, k, q] as further participants."""
     local = carry.local.detach()
     shared = torch.cat([local + carry.u, past], 1).mean(1)
     return carry._replace(shared=shared, u=carry.u + local - shared.unsqueeze(1))
 
 
-def separated(batch: Batch) -> Batch:
+def split_environments(batch: Batch) -> Batch:
     """The batch with each environment as a replica of its own, [replica * e, n, ...].
 
     Environments with fewer examples are filled up by zeros that have no share.

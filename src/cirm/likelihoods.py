@@ -107,7 +107,7 @@ class SquaredError(Likelihood):
         return (predictions.squeeze(-1) - targets).square()
 
 
-def likelihood_of(task: Task) -> Likelihood:
+def make_likelihood(task: Task) -> Likelihood:
     """Cross-entropy for classes, squared error for values."""
     return CrossEntropy(len(task.classes)) if task.classes else SquaredError()
 

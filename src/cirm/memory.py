@@ -12,7 +12,7 @@ from cirm.environments import Environment, Examples, Stage
 from cirm.randomness import Draws, Randomness
 
 
-def ledger(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
+def count_memory(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
     """What one replica's state holds, by field: examples, parameters and bytes.
 
     Read off the state itself: `Examples` in it are raw data of the past, any other
@@ -20,8 +20,8 @@ def ledger(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
     """
     entries = {}
     for name, part in state._asdict().items():
-        tensors = list(leaves(part))
-        raw = sum(e.y.shape[1:].numel() for e in examples(part))
+        tensors = list(list_tensors(part))
+        raw = sum(e.y.shape[1:].numel() for e in find_examples(part))
         held = sum(t.shape[1:].numel() for t in tensors)
         spent = sum(t.element_size() * t.shape[1:].numel() for t in tensors)
         if spent:
@@ -33,20 +33,20 @@ def ledger(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
     return entries
 
 
-def leaves(part: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
+def list_tensors(part: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
     """The tensors of nested tuples, in order."""
     if isinstance(part, Tensor):
         return [part]
-    return [tensor for piece in part for tensor in leaves(piece)]
+    return [tensor for piece in part for tensor in list_tensors(piece)]
 
 
-def examples(part: Any) -> list[Examples]:  # noqa: ANN401  nested tuples of tensors
+def find_examples(part: Any) -> list[Examples]:  # noqa: ANN401  nested tuples of tensors
     """The raw examples within nested tuples of tensors."""
     if isinstance(part, Examples):
         return [part]
     if isinstance(part, Tensor):
         return []
-    return [found for piece in part for found in examples(piece)]
+    return [found for piece in part for found in find_examples(piece)]
 
 
 class Memory(NamedTuple):
@@ -71,23 +71,25 @@ class Memory(NamedTuple):
         return [Examples(x, y) for x, y in zip(*pieces, strict=True)]
 
 
-def no_examples(replicas: int) -> Examples:
+def make_empty_examples(replicas: int) -> Examples:
     """No examples for each of so many replicas; their features are not known yet."""
     return Examples(torch.zeros(replicas, 0), torch.zeros(replicas, 0))
 
 
-def no_memory(replicas: int) -> Memory:
+def make_empty_memory(replicas: int) -> Memory:
     """The memory before any data."""
     owner = torch.zeros(replicas, 0, dtype=torch.int64)
-    return Memory(no_examples(replicas), owner)
+    return Memory(make_empty_examples(replicas), owner)
 
 
-def some_of(environment: Environment, size: int, randomness: Randomness) -> Examples:
+def draw_examples(
+    environment: Environment, size: int, randomness: Randomness
+) -> Examples:
     """So many examples, or all if there are fewer, drawn without replacement."""
     return environment.take(randomness.permutation(len(environment))[:, :size])
 
 
-def remembered(
+def add_to_memory(
     memory: Memory, stage: Stage, size: int, randomness: Randomness, total: bool = False
 ) -> Memory:
     """The memory with `size` random examples of each environment of a stage added.
@@ -96,31 +98,31 @@ def remembered(
     the past ones give up what they have too much of.
     """
     held = memory.split()
-    held += [some_of(e, size, randomness.at(e.name)) for e in stage]
+    held += [draw_examples(e, size, randomness.at(e.name)) for e in stage]
     if total:
         even, rest = divmod(size, len(held))
         # An environment's examples are in random order: the first ones are a draw.
-        held = [first(e, even + (i < rest)) for i, e in enumerate(held)]
+        held = [take_first(e, even + (i < rest)) for i, e in enumerate(held)]
     held = [piece for piece in held if piece.y.shape[1]]
     if not held:
         return memory
     counts = torch.tensor([piece.y.shape[1] for piece in held])
     owner = torch.arange(len(held)).repeat_interleave(counts)
-    return Memory(together(held), owner.repeat(len(randomness.seeds), 1))
+    return Memory(concatenate_examples(held), owner.repeat(len(randomness.seeds), 1))
 
 
-def first(kept: Examples, size: int) -> Examples:
+def take_first(kept: Examples, size: int) -> Examples:
     """The first so many examples of each replica."""
     return Examples(kept.x[:, :size], kept.y[:, :size])
 
 
-def together(pieces: Iterable[Examples]) -> Examples:
+def concatenate_examples(pieces: Iterable[Examples]) -> Examples:
     """Examples one after another; pieces without any are left out."""
     filled = [piece for piece in pieces if piece.y.shape[1]]
     return Examples(*(torch.cat(part, 1) for part in zip(*filled, strict=True)))
 
 
-def reservoir(
+def update_reservoir(
     kept: Examples, seen: Tensor, arriving: Examples, size: int, draws: Draws
 ) -> tuple[Examples, Tensor]:
     """At most `size` examples, a uniform draw of all that ever arrived, and how many.
@@ -139,29 +141,31 @@ def reservoir(
     source = torch.arange(room + 1).repeat(len(turn), 1)
     rows = torch.arange(held, held + arrivals).expand(len(turn), -1)
     source = source.scatter_reduce(1, place.clamp(max=room), rows, "amax")[:, :room]
-    return taken(together([kept, arriving]), source), seen + arrivals
+    return select_examples(
+        concatenate_examples([kept, arriving]), source
+    ), seen + arrivals
 
 
-def taken(pool: Examples, rows: Tensor) -> Examples:
+def select_examples(pool: Examples, rows: Tensor) -> Examples:
     """The examples at rows [replica, m] of each replica."""
     places = (rows + pool.y.shape[1] * torch.arange(len(rows))[:, None]).flatten()
     x = pool.x.flatten(0, 1).index_select(0, places).unflatten(0, rows.shape)
     return Examples(x, pool.y.gather(1, rows))
 
 
-def moved(part: Any, device: str) -> Any:  # noqa: ANN401  nested tuples of tensors
+def move_to_device(part: Any, device: str) -> Any:  # noqa: ANN401  nested tuples of tensors
     """The same nested named tuples with their tensors on a device."""
     if isinstance(part, Tensor):
         return part.to(device)
-    return type(part)(*(moved(piece, device) for piece in part))
+    return type(part)(*(move_to_device(piece, device) for piece in part))
 
 
-def random_rows(randomness: Randomness, examples: int, size: int) -> Tensor:
+def draw_rows(randomness: Randomness, examples: int, size: int) -> Tensor:
     """Rows [replica, size] of so many examples, drawn without replacement."""
     return randomness.permutation(examples)[:, :size]
 
 
-def k_center_rows(x: Tensor, size: int) -> Tensor:
+def select_k_centers(x: Tensor, size: int) -> Tensor:
     """Rows [replica, size] of inputs [replica, n, *features] that cover them.
 
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985: the
@@ -183,7 +187,7 @@ def k_center_rows(x: Tensor, size: int) -> Tensor:
     return rows
 
 
-def other_rows(rows: Tensor, examples: int) -> Tensor:
+def select_other_rows(rows: Tensor, examples: int) -> Tensor:
     """The rows [replica, n - m] of so many examples that are not among `rows`."""
     free = torch.ones(len(rows), examples, dtype=torch.bool)
     free.scatter_(1, rows, False)

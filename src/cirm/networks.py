@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from cirm.passes import ACTIVATIONS, Layers, Plan, passed, passed_sums
+from cirm.passes import ACTIVATIONS, Layers, Plan, forward, forward_sampled
 from cirm.randomness import Draws, Randomness
 from cirm.variational import Gaussian, draw
 
@@ -159,7 +159,7 @@ class MLP(Network):
             self._mask(layer, x, noise, x.shape[1], width)
             for layer, width in enumerate(plan.sizes[1:])
         ]
-        return passed(plan, params, x, masks)
+        return forward(plan, params, x, masks)
 
     def sampled(
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
@@ -176,7 +176,7 @@ class MLP(Network):
                 shape = samples, x.shape[1], width
                 draws.append(noise.noise(*shape).to(x.device))
                 masks.append(self._mask(layer, x, noise, *shape))
-            pieces.append(passed_sums(self._plan, *q, x, draws, masks))
+            pieces.append(forward_sampled(self._plan, *q, x, draws, masks))
         return _cat(pieces, 2)
 
     def _mask(

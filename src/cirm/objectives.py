@@ -40,11 +40,11 @@ class Batch(NamedTuple):
     @property
     def part(self) -> Tensor:
         """Each environment's part of all examples, [e]."""
-        return parts_of(self.sizes, self.x.device)
+        return environment_fractions(self.sizes, self.x.device)
 
 
 @lru_cache(maxsize=64)
-def parts_of(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def environment_fractions(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """Each environment's part of all examples, [e], by their numbers."""
     counts = torch.tensor(sizes, dtype=torch.float32, device=device)
     return counts / counts.sum()
@@ -65,7 +65,7 @@ def environment_risks(
     return environment_means(likelihood.losses(outputs, batch.y), batch.share)
 
 
-def pooled(risks: Tensor, batch: Batch) -> Tensor:
+def pool_risks(risks: Tensor, batch: Batch) -> Tensor:
     """Mean over all examples, [replica], of risks [replica, e]."""
     return risks @ batch.part
 
@@ -91,7 +91,7 @@ def slope_penalties(
     return means[0] * means[1]
 
 
-def pull(params: Tensor, anchor: Tensor, curvature: Tensor) -> Tensor:
+def quadratic_penalty(params: Tensor, anchor: Tensor, curvature: Tensor) -> Tensor:
     """Half the squared distance from an anchor by a diagonal curvature, [replica].
 
     All are [replica, p]; anchor and curvature are fixed.
@@ -126,7 +126,7 @@ class _Pull(torch.autograd.Function):
         return slope.unsqueeze(-1) * force, None, None
 
 
-def headed(heads: Tensor, features: Tensor) -> Tensor:
+def apply_heads(heads: Tensor, features: Tensor) -> Tensor:
     """Outputs [replica, n, k] of heads on features [replica, n, width].
 
     A head's weights come row by row, then its biases.
@@ -154,7 +154,7 @@ def head_gradients(
     return torch.cat([weights.flatten(-2), weighted.sum(-2)], -1)
 
 
-def annealed(penalty: float, anneal: float, progress: float) -> float:
+def anneal_penalty(penalty: float, anneal: float, progress: float) -> float:
     """A penalty's weight: in full from the anneal point on, before it at most one."""
     return penalty if progress >= anneal else min(1.0, penalty)
 
@@ -164,7 +164,7 @@ def risk_variance(risks: Tensor) -> Tensor:
     return risks.var(-1, correction=0)
 
 
-def ensemble(answers: list[Tensor], past: list[Tensor]) -> Tensor:
+def average_outputs(answers: list[Tensor], past: list[Tensor]) -> Tensor:
     """Mean of the answers and, as one more, of the mean of the past's, if any."""
     if past:
         answers = [*answers, torch.stack(past).mean(0)]

@@ -49,7 +49,7 @@ class Plan(NamedTuple):
         return list(zip(views[::2], views[1::2], strict=True))
 
 
-def passed(
+def forward(
     plan: Plan, params: Tensor, x: Tensor, masks: Sequence[Tensor | None]
 ) -> Tensor:
     """What the last layer makes of inputs [replica, n, in], [replica, n, out].
@@ -60,7 +60,7 @@ def passed(
     return outputs
 
 
-def passed_sums(
+def forward_sampled(
     plan: Plan,
     mean: Tensor,
     log_std: Tensor,

@@ -67,12 +67,12 @@ Record = Score | Curve | Run
 KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in (Score, Curve, Run)}
 
 
-def line(record: Record) -> str:
+def format_record(record: Record) -> str:
     """A record as one line of JSON."""
     return json.dumps({"kind": record.kind, **asdict(record)}, sort_keys=True)
 
 
-def parse(text: str) -> Record:
+def parse_record(text: str) -> Record:
     """The record that a line holds."""
     try:
         row = json.loads(text)
@@ -86,24 +86,24 @@ def parse(text: str) -> Record:
         ) from None
 
 
-def read(path: Path) -> list[Record]:
+def read_records(path: Path) -> list[Record]:
     """The records of a file; a line that holds none is named with its row."""
     records = []
     for row, text in enumerate(path.read_text("utf-8").splitlines(), start=1):
         if text.strip():
             try:
-                records.append(parse(text))
+                records.append(parse_record(text))
             except ValueError as error:
                 raise ValueError(f"{path}, row {row}: {error}") from None
     return records
 
 
-def write(path: Path, records: Iterable[Record]) -> None:
+def write_records(path: Path, records: Iterable[Record]) -> None:
     """Replace a file by these records, at once or not at all."""
-    write_text(path, "".join(line(record) + "\n" for record in records))
+    write_text(path, "".join(format_record(record) + "\n" for record in records))
 
 
-def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def has_same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether settings are the same; one that was not there yet had its default."""
     return all(json.dumps(one[n]) == json.dumps(other[n]) for n in one.keys() & other)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union
 T = TypeVar("T")
 
 
-def fields(cls: type) -> dict[str, tuple[Any, Any]]:
+def list_fields(cls: type) -> dict[str, tuple[Any, Any]]:
     """Type and default of each setting of a dataclass, by name."""
     hints = typing.get_type_hints(cls)
     return {
@@ -19,20 +19,20 @@ def fields(cls: type) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def parsed(cls: type, texts: Mapping[str, str], where: str) -> dict[str, Any]:
+def parse_settings(cls: type, texts: Mapping[str, str], where: str) -> dict[str, Any]:
     """Values of the settings named in `texts`; an unknown name lists the known."""
-    known = fields(cls)
+    known = list_fields(cls)
     values = {}
     for name, text in texts.items():
         if name not in known:
             raise ValueError(
                 f"{where}: settings are {', '.join(known) or 'none'}; got {name!r}"
             )
-        values[name] = value(known[name][0], text, f"{where}: {name}")
+        values[name] = parse_value(known[name][0], text, f"{where}: {name}")
     return values
 
 
-def value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any type's value
+def parse_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any type's value
     """The value that `text` spells, of a type: a scalar, choice, tuple or union."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
@@ -41,7 +41,7 @@ def value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any type's 
         return _choice(options, text, where)
     if origin is tuple:
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        return tuple(value(options[0], part, where) for part in parts)
+        return tuple(parse_value(options[0], part, where) for part in parts)
     if kind is bool:
         if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
             raise ValueError(f"{where} must be true or false; got {text!r}")
@@ -56,10 +56,10 @@ def value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any type's 
 def with_settings(instance: T, texts: Mapping[str, str], where: str) -> T:
     """A copy of a settings object with the named fields read from text."""
     cls: Any = type(instance)
-    return dataclasses.replace(instance, **parsed(cls, texts, where))  # type: ignore[type-var]
+    return dataclasses.replace(instance, **parse_settings(cls, texts, where))  # type: ignore[type-var]
 
 
-def pairs(assignments: list[str], where: str) -> dict[str, str]:
+def parse_assignments(assignments: list[str], where: str) -> dict[str, str]:
     """The names and texts of assignments such as name=value."""
     texts = {}
     for assignment in assignments:
@@ -70,15 +70,17 @@ def pairs(assignments: list[str], where: str) -> dict[str, str]:
     return texts
 
 
-def type_name(kind: Any) -> str:  # noqa: ANN401  any type
+def format_type(kind: Any) -> str:  # noqa: ANN401  any type
     """A type as a user reads it."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
-        return " or ".join("none" if o is type(None) else type_name(o) for o in options)
+        return " or ".join(
+            "none" if o is type(None) else format_type(o) for o in options
+        )
     if origin is Literal:
         return "|".join(map(str, options))
     if origin is tuple:
-        return f"{type_name(options[0])},..."
+        return f"{format_type(options[0])},..."
     return {int: "whole number", float: "number", str: "text", bool: "true|false"}.get(
         kind, getattr(kind, "__name__", str(kind))
     )
@@ -109,15 +111,15 @@ def _union(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN
     choices = [option for option in options if option is not type(None)]
     for option in choices[:-1]:
         try:
-            return value(option, text, where)
+            return parse_value(option, text, where)
         except ValueError:
             continue
     if len(choices) == 1:
-        return value(choices[0], text, where)
+        return parse_value(choices[0], text, where)
     try:
-        return value(choices[-1], text, where)
+        return parse_value(choices[-1], text, where)
     except ValueError:
-        kinds = " or ".join(map(type_name, choices))
+        kinds = " or ".join(map(format_type, choices))
         raise ValueError(f"{where} must be {kinds}; got {text!r}") from None
 
 

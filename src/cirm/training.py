@@ -29,7 +29,7 @@ class Diverged(ArithmeticError):
     """Training left the finite numbers."""
 
 
-def unwatched(step: int, steps: int, numbers: Terms) -> None:
+def ignore_steps(step: int, steps: int, numbers: Terms) -> None:
     """The watcher that does nothing."""
 
 
@@ -74,11 +74,11 @@ class Descent:
                 yield whole._replace(progress=epoch / self.epochs)
             return
         orders = [randomness.at("order", e.name).draws() for e in stage]
-        source = united(tuple(made(e, replicas) for e in stage))
+        source = unite_stage(tuple(materialise(e, replicas) for e in stage))
         starts = list(accumulate(map(len, stage[:-1]), initial=0))
         for epoch in range(self.epochs):
             rows = [
-                parts(o.permutation(len(e)), steps)
+                split_rows(o.permutation(len(e)), steps)
                 for o, e in zip(orders, stage, strict=True)
             ]
             for step, row in enumerate(zip(*rows, strict=True)):
@@ -107,7 +107,7 @@ class Descent:
         )
         x, y = x.to(self.device), y.to(self.device)
         sizes = sizes or tuple(piece.y.shape[1] for piece in pieces)
-        share = averages(sizes, y.device).expand(len(y), -1, -1)
+        share = averaging_weights(sizes, y.device).expand(len(y), -1, -1)
         return Batch(x, y, share, sizes, progress, noise)
 
     def minimise(
@@ -117,14 +117,14 @@ class Descent:
         past: Any,  # noqa: ANN401  a tuple of tensors, fixed during the stage
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> Tensor:
         """The parameters [replica, p] after descending `loss(params, past, batch)`.
 
         The loss is summed over the replicas before it is differentiated; each term
         depends on one replica's parameters only, so that replicas never mix.
         """
-        return self.follow(gradient_of(loss), params, past, stage, randomness, watch)
+        return self.follow(make_gradient(loss), params, past, stage, randomness, watch)
 
     def follow(
         self,
@@ -133,7 +133,7 @@ class Descent:
         past: Any,  # noqa: ANN401
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> Tensor:
         """The parameters after following `gradient(params, past, batch)` downhill.
 
@@ -187,7 +187,7 @@ class Descent:
         return made
 
 
-def gradient_of(
+def make_gradient(
     loss: Callable[[Tensor, Any, Batch], Terms],
 ) -> Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]:
     """The gradient of a loss, with the values of its terms."""
@@ -250,7 +250,7 @@ def check_finite(params: Tensor, step: int) -> None:
         raise Diverged(f"parameters must stay finite; lost at step {step}", lost)
 
 
-def made(environment: Environment, replicas: int) -> Environment:
+def materialise(environment: Environment, replicas: int) -> Environment:
     """The environment with lazily made inputs made, if they are not too large."""
     if isinstance(environment.inputs, Tensor):
         return environment
@@ -260,7 +260,7 @@ def made(environment: Environment, replicas: int) -> Environment:
     return replace(environment, inputs=environment.all(replicas).x)
 
 
-def united(stage: Stage) -> Stage:
+def unite_stage(stage: Stage) -> Stage:
     """The environments of a stage as one, if that is not too large, else as they are.
 
     A batch is then taken at once, not in pieces that have to be put together.
@@ -275,14 +275,14 @@ def united(stage: Stage) -> Stage:
     return (replace(first, inputs=torch.cat(inputs, axis), targets=targets),)
 
 
-def parts(rows: Tensor, count: int) -> tuple[Tensor, ...]:
+def split_rows(rows: Tensor, count: int) -> tuple[Tensor, ...]:
     """Rows [replica, n] cut into nearly equal parts; too few are repeated."""
     repeats = -(-count // rows.shape[1])
     return rows.repeat(1, repeats).tensor_split(count, 1)
 
 
 @lru_cache(maxsize=64)
-def averages(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def averaging_weights(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """Averaging weights [e, n] of environments of these sizes, one after another."""
     blocks = [torch.full((1, size), 1 / size) for size in sizes]
     return torch.block_diag(*blocks).to(device)

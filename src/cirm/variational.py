@@ -25,7 +25,7 @@ def normal_like(mean: Tensor, std: float, centred: bool = False) -> Gaussian:
     return Gaussian(torch.zeros_like(mean) if centred else mean, log_std)
 
 
-def started(means: Tensor, posterior: Gaussian, std: float) -> Gaussian:
+def init_posterior(means: Tensor, posterior: Gaussian, std: float) -> Gaussian:
     """Where a stage starts: around means [replica, p], or without, at the posterior."""
     return normal_like(means, std) if means.shape[1] else posterior
 
@@ -41,12 +41,12 @@ def kl(q: Gaussian, p: Gaussian) -> Tensor:
     return value
 
 
-def joined(q: Gaussian) -> Tensor:
+def flatten_gaussian(q: Gaussian) -> Tensor:
     """Means, then logarithms of the spreads, in one vector, [replica, 2p]."""
     return torch.cat(q, -1)
 
 
-def parted(flat: Tensor) -> Gaussian:
+def unflatten_gaussian(flat: Tensor) -> Gaussian:
     """The Gaussian that `joined` made into one vector."""
     return Gaussian(*flat.chunk(2, -1))
 

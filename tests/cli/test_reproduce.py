@@ -7,7 +7,15 @@ import pytest
 
 from cirm.cli.reproduce import NAMES
 from cirm.paper import EXPERIMENTS
-from cirm.paper.trials import Experiment, Figure, Layout, Line, Row, Trial, Wanted
+from cirm.paper.trials import (
+    Experiment,
+    Layout,
+    Line,
+    PublishedValue,
+    Row,
+    TableCell,
+    Trial,
+)
 
 DATA = {"source": "digits", "environments": 2, "examples": 60, "sweep": (0.1, 0.9)}
 KEYS = {
@@ -27,7 +35,9 @@ def small(name, rows):
     made = []
     for row, trials in rows.items():
         labels = [t.label for t in trials]
-        wanted = [Wanted(n, "test", "accuracy", Figure(50.0, 50.0)) for n in labels]
+        wanted = [
+            TableCell(n, "test", "accuracy", PublishedValue(50.0, 50.0)) for n in labels
+        ]
         made.append(Row(row, f"Digits, {row}", tuple(trials), tuple(wanted)))
     lines = [
         Line((r.name,), tuple((r.name, t.label, "test") for t in made[0].trials))

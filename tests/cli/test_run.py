@@ -3,7 +3,7 @@ import json
 import pytest
 
 from cirm import cli
-from cirm.records import read
+from cirm.records import read_records
 
 QUICK = ["--source", "digits", "--examples", "100", "--set", "epochs=2"]
 
@@ -21,7 +21,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
     assert entry["train"]["seeds"] == 2
     rows = [
         r.value
-        for r in read(tmp_path / "r" / "records.jsonl")
+        for r in read_records(tmp_path / "r" / "records.jsonl")
         if r.kind == "score" and (r.learner, r.split, r.stage) == ("erm", "train", 1)
     ]
     assert entry["train"]["mean"] == pytest.approx(sum(rows) / len(rows))

@@ -402,7 +402,7 @@ def test_what_is_not_in_the_cache_says_how_to_get_it():
     with pytest.raises(FileNotFoundError, match=r"digits, mnist, .* or a folder"):
         files.load("nowhere")
     with pytest.raises(ValueError, match="must be one of mnist, fashion-mnist, kmnist"):
-        sources.named("minst")
+        sources.get_image_set("minst")
 
 
 def test_files_are_read_once_per_process(tmp_path):

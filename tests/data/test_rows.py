@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cirm.data import rows as readings
 from cirm.data import table_chunks as table_portions
 from cirm.data import table_files
-from cirm.data.prefetch import ahead
+from cirm.data.prefetch import prefetch
 from cirm.data.reservoir import Reservoir
-from cirm.data.sources import sources
+from cirm.data.sources import open_sources
 from cirm.data.table_chunks import portions
 from cirm.model import fit, predict
 
@@ -103,7 +103,7 @@ def test_items_are_made_ahead_of_their_use_in_order():
             made.append(n)
             yield n
 
-    later = ahead(items())
+    later = prefetch(items())
     assert next(later) == 0
     for _ in range(100):
         if len(made) > 1:
@@ -118,7 +118,7 @@ def test_an_error_ahead_is_raised_where_items_are_used():
         yield 1
         raise ValueError("late")
 
-    later = ahead(items())
+    later = prefetch(items())
     assert next(later) == 1
     with pytest.raises(ValueError, match="late"):
         next(later)
@@ -126,7 +126,7 @@ def test_an_error_ahead_is_raised_where_items_are_used():
 
 def test_whoever_stops_using_items_leaves_no_thread_behind():
     before = threading.active_count()
-    later = ahead(range(10**9))
+    later = prefetch(range(10**9))
     next(later)
     later.close()
     assert threading.active_count() == before
@@ -157,6 +157,6 @@ def test_any_table_is_learned_or_refused_in_one_sentence(tmp_path_factory, table
 
 def test_what_is_no_data_is_refused():
     with pytest.raises(FileNotFoundError, match="the file must exist"):
-        sources("none.csv")
+        open_sources("none.csv")
     with pytest.raises(ValueError, match="data: it must be a file, a folder"):
-        sources([])
+        open_sources([])

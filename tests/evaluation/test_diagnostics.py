@@ -5,9 +5,9 @@ from cirm.data.colored import Colored
 from cirm.data.scm import SCM
 from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run
-from cirm.evaluation.diagnostics import MOST, Diagnosis, some_of
+from cirm.evaluation.diagnostics import MOST, Diagnosis, thin_environment
 from cirm.learners import create
-from cirm.records import Score, line
+from cirm.records import Score, format_record
 from cirm.runs.archive import packed, unpacked
 
 QUICK = {"hidden": (8,), "epochs": 3}
@@ -87,7 +87,7 @@ def test_diagnostics_change_no_other_number():
     plain = [r for r in records(given, diagnose=False) if r.kind != "run"]
     with_them = [r for r in records(given) if r.kind != "run"]
     rest = [r for r in with_them if r not in diagnostic(with_them)]
-    assert [line(r) for r in rest] == [line(r) for r in plain]
+    assert [format_record(r) for r in rest] == [format_record(r) for r in plain]
     assert len(with_them) > len(plain)
 
 
@@ -136,6 +136,6 @@ def test_a_model_that_goes_by_the_shortcut_is_named():
 
 def test_no_more_examples_than_needed_are_looked_at():
     large = environment("large", 0.1, rows=MOST + 500)
-    assert len(some_of(large, 2)) == MOST
+    assert len(thin_environment(large, 2)) == MOST
     small = environment("small", 0.1)
-    assert some_of(small, 2) is small
+    assert thin_environment(small, 2) is small

@@ -165,9 +165,9 @@ def test_an_order_loses_the_place_of_what_is_left_out(order, left, expected):
 
 def test_rules_say_what_they_need():
     every = list(selection.RULES)
-    lacking = selection.inapplicable(every, stages=1, train=1, test=0)
+    lacking = selection.find_inapplicable_rules(every, stages=1, train=1, test=0)
     assert set(lacking) == {"next", "leave-one-out", "oracle"}
     assert lacking["next"] == "there must be two or more stages; got 1"
-    assert selection.inapplicable(every, stages=2, train=2, test=1) == {}
+    assert selection.find_inapplicable_rules(every, stages=2, train=2, test=1) == {}
     with pytest.raises(ValueError, match=r"must be one of held-out.* got 'best'"):
-        selection.inapplicable(["best"], 2, 2, 1)
+        selection.find_inapplicable_rules(["best"], 2, 2, 1)

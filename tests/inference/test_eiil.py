@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
-from cirm.inference import INFERENCE, create, describe
+from cirm.inference import INFERENCE, create_inference, describe
 from cirm.inference.eiil import EIIL, JoinedInputs, joined, placed
 from cirm.randomness import Randomness
 
@@ -156,11 +156,11 @@ def test_impossible_settings_are_refused(settings, message):
 def test_it_is_made_by_its_key():
     assert describe("eiil").startswith("Environment inference")
     assert list(INFERENCE) == ["eiil"]
-    made = create("eiil", {"steps": 7}, "paper")
+    made = create_inference("eiil", {"steps": 7}, "paper")
     assert (made.steps, made.hidden, made.outputs) == (7, (390, 390), 1)
     with pytest.raises(ValueError, match="settings are hidden, activation"):
-        create("eiil", {"stepz": 7})
+        create_inference("eiil", {"stepz": 7})
     with pytest.raises(ValueError, match="presets are paper, eiil; got 'x'"):
-        create("eiil", preset="x")
+        create_inference("eiil", preset="x")
     with pytest.raises(ValueError, match="inference must be one of eiil; got 'zin'"):
-        create("zin")
+        create_inference("zin")

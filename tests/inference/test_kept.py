@@ -92,15 +92,15 @@ def test_a_wrong_number_of_seeds_is_refused_before_anything_is_kept(tmp_path):
 
 def test_learners_of_one_job_folder_share_an_inference(tmp_path):
     from cirm.records import Score
-    from cirm.runs.plans import ground, plan
-    from cirm.runs.runner import collected, run_jobs
+    from cirm.runs.plans import plan_jobs, prepare_dataset
+    from cirm.runs.runner import collect_records, run_jobs
 
-    on = ground("colored", {"source": "digits", "examples": "60", "sweep": ""})
+    on = prepare_dataset("colored", {"source": "digits", "examples": "60", "sweep": ""})
     texts = ["epochs=2", "hidden=4"]
     jobs = [
         job
         for learner in ("erm", "irmv1")
-        for job in plan(on, learner, "joint", (0,), texts=texts, infer="eiil")
+        for job in plan_jobs(on, learner, "joint", (0,), texts=texts, infer="eiil")
     ]
     quick = {"hidden": (4,), "epochs": 2, "steps": 10}
     jobs = [type(job)(**{**vars(job), "inference": quick}) for job in jobs]
@@ -109,7 +109,7 @@ def test_learners_of_one_job_folder_share_an_inference(tmp_path):
     alone = tmp_path / "alone"
     assert run_jobs(jobs[1:], alone, 1) == {}
     shared, own = (
-        [r for r in collected(jobs[1:], folder) if isinstance(r, Score)]
+        [r for r in collect_records(jobs[1:], folder) if isinstance(r, Score)]
         for folder in (tmp_path, alone)
     )
     assert shared == own

@@ -10,7 +10,7 @@ from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import Gaussian, joined, normal_like
+from cirm.variational import Gaussian, flatten_gaussian, normal_like
 
 SEEDS = (2, 7)
 TRUTH = torch.tensor([1.0, -2.0, 0.5])
@@ -84,8 +84,8 @@ def test_with_uncertain_features_the_condition_is_that_of_their_expectation():
     environment = invariant()[1]
     noise = Randomness((1,)).draws()
     batch = learner.descent.batch_of([environment.all(1)], noise)
-    view = learner.look(joined(features), batch, (features, own), 0.0)
-    local = joined(own).unsqueeze(1).requires_grad_()
+    view = learner.look(flatten_gaussian(features), batch, (features, own), 0.0)
+    local = flatten_gaussian(own).unsqueeze(1).requires_grad_()
     _, gradients = view.slopes(local)
 
     x, y = environment.inputs, environment.targets
@@ -144,7 +144,7 @@ def test_on_a_sequence_the_last_posterior_is_the_prior_and_takes_part():
     state = trained(learner, [(first,)])
     assert state.start.shape == (2, 0)
     torch.testing.assert_close(
-        state.last[:, 0], joined(state.posterior), rtol=0, atol=1e-6
+        state.last[:, 0], flatten_gaussian(state.posterior), rtol=0, atol=1e-6
     )
     still = linear(epochs=1, rate=1e-12, inner=1, kl_scale="sum")
     numbers = {}

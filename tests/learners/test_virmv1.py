@@ -15,7 +15,7 @@ from cirm.networks import MLP
 from cirm.objectives import environment_means
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import joined, kl, normal_like
+from cirm.variational import flatten_gaussian, kl, normal_like
 
 SEEDS = (0, 4)
 NETWORK = MLP((4, 8, 2))
@@ -63,7 +63,7 @@ def test_without_spread_and_prior_the_loss_is_that_of_irmv1(places, penalty, pro
     state = virmv1.init(Randomness(SEEDS).at("init"))
     batch = batch_of(places, progress)
     q = normal_like(state.start, virmv1.initial_std)
-    found = virmv1.loss(joined(q), state, batch, near=0.0)
+    found = virmv1.loss(flatten_gaussian(q), state, batch, near=0.0)
     wanted = irmv1.loss(state.start, irmv1.init(Randomness(SEEDS)), batch)
     assert found.pop("kl").tolist() == [0, 0]
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
@@ -88,7 +88,7 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
     learner = VIRMv1(NETWORK, samples=3, penalty=7.0, rescale=False)
     state = learner.init(Randomness(SEEDS).at("init"))
     q = normal_like(state.start, 0.3)
-    terms = learner.loss(joined(q), state, batch_of(places), near=0.25)
+    terms = learner.loss(flatten_gaussian(q), state, batch_of(places), near=0.25)
     batch = batch_of(places)
     outputs = NETWORK.sampled(q, batch.x, batch.noise, 3)
     factor = torch.ones(2, 2, requires_grad=True)  # [replica, environment]
@@ -104,7 +104,7 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
 def test_drawn_sums_and_drawn_weights_have_the_same_expected_loss(places):
     certain = VIRMv1(NETWORK, samples=2000, initial_std=0.3)
     means = NETWORK.init(Randomness(SEEDS))
-    q = joined(normal_like(means, 0.3))
+    q = flatten_gaussian(normal_like(means, 0.3))
     past = certain.init(Randomness(SEEDS))
     found = [
         dataclasses.replace(certain, draws=draws).loss(q, past, batch_of(places), 1.0)
@@ -130,7 +130,7 @@ def test_rescaling_divides_the_whole_loss_by_the_weight(places):
     learner = VIRMv1(NETWORK, penalty=50.0, l2=0.1)
     plain = dataclasses.replace(learner, rescale=False)
     state = learner.init(Randomness(SEEDS).at("init"))
-    flat = joined(normal_like(state.start, 0.1))
+    flat = flatten_gaussian(normal_like(state.start, 0.1))
     scaled, whole = (
         model.loss(flat, state, batch_of(places), near=0.1)
         for model in (learner, plain)
@@ -144,7 +144,7 @@ def test_the_expected_squares_of_the_parameters_are_weighed(places):
     learner = VIRMv1(NETWORK, penalty=0.0, l2=0.5)
     state = learner.init(Randomness(SEEDS).at("init"))
     q = normal_like(torch.full_like(state.start, 2.0), 3.0)
-    terms = learner.loss(joined(q), state, batch_of(places), near=0.0)
+    terms = learner.loss(flatten_gaussian(q), state, batch_of(places), near=0.0)
     wanted = torch.full((2,), 0.5 * NETWORK.size * (4.0 + 9.0))
     torch.testing.assert_close(terms["l2"], wanted)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirm.model.csv_writer import text_of
+from cirm.model.csv_writer import format_csv
 
 TEXTS = st.sampled_from(["", "ill", "a,b", "a\tb", 'say "x"', "two\nlines", "é"])
 PARTS = st.integers(0, 10**6).map(lambda units: units / 10**6)
@@ -39,7 +39,7 @@ def test_any_reader_finds_what_pandas_would_have_written(rows, kept, separator):
     own, labels, chances = zip(*rows, strict=True)
     columns = {f"kept{n}": np.array(own, dtype=object) for n in range(kept)}
     frame = pd.concat([pd.DataFrame(columns), predictions(labels, chances)], axis=1)
-    found = read(text_of(frame, separator), separator)
+    found = read(format_csv(frame, separator), separator)
     wanted = read(frame.to_csv(index=False, sep=separator), separator)
     assert (found["probability"].astype(float) == frame["probability"]).all()
     same = [name for name in frame.columns if name != "probability"]
@@ -48,14 +48,14 @@ def test_any_reader_finds_what_pandas_would_have_written(rows, kept, separator):
 
 def test_probabilities_are_plain_decimals():
     chances = [0.0, 1.0, 0.5, 0.123456, 0.000001, 0.1, 0.99999]
-    lines = text_of(predictions(["x"] * 7, chances)).splitlines()
+    lines = format_csv(predictions(["x"] * 7, chances)).splitlines()
     assert lines[0] == "prediction,probability,uncertainty"
     cells = "0.0", "1.0", "0.5", "0.123456", "0.000001", "0.1", "0.99999"
     assert lines[1:] == [f"x,{cell}," for cell in cells]
 
 
 def test_without_a_header_there_are_rows_only():
-    assert text_of(predictions(["x"], [0.25]), header=False) == "x,0.25,\n"
+    assert format_csv(predictions(["x"], [0.25]), header=False) == "x,0.25,\n"
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,17 @@ def test_without_a_header_there_are_rows_only():
 def test_whatever_is_kept_beside_is_as_pandas_writes_it(column):
     frame = predictions(["x", "y", "x"], [0.25, 0.5, 0.75])
     frame.insert(0, "kept", column)
-    assert text_of(frame) == frame.to_csv(index=False)
+    assert format_csv(frame) == frame.to_csv(index=False)
 
 
 def test_a_label_of_several_lines_is_quoted():
-    assert text_of(predictions(["a\r\nb"], [0.25]), header=False) == '"a\r\nb",0.25,\n'
+    assert (
+        format_csv(predictions(["a\r\nb"], [0.25]), header=False) == '"a\r\nb",0.25,\n'
+    )
 
 
 def test_values_are_written_to_their_last_digit():
     values = np.random.default_rng(0).normal(size=(20, 3)) * 1e5
     frame = pd.DataFrame(values, columns=["prediction", "low", "high"])
-    found = pd.read_csv(io.StringIO(text_of(frame)))
+    found = pd.read_csv(io.StringIO(format_csv(frame)))
     assert found.equals(frame)

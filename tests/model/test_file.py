@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save as bytes_of
 
 from cirm.learners import DEFAULT_LEARNER, LEARNERS
-from cirm.memory import leaves
+from cirm.memory import list_tensors
 from cirm.model import fit, load, predict, save, update
 from cirm.model.file import FORMAT, VERSION, content
 
@@ -38,7 +38,7 @@ def test_an_update_after_load_is_that_of_an_uninterrupted_run(files, quick, key)
     save(first, files / "m.cirm")
     later = update(load(files / "m.cirm"), files / "clinic-b.csv")
     whole = update(first, files / "clinic-b.csv")
-    for a, b in zip(leaves(later.state), leaves(whole.state), strict=True):
+    for a, b in zip(list_tensors(later.state), list_tensors(whole.state), strict=True):
         assert torch.equal(a, b)
         assert a.dtype == b.dtype
     frames = [predict(model, files / "clinic-c.csv") for model in (later, whole)]

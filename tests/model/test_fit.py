@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cirm.data import row_store as stores
 from cirm.environments import Environment
-from cirm.memory import leaves
-from cirm.model import described, evaluate, fit, predict, update
+from cirm.memory import list_tensors
+from cirm.model import describe_model, evaluate, fit, predict, update
 from cirm.model.diagnostics import failures
 from cirm.model.evaluate import verdict
 from cirm.model.fit import paced
@@ -21,7 +21,7 @@ FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
 
 def same(first, second):
-    pairs = zip(leaves(first.state), leaves(second.state), strict=True)
+    pairs = zip(list_tensors(first.state), list_tensors(second.state), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 
 
@@ -47,9 +47,9 @@ def test_a_later_environment_is_judged_before_it_is_learned(files, quick):
 
 def test_the_old_model_stays_as_it_is(files, quick):
     model = fit(files / "clinic-a.csv", "outcome", settings=quick)
-    copies = [leaf.clone() for leaf in leaves(model.state)]
+    copies = [leaf.clone() for leaf in list_tensors(model.state)]
     update(model, files / "clinic-b.csv")
-    assert all(map(torch.equal, leaves(model.state), copies))
+    assert all(map(torch.equal, list_tensors(model.state), copies))
     assert len(model.visits) == 1
 
 
@@ -71,7 +71,7 @@ def test_environments_in_sequence_are_those_of_later_updates(clinic, quick):
 
 def test_nothing_raw_is_kept_by_default(files):
     model = fit(files / "clinic-a.csv", "outcome", settings=FEW)
-    told = described(model)
+    told = describe_model(model)
     assert told["raw_examples"] == 0
     assert told["learner"] == "cirm"
     size = model.learner.members * model.learner.network.size
@@ -80,7 +80,7 @@ def test_nothing_raw_is_kept_by_default(files):
 
 def test_raw_examples_of_a_memory_are_counted(files):
     model = fit(files / "clinic-a.csv", "outcome", learner="gem", settings=FEW)
-    assert described(model)["raw_examples"] == 100
+    assert describe_model(model)["raw_examples"] == 100
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
@@ -219,7 +219,7 @@ def test_columns_of_ids_are_kept_and_not_used(clinic, quick):
     frame["case_id"] = np.random.default_rng(0).permutation(9000)[:200]
     frame["ward"] = np.arange(200) % 7
     model = fit(frame, "outcome", ids=["ward"], settings=quick)
-    told = {c["name"]: c["treatment"] for c in described(model)["columns"]}
+    told = {c["name"]: c["treatment"] for c in describe_model(model)["columns"]}
     assert told["ward"] == "kept as an id"
     assert told["case_id"] == told["number"]
     assert "just names or numbers the rows" in told["case_id"]
@@ -304,13 +304,13 @@ def test_the_default_learner_keeps_its_epochs_on_few_rows_and_less_on_many(clini
 
 def test_a_model_says_whether_it_dropped_the_shortcut_and_why(files, quick):
     model = fit(files / "clinic-a.csv", "outcome", settings=quick)
-    said = described(model)["shortcut"]
+    said = describe_model(model)["shortcut"]
     counts = model.state.tally[0, 0]
     assert said["rows"] == {"right": float(counts[0]), "wrong": float(counts[1])}
     assert sum(said["rows"].values()) == 180
     assert f"wrong on {counts[1]:.0f} rows" in said["evidence"]
     assert said["evidence"].endswith("no other environment yet to compare with.")
-    later = described(update(model, files / "clinic-b.csv"))["shortcut"]
+    later = describe_model(update(model, files / "clinic-b.csv"))["shortcut"]
     assert "disagree on what the inputs tell" in later["evidence"]
     assert 0 < later["strength"] < said["strength"] == 1
 
@@ -324,7 +324,7 @@ def test_what_is_hidden_is_named_by_its_columns(files, quick):
     place = model.schema.treatment.encoding.features.index("scanner=new")
     only[..., place] = 2.0
     told = dataclasses.replace(model, state=model.state._replace(directions=only))
-    said = described(told)["shortcut"]
+    said = describe_model(told)["shortcut"]
     assert said["columns"] == {"scanner": 1.0}
     assert said["evidence"].endswith("Hidden, by columns: scanner 100%.")
 
@@ -333,7 +333,7 @@ def test_what_is_hidden_is_named_by_its_columns(files, quick):
 def test_a_wish_about_the_shortcut_is_named_as_the_reason(files, quick, wish, verdict):
     settings = {**quick, "shortcut": wish}
     model = fit(files / "clinic-a.csv", "outcome", settings=settings)
-    said = described(model)["shortcut"]
+    said = describe_model(model)["shortcut"]
     assert said["dropped"] == (wish == "drop")
     assert said["verdict"].startswith(verdict)
     assert said["evidence"].startswith(f"This was asked for: shortcut={wish}.")
@@ -344,15 +344,15 @@ def test_a_wish_about_the_shortcut_is_named_as_the_reason(files, quick, wish, ve
 
 def test_values_tell_how_far_the_misses_slope(values):
     model = fit(values(100, 0), "y", settings=FEW)
-    assert "no other environment" in described(model)["shortcut"]["evidence"]
-    said = described(update(model, values(100, 1)))["shortcut"]
+    assert "no other environment" in describe_model(model)["shortcut"]["evidence"]
+    said = describe_model(update(model, values(100, 1)))["shortcut"]
     assert "times its noise" in said["evidence"]
     assert said["rows"] == {}
 
 
 def test_other_learners_say_nothing_of_a_shortcut(files):
     model = fit(files / "clinic-a.csv", "outcome", learner="erm", settings=FEW)
-    assert described(model)["shortcut"] == {}
+    assert describe_model(model)["shortcut"] == {}
 
 
 def test_rows_on_disk_are_learned_as_those_in_memory(files, quick, monkeypatch):
@@ -365,11 +365,11 @@ def test_rows_on_disk_are_learned_as_those_in_memory(files, quick, monkeypatch):
 def test_the_column_that_misleads_is_relied_on_and_turned_away_from(clinic):
     settings = {"hidden": (16,), "epochs": 40, "rate": 0.01}
     model = fit(clinic(400, 0.98, 0), "outcome", learner="erm", settings=settings)
-    first = described(model)["relies_on"]
+    first = describe_model(model)["relies_on"]
     assert set(first) == {"age", "marker", "scanner", "visit", "smoker"}
     assert list(first)[:2] in (["scanner", "marker"], ["marker", "scanner"])
     model = update(model, clinic(400, 0.5, 1))
-    told = described(model)
+    told = describe_model(model)
     assert "scanner" in told["turned_away_from"]
     assert next(iter(told["relies_on"])) == "marker"
 

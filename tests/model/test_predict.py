@@ -8,7 +8,7 @@ import torch
 
 from cirm.data.sources import Frame
 from cirm.model import fit, predict
-from cirm.model.predict import predicted
+from cirm.model.predict import predict_chunks
 from cirm.model.threads import cores, shared_out
 
 BRIEF = {"hidden": (8,), "epochs": 1, "plain_epochs": 1, "members": 2}
@@ -57,7 +57,7 @@ def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic, monke
     before = threading.active_count()
     # More portions than are read ahead, so that the thread is not done by itself.
     monkeypatch.setattr("cirm.data.table_chunks.ROWS", 100)
-    portions = predicted(model, Frame(clinic(1000, 0.9, 1)))
+    portions = predict_chunks(model, Frame(clinic(1000, 0.9, 1)))
     assert len(next(portions)) == 100
     assert threading.active_count() > before
     portions.close()

@@ -1,12 +1,12 @@
 import pytest
 
-from cirm.data import dataset_class
+from cirm.data import get_dataset_class
 from cirm.data.colored import Colored
 from cirm.data.scm import SCM
-from cirm.inference import create as inference
+from cirm.inference import create_inference as inference
 from cirm.learners import create
 from cirm.learners.erm import ERM
-from cirm.paper import EXPERIMENTS, experiment
+from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.numbers import table
 
 COUNTS = {"table1": 22, "table2": 99, "table3": 8, "table4": 48, "table5": 10}
@@ -29,14 +29,16 @@ def printed(node):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_number_of_the_paper_is_wanted_once(name):
-    wanted = [w.paper for row in experiment(name).rows for w in row.wanted if w.paper]
+    wanted = [
+        w.paper for row in get_experiment(name).rows for w in row.wanted if w.paper
+    ]
     assert len(wanted) == COUNTS[name]
     assert sorted(map(tuple, wanted)) == sorted(printed(table(name)))
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_wanted_number_has_one_place_in_the_layout(name):
-    one = experiment(name)
+    one = get_experiment(name)
     places = [p for layout in one.layouts for line in layout.lines for p in line.places]
     wanted = [(row.name, w.learner, w.split) for row in one.rows for w in row.wanted]
     assert sorted(places) == sorted(wanted)
@@ -48,20 +50,20 @@ def test_every_wanted_number_has_one_place_in_the_layout(name):
 
 
 def test_rows_of_table_2_keep_their_own_numbers_but_share_what_is_run():
-    rows = {row.name: row for row in experiment("table2").rows}
+    rows = {row.name: row for row in get_experiment("table2").rows}
     same = [rows[name] for name in ("n=2", "d=mnist", "c=b01")]
     assert len({tuple(t.identity for t in row.trials) for row in same}) == 1
     erm = [next(w.paper.mean for w in r.wanted if w.learner == "erm") for r in same]
     assert erm == [12.7, 12.7, 14.9]
     # Seven sets of 14 trials, but ERM on gray is the same for both colour schemes.
-    assert len(experiment("table2").trials()) == 7 * 14 - 1
-    shared = {t.identity for t in experiment("table1").trials()}
-    assert shared <= {t.identity for t in experiment("table2").trials()}
+    assert len(get_experiment("table2").trials()) == 7 * 14 - 1
+    shared = {t.identity for t in get_experiment("table1").trials()}
+    assert shared <= {t.identity for t in get_experiment("table2").trials()}
 
 
 def test_each_row_of_tables_1_and_2_has_the_references_a_reader_needs():
     for name in ("table1", "table2"):
-        for row in experiment(name).rows:
+        for row in get_experiment(name).rows:
             wanted = {w.learner for w in row.wanted if w.split == "test"}
             assert {"erm on gray", "chance"} <= wanted
             kept = {t.label: t.order for t in row.trials if "kept" in t.label}
@@ -73,7 +75,7 @@ def test_each_row_of_tables_1_and_2_has_the_references_a_reader_needs():
 
 def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_test():
     for name, count in (("table3", 2), ("table4", 1)):
-        for trial in experiment(name).trials():
+        for trial in get_experiment(name).trials():
             data = Colored(**trial.data)
             assert len(data.color_flips()) == count
             assert data.color_flips()[-1] == 0.1
@@ -81,21 +83,21 @@ def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_te
 
 
 def test_readings_hold_table_1s_own_and_others_that_all_differ():
-    for row in experiment("readings").rows:
+    for row in get_experiment("readings").rows:
         jobs = {trial.label: trial.jobs(range(1))[0] for trial in row.trials}
         assert jobs[row.name].key in {
-            trial.jobs(range(1))[0].key for trial in experiment("table1").trials()
+            trial.jobs(range(1))[0].key for trial in get_experiment("table1").trials()
         }
         ways = [(tuple(job.settings.items()), str(job.data)) for job in jobs.values()]
         assert len(set(ways)) == len(ways)
 
 
 def test_readings_of_inference_change_the_tables_settings_each_in_its_own_way():
-    rows = experiment("readings-inferred").rows
+    rows = get_experiment("readings-inferred").rows
     assert [row.name[:9] for row in rows[:3]] == ["two given", "one split", "two poole"]
     for row in rows:
         table = "table4" if row.name.startswith("one") else "table3"
-        printed = {trial.label: trial for trial in experiment(table).trials()}
+        printed = {trial.label: trial for trial in get_experiment(table).trials()}
         jobs = [trial.jobs(range(1))[0] for trial in row.trials]
         ways = {(job.learner, str(job.settings), str(job.inference)) for job in jobs}
         assert len(ways) == len(jobs)
@@ -111,7 +113,7 @@ def test_readings_of_inference_change_the_tables_settings_each_in_its_own_way():
     "trial", TRIALS.values(), ids=lambda t: f"{t.dataset}-{t.label}"
 )
 def test_every_trial_can_be_run(trial):
-    dataset_class(trial.dataset)(**trial.data)
+    get_dataset_class(trial.dataset)(**trial.data)
     small = Colored(examples=4) if trial.dataset == "colored" else SCM(examples=4)
     (job,) = trial.jobs(range(1))
     environment = small.draw((0,)).train[0]
@@ -121,7 +123,7 @@ def test_every_trial_can_be_run(trial):
 
 
 def test_a_job_is_another_when_a_preset_changes(monkeypatch):
-    trial = next(t for t in experiment("table1").trials() if t.label == "erm")
+    trial = next(t for t in get_experiment("table1").trials() if t.label == "erm")
     before = [job.key for job in trial.jobs(range(2))]
     assert len(set(before)) == 2
     assert [job.key for job in trial.jobs(range(2))] == before
@@ -131,12 +133,12 @@ def test_a_job_is_another_when_a_preset_changes(monkeypatch):
 
 def test_seeds_of_the_causal_model_share_a_job_and_those_of_images_do_not():
     for name, learner, sizes in (("table1", "erm", [1] * 7), ("table5", "erm", [5, 2])):
-        trial = next(t for t in experiment(name).trials() if t.label == learner)
+        trial = next(t for t in get_experiment(name).trials() if t.label == learner)
         assert [len(job.seeds) for job in trial.jobs(range(7))] == sizes
 
 
 def test_irm_chooses_its_penalty_where_it_is_not_trained_and_inference_pools_all():
-    for row in experiment("table5").rows:
+    for row in get_experiment("table5").rows:
         trials = {trial.label: trial for trial in row.trials}
         (job,) = trials["irmv1"].jobs(range(5))
         assert (job.setting, job.held) == ("penalty", 1)
@@ -151,12 +153,12 @@ def test_irm_chooses_its_penalty_where_it_is_not_trained_and_inference_pools_all
 
 
 def test_a_learner_stands_for_its_trials_with_and_without_inference():
-    labels = {t.label for t in experiment("table3").trials(["irmv1"])}
+    labels = {t.label for t in get_experiment("table3").trials(["irmv1"])}
     assert labels == {"irmv1", "irmv1 after eiil"}
 
 
 def test_unknown_experiments_and_learners_are_refused():
     with pytest.raises(ValueError, match="experiment must be one of table1, table2"):
-        experiment("table6")
+        get_experiment("table6")
     with pytest.raises(ValueError, match="table3: learners are irmv1; c-virmv1; erm;"):
-        experiment("table3").trials(["gem"])
+        get_experiment("table3").trials(["gem"])

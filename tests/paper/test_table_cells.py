@@ -3,9 +3,9 @@
 import pytest
 
 from cirm.cli.published import part_of
-from cirm.paper import experiment
-from cirm.paper.reproduction import absence, plan
-from cirm.runs.archive import pack
+from cirm.paper import get_experiment
+from cirm.paper.reproduction import explain_missing_data, plan_reproduction
+from cirm.runs.archive import pack_jobs
 from cirm.runs.runner import run_jobs
 
 CELLS = [
@@ -20,14 +20,14 @@ CELLS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "row", "label", "split", "seeds"), CELLS)
 def test_a_cell_is_within_its_band_or_better(tmp_path, name, row, label, split, seeds):
-    whole = experiment(name)
+    whole = get_experiment(name)
     (one,) = (r for r in whole.rows if r.name == row)
     (trial,) = (t for t in one.trials if t.label == label)
-    if absence(trial):
-        pytest.skip(absence(trial))
-    jobs = plan(whole, seeds, [trial.key]).jobs[trial.identity]
+    if explain_missing_data(trial):
+        pytest.skip(explain_missing_data(trial))
+    jobs = plan_reproduction(whole, seeds, [trial.key]).jobs[trial.identity]
     assert run_jobs(jobs, tmp_path, 1) == {}
-    part = part_of(whole, pack(jobs, tmp_path, "here"), seeds, {})
+    part = part_of(whole, pack_jobs(jobs, tmp_path, "here"), seeds, {})
     place = (row, label, split)
     (cell,) = (
         c

@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from cirm.paper import EXPERIMENTS, experiment
-from cirm.paper.claims import claims
-from cirm.paper.verdicts import judged, summary, verdict
+from cirm.paper import EXPERIMENTS, get_experiment
+from cirm.paper.claims import judge_claims
+from cirm.paper.verdicts import judge_cells, summarise_verdicts, verdict
 
 TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
 
@@ -12,7 +12,7 @@ TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
 def as_printed(name, shift=0.0):
     """What would be measured if our means were the paper's, moved by a shift."""
     measured = {}
-    for row in experiment(name).rows:
+    for row in get_experiment(name).rows:
         for wanted in row.wanted:
             if wanted.paper:
                 entry = measured.setdefault(row.name, {}).setdefault(
@@ -24,7 +24,7 @@ def as_printed(name, shift=0.0):
 
 
 def cells(name, shift=0.0):
-    return judged(experiment(name), as_printed(name, shift), {})
+    return judge_cells(get_experiment(name), as_printed(name, shift), {})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_smaller_error_is_better_and_its_band_is_its_own(mean, expected):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_papers_own_numbers_match_all(name):
-    made = summary(experiment(name), cells(name), "cirm", ["abc"])
+    made = summarise_verdicts(get_experiment(name), cells(name), "cirm", ["abc"])
     counts = made["verdicts"]
     assert counts["match"] == sum(counts.values()) > 0
 
@@ -91,7 +91,7 @@ def test_chance_is_known_and_needs_no_run():
 
 def test_what_was_asked_for_and_is_missing_has_no_data_and_a_reason():
     notes = {("mnist", "vcl"): "failed: lost"}
-    found = judged(experiment("table1"), {}, notes)
+    found = judge_cells(get_experiment("table1"), {}, notes)
     missing = [c for c in found if c["learner"] != "chance"]
     assert [(c["learner"], c["verdict"], c["note"]) for c in missing] == [
         ("vcl", "no-data", "failed: lost")
@@ -101,7 +101,7 @@ def test_what_was_asked_for_and_is_missing_has_no_data_and_a_reason():
 def test_a_number_that_is_not_finite_is_no_data():
     measured = as_printed("table1")
     measured["mnist"]["erm"]["test"] = {"mean": None, "std": None, "seeds": 3}
-    found = judged(experiment("table1"), measured, {})
+    found = judge_cells(get_experiment("table1"), measured, {})
     (cell,) = (c for c in found if (c["learner"], c["split"]) == ("erm", "test"))
     assert (cell["verdict"], cell["note"]) == (
         "no-data",
@@ -121,7 +121,7 @@ def test_a_number_that_is_not_finite_is_no_data():
     ],
 )
 def test_claims_on_the_papers_own_numbers(name, expected):
-    made = claims(cells(name))
+    made = judge_claims(cells(name))
     assert [claim["holds"] for claim in made] == expected
     assert [claim["in_paper"] for claim in made] == expected
     assert all(bool(c["figures"]) == (c["holds"] is not None) for c in made)
@@ -145,25 +145,25 @@ def changed(name, place, value):
     ],
 )
 def test_one_number_can_break_a_claim(name, place, value, claim):
-    assert claims(changed(name, place, value))[claim]["holds"] is False
+    assert judge_claims(changed(name, place, value))[claim]["holds"] is False
 
 
 def test_rows_that_the_paper_does_not_have_count_for_no_claim():
     ours = [
         {**c, "row": "beyond", "mean": 40.0, "paper": None} for c in cells("table1")
     ]
-    assert claims([*cells("table1"), *ours]) == claims(cells("table1"))
+    assert judge_claims([*cells("table1"), *ours]) == judge_claims(cells("table1"))
 
 
 def test_references_beside_the_papers_learners_count_for_no_claim():
     found = cells("table4")
     erm = {**found[0], "learner": "erm", "split": "test", "mean": 90.0, "paper": None}
-    assert claims([*found, erm]) == claims(found)
+    assert judge_claims([*found, erm]) == judge_claims(found)
 
 
 def test_rows_of_which_nothing_was_measured_are_named():
     some = [{**c, "mean": None} if c["row"] == "n=6" else c for c in cells("table2")]
-    first, second, *others = claims(some)
+    first, second, *others = judge_claims(some)
     assert first["holds"] is True
     assert first["figures"][-1] == second["figures"][-1] == "not measured: n=6"
     assert not any(c["figures"] for c in others)
@@ -171,7 +171,7 @@ def test_rows_of_which_nothing_was_measured_are_named():
 
 def test_a_claim_is_not_known_while_a_learner_is_missing():
     some = [c for c in cells("table1") if c["learner"] != "vclc"]
-    assert [c["holds"] for c in claims(some)] == [None, None, None, None]
+    assert [c["holds"] for c in judge_claims(some)] == [None, None, None, None]
     low = [c for c in some if c["learner"] != "c-virmg"]
     low += [{**c, "mean": math.pi} for c in some if c["learner"] == "c-virmg"]
-    assert claims(low)[1]["holds"] is False
+    assert judge_claims(low)[1]["holds"] is False

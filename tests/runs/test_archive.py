@@ -3,20 +3,19 @@ import dataclasses
 import pytest
 
 from cirm.learners.erm import ERM
-from cirm.paper.trials import identity
-from cirm.records import Curve, Run, Score, read, write
+from cirm.records import Curve, Run, Score, read_records, write_records
 from cirm.runs.archive import (
     MOST,
     Archive,
-    inherit,
-    load,
-    pack,
+    inherit_jobs,
+    load_archive,
+    pack_jobs,
     packed,
-    save,
+    save_archive,
     unpacked,
 )
-from cirm.runs.jobs import Job
-from cirm.runs.runner import path_of
+from cirm.runs.jobs import Job, identify_trial
+from cirm.runs.runner import get_record_path
 
 JOB = Job("colored", "erm", "sequential", (0, 1), {"source": "digits"}, label="erm")
 
@@ -50,7 +49,7 @@ def records(learner="erm", seeds=(0, 1), rate=0.1, shift=0.0, curves=60):
     return [*rows, run]
 
 
-TRIAL = identity("erm", "sequential", {"name": "colored", "source": "digits"})
+TRIAL = identify_trial("erm", "sequential", {"name": "colored", "source": "digits"})
 
 
 def scores(rows):
@@ -85,11 +84,11 @@ def test_an_archive_is_read_as_it_was_written(tmp_path):
     archive = Archive()
     archive.put("k1", {"commit": "abc", **packed(records())})
     archive.put("k2", {"commit": "abc", **packed(records("gem"))})
-    save(archive, tmp_path)
-    again = load(tmp_path)
+    save_archive(archive, tmp_path)
+    again = load_archive(tmp_path)
     assert list(again.entries) == ["k1", "k2"]
     assert unpacked(again.entries["k2"]) == unpacked(archive.entries["k2"])
-    save(again, tmp_path / "copy")
+    save_archive(again, tmp_path / "copy")
     texts = [(tmp_path / n / "records.json").read_text() for n in ("", "copy")]
     assert texts[0] == texts[1]
 
@@ -98,7 +97,7 @@ def test_what_jobs_share_is_said_once(tmp_path):
     archive = Archive()
     for seed in range(20):
         archive.put(f"k{seed}", {"commit": "a", **packed(records(seeds=(seed,)))})
-    save(archive, tmp_path)
+    save_archive(archive, tmp_path)
     text = (tmp_path / "records.json").read_text()
     assert text.count('"settings"') == 1
     assert len(text.splitlines()) == 20 + 10
@@ -133,28 +132,30 @@ def test_the_same_seed_again_replaces_its_job_only():
 
 
 def test_finished_jobs_are_packed_once_with_the_commit_of_their_time(tmp_path):
-    write(path_of(JOB, tmp_path), records())
-    assert pack([JOB], tmp_path, "first").entries[JOB.key]["commit"] == "first"
-    assert pack([JOB], tmp_path, "second").entries[JOB.key]["commit"] == "first"
-    assert scores(load(tmp_path).records(TRIAL, range(2))) == scores(
-        read(path_of(JOB, tmp_path))
+    write_records(get_record_path(JOB, tmp_path), records())
+    assert pack_jobs([JOB], tmp_path, "first").entries[JOB.key]["commit"] == "first"
+    assert pack_jobs([JOB], tmp_path, "second").entries[JOB.key]["commit"] == "first"
+    assert scores(load_archive(tmp_path).records(TRIAL, range(2))) == scores(
+        read_records(get_record_path(JOB, tmp_path))
     )
 
 
 def test_a_folder_takes_over_the_jobs_it_wants_from_others(tmp_path):
-    write(path_of(JOB, tmp_path / "one"), records())
-    pack([JOB], tmp_path / "one", "first")
+    write_records(get_record_path(JOB, tmp_path / "one"), records())
+    pack_jobs([JOB], tmp_path / "one", "first")
     other = dataclasses.replace(JOB, seeds=(7,))
-    archive = inherit([JOB, other], tmp_path / "two", [tmp_path / "one"])
+    archive = inherit_jobs([JOB, other], tmp_path / "two", [tmp_path / "one"])
     assert list(archive.entries) == [JOB.key]
-    assert load(tmp_path / "two").entries == load(tmp_path / "one").entries
+    assert (
+        load_archive(tmp_path / "two").entries == load_archive(tmp_path / "one").entries
+    )
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"jobs": [1]}'])
 def test_another_file_is_refused_by_its_name(tmp_path, text):
     (tmp_path / "records.json").write_text(text)
     with pytest.raises(ValueError, match=r"records\.json: it must be an archive"):
-        load(tmp_path)
+        load_archive(tmp_path)
 
 
 def test_words_about_settings_do_not_change_the_name_of_a_job():
@@ -165,13 +166,13 @@ def test_words_about_settings_do_not_change_the_name_of_a_job():
 def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatch):
     first, other = JOB, dataclasses.replace(JOB, seeds=(2, 3))
     for job in (first, other):
-        write(path_of(job, tmp_path), records(seeds=job.seeds))
-    assert len(pack((first, other), tmp_path, "c1").entries) == 2
+        write_records(get_record_path(job, tmp_path), records(seeds=job.seeds))
+    assert len(pack_jobs((first, other), tmp_path, "c1").entries) == 2
     before = first.key
     monkeypatch.setattr(ERM, "revision", 1)
     assert first.key != before
-    write(path_of(first, tmp_path), records(shift=5.0))
-    kept = pack((first,), tmp_path, "c2")
+    write_records(get_record_path(first, tmp_path), records(shift=5.0))
+    kept = pack_jobs((first,), tmp_path, "c2")
     assert {entry["commit"] for entry in kept.of(TRIAL)} == {"c2"}
     assert scores(kept.records(TRIAL, range(4))) == scores(records(shift=5.0))
 

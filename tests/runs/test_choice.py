@@ -9,7 +9,7 @@ from cirm.records import Run, Score
 from cirm.runs.archive import packed
 from cirm.runs.choice import Choosing, best_of, parted
 from cirm.runs.jobs import Job, execute
-from cirm.runs.runner import collected, run_jobs
+from cirm.runs.runner import collect_records, run_jobs
 
 DATA = {"dimension": 4, "examples": 60, "sweep": ()}
 QUICK = {"epochs": 30, "hidden": (), "batch": 0, "rate": 0.05}
@@ -70,7 +70,7 @@ def test_the_held_environment_is_neither_trained_on_nor_a_test():
 def test_a_job_leaves_one_closing_row_with_all_values_and_can_be_archived(tmp_path):
     reports = []
     run_jobs([JOB], tmp_path, 1, lambda job, done: reports.append(done))
-    found = collected([JOB], tmp_path)
+    found = collect_records([JOB], tmp_path)
     (last,) = [r for r in found if isinstance(r, Run)]
     assert found[-1] == last
     assert last.settings["penalty"] == list(VALUES)

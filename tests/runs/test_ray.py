@@ -17,11 +17,11 @@ from types import SimpleNamespace
 import pytest
 
 from cirm.cli import main
-from cirm.records import Score, line
+from cirm.records import Score, format_record
 from cirm.runs.engines import Engine
-from cirm.runs.plans import ground, plan
+from cirm.runs.plans import plan_jobs, prepare_dataset
 from cirm.runs.ray_engine import check_address, joined, work
-from cirm.runs.runner import collected, unfinished
+from cirm.runs.runner import collect_records, list_unfinished
 
 DATA = {"dimension": "4", "examples": "100"}  # which a new worker has quickly
 
@@ -81,14 +81,16 @@ def wait_until_it_answers(head, address):
 
 
 def jobs(epochs=2, seeds=2):
-    on = ground("scm", DATA)
+    on = prepare_dataset("scm", DATA)
     texts = [f"epochs={epochs}", "hidden=8"]
-    (job,) = plan(on, "erm", "sequential", range(seeds), texts=texts)
+    (job,) = plan_jobs(on, "erm", "sequential", range(seeds), texts=texts)
     return [replace(job, seeds=(seed,)) for seed in job.seeds]
 
 
 def scores(jobs, folder):
-    return [line(r) for r in collected(jobs, folder) if isinstance(r, Score)]
+    return [
+        format_record(r) for r in collect_records(jobs, folder) if isinstance(r, Score)
+    ]
 
 
 def workers(head):
@@ -120,7 +122,7 @@ def test_a_failing_job_does_not_stop_the_others_and_numbers_are_those_of_local(
     )
     assert list(failures) == [bad.key]
     assert "finite" in failures[bad.key]
-    assert unfinished([bad, *good], tmp_path / "ray") == [bad]
+    assert list_unfinished([bad, *good], tmp_path / "ray") == [bad]
     assert reports.count(1.0) == 3
     assert Engine("local", 1)(good, tmp_path / "local") == {}
     assert scores(good, tmp_path / "ray") == scores(good, tmp_path / "local")

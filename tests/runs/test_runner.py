@@ -8,32 +8,32 @@ from dataclasses import replace
 
 import pytest
 
-from cirm.records import Score, line
+from cirm.records import Score, format_record
 from cirm.runs.jobs import Job
-from cirm.runs.plans import ground, plan
-from cirm.runs.runner import collected, path_of, run_jobs, unfinished
+from cirm.runs.plans import plan_jobs, prepare_dataset
+from cirm.runs.runner import collect_records, get_record_path, list_unfinished, run_jobs
 
 DATA = {"source": "digits", "environments": "2", "examples": "100"}
 
 
 def jobs(epochs=2, seeds=2):
     texts = [f"epochs={epochs}", "hidden=8"]
-    on = ground("colored", DATA)
-    (job,) = plan(on, "erm", "sequential", range(seeds), texts=texts)
+    on = prepare_dataset("colored", DATA)
+    (job,) = plan_jobs(on, "erm", "sequential", range(seeds), texts=texts)
     return [replace(job, seeds=(seed,)) for seed in job.seeds]
 
 
 def scores(records):
-    return [line(r) for r in records if isinstance(r, Score)]
+    return [format_record(r) for r in records if isinstance(r, Score)]
 
 
 def test_finished_jobs_are_not_run_again(tmp_path):
     work = jobs()
     assert run_jobs(work, tmp_path, 1) == {}
-    times = [path_of(job, tmp_path).stat().st_mtime_ns for job in work]
-    assert unfinished(work, tmp_path) == []
+    times = [get_record_path(job, tmp_path).stat().st_mtime_ns for job in work]
+    assert list_unfinished(work, tmp_path) == []
     run_jobs(work, tmp_path, 1)
-    assert [path_of(job, tmp_path).stat().st_mtime_ns for job in work] == times
+    assert [get_record_path(job, tmp_path).stat().st_mtime_ns for job in work] == times
 
 
 def test_numbers_do_not_depend_on_the_number_of_processes(tmp_path):
@@ -41,7 +41,7 @@ def test_numbers_do_not_depend_on_the_number_of_processes(tmp_path):
     reports = []
     run_jobs(work, tmp_path / "one", 1)
     run_jobs(work, tmp_path / "two", 2, lambda job, done: reports.append(done))
-    one, two = (collected(work, tmp_path / name) for name in ("one", "two"))
+    one, two = (collect_records(work, tmp_path / name) for name in ("one", "two"))
     assert scores(one) == scores(two)
     assert reports.count(1.0) >= 2
 
@@ -52,7 +52,7 @@ def test_a_failed_job_does_not_stop_the_others(tmp_path):
     failures = run_jobs([bad, good], tmp_path, 1)
     assert list(failures) == [bad.key]
     assert "finite" in failures[bad.key]
-    assert unfinished([bad, good], tmp_path) == [bad]
+    assert list_unfinished([bad, good], tmp_path) == [bad]
 
 
 def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
@@ -71,7 +71,7 @@ def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
     assert killed
     assert list(failures) == [bad.key]
     assert "finite" in failures[bad.key]
-    assert unfinished([bad, good], tmp_path) == [bad]
+    assert list_unfinished([bad, good], tmp_path) == [bad]
 
 
 def test_workers_end_when_the_driver_is_killed(tmp_path):
@@ -139,13 +139,13 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     deadline = time.monotonic() + 60
-    while len(unfinished(work, folder)) == 3 and time.monotonic() < deadline:
+    while len(list_unfinished(work, folder)) == 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert len(unfinished(work, folder)) < 3
+    assert len(list_unfinished(work, folder)) < 3
     run_jobs(work, folder, 1)
     run_jobs(work, tmp_path / "whole", 1)
-    killed, whole = (collected(work, f) for f in (folder, tmp_path / "whole"))
+    killed, whole = (collect_records(work, f) for f in (folder, tmp_path / "whole"))
     assert scores(killed) == scores(whole)
     assert not list(folder.glob("jobs/*.tmp"))

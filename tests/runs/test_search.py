@@ -7,12 +7,12 @@ import pytest
 
 from cirm.records import Score
 from cirm.runs.jobs import execute
-from cirm.runs.picks import command_of, outcome
-from cirm.runs.plans import ground, plan
-from cirm.runs.runner import path_of, run_jobs, unfinished
-from cirm.runs.search import Search, training_only
-from cirm.runs.search_space import space_of
-from cirm.settings import pairs
+from cirm.runs.picks import format_command, summarise_search
+from cirm.runs.plans import plan_jobs, prepare_dataset
+from cirm.runs.runner import get_record_path, list_unfinished, run_jobs
+from cirm.runs.search import Search, drop_test_environments
+from cirm.runs.search_space import parse_space
+from cirm.settings import parse_assignments
 
 DATA = {"source": "digits", "examples": "100", "sweep": ""}
 SPACE = "rate=1e-4..1e-2:log,dropout=0|0.5"
@@ -21,10 +21,15 @@ FIXED = {"epochs": 2, "hidden": (8,)}
 
 
 def search(rules=HONEST, trials=2, data=DATA, space=SPACE, **rest):
-    on = training_only(ground("colored", data))
+    on = drop_test_environments(prepare_dataset("colored", data))
     fields = {"order": "sequential", "seeds": (0, 1), "settings": FIXED, **rest}
     return Search(
-        on, "erm", space=space_of("erm", [space]), rules=rules, trials=trials, **fields
+        on,
+        "erm",
+        space=parse_space("erm", [space]),
+        rules=rules,
+        trials=trials,
+        **fields,
     )
 
 
@@ -65,15 +70,19 @@ def test_rules_share_what_was_trained(tmp_path):
     one = search(("held-out",))
     run_jobs(one.every(), tmp_path, 1)
     more = search(("held-out", "worst-group", "next"))
-    assert unfinished(more.every(), tmp_path) == []
-    assert set(outcome(more, tmp_path)["picks"]) == {"held-out", "worst-group", "next"}
-    assert len(unfinished(search(HONEST).every(), tmp_path)) == 4  # those left out
+    assert list_unfinished(more.every(), tmp_path) == []
+    assert set(summarise_search(more, tmp_path)["picks"]) == {
+        "held-out",
+        "worst-group",
+        "next",
+    }
+    assert len(list_unfinished(search(HONEST).every(), tmp_path)) == 4  # those left out
 
 
 def test_more_trials_go_on_from_those_there_are(tmp_path):
     run_jobs(search(trials=2, rules=("next",)).every(), tmp_path, 1)
     more = search(trials=3, rules=("next",))
-    assert len(unfinished(more.every(), tmp_path)) == 1
+    assert len(list_unfinished(more.every(), tmp_path)) == 1
     assert search(trials=2).key == more.key
     assert search(space="rate=1e-4..1e-3").key != more.key
 
@@ -81,7 +90,7 @@ def test_more_trials_go_on_from_those_there_are(tmp_path):
 def test_each_rule_picks_the_trial_with_its_highest_score(tmp_path):
     made = search(trials=3)
     run_jobs(made.every(), tmp_path, 1)
-    found = outcome(made, tmp_path)
+    found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done"] * 3
     assert found["trials"][0]["settings"] == FIXED
     for rule, pick in found["picks"].items():
@@ -98,7 +107,7 @@ def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
         rows |= scores(execute(job, nothing))
     assert {place for _, place, _ in rows} == {"train-1", "train-2"}
     run_jobs(made.every(), tmp_path, 1)
-    found = outcome(made, tmp_path)["trials"][0]["scores"]["leave-one-out"]
+    found = summarise_search(made, tmp_path)["trials"][0]["scores"]["leave-one-out"]
     assert found["mean"] == pytest.approx(sum(rows.values()) / 4)
     assert found["seeds"] == 2
 
@@ -107,8 +116,8 @@ def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
     wild = {**FIXED, "rate": 1e30, "optimiser": "sgd"}
     made = search(("held-out",), 2, settings=wild, space="rate=1e-4..1e-3")
     assert run_jobs(made.every(), tmp_path, 1) == {}
-    assert unfinished(made.every(), tmp_path) == []
-    found = outcome(made, tmp_path)
+    assert list_unfinished(made.every(), tmp_path) == []
+    found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["diverged", "done"]
     assert found["picks"]["held-out"]["trial"] == 1
 
@@ -117,8 +126,8 @@ def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
     made = search(trials=2)
     jobs = made.every()
     run_jobs(jobs, tmp_path, 1)
-    path_of(jobs[-1], tmp_path).unlink()
-    found = outcome(made, tmp_path)
+    get_record_path(jobs[-1], tmp_path).unlink()
+    found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done", "failed"]
     assert {pick["trial"] for pick in found["picks"].values()} == {0}
 
@@ -144,11 +153,13 @@ def test_another_process_knows_what_to_do_with_a_trial():
 def test_the_command_of_a_pick_gives_its_settings_back():
     made = search(preset="paper")
     settings = made.chosen(1)
-    words = command_of(made, settings).split()
+    words = format_command(made, settings).split()
     assert words[:2] == ["cirm", "run"]
     texts = [words[n + 1] for n, word in enumerate(words) if word == "--set"]
-    assert pairs(texts, "--set")["hidden"] == "8"
-    (job, *_) = plan(made.on, "erm", "sequential", (0,), preset="paper", texts=texts)
+    assert parse_assignments(texts, "--set")["hidden"] == "8"
+    (job, *_) = plan_jobs(
+        made.on, "erm", "sequential", (0,), preset="paper", texts=texts
+    )
     assert job.settings == settings
     data = dict(zip(words[2::2], words[3::2], strict=True))
     assert data["--examples"] == "100"
@@ -161,9 +172,9 @@ def test_settings_that_make_no_sense_are_refused_before_anything_runs():
 
 
 def test_values_are_searched_by_negative_errors(tmp_path):
-    on = training_only(ground("scm", {"examples": "40"}))
+    on = drop_test_environments(prepare_dataset("scm", {"examples": "40"}))
     made = replace(search(HONEST, 2), on=on, order="joint", rules=("worst-group",))
     run_jobs(made.every(), tmp_path, 1)
-    found = outcome(made, tmp_path)
+    found = summarise_search(made, tmp_path)
     assert found["metric"] == "error"
     assert found["picks"]["worst-group"]["score"]["mean"] < 0

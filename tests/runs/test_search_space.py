@@ -5,12 +5,12 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.learners import CONTINUAL, LEARNERS, create
-from cirm.runs.search_space import Choice, Range, drawn, space_of, spelled_space
+from cirm.runs.search_space import Choice, Range, drawn, parse_space, spelled_space
 
 
 def test_ranges_and_alternatives_are_read_with_the_types_of_the_settings():
     text = "rate=1e-4..1e-2:log,hidden=100,100|390,epochs=10..50,optimiser=adam|sgd"
-    space = space_of("erm", [text, "dropout=0.5|0.75"])
+    space = parse_space("erm", [text, "dropout=0.5|0.75"])
     assert space["rate"] == Range(1e-4, 1e-2, log=True)
     assert space["epochs"] == Range(10, 50, whole=True)
     assert space["hidden"].values == ((100, 100), (390,))
@@ -19,9 +19,9 @@ def test_ranges_and_alternatives_are_read_with_the_types_of_the_settings():
 
 
 def test_what_is_written_out_is_read_back():
-    space = space_of("irmv1")
+    space = parse_space("irmv1")
     texts = [f"{name}={text}" for name, text in spelled_space(space).items()]
-    assert space_of("irmv1", texts) == space
+    assert parse_space("irmv1", texts) == space
 
 
 def test_places_from_zero_to_one_cover_a_range():
@@ -31,7 +31,7 @@ def test_places_from_zero_to_one_cover_a_range():
 
 
 def test_draws_stay_inside_and_fill_the_space():
-    space = space_of("erm", ["rate=1e-4..1e-2:log,dropout=0.5|0.75"])
+    space = parse_space("erm", ["rate=1e-4..1e-2:log,dropout=0.5|0.75"])
     found = [drawn(space, trial) for trial in range(1, 200)]
     logs = torch.tensor([math.log10(s["rate"]) for s in found])
     assert logs.min() >= -4 and logs.max() <= -2
@@ -40,21 +40,21 @@ def test_draws_stay_inside_and_fill_the_space():
 
 
 def test_a_trial_does_not_depend_on_the_other_settings_or_trials():
-    few = space_of("erm", ["rate=1e-4..1e-2:log"])
-    more = space_of("erm", ["dropout=0|0.5,rate=1e-4..1e-2:log"])
+    few = parse_space("erm", ["rate=1e-4..1e-2:log"])
+    more = parse_space("erm", ["dropout=0|0.5,rate=1e-4..1e-2:log"])
     assert drawn(few, 7)["rate"] == drawn(more, 7)["rate"]
     assert drawn(few, 7) != drawn(few, 8)
     assert drawn(few, 7, seed=1) != drawn(few, 7)
 
 
 def test_the_first_trial_has_the_settings_as_they_are():
-    assert drawn(space_of("erm"), 0) == {}
+    assert drawn(parse_space("erm"), 0) == {}
 
 
 @pytest.mark.parametrize("key", [*LEARNERS, *CONTINUAL])
 def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
     values = Environment("a", torch.zeros(9, 2), torch.zeros(9), Task.regression())
-    space = space_of(key)
+    space = parse_space(key)
     assert space
     for trial in range(1, 30):
         create(key, values, drawn(space, trial))
@@ -76,5 +76,5 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
 )
 def test_a_space_that_makes_no_sense_is_refused_in_one_sentence(text, message):
     with pytest.raises(ValueError, match=message) as found:
-        space_of("erm", [text])
+        parse_space("erm", [text])
     assert "\n" not in str(found.value)

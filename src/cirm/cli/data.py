@@ -30,9 +30,9 @@ def fetch(
 
     One that fails does not stop the others.
     """
-    from cirm.data.image_catalog import named
+    from cirm.data.image_catalog import get_image_set
 
-    sources = [named(name) for name in names]
+    sources = [get_image_set(name) for name in names]
     failures: list[ValueError | OSError] = []
     for source in sources:
         try:
@@ -58,7 +58,7 @@ def import_(
     from cirm.data import cache
     from cirm.data import image_catalog as sources
 
-    source = sources.named(name)
+    source = sources.get_image_set(name)
     _say_where(source, cache.import_folder(source, folder))
 
 
@@ -108,7 +108,7 @@ def show(
     from cirm.data.colored import Colored
     from cirm.report import samples
 
-    texts = settings.pairs(setting or [], "--set")
+    texts = settings.parse_assignments(setting or [], "--set")
     panels = []
     for each in [scheme] if scheme else ["b01", "b11"]:
         chosen = {**texts, "source": source, "scheme": each}

@@ -25,15 +25,15 @@ def demo(
     """
     from cirm.cli.results import run_and_show
     from cirm.runs.engines import Engine
-    from cirm.runs.plans import ceiling, ground, plan
+    from cirm.runs.plans import plan_ceiling, plan_jobs, prepare_dataset
 
     typer.echo(
         "Two environments of coloured digits arrive one after the other. The colour "
         "agrees with the label\nin 80 % and 90 % of the examples, in the unseen "
         "environment in 10 %; the shape always in 75 %."
     )
-    on, jobs = ground("colored", DATA), []
+    on, jobs = prepare_dataset("colored", DATA), []
     for key in LEARNERS:
-        jobs += plan(on, key, "sequential", range(seeds), preset="paper")
-    jobs += ceiling("colored", DATA, "sequential", range(seeds), "paper")
+        jobs += plan_jobs(on, key, "sequential", range(seeds), preset="paper")
+    jobs += plan_ceiling("colored", DATA, "sequential", range(seeds), "paper")
     run_and_show(jobs, out, Engine(workers=workers), title="cirm demo")

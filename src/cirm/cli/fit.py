@@ -138,14 +138,14 @@ def update(
 
     The file is replaced when all is done, and stays as it was if anything fails.
     """
-    from cirm.model.file import digest, load, save
+    from cirm.model.file import load, read_checksum, save
     from cirm.model.fit import update as update_model
 
     shared.check_folder(out or model, "--out" if out else "--model")
     shared.check_report(report)
     shared.one_thread()
     old = load(model, device=checked_device(device))
-    mark = digest(model)
+    mark = read_checksum(model)
     with shared.watching(f"{model} is as it was") as progress:
         new = update_model(
             old,
@@ -157,7 +157,7 @@ def update(
             again=again,
             progress=progress,
         )
-        if out is None and digest(model) != mark:
+        if out is None and read_checksum(model) != mark:
             raise ValueError(
                 f"model {str(model)!r}: it must not change while it is updated; got "
                 "another update's (run this one again)"
@@ -171,10 +171,10 @@ def shown(
 ) -> None:
     """Show a model that was just written."""
     from cirm.cli.model_screen import learned
-    from cirm.model.description import described
+    from cirm.model.description import describe_model
     from cirm.report.model import model_page
 
-    content = {"model": str(path), **described(model)}
+    content = {"model": str(path), **describe_model(model)}
     if not as_json:
         learned(content, detected, first=model.stages == 1)
     page = model_page(content, shared.command()) if report else ""
@@ -184,10 +184,10 @@ def shown(
 
 def settings_of(learner: str, assignments: list[str]) -> dict[str, Any]:
     """The learner's settings among assignments such as epochs=10."""
-    from cirm.learners import parsed_settings
-    from cirm.settings import pairs
+    from cirm.learners import parse_learner_settings
+    from cirm.settings import parse_assignments
 
-    return parsed_settings(learner, pairs(assignments, "--set"))
+    return parse_learner_settings(learner, parse_assignments(assignments, "--set"))
 
 
 def checked_task(task: str) -> Any:  # noqa: ANN401  one of the literal names

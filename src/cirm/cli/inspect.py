@@ -20,12 +20,12 @@ def inspect(
 ) -> None:
     """Show where a model has been, what it keeps of the past, and what it relies on."""
     from cirm.cli.model_screen import described as show
-    from cirm.model.description import described
+    from cirm.model.description import describe_model
     from cirm.model.file import load
     from cirm.report.model import model_page
 
     shared.check_report(report)
-    content = {"model": str(model), **described(load(model))}
+    content = {"model": str(model), **describe_model(load(model))}
     if not as_json:
         show(content)
     page = model_page(content, shared.command()) if report else ""

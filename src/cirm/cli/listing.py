@@ -53,26 +53,26 @@ def _names(kind: str) -> None:
 def _settings(kind: str, name: str) -> None:
     """Names, types and defaults of the settings of one of them."""
     from cirm.cli.screen import columns
-    from cirm.settings import fields, type_name
+    from cirm.settings import format_type, list_fields
 
     if kind == "learners":
-        from cirm.learners import learner_class, settings_table
+        from cirm.learners import get_learner_class, list_settings
 
-        rows = [(n, f"{type_name(t)}, {d!r}") for n, t, d in settings_table(name)]
+        rows = [(n, f"{format_type(t)}, {d!r}") for n, t, d in list_settings(name)]
         columns(f"settings of {name}: type, default", rows)
-        presets = learner_class(name).presets
+        presets = get_learner_class(name).presets
         columns("presets", [(k, _spelled(v)) for k, v in presets.items()])
         return
     if kind == "datasets":
-        from cirm.data import dataset_class
+        from cirm.data import get_dataset_class
 
-        found: type = dataset_class(name)
+        found: type = get_dataset_class(name)
     else:
-        from cirm.inference import inference_class
+        from cirm.inference import get_inference_class
 
-        found = inference_class(name)
-    settings = fields(found).items()
-    rows = [(n, f"{type_name(t)}, {d!r}") for n, (t, d) in settings]
+        found = get_inference_class(name)
+    settings = list_fields(found).items()
+    rows = [(n, f"{format_type(t)}, {d!r}") for n, (t, d) in settings]
     columns(f"settings of {name}: type, default", rows)
 
 

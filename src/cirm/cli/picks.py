@@ -14,7 +14,7 @@ from cirm.cli.shared import open_folder
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
-    from cirm.runs.plans import Ground
+    from cirm.runs.plans import PreparedDataset
     from cirm.runs.search import Search
 
 Found = dict[str, Any]
@@ -22,11 +22,11 @@ Found = dict[str, Any]
 
 def run_trials(search: Search, folder: Path, engine: Engine) -> dict[str, str]:
     """Run the trials that have left no scores yet; reasons of failures by job."""
-    from cirm.runs.runner import unfinished
+    from cirm.runs.runner import list_unfinished
 
     jobs = search.every()
     open_folder(folder)
-    left = len(unfinished(jobs, folder))
+    left = len(list_unfinished(jobs, folder))
     trials = f"{search.trials} trial{'s' if search.trials > 1 else ''}"
     typer.echo(f"{trials} of {search.learner}: {len(jobs)} trainings, {left} to do.")
     return _run(jobs, folder, engine, f"cirm select {search.learner}")
@@ -34,7 +34,7 @@ def run_trials(search: Search, folder: Path, engine: Engine) -> dict[str, str]:
 
 def revealed(
     search: Search,
-    on: Ground,
+    on: PreparedDataset,
     found: Found,
     seeds: tuple[int, ...],
     folder: Path,
@@ -45,14 +45,14 @@ def revealed(
     The numbers are added to what was found, after the choice, and change none of it.
     """
     from cirm.report.summary import summarise
-    from cirm.runs.runner import collected
+    from cirm.runs.runner import collect_records
 
     jobs = {p["trial"]: _jobs(search, on, seeds, p) for p in found["picks"].values()}
     every = [job for some in jobs.values() for job in some]
     typer.echo(f"The choice is made; {len(jobs)} picks are now run to be revealed.")
     failures = _run(every, folder, engine, "revealing")
     for pick in found["picks"].values():
-        records = collected(jobs[pick["trial"]], folder)
+        records = collect_records(jobs[pick["trial"]], folder)
         if records:
             (entry,) = summarise(records)["learners"].values()
             pick["revealed"] = {split: entry[split] for split in ("train", "test")}
@@ -64,10 +64,10 @@ def show(search: Search, found: Found, folder: Path) -> None:
     from cirm.cli.results import command
     from cirm.records import write_text
     from cirm.report.selection import markdown, selection_report
-    from cirm.runs.picks import command_of
+    from cirm.runs.picks import format_command
 
     for pick in found["picks"].values():
-        pick["command"] = command_of(search, pick["settings"])
+        pick["command"] = format_command(search, pick["settings"])
     write_text(folder / "summary.json", json.dumps(found, indent=2) + "\n")
     if not found["picks"]:
         typer.echo("No trial has ended well, so that there is nothing to choose.")
@@ -83,21 +83,27 @@ def show(search: Search, found: Found, folder: Path) -> None:
 
 def _run(jobs: list[Any], folder: Path, engine: Engine, title: str) -> dict[str, str]:
     from cirm.cli.results import run_watched
-    from cirm.runs.runner import unfinished
+    from cirm.runs.runner import list_unfinished
 
-    if not unfinished(jobs, folder):
+    if not list_unfinished(jobs, folder):
         return {}
-    return run_watched(jobs, lambda: unfinished(jobs, folder), folder, engine, title)
+    return run_watched(
+        jobs, lambda: list_unfinished(jobs, folder), folder, engine, title
+    )
 
 
-def _jobs(search: Search, on: Ground, seeds: tuple[int, ...], pick: Found) -> list[Job]:
+def _jobs(
+    search: Search, on: PreparedDataset, seeds: tuple[int, ...], pick: Found
+) -> list[Job]:
     """The jobs of a pick, those that `cirm run` would run."""
-    from cirm.runs.picks import spelled
-    from cirm.runs.plans import plan
+    from cirm.runs.picks import format_setting
+    from cirm.runs.plans import plan_jobs
 
-    texts = [f"{name}={spelled(value)}" for name, value in pick["settings"].items()]
+    texts = [
+        f"{name}={format_setting(value)}" for name, value in pick["settings"].items()
+    ]
     label = f"{search.learner}, trial {pick['trial']}"
-    made = plan(
+    made = plan_jobs(
         on, search.learner, search.order, seeds,
         preset=search.preset, texts=texts, label=label,
     )  # fmt: skip

@@ -56,10 +56,10 @@ def predict(
     cirm; it is empty if the learner has one network.
     """
     from cirm.cli.fit import checked_device
-    from cirm.data.prefetch import ahead
-    from cirm.data.sources import sources
+    from cirm.data.prefetch import prefetch
+    from cirm.data.sources import open_sources
     from cirm.model.file import load
-    from cirm.model.predict import predicted
+    from cirm.model.predict import predict_chunks
     from cirm.report.model import prediction_page
 
     shared.check_report(report)
@@ -69,14 +69,14 @@ def predict(
     if as_json and out is None:
         raise ValueError("--json: --out must name the table of predictions; got none")
     loaded = load(model, device=checked_device(device))
-    (source,) = sources(data, loaded.schema.treatment.shape)
+    (source,) = open_sources(data, loaded.schema.treatment.shape)
     tally = Tally()
     said: list[str] = []
     with shared.watching("no predictions were written") as progress:
-        frames = predicted(
+        frames = predict_chunks(
             loaded, source, keep or [], probabilities, fill_missing, progress, said
         )
-        write((tally.counted(frame) for frame in ahead(frames)), out)
+        write((tally.counted(frame) for frame in prefetch(frames)), out)
     content = {"model": str(model), "data": str(data), **tally.summary()}
     content["notes"] = list(dict.fromkeys(said))
     shared.say(*(f"note: {text}" for text in content["notes"]))
@@ -143,10 +143,10 @@ def write(frames: Iterator[pd.DataFrame], path: Path | None) -> None:
 
 
 def _as_text(frames: Iterator[pd.DataFrame], file: IO[str], separator: str) -> None:
-    from cirm.model.csv_writer import text_of
+    from cirm.model.csv_writer import format_csv
 
     for place, frame in enumerate(frames):
-        file.write(text_of(frame, separator, header=place == 0))
+        file.write(format_csv(frame, separator, header=place == 0))
 
 
 @contextmanager

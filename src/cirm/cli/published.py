@@ -18,21 +18,21 @@ NOTES = Mapping[tuple[str, str], str]
 
 def part_of(experiment: Experiment, archive: Archive, seeds: int, notes: NOTES) -> Part:
     """An experiment's summary and data, from the records of an archive."""
-    from cirm.paper.reproduction import distinct, found
-    from cirm.paper.verdicts import judged, summary
+    from cirm.paper.reproduction import collect_rows, select_distinct_rows
+    from cirm.paper.verdicts import judge_cells, summarise_verdicts
     from cirm.report.findings import Data, Part
     from cirm.report.reproduction import measured
 
-    records = found(experiment, archive, range(seeds))
+    records = collect_rows(experiment, archive, range(seeds))
     numbers = {name: measured(rows) for name, rows in records.items() if rows}
-    cells = judged(experiment, numbers, notes)
+    cells = judge_cells(experiment, numbers, notes)
     command = f"cirm reproduce {experiment.name} --seeds {seeds}"
     data = [
         Data(row.title, records[row.name], flips(row))
-        for row in distinct(experiment)
+        for row in select_distinct_rows(experiment)
         if records[row.name]
     ]
-    made = summary(experiment, cells, command, commits(experiment, archive))
+    made = summarise_verdicts(experiment, cells, command, commits(experiment, archive))
     axis = {"axis": experiment.axis} if experiment.axis else {}
     return Part(made, data, experiment.chance, **axis)
 
@@ -93,8 +93,8 @@ def write_overview(
 
 def together(parts: Sequence[Part]) -> dict[str, Any]:
     """The cells of several experiments, and the claims that they decide."""
-    from cirm.paper.claims import claims
-    from cirm.paper.verdicts import counted
+    from cirm.paper.claims import judge_claims
+    from cirm.paper.verdicts import count_verdicts
 
     cells = [
         {"experiment": part.summary["experiment"], **cell}
@@ -103,9 +103,9 @@ def together(parts: Sequence[Part]) -> dict[str, Any]:
     ]
     return {
         "experiment": "all",
-        "verdicts": counted(cells),
+        "verdicts": count_verdicts(cells),
         "cells": cells,
-        "claims": claims(cells),
+        "claims": judge_claims(cells),
     }
 
 
@@ -119,13 +119,13 @@ def samples(experiments: Sequence[Experiment]) -> dict[str, Picture]:
     """Coloured samples of each source and scheme that is at hand, by a name."""
     from cirm.cli.samples import picture
     from cirm.data.colored import Colored
-    from cirm.paper.reproduction import absence
+    from cirm.paper.reproduction import explain_missing_data
 
     chosen: dict[str, Colored] = {}
     for experiment in experiments:
         for row in experiment.rows:
             trial = row.trials[0]
-            if trial.dataset == "colored" and not absence(trial):
+            if trial.dataset == "colored" and not explain_missing_data(trial):
                 dataset = Colored(**trial.data)
                 name = f"{Path(dataset.source).name}-{dataset.scheme}"
                 chosen.setdefault(name, dataset)

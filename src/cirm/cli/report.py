@@ -42,18 +42,20 @@ def report(
 def recorded(folder: Path) -> Part:
     """What the records of a folder say of the experiment it is named after."""
     from cirm.cli.published import part_of, seeds_in
-    from cirm.paper import experiment
-    from cirm.paper.reproduction import supply
-    from cirm.runs.archive import NAME, load
+    from cirm.paper import get_experiment
+    from cirm.paper.reproduction import explain_supply
+    from cirm.runs.archive import NAME, load_archive
 
     if not (folder / NAME).exists():
         raise FileNotFoundError(f"{folder}: it must hold {NAME}; got none")
-    one = experiment(name_of(folder))
-    archive = load(folder)
+    one = get_experiment(name_of(folder))
+    archive = load_archive(folder)
     trials = [(row.name, trial) for row in one.rows for trial in row.trials]
     at_hand = {trial.source for _, trial in trials if archive.of(trial.identity)}
     notes = {
-        (name, trial.label): not_run("" if trial.source in at_hand else supply(trial))
+        (name, trial.label): not_run(
+            "" if trial.source in at_hand else explain_supply(trial)
+        )
         for name, trial in trials
         if not archive.of(trial.identity)
     }

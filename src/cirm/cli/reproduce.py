@@ -49,7 +49,7 @@ def reproduce(
     folders beside one another share their jobs. A data set that is not in the cache
     leaves its cells without data.
     """
-    from cirm.paper.reproduction import plan
+    from cirm.paper.reproduction import plan_reproduction
     from cirm.runs.engines import Engine
 
     if name not in NAMES:
@@ -62,7 +62,7 @@ def reproduce(
     parts = []
     for experiment, keys in chosen(name, learner or []):
         folder = root / experiment.name if name == "all" else root
-        made = plan(experiment, seeds or experiment.seeds, keys)
+        made = plan_reproduction(experiment, seeds or experiment.seeds, keys)
         part, failures = carry_out(made, folder, place)
         parts.append(part)
         failed += failures
@@ -78,12 +78,12 @@ def reproduce(
 
 def chosen(name: str, keys: Sequence[str]) -> list[tuple[Experiment, list[str]]]:
     """The experiments of a name, each with those of the learners that it has."""
-    from cirm.paper import EXPERIMENTS, experiment
+    from cirm.paper import EXPERIMENTS, get_experiment
 
     if name == "figures":
         return []
     if name != "all":
-        one = experiment(name)
+        one = get_experiment(name)
         one.trials(keys)  # refuses unknown learners
         return [(one, list(keys))]
     known = {key for one in EXPERIMENTS.values() for key in one.keys}
@@ -100,15 +100,15 @@ def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]
     """Run what an experiment's folder lacks, write what was found; the failures."""
     from cirm.cli import published
     from cirm.cli.results import run_watched
-    from cirm.paper.reproduction import reasons
-    from cirm.runs.archive import pack
-    from cirm.runs.provenance import commit
+    from cirm.paper.reproduction import explain_missing_records
+    from cirm.runs.archive import pack_jobs
+    from cirm.runs.provenance import find_commit
 
     open_folder(folder)
     waiting = made.waiting(folder)
     say_what_waits(made, waiting)
-    state = commit()
-    archive = pack(made.every, folder, state)
+    state = find_commit()
+    archive = pack_jobs(made.every, folder, state)
     failures: dict[str, str] = {}
     if waiting:
         failures = run_watched(
@@ -118,10 +118,10 @@ def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]
             engine,
             made.experiment.name,
             timed(archive),
-            lambda job: pack([job], folder, state),
+            lambda job: pack_jobs([job], folder, state),
         )
-        archive = pack(made.every, folder, state)
-    notes = reasons(made, failures, archive)
+        archive = pack_jobs(made.every, folder, state)
+    notes = explain_missing_records(made, failures, archive)
     part = published.part_of(made.experiment, archive, made.seeds, notes)
     published.write_part(part, folder, published.samples([made.experiment]).values())
     say_what_was_found(part, folder)

@@ -29,12 +29,12 @@ def run_and_show(
 ) -> None:
     """Run what is unfinished, write the results into the folder, show the table."""
     from cirm.cli.progress import size_of
-    from cirm.runs.runner import collected, seconds_of, unfinished
+    from cirm.runs.runner import collect_records, list_unfinished, read_duration
 
     if tensorboard is not None:
         check_tensorboard()
     open_folder(folder)
-    waiting = {job.key for job in unfinished(jobs, folder)}
+    waiting = {job.key for job in list_unfinished(jobs, folder)}
     done = [job for job in jobs if job.key not in waiting]
     failures: dict[str, str] = {}
     if not waiting:
@@ -42,11 +42,11 @@ def run_and_show(
     else:
         if done:
             typer.echo(f"Continuing: {len(done)} of {len(jobs)} jobs are done.")
-        timed = [(job.name, size_of(job), seconds_of(job, folder)) for job in done]
+        timed = [(job.name, size_of(job), read_duration(job, folder)) for job in done]
         failures = run_watched(
-            jobs, lambda: unfinished(jobs, folder), folder, engine, title, timed
+            jobs, lambda: list_unfinished(jobs, folder), folder, engine, title, timed
         )
-    if records := collected(jobs, folder):
+    if records := collect_records(jobs, folder):
         write_and_show(records, jobs, folder, title, tensorboard)
     if failures:
         named = {job.key: job for job in jobs}
@@ -96,14 +96,14 @@ def write_and_show(
     """Write records, summary, page and curves of a run, and show its tables."""
     from cirm.cli.diagnostics import diagnostics
     from cirm.cli.screen import coefficients, results
-    from cirm.records import write, write_text
+    from cirm.records import write_records, write_text
     from cirm.report.diagnostics import diagnosed
     from cirm.report.run import run_report
     from cirm.report.summary import summarise
 
     summary = summarise(records)
     summary["diagnostics"] = diagnosed(records)
-    write(folder / "records.jsonl", records)
+    write_records(folder / "records.jsonl", records)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     page = run_report(records, title, command(), **view_of(jobs[0]))
     write_text(folder / "report.html", page)
@@ -120,10 +120,10 @@ def write_and_show(
 def view_of(job: Job) -> dict[str, Any]:
     """What the page shows of the data: chance, the sweep's axis, samples."""
     from cirm.cli.samples import picture
-    from cirm.data import dataset_class
+    from cirm.data import get_dataset_class
     from cirm.data.colored import Colored
 
-    dataset = dataset_class(job.dataset)(**job.data)
+    dataset = get_dataset_class(job.dataset)(**job.data)
     if not isinstance(dataset, Colored):
         return {}
     return {

@@ -65,15 +65,15 @@ def run(
     """
     from cirm.cli.results import run_and_show
     from cirm.runs.engines import Engine
-    from cirm.runs.plans import ceiling as ceiling_of
-    from cirm.runs.plans import ground, plan
+    from cirm.runs.plans import plan_ceiling as ceiling_of
+    from cirm.runs.plans import plan_jobs, prepare_dataset
 
     chosen = Engine(engine, workers, address)
     data = extra_options(context.args)
-    on = ground(dataset, data)
+    on = prepare_dataset(dataset, data)
     jobs: list[Job] = []
     for key in learner or ["erm"]:
-        jobs += plan(
+        jobs += plan_jobs(
             on, key, order, range(seeds),
             preset=preset, texts=assignments or [], infer=infer,
         )  # fmt: skip

@@ -115,19 +115,19 @@ def watched(
     import threading
 
     from cirm.cli.progress import Watch
-    from cirm.runs.runner import path_of, seconds_of
+    from cirm.runs.runner import get_record_path, read_duration
 
     watch, lock, over = Watch(jobs, workers, timed), threading.Lock(), set[str]()
 
     def report(job: Job, part: float) -> None:
-        if part < 1 or not path_of(job, folder).exists():
+        if part < 1 or not get_record_path(job, folder).exists():
             watch.moved(job, part)
             return
         with lock:  # progress comes from several threads
             if job.key not in over:
                 over.add(job.key)
                 ended(job)
-                watch.ended(job, seconds_of(job, folder))
+                watch.ended(job, read_duration(job, folder))
 
     with shown(watch, title):
         yield report

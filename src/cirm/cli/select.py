@@ -11,7 +11,7 @@ import typer
 from cirm.cli.options import Address, EngineName, Workers
 
 if TYPE_CHECKING:
-    from cirm.runs.plans import Ground
+    from cirm.runs.plans import PreparedDataset
     from cirm.runs.search import Search
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -88,12 +88,12 @@ def select(
     """
     from cirm.cli.picks import revealed, run_trials, show
     from cirm.runs.engines import Engine
-    from cirm.runs.picks import outcome
-    from cirm.runs.plans import ground
+    from cirm.runs.picks import summarise_search
+    from cirm.runs.plans import prepare_dataset
 
     place = Engine(engine, workers, address)
     learner, dataset, texts = words_of(context.args, data or [])
-    on = ground(dataset, texts)
+    on = prepare_dataset(dataset, texts)
     search = planned(
         on, learner, rule or ["worst-group"], space or [], assignments or [],
         order=order, seeds=tuple(range(seeds)), trials=trials, preset=preset,
@@ -101,7 +101,7 @@ def select(
     )  # fmt: skip
     folder = out or Path("runs") / f"select-{learner}-{search.key}"
     failures = run_trials(search, folder, place)
-    found = outcome(search, folder)
+    found = summarise_search(search, folder)
     if reveal:
         later = tuple(range(reveal_seeds or seeds))
         failures |= revealed(search, on, found, later, folder, place)
@@ -116,10 +116,10 @@ def words_of(
     arguments: Sequence[str], assignments: Sequence[str]
 ) -> tuple[str, str, dict[str, str]]:
     """The learner, the data set, and the data set's settings among the arguments."""
-    from cirm.settings import pairs
+    from cirm.settings import parse_assignments
 
     names: list[str] = []
-    options = pairs(list(assignments), "--data")
+    options = parse_assignments(list(assignments), "--data")
     waiting = list(arguments)
     while waiting:
         word, equals, text = waiting.pop(0).partition("=")
@@ -140,7 +140,7 @@ def words_of(
 
 
 def planned(
-    on: Ground,
+    on: PreparedDataset,
     learner: str,
     rules: Sequence[str],
     spaces: Sequence[str],
@@ -149,28 +149,32 @@ def planned(
 ) -> Search:
     """The search that a user asks for; what would fail when it runs is refused now."""
     from cirm.environments import Stream
-    from cirm.evaluation.selection import RULES, inapplicable
-    from cirm.learners import parsed_settings
-    from cirm.runs.search import Search, training_only
-    from cirm.runs.search_space import space_of
-    from cirm.settings import pairs
+    from cirm.evaluation.selection import RULES, find_inapplicable_rules
+    from cirm.learners import parse_learner_settings
+    from cirm.runs.search import Search, drop_test_environments
+    from cirm.runs.search_space import parse_space
+    from cirm.settings import parse_assignments
 
     problem = on.problem
     stages = len(Stream.ordered(problem.train, rest["order"]))
     asked = list(RULES) if "all" in rules else list(dict.fromkeys(rules))
-    cannot = inapplicable(asked, stages, len(problem.train), len(problem.test))
+    cannot = find_inapplicable_rules(
+        asked, stages, len(problem.train), len(problem.test)
+    )
     for rule, why in cannot.items():
         if "all" not in rules:
             raise ValueError(f"rule {rule}: {why}")
         typer.echo(f"Rule {rule} is left out: {why}.")
-    fixed = parsed_settings(learner, pairs(list(assignments), "--set"))
-    space = {n: s for n, s in space_of(learner, spaces).items() if n not in fixed}
+    fixed = parse_learner_settings(
+        learner, parse_assignments(list(assignments), "--set")
+    )
+    space = {n: s for n, s in parse_space(learner, spaces).items() if n not in fixed}
     if not 0 < rest["held"] < 1:
         raise ValueError(
             f"--hold-out: it must be between 0 and 1; got {rest['held']:g}"
         )
     search = Search(
-        training_only(on), learner, space=space, settings=fixed,
+        drop_test_environments(on), learner, space=space, settings=fixed,
         rules=tuple(rule for rule in asked if rule not in cannot), **rest,
     )  # fmt: skip
     search.every()  # refuses settings that make no sense before anything runs

@@ -19,7 +19,7 @@ DATASETS = {
 """Class by key; the module is named after the key."""
 
 
-def dataset_class(key: str) -> type[Dataset]:
+def get_dataset_class(key: str) -> type[Dataset]:
     """The class of a data set."""
     found: type[Dataset] = registry.find(__name__, DATASETS, key)
     return found

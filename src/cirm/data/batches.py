@@ -11,7 +11,7 @@ import pandas as pd
 from torch import Tensor
 
 from cirm.data.row_store import Store
-from cirm.data.sources import Portion, Source
+from cirm.data.sources import Chunk, Source
 
 TARGET, ENVIRONMENT = "target", "environment"
 
@@ -45,7 +45,7 @@ class Batches(Source):
         self.kind = "array" if len(shape) > 1 else "table"
         self.environment = ENVIRONMENT if ENVIRONMENT in first.columns else ""
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Portion]:
+    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
         """All rows in order."""
         if self._aside is None:
             yield from map(self._portion, self.batches)
@@ -78,19 +78,19 @@ class Batches(Source):
             raise ValueError(f"{self.where}: there must be batches; got none")
         return store, pd.concat(beside, ignore_index=True)
 
-    def _portion(self, batch: Any) -> Portion:  # noqa: ANN401  a user's batch
+    def _portion(self, batch: Any) -> Chunk:  # noqa: ANN401  a user's batch
         inputs, beside = self._parts(batch)
         return self._joined(inputs, beside)
 
-    def _joined(self, inputs: Any, beside: pd.DataFrame) -> Portion:  # noqa: ANN401
+    def _joined(self, inputs: Any, beside: pd.DataFrame) -> Chunk:  # noqa: ANN401
         if isinstance(inputs, pd.DataFrame):
             frame = inputs.set_axis([str(n) for n in inputs.columns], axis=1)
             both = [frame.reset_index(drop=True), beside]
-            return Portion(pd.concat(both, axis=1))
+            return Chunk(pd.concat(both, axis=1))
         if inputs.ndim > 2:
-            return Portion(beside, inputs.astype(np.float32))
-        frame = pd.DataFrame(inputs, columns=column_names(inputs.shape[1]))
-        return Portion(pd.concat([frame, beside], axis=1))
+            return Chunk(beside, inputs.astype(np.float32))
+        frame = pd.DataFrame(inputs, columns=name_columns(inputs.shape[1]))
+        return Chunk(pd.concat([frame, beside], axis=1))
 
     def _parts(self, batch: Any) -> tuple[Any, pd.DataFrame]:  # noqa: ANN401
         """Inputs, and a table of the targets and environments."""
@@ -99,7 +99,7 @@ class Batches(Source):
                 f"{self.where}: a batch must be (inputs, targets) or (inputs, targets, "
                 f"environments); got {type(batch).__name__}"
             )
-        inputs, targets = plain(batch[0]), np.asarray(plain(batch[1])).reshape(-1)
+        inputs, targets = as_array(batch[0]), np.asarray(as_array(batch[1])).reshape(-1)
         if len(inputs) != len(targets) or not len(targets):
             raise ValueError(
                 f"{self.where}: a batch must have as many inputs as targets, one or "
@@ -111,14 +111,14 @@ class Batches(Source):
         return inputs, beside
 
 
-def plain(values: Any) -> Any:  # noqa: ANN401  an array or a table
+def as_array(values: Any) -> Any:  # noqa: ANN401  an array or a table
     """A tensor or anything like an array as an array; a table as it is."""
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
     return values if isinstance(values, pd.DataFrame) else np.asarray(values)
 
 
-def column_names(count: int) -> list[str]:
+def name_columns(count: int) -> list[str]:
     """Names of the columns of an array, in an order that is also alphabetical."""
     width = len(str(max(count - 1, 0)))
     return [f"x{place:0{width}d}" for place in range(count)]
@@ -127,4 +127,4 @@ def column_names(count: int) -> list[str]:
 def _names(environments: Any, count: int) -> np.ndarray:  # noqa: ANN401
     if isinstance(environments, str):
         return np.full(count, environments, dtype=object)
-    return np.asarray(plain(environments)).astype(str).astype(object)
+    return np.asarray(as_array(environments)).astype(str).astype(object)

@@ -111,7 +111,7 @@ SOURCES = {
 }
 
 
-def named(name: str) -> Source:
+def get_image_set(name: str) -> Source:
     """The data set of that name that can be fetched."""
     if name not in SOURCES:
         raise ValueError(

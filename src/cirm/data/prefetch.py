@@ -18,7 +18,7 @@ class End:
         self.error = error
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
+def prefetch(items: Iterable[T]) -> Iterator[T]:
     """The same items in order, made by another thread a little ahead of their use."""
     ready: queue.Queue[T | End] = queue.Queue(WAITING)
     left = threading.Event()

@@ -20,14 +20,14 @@ from torch import Tensor
 from cirm.data import cells
 from cirm.data.cells import Values
 from cirm.data.columns import Column, Encoding, check_columns
-from cirm.data.prefetch import ahead
+from cirm.data.prefetch import prefetch
 from cirm.data.reservoir import Reservoir
 from cirm.data.row_store import Lazy, Store
 from cirm.data.schema import Schema, Treatment
-from cirm.data.sources import Portion, Source
+from cirm.data.sources import Chunk, Source
 from cirm.data.supplied import TaskName
 from cirm.data.table import environment_names, rows_by_name
-from cirm.data.targets import encoded_as, first_targets
+from cirm.data.targets import encode_targets, infer_targets
 from cirm.environments import Environment
 
 SAMPLE = 100_000  # rows that decide how columns are treated
@@ -37,12 +37,12 @@ Progress = Callable[[str, float], None]
 """Is told what is being done, and how much of it: a part, or a count above one."""
 
 
-def silent(what: str, part: float) -> None:
+def ignore_progress(what: str, part: float) -> None:
     """The watcher that does nothing."""
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ReadOptions:
     """What the user says of the data at the first fit."""
 
     target: str = ""
@@ -54,7 +54,7 @@ class Wishes:
     ignore: tuple[str, ...] = ()
 
 
-def digest(portions: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
+def compute_fingerprint(portions: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
     """A digest of inputs and targets, in portions of `SAMPLE` rows."""
     whole = hashlib.sha256()
     for inputs, targets in portions:
@@ -64,7 +64,7 @@ def digest(portions: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Brought:
+class EncodedRows:
     """Rows of one call, encoded: inputs, targets [n], and each environment's rows."""
 
     store: Store
@@ -74,7 +74,7 @@ class Brought:
 
     def mark(self, name: str) -> str:
         """A digest of an environment's rows, by which they are known again."""
-        return digest(
+        return compute_fingerprint(
             (self.store.take(rows).numpy(), self.targets[rows].numpy())
             for rows in self.rows[name].split(SAMPLE)
         )
@@ -89,7 +89,7 @@ class Brought:
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class SchemaDraft:
     """What the first reading found: how to read, and rows [m] of the first place."""
 
     schema: Schema
@@ -97,38 +97,40 @@ class Survey:
     targets: Tensor
 
 
-def surveyed(sources: Sequence[Source], wishes: Wishes, progress: Progress) -> Survey:
+def infer_schema(
+    sources: Sequence[Source], wishes: ReadOptions, progress: Progress
+) -> SchemaDraft:
     """How the data are to be read, by the first environment."""
     first = sources[0]
-    check_kinds(sources, first.kind)
+    check_source_kinds(sources, first.kind)
     target = wishes.target or first.target
     if not target:
         raise ValueError(f"{first.where}: target must name its column; got none")
     column = wishes.environment or first.environment
     apart = [n for n in (target, column, *wishes.ids, *wishes.ignore) if n]
     needed = [*apart, *(wishes.categories if first.kind == "table" else ())]
-    numbers = number_columns(first, {*apart, *wishes.categories} - {target})
+    numbers = guess_numeric_columns(first, {*apart, *wishes.categories} - {target})
     kept = Reservoir(SAMPLE)
     pieces: list[Values] = []
     marks, shape = [], ()
     for source in sources:
-        for portion in ahead(source.portions(numbers)):
+        for portion in prefetch(source.portions(numbers)):
             check_columns(portion.frame, needed, source.where)
-            names = names_of(portion, column, source.name)
+            names = read_environment_names(portion, column, source.name)
             kept.first = kept.first or str(names[0])
             marks.append(kept.offer(portion.frame, names == kept.first))
             pieces.append(portion.frame[target])
             if portion.inputs is not None:
                 shape = portion.inputs.shape[1:]
             progress("reading", kept.seen)
-    targets, task, about = first_targets(
+    targets, task, about = infer_targets(
         pd.concat(pieces), np.concatenate(marks), wishes.task, wishes.classes
     )
     treatment = Treatment(first.kind, shape)
     if first.kind == "table":
         treatment = _of_table(kept, apart, wishes.categories)
     schema = Schema(treatment, task, about, column, wishes.ids, wishes.ignore)
-    return Survey(schema, kept.frame, targets[torch.from_numpy(kept.rows)])
+    return SchemaDraft(schema, kept.frame, targets[torch.from_numpy(kept.rows)])
 
 
 def _of_table(
@@ -145,38 +147,38 @@ def _of_table(
     return Treatment("table", (len(encoding.features),), encoding)
 
 
-def brought(
+def read_rows(
     sources: Sequence[Source],
     schema: Schema,
     progress: Progress,
     fill: bool = False,
     environment: str = "",
-) -> Brought:
+) -> EncodedRows:
     """All rows, encoded as the schema says, with their targets and environments."""
     store = Store(schema.treatment.shape)
     targets, names = [], []
     notes: list[str] = []
     for source in sources:
-        column = environment_column(source, schema, environment)
-        check_kinds([source], schema.treatment.kind)
-        for portion in ahead(source.portions(numbers_in(schema))):
+        column = choose_environment_column(source, schema, environment)
+        check_source_kinds([source], schema.treatment.kind)
+        for portion in prefetch(source.portions(list_numeric_columns(schema))):
             frame = portion.frame
             check_columns(frame, [schema.target.name], source.where)
             if environment:
                 check_columns(frame, [environment], source.where)
             own = column if column in frame.columns else ""
-            names.append(names_of(portion, own, source.name))
-            notes.extend(remarks(frame, schema, own, source.where))
-            store.add(encoded(portion, schema, source.where, fill))
-            targets.append(encoded_as(frame[schema.target.name], schema))
+            names.append(read_environment_names(portion, own, source.name))
+            notes.extend(describe_column_changes(frame, schema, own, source.where))
+            store.add(encode_chunk(portion, schema, source.where, fill))
+            targets.append(encode_targets(frame[schema.target.name], schema))
             progress("encoding", store.count)
     rows = rows_by_name(np.concatenate(names))
     places = {name: torch.from_numpy(own) for name, own in rows.items()}
-    return Brought(store, torch.cat(targets), places, tuple(dict.fromkeys(notes)))
+    return EncodedRows(store, torch.cat(targets), places, tuple(dict.fromkeys(notes)))
 
 
-def encoded(
-    portion: Portion, schema: Schema, where: str, fill: bool = False
+def encode_chunk(
+    portion: Chunk, schema: Schema, where: str, fill: bool = False
 ) -> np.ndarray:
     """Inputs [n, *shape]; with `fill`, columns that are lacking count as missing."""
     if portion.inputs is None:
@@ -201,7 +203,7 @@ def encoded(
     return portion.inputs
 
 
-def remarks(
+def describe_column_changes(
     frame: pd.DataFrame, schema: Schema, environment: str, where: str
 ) -> Iterator[str]:
     """What a user should know of a table's columns."""
@@ -220,7 +222,7 @@ def remarks(
         yield f"{where}: columns that are lacking count as missing: {listed}"
 
 
-def check_kinds(sources: Sequence[Source], kind: str) -> None:
+def check_source_kinds(sources: Sequence[Source], kind: str) -> None:
     """Refuse a table where images are wanted, and the like."""
     for source in sources:
         if source.kind != kind:
@@ -233,19 +235,19 @@ def check_kinds(sources: Sequence[Source], kind: str) -> None:
 _KINDS = {"table": "a table", "array": "arrays [n, ...]", "images": "images"}
 
 
-def environment_column(source: Source, schema: Schema, asked: str = "") -> str:
+def choose_environment_column(source: Source, schema: Schema, asked: str = "") -> str:
     """The column that may name rows' environments: as asked for, known, or its own."""
     return asked or schema.environment or source.environment
 
 
-def names_of(portion: Portion, column: str, name: str) -> np.ndarray:
+def read_environment_names(portion: Chunk, column: str, name: str) -> np.ndarray:
     """The environment's name of each row, [n]."""
     if column:
         return environment_names(portion.frame[column])
     return np.full(len(portion.frame), name, dtype=object)
 
 
-def number_columns(source: Source, other: Collection[str]) -> list[str]:
+def guess_numeric_columns(source: Source, other: Collection[str]) -> list[str]:
     """The columns that look like numbers in the first rows of a table."""
     if source.kind != "table":
         return []
@@ -261,7 +263,7 @@ def number_columns(source: Source, other: Collection[str]) -> list[str]:
     return found
 
 
-def numbers_in(schema: Schema) -> list[str]:
+def list_numeric_columns(schema: Schema) -> list[str]:
     """The columns that the schema reads as numbers."""
     encoding = schema.treatment.encoding
     columns: tuple[Column, ...] = encoding.columns if encoding else ()

@@ -24,7 +24,7 @@ AT_ONCE = 256  # images
 FILES = (*SEPARATORS, *PARQUET, ".npz")
 
 
-class Portion(NamedTuple):
+class Chunk(NamedTuple):
     """Some rows: columns and, where these are not the inputs, inputs [n, ...]."""
 
     frame: pd.DataFrame
@@ -46,7 +46,7 @@ class Source(ABC):
     environment: str = ""
 
     @abstractmethod
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Portion]:
+    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
         """All rows in order; columns in `numbers` may be read as numbers."""
 
 
@@ -66,13 +66,13 @@ class TableFile(Source):
         """The file."""
         return f"file {str(self.path)!r}"
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Portion]:
+    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
         """Its rows, each labelled by file and row."""
         for frame in table_portions.portions(self.path, numbers):
             places: Any = [np.zeros(len(frame), np.int8), np.arange(len(frame))]
             levels: Any = [[str(self.path)], frame.index]
             index = pd.MultiIndex(levels, places, names=["file", "row"])
-            yield Portion(frame.set_axis(index, axis=0))
+            yield Chunk(frame.set_axis(index, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +85,14 @@ class Frame(Source):
     target: str = ""
     environment: str = ""
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Portion]:
+    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
         """Its rows, in portions as those of files."""
         names = [str(name) for name in self.frame.columns]
         frame = self.frame.set_axis(names, axis=1)
         if frame.empty:
             raise ValueError(f"{self.where}: there must be rows; got none")
         for start in range(0, len(frame), table_portions.ROWS):
-            yield Portion(frame.iloc[start : start + table_portions.ROWS])
+            yield Chunk(frame.iloc[start : start + table_portions.ROWS])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +107,14 @@ class Array(Source):
     environment: str = ""
     kind = "array"
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Portion]:
+    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
         """Its rows; whole numbers of one byte are divided by 255."""
         scale = 255 if self.inputs.dtype == np.uint8 else 1
         for start in range(0, len(self.inputs), AT_ONCE):
             rows = slice(start, start + AT_ONCE)
             with np.errstate(over="ignore"):  # what is infinite is refused later
                 inputs = self.inputs[rows].astype(np.float32) / np.float32(scale)
-            yield Portion(self.frame.iloc[rows], inputs)
+            yield Chunk(self.frame.iloc[rows], inputs)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Pictures(Source):
             )
         return found
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Portion]:
+    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
         """Its images as numbers from 0 to 1, [n, channels, side, side]."""
         files = self._files
         names = ["environment", "class", "image"][-self._depth :]
@@ -175,10 +175,10 @@ class Pictures(Source):
             parts = [path.relative_to(self.path).parts for path in chosen]
             frame = pd.DataFrame(parts, columns=names)
             frame["image"] = [str(Path(*part)) for part in parts]
-            yield Portion(frame, np.stack(pixels).astype(np.float32) / np.float32(255))
+            yield Chunk(frame, np.stack(pixels).astype(np.float32) / np.float32(255))
 
 
-def sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Source]:
+def open_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Source]:
     """What the user gives as sources; images are brought to `shape`."""
     if isinstance(data, Source):
         return [data]
@@ -187,7 +187,7 @@ def sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Source]:
     if isinstance(data, str | Path):
         return [_of_path(Path(data), shape)]
     if isinstance(data, Sequence) and data:
-        found = [source for item in data for source in sources(item, shape)]
+        found = [source for item in data for source in open_sources(item, shape)]
         if len({source.name for source in found}) < len(found):
             names = ", ".join(repr(source.name) for source in found)
             raise ValueError(

@@ -18,7 +18,7 @@ from cirm.data.table import plain_target
 from cirm.environments import Task
 
 
-def first_targets(
+def infer_targets(
     values: Values, first: NDArray[np.bool_], task: TaskName, classes: Sequence[str]
 ) -> tuple[Tensor, Task, Column]:
     """Targets [n], their task and their column, as all rows suggest.
@@ -31,7 +31,7 @@ def first_targets(
     if classes:
         declared = Task(tuple(classes))
         column = Column(name, "category", categories=declared.classes)
-        return indices(values, column), declared, column
+        return encode_classes(values, column), declared, column
     plain = plain_target(values, task)
     where = f"column {name!r}: the target"
     try:
@@ -47,20 +47,20 @@ def first_targets(
     column = Column.fit(values[first])
     if column.kind != "number":
         column = Column(name, "number")
-    return scaled(plain, column, values), found, column
+    return scale_values(plain, column, values), found, column
 
 
-def encoded_as(values: Values, schema: Schema) -> Tensor:
+def encode_targets(values: Values, schema: Schema) -> Tensor:
     """Targets [n] of later rows, as decided at the first fit."""
     check_present(values)
     if schema.task.classes:
-        return indices(values, schema.target)
+        return encode_classes(values, schema.target)
     numbers = cells.converted(values, "number")
     cells.refuse(values, ~np.isfinite(numbers), "a finite number")
-    return scaled(numbers, schema.target, values)
+    return scale_values(numbers, schema.target, values)
 
 
-def indices(values: Values, column: Column) -> Tensor:
+def encode_classes(values: Values, column: Column) -> Tensor:
     """The index of each class; one that is not declared is refused."""
     known = {name.lower(): place for place, name in enumerate(column.categories)}
     if len(known) == len(column.categories):
@@ -77,7 +77,9 @@ def indices(values: Values, column: Column) -> Tensor:
     return torch.from_numpy(found.to_numpy(dtype=np.int64, copy=True))
 
 
-def scaled(numbers: NDArray[np.float64], column: Column, values: Values) -> Tensor:
+def scale_values(
+    numbers: NDArray[np.float64], column: Column, values: Values
+) -> Tensor:
     """Values in deviations of the first environment from its mean, [n]."""
     with np.errstate(over="ignore"):
         found = ((numbers - column.centre) / column.scale).astype(np.float32)

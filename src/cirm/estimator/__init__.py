@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from cirm.data.batches import plain
+from cirm.data.batches import as_array
 from cirm.data.sources import Source
 from cirm.estimator.base import Anything, InvariantEstimator
 from cirm.model.model import Model
@@ -49,7 +49,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     def _targets(
         self, y: Anything, first: bool, classes: Sequence[Any] | None
     ) -> NDArray[Any]:
-        labels = column_or_1d(plain(y), warn=True)
+        labels = column_or_1d(as_array(y), warn=True)
         check_classification_targets(labels)
         if first:
             self.classes_ = np.unique(labels if classes is None else classes)
@@ -80,7 +80,7 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
     def _targets(
         self, y: Anything, first: bool, classes: Sequence[Any] | None
     ) -> NDArray[Any]:
-        values = column_or_1d(plain(y), warn=True)
+        values = column_or_1d(as_array(y), warn=True)
         try:
             return values.astype(np.float64)
         except (TypeError, ValueError):

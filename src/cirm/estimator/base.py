@@ -19,15 +19,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from cirm.data.batches import ENVIRONMENT, TARGET, Batches, column_names, plain
-from cirm.data.rows import encoded
-from cirm.data.sources import Array, Frame, Portion, Source
+from cirm.data.batches import ENVIRONMENT, TARGET, Batches, as_array, name_columns
+from cirm.data.rows import encode_chunk
+from cirm.data.sources import Array, Chunk, Frame, Source
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.file import load, save
 from cirm.model.fit import fit, update
 from cirm.model.metrics import Answers
 from cirm.model.model import Model
-from cirm.model.predict import answers_of
+from cirm.model.predict import predict_inputs
 
 Anything = Any
 """An array, a tensor, a DataFrame, or an iterable of batches."""
@@ -148,7 +148,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             return
         names = [column.name for column in encoding.columns]
         self.n_features_in_ = len(names)
-        if names != list(column_names(len(names))):
+        if names != list(name_columns(len(names))):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def _begin(self, source: Source, classes: Sequence[str]) -> Self:
@@ -214,7 +214,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             )
         columns: dict[str, Any] = {TARGET: targets}
         if environments is not None:
-            named = np.asarray(plain(environments))
+            named = np.asarray(as_array(environments))
             if pd.isna(named).any():
                 raise ValueError(
                     f"{type(self).__name__}: environments must name one for each row; "
@@ -254,7 +254,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Anything, first: bool) -> Any:  # noqa: ANN401
         """Inputs as a table of columns or, with more axes, as an array."""
         if isinstance(X, Tensor):
-            X = plain(X)
+            X = as_array(X)
         if getattr(X, "ndim", 2) > 2:
             return np.asarray(X)
         if isinstance(X, pd.DataFrame):
@@ -268,17 +268,17 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             ensure_min_samples=2 if first else 1,
             dtype="numeric",
         )
-        return pd.DataFrame(array, columns=column_names(array.shape[1]))
+        return pd.DataFrame(array, columns=name_columns(array.shape[1]))
 
     def _answers(self, X: Anything) -> Answers:
         check_is_fitted(self, "model_")
         inputs = self._checked(X, first=False)
         if isinstance(inputs, pd.DataFrame):
-            portion = Portion(inputs)
+            portion = Chunk(inputs)
         else:
             (portion,) = _whole(inputs)
-        inputs = encoded(portion, self.model_.schema, "X")
-        return answers_of(self.model_, inputs, exact=True)
+        inputs = encode_chunk(portion, self.model_.schema, "X")
+        return predict_inputs(self.model_, inputs, exact=True)
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401
         tags = super().__sklearn_tags__()
@@ -286,11 +286,11 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _whole(inputs: NDArray[Any]) -> list[Portion]:
+def _whole(inputs: NDArray[Any]) -> list[Chunk]:
     """All rows of an array as one portion."""
     pieces = list(Array(inputs, pd.DataFrame(index=range(len(inputs)))).portions())
     return [
-        Portion(
+        Chunk(
             pd.concat([piece.frame for piece in pieces]),
             np.concatenate(
                 [piece.inputs for piece in pieces if piece.inputs is not None]

@@ -34,7 +34,7 @@ from torch import Tensor
 from cirm.environments import Environment, Problem, Stream, Task
 from cirm.evaluation import measures
 from cirm.evaluation.groups import Groups, Reference, group_means
-from cirm.evaluation.measures import Look, predicted
+from cirm.evaluation.measures import Look, predict_examples
 from cirm.learners.base import Learner
 from cirm.likelihoods import Likelihood
 from cirm.randomness import Randomness
@@ -83,7 +83,7 @@ class Diagnosis:
         likelihood = self.learner.likelihood
         task = self.stages[0][0].task
         last = index == len(self.stages) - 1
-        numbers = list(measured(likelihood, task, looks, last))
+        numbers = list(compute_diagnostics(likelihood, task, looks, last))
         self.seconds += time.perf_counter() - began
         for where, metric, values in numbers:
             for seed, value in zip(self.seeds, values.tolist(), strict=True):
@@ -102,16 +102,20 @@ class Diagnosis:
         """The examples to look at and their groups; the reference is then let go."""
         source = self.randomness.at(environment.name)
         reference = Reference.of(environment, source)
-        held = some_of(self.fresh.get(environment.name, environment), len(self.seeds))
+        held = thin_environment(
+            self.fresh.get(environment.name, environment), len(self.seeds)
+        )
         x, y = held.all(len(self.seeds))
         return held, reference.groups(held, reference.answers(x), y)
 
     def _look(self, state: Any, held: Environment, groups: Groups) -> Look:  # noqa: ANN401
         x, y = held.all(len(self.seeds))
-        return Look(predicted(self.learner, state, x), y, groups)
+        return Look(predict_examples(self.learner, state, x), y, groups)
 
 
-def some_of(environment: Environment, replicas: int, most: int = MOST) -> Environment:
+def thin_environment(
+    environment: Environment, replicas: int, most: int = MOST
+) -> Environment:
     """At most so many examples of an environment, evenly taken."""
     if len(environment) <= most:
         return environment
@@ -119,7 +123,7 @@ def some_of(environment: Environment, replicas: int, most: int = MOST) -> Enviro
     return environment.subset(rows.expand(replicas, -1))
 
 
-def measured(
+def compute_diagnostics(
     likelihood: Likelihood, task: Task, looks: dict[str, Look], last: bool
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Environment or "all", metric, and its value for each replica, [replica]."""

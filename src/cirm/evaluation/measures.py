@@ -18,7 +18,7 @@ from cirm.learners.base import Learner
 from cirm.likelihoods import Likelihood
 from cirm.objectives import Batch, slope_penalties
 from cirm.randomness import Randomness
-from cirm.training import averages
+from cirm.training import averaging_weights
 
 BINS = 10  # of confidence, or of values, that calibration is measured in
 NEARLY_ALL = 95.0  # percent of the predictions that are one class
@@ -40,7 +40,7 @@ class Look(NamedTuple):
     groups: Groups
 
 
-def predicted(learner: Learner[Any], state: Any, x: Tensor) -> Tensor:  # noqa: ANN401
+def predict_examples(learner: Learner[Any], state: Any, x: Tensor) -> Tensor:  # noqa: ANN401
     """Predictions [replica, n, k] of inputs [replica, n, ...], on the CPU."""
     with torch.no_grad():
         return learner.predict(state, x.to(learner.descent.device)).cpu()
@@ -101,7 +101,7 @@ def slope_penalty(likelihood: Likelihood, look: Look) -> Tensor:
     if likelihood.metric == "accuracy":
         outputs = outputs.clamp(min=1e-12).log()
     size = look.y.shape[1]
-    share = averages((size,), look.y.device).expand(len(look.y), -1, -1)
+    share = averaging_weights((size,), look.y.device).expand(len(look.y), -1, -1)
     noise = Randomness(()).draws()
     batch = Batch(look.predictions, look.y, share, (size,), 1.0, noise)
     return slope_penalties(likelihood, outputs, batch)[:, 0]

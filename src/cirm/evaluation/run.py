@@ -14,7 +14,7 @@ from cirm.data.scm import coefficient_errors
 from cirm.environments import Environment, Problem, Stage, Stream
 from cirm.evaluation.diagnostics import Diagnosis
 from cirm.learners.base import Learner
-from cirm.memory import ledger
+from cirm.memory import count_memory
 from cirm.randomness import Randomness
 from cirm.records import Curve, Record, Run, Score
 from cirm.training import Diverged, Terms, Watch
@@ -90,10 +90,10 @@ def run(
         label,
         order,
         seeds,
-        settings_of(learner),
+        collect_settings(learner),
         dataset or {},
         selection,
-        ledger(state),
+        count_memory(state),
         time.perf_counter() - began - (diagnosis.seconds if diagnosis else 0.0),
     )
 
@@ -120,7 +120,7 @@ def score(
     return total / len(environment)
 
 
-def settings_of(learner: Learner[Any]) -> dict[str, Any]:
+def collect_settings(learner: Learner[Any]) -> dict[str, Any]:
     """A learner's settings as plain values for a record."""
     settings: dict[str, Any] = {}
     for item in dataclasses.fields(learner):

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Environment, Stream
-from cirm.evaluation.diagnostics import some_of
+from cirm.evaluation.diagnostics import thin_environment
 from cirm.evaluation.groups import Reference
-from cirm.evaluation.measures import Look, predicted, together, worst_group
+from cirm.evaluation.measures import Look, predict_examples, together, worst_group
 from cirm.evaluation.run import score
 from cirm.learners.base import Learner
 from cirm.randomness import Randomness
@@ -138,10 +138,10 @@ def worst_inferred_group(
     for learn, held in zip(offer.learn, offer.held, strict=True):
         at = Randomness(seeds).at("selection", "reference", learn.name)
         reference = Reference.of(learn, at)
-        held = some_of(held, len(seeds), MOST)
+        held = thin_environment(held, len(seeds), MOST)
         x, y = held.all(len(seeds))
         groups = reference.groups(held, reference.answers(x), y)
-        looks.append(Look(predicted(model.learner, model.state, x), y, groups))
+        looks.append(Look(predict_examples(model.learner, model.state, x), y, groups))
     likelihood = model.learner.likelihood
     return _signed(model.learner, worst_group(likelihood, together(looks)))
 
@@ -184,7 +184,7 @@ def shortened(order: str, left: int) -> str:
     return "+".join(str(size) for size in sizes if size)
 
 
-def inapplicable(
+def find_inapplicable_rules(
     rules: Sequence[str], stages: int, train: int, test: int
 ) -> dict[str, str]:
     """Of these rules, those that need more of stages or environments, and what."""

@@ -18,13 +18,13 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from cirm import __version__
-from cirm.data import dataset_class
+from cirm.data import get_dataset_class
 from cirm.environments import Environment
 from cirm.federated.parcel import opened, packed
 from cirm.federated.site import Answer, Course, Site, Unopened
 from cirm.federated.study import Study, Visit
 from cirm.federated.wire import read_all
-from cirm.settings import pairs, parsed
+from cirm.settings import parse_assignments, parse_settings
 
 
 def join(message: Message, context: Context) -> Message:
@@ -81,10 +81,10 @@ def site_of(told: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
             f"site {name!r}: the data set must mean the same at all sites, and a table "
             "is encoded by its own values; got 'table': export numbers as arrays"
         )
-    cls = dataset_class(dataset)
+    cls = get_dataset_class(dataset)
     words = shlex.split(str(told.get("settings", "")))
-    texts = pairs(words, f"site {name!r}: settings")
-    problem = cls(**parsed(cls, texts, f"data set {dataset}")).draw(seeds)
+    texts = parse_assignments(words, f"site {name!r}: settings")
+    problem = cls(**parse_settings(cls, texts, f"data set {dataset}")).draw(seeds)
     number = int(told.get("environment", 0))
     if not 0 <= number < len(problem.train):
         raise ValueError(

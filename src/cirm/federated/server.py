@@ -22,8 +22,8 @@ from cirm.federated import CHOSEN
 from cirm.federated.link import Link
 from cirm.federated.meetings import Meetings
 from cirm.federated.study import Study
-from cirm.learners import parsed_settings
-from cirm.settings import pairs
+from cirm.learners import parse_learner_settings
+from cirm.settings import parse_assignments
 
 
 def main(grid: Grid, context: Context) -> None:
@@ -40,12 +40,12 @@ def main(grid: Grid, context: Context) -> None:
 def meetings_of(grid: Grid, told: Mapping[str, Any]) -> Meetings:
     """The study that a run configuration describes, over a grid."""
     learner = str(told.get("learner", "bvirm"))
-    texts = pairs(shlex.split(str(told.get("settings", ""))), "settings")
+    texts = parse_assignments(shlex.split(str(told.get("settings", ""))), "settings")
     study = Study(
         name=str(told.get("study", "study")),
         learner=learner,
         features=(),
-        settings=parsed_settings(learner, texts),
+        settings=parse_learner_settings(learner, texts),
         preset=str(told.get("preset", "")),
         seeds=tuple(map(int, str(told.get("seeds", "0")).split())),
     )

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.admm import Carry, reweighted, started, turned
+from cirm.admm import Carry, init_carry, rescale_multipliers, step_environments
 from cirm.environments import Environment
 from cirm.federated.keeping import load, mover_state, restore_mover, save
 from cirm.federated.study import Study, Visit
 from cirm.objectives import Batch
 from cirm.randomness import Randomness
-from cirm.training import check_finite, parts
+from cirm.training import check_finite, split_rows
 
 
 class Unopened(ValueError):
@@ -78,10 +78,10 @@ class Site:
             if turn // turns != number:
                 number = turn // turns
                 batch = self._batch(study, course, number, f"visit {visit.first}")
-                carry = reweighted(carry, learner.admm.weights(batch.progress))
+                carry = rescale_multipliers(carry, learner.admm.weights(batch.progress))
                 view = look(arrived["features"], batch)
             ends = turn % length == 0, False
-            carry, numbers = turned(carry, view, mover, nobody, ends)
+            carry, numbers = step_environments(carry, view, mover, nobody, ends)
         check_finite(carry.local.detach(), visit.last)  # before anything is kept
         tensors |= {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
         tensors |= {"v": carry.v[:, 0], **mover_state(mover, "mover")}
@@ -126,7 +126,7 @@ class Site:
         if "prior" not in arrived:
             raise Unopened(f"site {self.environment.name!r}: the stage must be opened")
         weights = study.made().admm.weights(0.0)
-        carry = started(arrived["shared"], 1, weights)
+        carry = init_carry(arrived["shared"], 1, weights)
         start = {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
         tensors = {**start, "v": carry.v[:, 0], "prior": arrived["prior"]}
         start_notes: dict[str, Any] = {"done": None, "pending": False, "numbers": {}}
@@ -168,7 +168,7 @@ class Site:
             for _ in range(epoch):
                 order.permutation(len(environment))
             rows = order.permutation(len(environment))
-            piece = environment.take(parts(rows, course.steps)[step])
+            piece = environment.take(split_rows(rows, course.steps)[step])
         draws = randomness.at("noise", environment.name, noise).draws()
         progress = (epoch + step / course.steps) / descent.epochs
         return descent.batch_of([piece], draws, progress)

@@ -15,7 +15,7 @@ INFERENCE = {"eiil": "EIIL"}
 """Class by key; the module is named after the key."""
 
 
-def inference_class(key: str) -> type[EIIL]:
+def get_inference_class(key: str) -> type[EIIL]:
     """The class of a way to infer environments."""
     found: type[EIIL] = registry.find(__name__, INFERENCE, key)
     return found
@@ -26,11 +26,11 @@ def describe(key: str) -> str:
     return registry.description(__file__, key)
 
 
-def create(
+def create_inference(
     key: str, settings: Mapping[str, Any] | None = None, preset: str = ""
 ) -> EIIL:
     """A way to infer environments; settings go over the preset's."""
-    cls = inference_class(key)
+    cls = get_inference_class(key)
     if preset and preset not in cls.presets:
         listed = ", ".join(cls.presets)
         raise ValueError(f"inference {key}: presets are {listed}; got {preset!r}")

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Environment, Stage, check_alike
-from cirm.likelihoods import Likelihood, likelihood_of
+from cirm.likelihoods import Likelihood, make_likelihood
 from cirm.networks import MLP, Activation
-from cirm.objectives import Batch, environment_risks, pooled
+from cirm.objectives import Batch, environment_risks, pool_risks
 from cirm.randomness import Randomness
-from cirm.training import Descent, Terms, Watch, unwatched
+from cirm.training import Descent, Terms, Watch, ignore_steps
 
 CHUNK = 4096  # examples that the reference model is asked about at once
 
@@ -73,7 +73,7 @@ class EIIL:
         return Descent(self.epochs, self.batch, self.reference_rate)
 
     def __call__(
-        self, stage: Stage, randomness: Randomness, watch: Watch = unwatched
+        self, stage: Stage, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Stage:
         """Two environments, "inferred 0" and "inferred 1", of the stage's examples.
 
@@ -83,7 +83,7 @@ class EIIL:
         return grouped(pool, self.second(pool, randomness, watch))
 
     def second(
-        self, pool: Environment, randomness: Randomness, watch: Watch = unwatched
+        self, pool: Environment, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Tensor:
         """Which examples of the pool are in the second group, [n].
 
@@ -101,10 +101,10 @@ class EIIL:
         return placed(slopes, start, self.steps, self.rate) > 0
 
     def slopes(
-        self, pool: Environment, randomness: Randomness, watch: Watch = unwatched
+        self, pool: Environment, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Tensor:
         """Slope of each example's loss under a reference model trained here, [n]."""
-        likelihood = likelihood_of(pool.task)
+        likelihood = make_likelihood(pool.task)
         outputs = self.outputs or max(1, len(pool.task.classes))
         inputs = torch.Size(pool.features).numel()
         network = MLP((inputs, *self.hidden, outputs), self.activation)
@@ -127,7 +127,7 @@ class EIIL:
     def _loss(
         self, params: Tensor, model: tuple[MLP, Likelihood], batch: Batch
     ) -> Terms:
-        risk = pooled(environment_risks(*model, params, batch), batch)
+        risk = pool_risks(environment_risks(*model, params, batch), batch)
         return {"risk": risk, "l2": self.l2 * params.square().sum(-1)}
 
 

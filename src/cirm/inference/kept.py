@@ -21,7 +21,7 @@ from cirm.environments import Stage
 from cirm.inference.eiil import EIIL, grouped, joined
 from cirm.randomness import Randomness
 from cirm.records import write_text
-from cirm.training import Watch, unwatched
+from cirm.training import Watch, ignore_steps
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Kept:
     data: str
 
     def __call__(
-        self, stage: Stage, randomness: Randomness, watch: Watch = unwatched
+        self, stage: Stage, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Stage:
         """The environments inferred of the stage's examples, now or earlier."""
         pool = joined(stage)

@@ -48,7 +48,7 @@ NETWORK: dict[str, tuple[Any, Any]] = {
 """Type and default of the network's settings; outputs 0: as many as the task has."""
 
 
-def learner_class(key: str) -> type[Learner[Any]]:
+def get_learner_class(key: str) -> type[Learner[Any]]:
     """The class of a learner."""
     if key not in LEARNERS and key not in CONTINUAL:
         known = ", ".join([*LEARNERS, *CONTINUAL])
@@ -64,33 +64,35 @@ def describe(key: str) -> str:
     return registry.description(__file__, CONTINUAL.get(key, key))
 
 
-def settings_table(key: str) -> list[tuple[str, Any, Any]]:
+def list_settings(key: str) -> list[tuple[str, Any, Any]]:
     """Name, type and default of every setting of a learner, its own first."""
-    from cirm.settings import fields
+    from cirm.settings import list_fields
     from cirm.training import Descent
 
     parts = ("network", "likelihood", "descent")
-    cls = learner_class(key)
-    own = {n: s for n, s in fields(cls).items() if n not in parts}
-    table = {**own, **fields(Descent), **NETWORK}
+    cls = get_learner_class(key)
+    own = {n: s for n, s in list_fields(cls).items() if n not in parts}
+    table = {**own, **list_fields(Descent), **NETWORK}
     return [
         (name, kind, cls.defaults.get(name, default))
         for name, (kind, default) in table.items()
     ]
 
 
-def parsed_settings(key: str, texts: Mapping[str, str]) -> dict[str, Any]:
+def parse_learner_settings(key: str, texts: Mapping[str, str]) -> dict[str, Any]:
     """A learner's settings read from text."""
-    from cirm.settings import value
+    from cirm.settings import parse_value
 
-    kinds = {name: kind for name, kind, _ in settings_table(key)}
-    check_names(key, texts)
-    return {n: value(kinds[n], t, f"learner {key}: {n}") for n, t in texts.items()}
+    kinds = {name: kind for name, kind, _ in list_settings(key)}
+    check_setting_names(key, texts)
+    return {
+        n: parse_value(kinds[n], t, f"learner {key}: {n}") for n, t in texts.items()
+    }
 
 
-def check_names(key: str, names: Iterable[str]) -> None:
+def check_setting_names(key: str, names: Iterable[str]) -> None:
     """Refuse a setting that the learner does not have."""
-    known = [name for name, _, _ in settings_table(key)]
+    known = [name for name, _, _ in list_settings(key)]
     for name in names:
         if name not in known:
             raise ValueError(
@@ -109,13 +111,13 @@ def create(
     Settings are the learner's own fields, those of `Descent` and those of the
     network; they go over the preset's, and both over the defaults.
     """
-    from cirm.likelihoods import likelihood_of
+    from cirm.likelihoods import make_likelihood
     from cirm.networks import MLP
     from cirm.training import Descent
 
-    cls = learner_class(key)
-    chosen = {**cls.defaults, **preset_of(key, preset), **(settings or {})}
-    check_names(key, chosen)
+    cls = get_learner_class(key)
+    chosen = {**cls.defaults, **get_preset(key, preset), **(settings or {})}
+    check_setting_names(key, chosen)
     shape = {name: chosen.get(name, default) for name, (_, default) in NETWORK.items()}
     descent = [f.name for f in dataclasses.fields(Descent)]
     task = environment.task
@@ -123,15 +125,15 @@ def create(
     sizes = (math.prod(environment.features), *shape["hidden"], outputs)
     return cls(
         network=MLP(sizes, shape["activation"], shape["dropout"]),
-        likelihood=likelihood_of(task),
+        likelihood=make_likelihood(task),
         descent=Descent(**{n: v for n, v in chosen.items() if n in descent}),
         **{n: v for n, v in chosen.items() if n not in NETWORK and n not in descent},
     )
 
 
-def preset_of(key: str, name: str) -> Mapping[str, Any]:
+def get_preset(key: str, name: str) -> Mapping[str, Any]:
     """The settings that a learner has under a preset's name; none without a name."""
-    presets = learner_class(key).presets
+    presets = get_learner_class(key).presets
     if name and name not in presets:
         known = ", ".join(presets) or "none"
         raise ValueError(f"learner {key}: presets are {known}; got {name!r}")

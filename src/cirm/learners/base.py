@@ -13,7 +13,7 @@ from cirm.environments import Stage
 from cirm.likelihoods import CrossEntropy, Likelihood
 from cirm.networks import Network
 from cirm.randomness import Randomness
-from cirm.training import Descent, Watch, unwatched
+from cirm.training import Descent, Watch, ignore_steps
 
 ORIGINAL = {
     "anneal": 190 / 501,
@@ -59,7 +59,7 @@ class Learner(ABC, Generic[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """The state after training on one stage; `state` is left as it was."""
 

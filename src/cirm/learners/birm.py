@@ -20,18 +20,18 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.admm import ADMM, Growth, View, separated
+from cirm.admm import ADMM, Growth, View, split_environments
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.objectives import (
     Batch,
+    apply_heads,
     environment_means,
     environment_risks,
     head_gradients,
-    headed,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 
 
 class State(NamedTuple):
@@ -114,7 +114,7 @@ class BIRM(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Find the w that the stage's environments and the past agree on."""
         look = self.looking(self.prior(state), sum(map(len, stage)))
@@ -148,7 +148,7 @@ class BIRM(Learner[State]):
 
     def of_network(self, features: Tensor, batch: Batch) -> View:
         """Risks of whole networks, and their gradients by differentiation."""
-        each = separated(batch)
+        each = split_environments(batch)
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
             params = local.flatten(0, 1)
@@ -163,10 +163,10 @@ class BIRM(Learner[State]):
         blank = features.new_zeros(len(features), self.network.size - self._cut)
         whole = torch.cat([features, blank], 1)
         seen = self.network.features(whole, batch.x, batch.noise)
-        each = separated(batch._replace(x=seen.detach()))
+        each = split_environments(batch._replace(x=seen.detach()))
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
-            outputs = headed(local.flatten(0, 1), each.x)
+            outputs = apply_heads(local.flatten(0, 1), each.x)
             losses = self.likelihood.losses(outputs, each.y)
             risks = environment_means(losses, each.share)
             gradients = head_gradients(
@@ -175,7 +175,7 @@ class BIRM(Learner[State]):
             return {"risk": risks.view(local.shape[:2])}, gradients.view_as(local)
 
         def outer(shared: Tensor) -> Tensor:
-            losses = self.likelihood.losses(headed(shared, seen), batch.y)
+            losses = self.likelihood.losses(apply_heads(shared, seen), batch.y)
             return environment_means(losses, batch.share).sum(-1)
 
         return View(slopes, outer)

@@ -23,22 +23,22 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.admm import ADMM, Growth, View, separated
+from cirm.admm import ADMM, Growth, View, split_environments
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.objectives import Batch, environment_means
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_settings,
-    joined,
+    flatten_gaussian,
+    init_posterior,
     kl,
     kl_factor,
     normal_like,
-    parted,
-    started,
+    unflatten_gaussian,
 )
 
 
@@ -129,7 +129,7 @@ class BVIRM(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Find the posterior that the stage's environments and the past agree on."""
         look = self.looking(self.prior(state), sum(map(len, stage)))
@@ -141,22 +141,24 @@ class BVIRM(Learner[State]):
 
     def opening(self, state: State) -> tuple[Tensor, Tensor]:
         """Beliefs of features [replica, 2f] and w [replica, 2q] to start from."""
-        start = started(state.start, state.posterior, self.initial_std)
-        features, shared = map(joined, self.split(start))
+        start = init_posterior(state.start, state.posterior, self.initial_std)
+        features, shared = map(flatten_gaussian, self.split(start))
         return features, shared
 
     def prior(self, state: State) -> Tensor:
         """What an environment must know of the past: the posterior, [replica, 2p]."""
-        return joined(state.posterior)
+        return flatten_gaussian(state.posterior)
 
     def looking(self, prior: Tensor, examples: int) -> Callable[[Tensor, Batch], View]:
         """What a batch of a stage with so many examples says; see `ADMM.solve`."""
         near = self.beta * kl_factor(self.kl_scale, examples)
-        return partial(self.look, prior=self.split(parted(prior)), near=near)
+        return partial(
+            self.look, prior=self.split(unflatten_gaussian(prior)), near=near
+        )
 
     def closing(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
         """The state after a stage that ends so; `local` is [replica, e, 2q]."""
-        posterior = together(parted(features), parted(shared))
+        posterior = together(unflatten_gaussian(features), unflatten_gaussian(shared))
         return State(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
@@ -171,12 +173,12 @@ class BVIRM(Learner[State]):
         near: float,
     ) -> View:
         """Expected risks and KLs of posteriors, and their gradients."""
-        each, count = separated(batch), len(batch.sizes)
-        fixed = parted(features.detach().repeat_interleave(count, 0))
+        each, count = split_environments(batch), len(batch.sizes)
+        fixed = unflatten_gaussian(features.detach().repeat_interleave(count, 0))
         expected = Gaussian(*(part.repeat_interleave(count, 0) for part in prior[1]))
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
-            own = parted(local.flatten(0, 1))
+            own = unflatten_gaussian(local.flatten(0, 1))
             risks = self.risks(together(fixed, own), each)[:, 0]
             terms = {"risk": risks, "kl": near * kl(own, expected)}
             objective = (terms["risk"] + terms["kl"]).sum()
@@ -184,8 +186,8 @@ class BVIRM(Learner[State]):
             return {n: t.view(local.shape[:2]) for n, t in terms.items()}, gradients
 
         def outer(shared: Tensor) -> Tensor:
-            moving = parted(features)
-            risks = self.risks(together(moving, parted(shared)), batch)
+            moving = unflatten_gaussian(features)
+            risks = self.risks(together(moving, unflatten_gaussian(shared)), batch)
             return (risks + near * kl(moving, prior[0]).unsqueeze(-1)).sum(-1)
 
         return View(slopes, outer)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.objectives import Batch, environment_risks, pooled
+from cirm.objectives import Batch, environment_risks, pool_risks
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 
 
 class State(NamedTuple):
@@ -50,7 +50,7 @@ class ERM(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Minimise the risk of the stage's examples."""
         return State(
@@ -66,4 +66,4 @@ class ERM(Learner[State]):
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
         """Risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        return {"risk": pooled(risks, batch)}
+        return {"risk": pool_risks(risks, batch)}

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.memory import moved, some_of, together
-from cirm.objectives import Batch, environment_risks, pooled, pull
+from cirm.memory import concatenate_examples, draw_examples, move_to_device
+from cirm.objectives import Batch, environment_risks, pool_risks, quadratic_penalty
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 
 
 class State(NamedTuple):
@@ -72,10 +72,10 @@ class EWC(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Minimise the risk within the pull of the past, then hold what it found."""
-        past = moved(state, self.descent.device)
+        past = move_to_device(state, self.descent.device)
         params = self.descent.minimise(
             self.loss, past.params, past, stage, randomness, watch
         )
@@ -100,17 +100,17 @@ class EWC(Learner[State]):
         risks = environment_risks(self.network, self.likelihood, params, batch)
         held = params.new_zeros(len(params))
         if past.anchor.shape[1]:
-            held = pull(params, past.anchor[:, 0], past.fisher[:, 0])
-        return {"risk": pooled(risks, batch), "penalty": self.strength * held}
+            held = quadratic_penalty(params, past.anchor[:, 0], past.fisher[:, 0])
+        return {"risk": pool_risks(risks, batch), "penalty": self.strength * held}
 
     def drawn(self, stage: Stage, randomness: Randomness) -> Examples:
         """`memory` examples of a stage, evenly from its environments."""
         even, rest = divmod(self.memory, len(stage))
-        drawn = together(
-            some_of(e, even + (i < rest), randomness.at(e.name))
+        drawn = concatenate_examples(
+            draw_examples(e, even + (i < rest), randomness.at(e.name))
             for i, e in enumerate(stage)
         )
-        return Examples(*moved(drawn, self.descent.device))
+        return Examples(*move_to_device(drawn, self.descent.device))
 
     def information(self, params: Tensor, examples: Examples) -> Tensor:
         """Mean squared gradient of single examples, [replica, p]."""

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.memory import Memory, no_memory, remembered
-from cirm.objectives import Batch, environment_risks, pooled
+from cirm.memory import Memory, add_to_memory, make_empty_memory
+from cirm.objectives import Batch, environment_risks, pool_risks
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, gradient_of, unwatched
+from cirm.training import Terms, Watch, ignore_steps, make_gradient
 
 RIDGE = 1e-10  # keeps the factor of nearly parallel unit gradients well defined
 
@@ -70,21 +70,21 @@ class GEM(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Random parameters and no memory."""
         params = self.network.init(randomness.at("params"))
-        return State(params, no_memory(len(params)))
+        return State(params, make_empty_memory(len(params)))
 
     def observe(
         self,
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Follow the bent gradients of the stage's risk, then keep some examples."""
         past = side_by_side(state.memory, torch.device(self.descent.device))
         params = self.descent.follow(
             self.gradient, state.params, past, stage, randomness, watch
         )
-        memory = remembered(
+        memory = add_to_memory(
             state.memory,
             stage,
             self.memory,
@@ -100,13 +100,13 @@ class GEM(Learner[State]):
     def loss(self, params: Tensor, past: Past, batch: Batch) -> Terms:
         """Risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        return {"risk": pooled(risks, batch)}
+        return {"risk": pool_risks(risks, batch)}
 
     def gradient(
         self, params: Tensor, past: Past, batch: Batch
     ) -> tuple[Tensor, Terms]:
         """The nearest gradient that no past one opposes, and how many oppose it."""
-        slope, terms = gradient_of(self.loss)(params, past, batch)
+        slope, terms = make_gradient(self.loss)(params, past, batch)
         if not past.weight.shape[1]:
             return slope, terms
         guards = self.past_gradients(params, past)

@@ -25,7 +25,7 @@ from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.likelihoods import SquaredError
 from cirm.randomness import Randomness
-from cirm.training import Watch, unwatched
+from cirm.training import Watch, ignore_steps
 
 
 class State(NamedTuple):
@@ -93,7 +93,7 @@ class ICP(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Add the stage's moments and search again."""
         for environment in stage:

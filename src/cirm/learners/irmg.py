@@ -22,10 +22,10 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import moved
-from cirm.objectives import Batch, ensemble, environment_means
+from cirm.memory import move_to_device
+from cirm.objectives import Batch, average_outputs, environment_means
 from cirm.randomness import Draws, Randomness
-from cirm.training import Terms, Watch, check_finite, unwatched
+from cirm.training import Terms, Watch, check_finite, ignore_steps
 
 
 class State(NamedTuple):
@@ -95,10 +95,10 @@ class IRMG(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Play until the epochs are over or every replica's game has ended."""
-        state = moved(state, self.descent.device)
+        state = move_to_device(state, self.descent.device)
         past = state.players if self.past else state.players[:, :0]
         movers = self._movers(state, len(stage), randomness)
         names = [environment.name for environment in stage]
@@ -178,7 +178,7 @@ class IRMG(Learner[State]):
         On one representation that is the output of the average head.
         """
         if self._cut:
-            head = ensemble(members[:-1], list(past.unbind(1)))
+            head = average_outputs(members[:-1], list(past.unbind(1)))
             params = torch.cat([members[-1], head], -1)
             if not head.requires_grad:
                 return self.network(params, inputs, noise)
@@ -190,7 +190,9 @@ class IRMG(Learner[State]):
             self.network(member, inputs, noise if index == turn else None)
             for index, member in enumerate(members)
         ]
-        return ensemble(answers, [self.network(w, inputs) for w in past.unbind(1)])
+        return average_outputs(
+            answers, [self.network(w, inputs) for w in past.unbind(1)]
+        )
 
     @torch.no_grad()
     def _score(self, members: list[Tensor], past: Tensor, batch: Batch) -> Tensor:

@@ -21,15 +21,15 @@ from cirm.environments import Stage
 from cirm.learners.base import ORIGINAL, Learner
 from cirm.objectives import (
     Batch,
-    annealed,
+    anneal_penalty,
+    apply_heads,
     check_penalty,
     environment_means,
     head_gradients,
-    headed,
     slope_penalties,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 
 LINEAR = {"epochs": 3000, "batch": 0, "rate": 1e-2}
 """Training of linear models."""
@@ -88,7 +88,7 @@ class IRMv1(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Minimise the penalised risk of the stage's environments."""
         return State(
@@ -122,7 +122,7 @@ class IRMv1(Learner[State]):
                 self.likelihood, outputs, batch, self.halves
             )
         features = self.network.features(params, batch.x, batch.noise)
-        outputs = headed(params[:, self.network.head], features)
+        outputs = apply_heads(params[:, self.network.head], features)
         gradients = head_gradients(
             self.likelihood, features, outputs, batch.y, batch.share
         )
@@ -130,4 +130,4 @@ class IRMv1(Learner[State]):
 
     def weight(self, progress: float) -> float:
         """The penalty's weight when so much of the stage's training is done."""
-        return annealed(self.penalty, self.anneal, progress)
+        return anneal_penalty(self.penalty, self.anneal, progress)

@@ -29,10 +29,10 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.memory import no_examples, reservoir, taken
-from cirm.objectives import Batch, environment_risks, pooled
+from cirm.memory import make_empty_examples, select_examples, update_reservoir
+from cirm.objectives import Batch, environment_risks, pool_risks
 from cirm.randomness import Draws, Randomness
-from cirm.training import Terms, Watch, check_finite, gradient_of, unwatched
+from cirm.training import Terms, Watch, check_finite, ignore_steps, make_gradient
 
 
 class State(NamedTuple):
@@ -87,14 +87,14 @@ class MER(Learner[State]):
         """Random parameters and an empty reservoir."""
         params = self.network.init(randomness.at("params"))
         seen = torch.zeros(len(params), dtype=torch.int64)
-        return State(params, no_examples(len(params)), seen)
+        return State(params, make_empty_examples(len(params)), seen)
 
     def observe(
         self,
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Learn each arriving minibatch or example with replay, then offer it."""
         memory, seen = state.memory, state.seen
@@ -107,7 +107,9 @@ class MER(Learner[State]):
                 numbers = self.learn(params, optimiser, memory, arriving, chosen)
                 if self.memory and step <= steps:
                     offered = Examples(arriving.x.cpu(), arriving.y.cpu())
-                    memory, seen = reservoir(memory, seen, offered, self.memory, places)
+                    memory, seen = update_reservoir(
+                        memory, seen, offered, self.memory, places
+                    )
             if step % steps == 0:
                 check_finite(params, step)
                 watch(step, steps * self.descent.epochs, numbers)
@@ -120,7 +122,7 @@ class MER(Learner[State]):
     def loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
         """Risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        return {"risk": pooled(risks, batch)}
+        return {"risk": pool_risks(risks, batch)}
 
     def portions(self, batch: Batch) -> Iterator[Batch]:
         """What is learned at once: a minibatch or, if literal, one example."""
@@ -143,7 +145,7 @@ class MER(Learner[State]):
         for _ in range(self.batches):
             begun = params.detach().clone()
             for batch in (*self.replayed(memory, arriving, draws), arriving):
-                params.grad, numbers = gradient_of(self.loss)(params, None, batch)
+                params.grad, numbers = make_gradient(self.loss)(params, None, batch)
                 optimiser.step()
             way = self.beta * arriving.y.shape[1]
             params.data = begun.lerp_(params.detach(), way)
@@ -161,7 +163,7 @@ class MER(Learner[State]):
         rows = (draws.uniform(arrivals, self.replay) * held).long().clamp(max=held - 1)
         for row in rows.unbind(-1):
             if arrivals <= held:
-                yield self.descent.batch_of([taken(memory, row)], *rest)
+                yield self.descent.batch_of([select_examples(memory, row)], *rest)
                 continue
             # Weighing all that is held takes less work than repeating some of it.
             part = torch.full(row.shape, 1 / arrivals)

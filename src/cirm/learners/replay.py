@@ -16,16 +16,16 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import Memory, moved, no_memory, remembered
+from cirm.memory import Memory, add_to_memory, make_empty_memory, move_to_device
 from cirm.objectives import (
     Batch,
-    annealed,
+    anneal_penalty,
     environment_means,
     risk_variance,
     slope_penalties,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 
 
 class State(NamedTuple):
@@ -86,21 +86,21 @@ class Replay(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Random parameters and no memory."""
         params = self.network.init(randomness.at("params"))
-        return State(params, no_memory(len(params)))
+        return State(params, make_empty_memory(len(params)))
 
     def observe(
         self,
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Minimise the penalised risk of stage and memory, then keep some examples."""
-        past = moved(state, self.descent.device)
+        past = move_to_device(state, self.descent.device)
         params = self.descent.minimise(
             self.loss, past.params, past, stage, randomness, watch
         )
-        memory = remembered(
+        memory = add_to_memory(
             state.memory,
             stage,
             self.memory,
@@ -126,6 +126,6 @@ class Replay(Learner[State]):
             penalty = risk_variance(risks)
         else:
             penalty = slope_penalties(self.likelihood, outputs, batch).mean(-1)
-        weight = annealed(self.penalty, self.anneal, batch.progress)
+        weight = anneal_penalty(self.penalty, self.anneal, batch.progress)
         scale = 1 / max(1.0, weight)
         return {"risk": scale * risks.mean(-1), "penalty": scale * weight * penalty}

@@ -18,20 +18,20 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import moved
-from cirm.objectives import Batch, environment_means, pooled
+from cirm.memory import move_to_device
+from cirm.objectives import Batch, environment_means, pool_risks
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_settings,
-    joined,
+    flatten_gaussian,
+    init_posterior,
     kl,
     kl_factor,
     normal_like,
-    parted,
-    started,
+    unflatten_gaussian,
 )
 
 
@@ -78,20 +78,20 @@ class VCL(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Move from the last posterior towards what the stage's examples say."""
-        past = moved(state, self.descent.device)
-        start = started(past.start, past.posterior, self.initial_std)
+        past = move_to_device(state, self.descent.device)
+        start = init_posterior(past.start, past.posterior, self.initial_std)
         if self.restart:
             means = self.network.init(randomness.at("params"))
             start = normal_like(means, self.initial_std)
         weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, weight=weight)
         flat = self.descent.minimise(
-            loss, joined(start), past, stage, randomness, watch
+            loss, flatten_gaussian(start), past, stage, randomness, watch
         )
-        return State(parted(flat), flat.new_zeros(len(flat), 0))
+        return State(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
@@ -99,8 +99,8 @@ class VCL(Learner[State]):
 
     def loss(self, params: Tensor, past: State, batch: Batch, weight: float) -> Terms:
         """Expected risk and KL of each replica; `weight` multiplies the KL."""
-        q = parted(params)
+        q = unflatten_gaussian(params)
         outputs = self.network.sampled(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
-        risk = pooled(environment_means(losses, batch.share), batch)
+        risk = pool_risks(environment_means(losses, batch.share), batch)
         return {"risk": risk, "kl": weight * kl(q, past.posterior)}

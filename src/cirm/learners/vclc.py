@@ -18,26 +18,26 @@ from torch import Tensor
 from cirm.environments import Environment, Examples, Stage
 from cirm.learners.base import Learner
 from cirm.memory import (
-    k_center_rows,
-    moved,
-    no_examples,
-    other_rows,
-    random_rows,
-    together,
+    concatenate_examples,
+    draw_rows,
+    make_empty_examples,
+    move_to_device,
+    select_k_centers,
+    select_other_rows,
 )
-from cirm.objectives import Batch, environment_means, pooled
+from cirm.objectives import Batch, environment_means, pool_risks
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_settings,
-    joined,
+    flatten_gaussian,
+    init_posterior,
     kl,
     kl_factor,
     normal_like,
-    parted,
-    started,
+    unflatten_gaussian,
 )
 
 
@@ -85,26 +85,26 @@ class VCLC(Learner[State]):
         """The prior, random means to start from, and no examples."""
         means = self.network.init(randomness.at("params"))
         prior = normal_like(means, self.prior_std, centred=True)
-        return State(prior, means, prior, no_examples(len(means)))
+        return State(prior, means, prior, make_empty_examples(len(means)))
 
     def observe(
         self,
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Train on the stage but for its coreset, then, for prediction, on that."""
         rows = [self.rows(e, randomness.at("coreset", e.name)) for e in stage]
         pairs = list(zip(stage, rows, strict=True))
-        rest = tuple(e.subset(other_rows(r, len(e))) for e, r in pairs)
-        past = moved(state, self.descent.device)
-        start = started(past.start, past.posterior, self.initial_std)
+        rest = tuple(e.subset(select_other_rows(r, len(e))) for e, r in pairs)
+        past = move_to_device(state, self.descent.device)
+        start = init_posterior(past.start, past.posterior, self.initial_std)
         posterior = self.trained(start, past.posterior, rest, randomness, watch)
         kept = [state.coreset, *(e.take(r) for e, r in pairs)]
         predictive, coreset = posterior, state.coreset
         if any(piece.y.shape[1] for piece in kept):
-            coreset = together(kept)
+            coreset = concatenate_examples(kept)
             last = Environment("coreset", *coreset, stage[0].task, replicated=True)
             source = randomness.at("predictive")
             predictive = self.trained(posterior, posterior, (last,), source)
@@ -115,8 +115,8 @@ class VCLC(Learner[State]):
         """Rows [replica, m] of the examples that are kept."""
         size = min(self.coreset, len(environment) // 2)
         if self.select == "random":
-            return random_rows(randomness, len(environment), size)
-        return k_center_rows(environment.all(len(randomness.seeds)).x, size)
+            return draw_rows(randomness, len(environment), size)
+        return select_k_centers(environment.all(len(randomness.seeds)).x, size)
 
     def trained(
         self,
@@ -124,15 +124,15 @@ class VCLC(Learner[State]):
         prior: Gaussian,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> Gaussian:
         """The posterior that a prior and a stage's examples give."""
         weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, weight=weight)
         flat = self.descent.minimise(
-            loss, joined(start), prior, stage, randomness, watch
+            loss, flatten_gaussian(start), prior, stage, randomness, watch
         )
-        return parted(flat)
+        return unflatten_gaussian(flat)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of networks drawn after the coreset, [replica, sample, n, k]."""
@@ -142,8 +142,8 @@ class VCLC(Learner[State]):
         self, params: Tensor, past: Gaussian, batch: Batch, weight: float
     ) -> Terms:
         """Expected risk and KL of each replica; `weight` multiplies the KL."""
-        q = parted(params)
+        q = unflatten_gaussian(params)
         outputs = self.network.sampled(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
-        risk = pooled(environment_means(losses, batch.share), batch)
+        risk = pool_risks(environment_means(losses, batch.share), batch)
         return {"risk": risk, "kl": weight * kl(q, past)}

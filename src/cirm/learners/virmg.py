@@ -28,19 +28,19 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import moved
-from cirm.objectives import Batch, ensemble, environment_means
+from cirm.memory import move_to_device
+from cirm.objectives import Batch, average_outputs, environment_means
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_settings,
-    joined,
+    flatten_gaussian,
     kl,
     kl_factor,
     normal_like,
-    parted,
+    unflatten_gaussian,
 )
 
 
@@ -118,19 +118,19 @@ class VIRMG(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Play the stage's environments, near what was believed before."""
-        state = moved(state, self.descent.device)
+        state = move_to_device(state, self.descent.device)
         seats = self._seats(state, stage, randomness)
-        movers = [joined(seat.start) for seat in seats]
+        movers = [flatten_gaussian(seat.start) for seat in seats]
         loss = partial(self.loss, past=members(state.players), seats=seats)
         steps = self.descent.steps(stage)
         for step, _, numbers in self.descent.turns(loss, movers, stage, randomness):
             if step % steps == 0:
                 watch(step, steps * self.descent.epochs, numbers)
-        players = parted(torch.stack(movers[: len(stage)], 1))
-        body = parted(movers[-1]) if self._cut else state.representation
+        players = unflatten_gaussian(torch.stack(movers[: len(stage)], 1))
+        body = unflatten_gaussian(movers[-1]) if self._cut else state.representation
         return State(players, state.players, body)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class VIRMG(Learner[State]):
         """Expected risk in the mover's environment, for the body the mean; and KL."""
         alone = turn < len(batch.sizes)
         x, y = batch.split()[turn] if alone else (batch.x, batch.y)
-        beliefs = [parted(mover) for mover in movers]
+        beliefs = [unflatten_gaussian(mover) for mover in movers]
         outputs = self._answer(
             beliefs[: len(batch.sizes)],
             past,
@@ -213,12 +213,12 @@ class VIRMG(Learner[State]):
             return ask(Gaussian(*whole))
         # A prediction gives all the same draws; turned, they are independent.
         answers = [ask(q).roll(turn, 1) for turn, q in enumerate([*players, *past])]
-        return ensemble(answers[: len(players)], answers[len(players) :])
+        return average_outputs(answers[: len(players)], answers[len(players) :])
 
 
 def members(q: Gaussian) -> list[Gaussian]:
     """Each player's belief, [replica, p], of [replica, player, p]."""
-    return [parted(flat) for flat in joined(q).unbind(1)]
+    return [unflatten_gaussian(flat) for flat in flatten_gaussian(q).unbind(1)]
 
 
 def average(players: list[Gaussian], past: list[Gaussian]) -> Gaussian:

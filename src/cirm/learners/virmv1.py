@@ -30,25 +30,25 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import ORIGINAL, Learner
-from cirm.memory import moved
+from cirm.memory import move_to_device
 from cirm.objectives import (
     Batch,
-    annealed,
+    anneal_penalty,
     check_penalty,
     environment_means,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_settings,
-    joined,
+    flatten_gaussian,
+    init_posterior,
     kl,
     kl_factor,
     normal_like,
-    parted,
-    started,
+    unflatten_gaussian,
 )
 
 Drawing = Literal["sums", "weights"]
@@ -131,17 +131,17 @@ class VIRMv1(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Minimise the penalised expected risk, near the last posterior."""
-        past = moved(state, self.descent.device)
-        start = started(past.start, past.posterior, self.initial_std)
+        past = move_to_device(state, self.descent.device)
+        start = init_posterior(past.start, past.posterior, self.initial_std)
         near = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, near=near)
         flat = self.descent.minimise(
-            loss, joined(start), past, stage, randomness, watch
+            loss, flatten_gaussian(start), past, stage, randomness, watch
         )
-        return State(parted(flat), flat.new_zeros(len(flat), 0))
+        return State(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
@@ -149,7 +149,7 @@ class VIRMv1(Learner[State]):
 
     def loss(self, params: Tensor, past: State, batch: Batch, near: float) -> Terms:
         """Penalised expected risk of each replica; `near` multiplies the KL."""
-        q = parted(params)
+        q = unflatten_gaussian(params)
         of_sums = self.draws == "sums"
         sample = self.network.sampled if of_sums else self.network.drawn
         outputs = sample(q, batch.x, batch.noise, self.samples)
@@ -170,4 +170,4 @@ class VIRMv1(Learner[State]):
 
     def weight(self, progress: float) -> float:
         """The penalty's weight when so much of the stage's training is done."""
-        return annealed(self.penalty, self.anneal, progress)
+        return anneal_penalty(self.penalty, self.anneal, progress)

@@ -18,13 +18,13 @@ from cirm.environments import Stage
 from cirm.learners.base import ORIGINAL, Learner
 from cirm.objectives import (
     Batch,
-    annealed,
+    anneal_penalty,
     check_penalty,
     environment_risks,
     risk_variance,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, unwatched
+from cirm.training import Terms, Watch, ignore_steps
 
 
 class State(NamedTuple):
@@ -62,7 +62,7 @@ class VREx(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Minimise the penalised risk of the stage's environments."""
         return State(
@@ -78,7 +78,7 @@ class VREx(Learner[State]):
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
         """Penalised risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        weight = annealed(self.penalty, self.anneal, batch.progress)
+        weight = anneal_penalty(self.penalty, self.anneal, batch.progress)
         scale = 1 / max(1.0, weight)
         terms = {
             "risk": scale * risks.mean(-1),

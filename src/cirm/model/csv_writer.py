@@ -20,7 +20,7 @@ Cells = NDArray[np.uint8]
 """Text of each row, [n, bytes], with zeros between and after it."""
 
 
-def text_of(frame: pd.DataFrame, separator: str = ",", header: bool = True) -> str:
+def format_csv(frame: pd.DataFrame, separator: str = ",", header: bool = True) -> str:
     """What pandas writes, but for numbers below 0.0001: 0.00001 and not 1e-05."""
     quick = _quick(frame, separator)
     slow = _slow(frame.iloc[:, : frame.shape[1] - len(quick)], separator)

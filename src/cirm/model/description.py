@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from cirm.learners import describe
-from cirm.memory import ledger
+from cirm.memory import count_memory
 from cirm.model.model import Model
 from cirm.model.reliance import turned_away
 from cirm.model.shortcut import decided
 
 
-def described(model: Model) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
     """Where it has been, how it learns, what it keeps, and what it relies on."""
     schema, plan = model.schema, model.plan
     kept = kept_of_the_past(model)
@@ -48,7 +48,7 @@ def kept_of_the_past(model: Model) -> dict[str, dict[str, int]]:
     Besides the learner's state, these are the figures of the columns (means,
     deviations, medians, names of categories) and the scores of each environment.
     """
-    kept = dict(ledger(model.state))
+    kept = dict(count_memory(model.state))
     encoding = model.schema.treatment.encoding
     if encoding is not None:
         text = json.dumps(encoding.as_dict())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from cirm.environments import Environment, Stage
-from cirm.evaluation.diagnostics import measured, some_of
+from cirm.evaluation.diagnostics import compute_diagnostics, thin_environment
 from cirm.evaluation.groups import Reference
-from cirm.evaluation.measures import Look, predicted
+from cirm.evaluation.measures import Look, predict_examples
 from cirm.model.model import Model
 from cirm.model.shortcut import decided
 from cirm.randomness import Randomness
@@ -32,11 +32,13 @@ def diagnosed(
     The reference that infers groups is trained on the stage itself and let go.
     """
     looks = {
-        environment.name: _look(model, environment, some_of(judged, 1), randomness)
+        environment.name: _look(
+            model, environment, thin_environment(judged, 1), randomness
+        )
         for environment, judged in zip(stage, held, strict=True)
     }
     found: dict[str, dict[str, float]] = {name: {} for name in looks}
-    for where, metric, values in measured(
+    for where, metric, values in compute_diagnostics(
         model.learner.likelihood, model.task, looks, last=False
     ):
         if metric == "calibration":  # that of all held rows is measured anyway
@@ -62,7 +64,7 @@ def _look(
     model: Model, environment: Environment, held: Environment, randomness: Randomness
 ) -> Look:
     source = randomness.at("diagnostics", environment.name)
-    reference = Reference.of(some_of(environment, 1), source)
+    reference = Reference.of(thin_environment(environment, 1), source)
     x, y = held.all(1)
     groups = reference.groups(held, reference.answers(x), y)
-    return Look(predicted(model.learner, model.state, x), y, groups)
+    return Look(predict_examples(model.learner, model.state, x), y, groups)

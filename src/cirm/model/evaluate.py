@@ -12,24 +12,24 @@ from torch import Tensor
 
 from cirm.data import cells
 from cirm.data.columns import check_columns
-from cirm.data.prefetch import ahead
+from cirm.data.prefetch import prefetch
 from cirm.data.rows import (
     SAMPLE,
     Progress,
-    check_kinds,
-    digest,
-    encoded,
-    environment_column,
-    names_of,
-    numbers_in,
-    remarks,
-    silent,
+    check_source_kinds,
+    choose_environment_column,
+    compute_fingerprint,
+    describe_column_changes,
+    encode_chunk,
+    ignore_progress,
+    list_numeric_columns,
+    read_environment_names,
 )
-from cirm.data.sources import Data, sources
-from cirm.data.targets import encoded_as
-from cirm.model.metrics import BINS, Answers, half_widths, measured
+from cirm.data.sources import Data, open_sources
+from cirm.data.targets import encode_targets
+from cirm.model.metrics import BINS, Answers, compute_metrics, half_widths
 from cirm.model.model import Model
-from cirm.model.predict import answers_of, oddities
+from cirm.model.predict import oddities, predict_inputs
 
 WHOLE = 1 << 26  # bytes of inputs up to which rows are compared with those learned
 FEW = 20  # rows below which nothing is said about what was to be expected
@@ -43,38 +43,42 @@ def evaluate(
     environment: str = "",
     groups: Sequence[str] = (),
     fill_missing: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
     """Scores on the data: overall, by environment, class and groups; what to expect.
 
     `groups` are columns by whose values the rows are grouped. All numbers are plain
     values that JSON can hold.
     """
-    found = sources(data, model.schema.treatment.shape)
+    found = open_sources(data, model.schema.treatment.shape)
     answered: list[Answers] = []
     targets: list[Tensor] = []
     seen: list[np.ndarray] = []
     notes: list[str] = []
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     for source in found:
-        check_kinds([source], model.schema.treatment.kind)
-        column = environment_column(source, model.schema, environment)
-        for portion in ahead(source.portions(numbers_in(model.schema))):
+        check_source_kinds([source], model.schema.treatment.kind)
+        column = choose_environment_column(source, model.schema, environment)
+        for portion in prefetch(source.portions(list_numeric_columns(model.schema))):
             frame = portion.frame
             named = [environment] if environment else []
             check_columns(
                 frame, [model.schema.target.name, *groups, *named], source.where
             )
             own = column if column in frame.columns else ""
-            notes.extend(remarks(frame, model.schema, own, source.where))
-            inputs = encoded(portion, model.schema, source.where, fill_missing)
+            notes.extend(
+                describe_column_changes(frame, model.schema, own, source.where)
+            )
+            inputs = encode_chunk(portion, model.schema, source.where, fill_missing)
             if not answered:
                 notes += oddities(model, inputs)
-            answered.append(answers_of(model, inputs))
+            answered.append(predict_inputs(model, inputs))
             if sum(part.nbytes for part in seen) < WHOLE:
                 seen.append(inputs)
-            targets.append(encoded_as(frame[model.schema.target.name], model.schema))
-            labels[""].append(names_of(portion, own, source.name))
+            targets.append(
+                encode_targets(frame[model.schema.target.name], model.schema)
+            )
+            labels[""].append(read_environment_names(portion, own, source.name))
             for name in groups:
                 labels[name].append(cells.as_text(frame[name]).to_numpy(dtype=object))
             progress("predicting", sum(map(len, targets)))
@@ -96,7 +100,7 @@ def _known(
     found = []
     for name in dict.fromkeys(names):
         rows = np.flatnonzero(names == name)
-        visit = marks.get(digest([(inputs[rows], targets.numpy()[rows])]))
+        visit = marks.get(compute_fingerprint([(inputs[rows], targets.numpy()[rows])]))
         if visit:
             found.append(
                 f"environment {name!r}: the model learned from these rows on "
@@ -112,7 +116,7 @@ def _judged(
     labels: dict[str, np.ndarray],
     notes: list[str],
 ) -> dict[str, Any]:
-    overall, mean = measured(model, answer, targets), answer.mean
+    overall, mean = compute_metrics(model, answer, targets), answer.mean
     report = {
         "rows": len(targets),
         "overall": overall,
@@ -148,7 +152,7 @@ def _by(
     for place in chosen.tolist():
         rows = torch.from_numpy(np.flatnonzero(codes == place))
         own = Answers(*(part[rows] for part in answer))
-        scores = measured(model, own, targets[rows])
+        scores = compute_metrics(model, own, targets[rows])
         found[str(names[place]) or "missing"] = {"rows": float(len(rows)), **scores}
     return found
 

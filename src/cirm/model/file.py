@@ -84,7 +84,7 @@ def load(
     return model.on(device)
 
 
-def digest(path: str | Path) -> str:
+def read_checksum(path: str | Path) -> str:
     """The checksum that a model's file carries; empty if there is no such file."""
     path = Path(path)
     if not path.exists():

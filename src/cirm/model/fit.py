@@ -12,21 +12,21 @@ from torch import Tensor, nn
 
 from cirm.data.rows import (
     SAMPLE,
-    Brought,
+    EncodedRows,
     Progress,
-    Wishes,
-    brought,
-    silent,
-    surveyed,
+    ReadOptions,
+    ignore_progress,
+    infer_schema,
+    read_rows,
 )
-from cirm.data.sources import Data, sources
+from cirm.data.sources import Data, open_sources
 from cirm.data.supplied import TaskName
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
 from cirm.model import warnings as remarks
 from cirm.model.diagnostics import diagnosed, failures
-from cirm.model.metrics import answered, interval, measured
+from cirm.model.metrics import answered, compute_metrics, interval
 from cirm.model.model import Model, Plan, Visit, planned
 from cirm.model.reliance import ROWS, reliance
 from cirm.randomness import Randomness
@@ -58,7 +58,7 @@ def fit(
     ignore: Sequence[str] = (),
     side: int = 32,
     channels: int = 3,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Model:
     """A model of the user's first environments.
 
@@ -68,8 +68,8 @@ def fit(
     The part `held_out` of each is not trained on, to tell what to expect.
     """
     check_wishes(held_out, channels)
-    found = sources(data, (channels, side, side))
-    wishes = Wishes(
+    found = open_sources(data, (channels, side, side))
+    wishes = ReadOptions(
         target,
         environment,
         task,
@@ -78,7 +78,7 @@ def fit(
         tuple(ids),
         tuple(ignore),
     )
-    survey = surveyed(found, wishes, progress)
+    survey = infer_schema(found, wishes, progress)
     schema = survey.schema
     made, chosen, shape = planned(
         learner, schema.task, schema.treatment.shape, settings or {}, preset, network
@@ -87,7 +87,7 @@ def fit(
     plan = Plan(learner, chosen, shape, seed, free, held_out)
     state = made.init(Randomness((seed,)).at("init"))
     model = Model(plan, schema, made, state, (), _now()).on(device)
-    rows = brought(found, schema, progress)
+    rows = read_rows(found, schema, progress)
     return learned(model, rows, order, tuple(remarks.leaks(survey)), progress)
 
 
@@ -100,7 +100,7 @@ def update(
     fill_missing: bool = False,
     accept_units: bool = False,
     again: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Model:
     """The model after learning from new environments; the old one stays as it is.
 
@@ -108,8 +108,8 @@ def update(
     numbers that look like another unit (`accept_units`), and rows that were learned
     before (`again`).
     """
-    found = sources(data, model.schema.treatment.shape)
-    rows = brought(found, model.schema, progress, fill_missing, environment)
+    found = open_sources(data, model.schema.treatment.shape)
+    rows = read_rows(found, model.schema, progress, fill_missing, environment)
     said = []
     for name, own in rows.rows.items():
         inputs = rows.store.take(own[:SAMPLE])
@@ -128,7 +128,11 @@ def update(
 
 
 def learned(
-    model: Model, rows: Brought, order: str, said: tuple[str, ...], progress: Progress
+    model: Model,
+    rows: EncodedRows,
+    order: str,
+    said: tuple[str, ...],
+    progress: Progress,
 ) -> Model:
     """The model after the stages of some rows, in an order such as "sequential"."""
     names = list(rows.rows)
@@ -144,7 +148,7 @@ def learned(
 
 def _stage(
     model: Model,
-    rows: Brought,
+    rows: EncodedRows,
     names: list[str],
     notes: tuple[str, ...],
     tell: Progress,
@@ -244,18 +248,18 @@ def _split(rows: Tensor, part: float, source: Randomness) -> tuple[Tensor, Tenso
     return rows[mixed[count:].sort().values], rows[mixed[:count]]
 
 
-def _measured(model: Model, rows: Brought, own: Tensor) -> dict[str, float]:
+def _measured(model: Model, rows: EncodedRows, own: Tensor) -> dict[str, float]:
     own = own[:: -(-len(own) // MEASURED)]
     answer, targets = answered(model, rows, own), rows.targets[own]
     if not answer.mean.isfinite().all():
         raise Diverged("predictions must stay finite; try a smaller rate or penalty")
-    found = measured(model, answer, targets)
+    found = compute_metrics(model, answer, targets)
     if not model.task.classes:
         found["interval"] = interval(answer, targets)
     return found
 
 
-def _check_new(model: Model, rows: Brought) -> None:
+def _check_new(model: Model, rows: EncodedRows) -> None:
     for visit in model.visits:
         for name in rows.rows:
             if visit.mark == rows.mark(name):

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.rows import Brought
+from cirm.data.rows import EncodedRows
 from cirm.likelihoods import CrossEntropy
 from cirm.model.model import Model
 from cirm.model.threads import cores
@@ -50,7 +50,7 @@ def answers(model: Model, inputs: Tensor) -> Answers:
     return Answers(each.mean(1).T, apart.square_().mean(1).sqrt_().T)
 
 
-def answered(model: Model, brought: Brought, rows: Tensor) -> Answers:
+def answered(model: Model, brought: EncodedRows, rows: Tensor) -> Answers:
     """Predictions of some of the rows [m] of a store."""
     pieces = [answers(model, brought.store.take(part)) for part in rows.split(CHUNK)]
     return joined(pieces)
@@ -67,7 +67,7 @@ def workers(model: Model) -> int:
     return cores() if known and model.learner.descent.device == "cpu" else 1
 
 
-def measured(model: Model, answer: Answers, targets: Tensor) -> dict[str, float]:
+def compute_metrics(model: Model, answer: Answers, targets: Tensor) -> dict[str, float]:
     """How good predictions of n rows are at targets [n].
 
     Classes: accuracy and calibration error in percent, the mean log loss and, of two
@@ -86,7 +86,7 @@ def measured(model: Model, answer: Answers, targets: Tensor) -> dict[str, float]
             ),
         }
         if len(model.task.classes) == 2 and 0 < int(targets.sum()) < len(targets):
-            found["auc"] = area(mean[:, 1], targets)
+            found["auc"] = roc_auc(mean[:, 1], targets)
         return found
     scale = model.schema.target.scale
     misses = (mean[:, 0] - targets).double()
@@ -103,7 +103,7 @@ def measured(model: Model, answer: Answers, targets: Tensor) -> dict[str, float]
     return found
 
 
-def area(chances: Tensor, targets: Tensor) -> float:
+def roc_auc(chances: Tensor, targets: Tensor) -> float:
     """Area under the curve of chances [n] for targets [n] of 0 and 1."""
     ranks = torch.tensor(pd.Series(chances.double().numpy()).rank().to_numpy())
     second = targets == 1

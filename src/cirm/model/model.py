@@ -17,10 +17,10 @@ from torch import nn
 
 from cirm.data.schema import Schema
 from cirm.environments import Task
-from cirm.learners import NETWORK, create, learner_class
+from cirm.learners import NETWORK, create, get_learner_class
 from cirm.learners.base import Learner
-from cirm.likelihoods import likelihood_of
-from cirm.memory import moved
+from cirm.likelihoods import make_likelihood
+from cirm.memory import move_to_device
 from cirm.networks import MLP, ModuleNetwork, Network
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -100,7 +100,7 @@ class Model:
         learner = replace(
             self.learner, descent=replace(self.learner.descent, device=device)
         )
-        return replace(self, learner=learner, state=moved(self.state, device))
+        return replace(self, learner=learner, state=move_to_device(self.state, device))
 
 
 def planned(
@@ -148,9 +148,9 @@ def rebuilt(
         made = MLP(sizes, network["activation"], network["dropout"])
     else:
         made = _own_network(network, module)
-    return learner_class(key)(
+    return get_learner_class(key)(
         network=made,
-        likelihood=likelihood_of(task),
+        likelihood=make_likelihood(task),
         descent=Descent(**{n: v for n, v in plain.items() if n in names}),
         **{n: v for n, v in plain.items() if n not in names},
     )

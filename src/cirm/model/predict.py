@@ -11,16 +11,16 @@ import pandas as pd
 import torch
 
 from cirm.data.columns import check_columns
-from cirm.data.prefetch import ahead
+from cirm.data.prefetch import prefetch
 from cirm.data.rows import (
     Progress,
-    check_kinds,
-    encoded,
-    numbers_in,
-    remarks,
-    silent,
+    check_source_kinds,
+    describe_column_changes,
+    encode_chunk,
+    ignore_progress,
+    list_numeric_columns,
 )
-from cirm.data.sources import Data, Source, sources
+from cirm.data.sources import Data, Source, open_sources
 from cirm.model import warnings as notes
 from cirm.model.metrics import (
     CHUNK,
@@ -42,7 +42,7 @@ def predict(
     keep: Sequence[str] = (),
     probabilities: bool = False,
     fill_missing: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> pd.DataFrame:
     """Predictions of all rows of the data, one row each, in order.
 
@@ -52,35 +52,35 @@ def predict(
     over the learner's networks (draws of a posterior, or the members of `cirm`), empty
     where it has one.
     """
-    found = sources(data, model.schema.treatment.shape)
+    found = open_sources(data, model.schema.treatment.shape)
     pieces = [
         frame
         for source in found
-        for frame in predicted(
+        for frame in predict_chunks(
             model, source, keep, probabilities, fill_missing, progress
         )
     ]
     return pd.concat(pieces, ignore_index=True)
 
 
-def predicted(
+def predict_chunks(
     model: Model,
     source: Source,
     keep: Sequence[str] = (),
     probabilities: bool = False,
     fill_missing: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     said: list[str] | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Predictions of a source, portion by portion; `said` gets what is to be said."""
-    check_kinds([source], model.schema.treatment.kind)
+    check_source_kinds([source], model.schema.treatment.kind)
     done = 0
-    for frame, inputs in ahead(_encoded(model, source, keep, fill_missing)):
+    for frame, inputs in prefetch(_encoded(model, source, keep, fill_missing)):
         if not done and said is not None:
-            said += remarks(frame, model.schema, "", source.where)
+            said += describe_column_changes(frame, model.schema, "", source.where)
             said += oddities(model, inputs)
         kept = frame[kept_columns(model, frame, keep)].reset_index(drop=True)
-        columns = _columns(model, answers_of(model, inputs), probabilities)
+        columns = _columns(model, predict_inputs(model, inputs), probabilities)
         if clash := [name for name in columns if name in kept.columns]:
             raise ValueError(
                 f"{source.where}: a column that is kept must not be called as one of "
@@ -95,15 +95,15 @@ def _encoded(
     model: Model, source: Source, keep: Sequence[str], fill_missing: bool
 ) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
     """Columns and inputs [n, *shape], portion by portion."""
-    for portion in ahead(source.portions(numbers_in(model.schema))):
+    for portion in prefetch(source.portions(list_numeric_columns(model.schema))):
         check_columns(portion.frame, keep, source.where)
         yield (
             portion.frame,
-            encoded(portion, model.schema, source.where, fill_missing),
+            encode_chunk(portion, model.schema, source.where, fill_missing),
         )
 
 
-def answers_of(model: Model, inputs: np.ndarray, exact: bool = False) -> Answers:
+def predict_inputs(model: Model, inputs: np.ndarray, exact: bool = False) -> Answers:
     """Predictions of inputs [n, *shape], some rows at a time.
 
     If they are to be `exact`, in double precision: a row's prediction then does not

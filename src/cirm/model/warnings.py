@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cirm.data.columns import Column, Encoding
-from cirm.data.rows import Survey
+from cirm.data.rows import SchemaDraft
 from cirm.data.schema import Schema
 
 FEW = 20  # rows with which nothing is said of leaks or units
@@ -17,7 +17,7 @@ OFTEN = 0.05  # of the rows that must have a new category to be worth a word
 FAR = 10.0  # deviations from the first mean that are worth a word
 
 
-def leaks(survey: Survey) -> list[str]:
+def leaks(survey: SchemaDraft) -> list[str]:
     """Warnings of columns that alone tell the target in every row."""
     encoding, classes = survey.schema.treatment.encoding, survey.schema.task.classes
     if encoding is None or len(survey.sample) < FEW:

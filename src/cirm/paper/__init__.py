@@ -24,7 +24,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 
-def experiment(name: str) -> Experiment:
+def get_experiment(name: str) -> Experiment:
     """The experiment of a name."""
     if name not in EXPERIMENTS:
         raise ValueError(

@@ -19,12 +19,12 @@ from typing import Any
 from cirm.paper.numbers import figure, table
 from cirm.paper.trials import (
     Experiment,
-    Figure,
     Layout,
     Line,
+    PublishedValue,
     Row,
+    TableCell,
     Trial,
-    Wanted,
 )
 
 PAPER = {
@@ -162,7 +162,7 @@ def _variant(hidden: bool, hetero: bool, scramble: bool) -> Row:
     }
     values = iter(PUBLISHED[hidden, hetero, scramble])
     pairs = [(key, kind) for key in ("erm", "icp", "irmv1") for kind in KINDS]
-    elsewhere = {pair: Figure(next(values)) for pair in pairs}
+    elsewhere = {pair: PublishedValue(next(values)) for pair in pairs}
     ways = {**WAYS, "irmv1": BY_HEAD}
     return _row(name, name, data, ways, {}, elsewhere)
 
@@ -172,12 +172,12 @@ def _row(
     title: str,
     data: dict[str, Any],
     ways: Mapping[str, Mapping[str, Any]],
-    printed: dict[tuple[str, str], Figure | None],
-    elsewhere: dict[tuple[str, str], Figure],
+    printed: dict[tuple[str, str], PublishedValue | None],
+    elsewhere: dict[tuple[str, str], PublishedValue],
 ) -> Row:
     trials = tuple(_trial(key, data, way) for key, way in ways.items())
     wanted = [
-        Wanted(key, kind, "coefficients", printed.get(pair), elsewhere.get(pair))
+        TableCell(key, kind, "coefficients", printed.get(pair), elsewhere.get(pair))
         for key in ways
         for kind in KINDS
         for pair in [(key, kind)]

@@ -28,7 +28,7 @@ STATEMENTS = (
 )
 
 
-def claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def judge_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each claim with whether it `holds` here and `in_paper`, and our figures.
 
     True, false, or null where the cells do not tell. What the paper does not print,

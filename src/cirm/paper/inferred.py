@@ -18,8 +18,8 @@ from cirm.paper.trials import (
     Layout,
     Line,
     Row,
+    TableCell,
     Trial,
-    Wanted,
 )
 
 LEARNERS = {"irmv1": "IRMv1", "c-virmv1": "C-VIRMv1"}
@@ -135,7 +135,7 @@ def _row(
         trial = trial_of(key, data, infer)
         trials.append(trial)
         wanted += [
-            Wanted(trial.label, split, "accuracy", figure(printed[key][split]))
+            TableCell(trial.label, split, "accuracy", figure(printed[key][split]))
             for split in SPLITS
         ]
     for label, own in (("erm", data), (GRAY, {**data, "scheme": "gray"})):

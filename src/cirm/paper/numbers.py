@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from cirm.paper.trials import Figure
+from cirm.paper.trials import PublishedValue
 
 
 @cache
@@ -18,6 +18,6 @@ def table(name: str) -> Any:  # noqa: ANN401  the tables differ in shape
     return json.loads(text)[name]
 
 
-def figure(printed: Mapping[str, float] | None) -> Figure | None:
+def figure(printed: Mapping[str, float] | None) -> PublishedValue | None:
     """A printed mean and standard deviation."""
-    return None if printed is None else Figure(printed["mean"], printed["std"])
+    return None if printed is None else PublishedValue(printed["mean"], printed["std"])

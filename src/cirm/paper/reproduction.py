@@ -9,9 +9,9 @@ from pathlib import Path
 from cirm.paper import EXPERIMENTS
 from cirm.paper.trials import Experiment, Row, Trial
 from cirm.records import Record
-from cirm.runs.archive import Archive, inherit
+from cirm.runs.archive import Archive, inherit_jobs
 from cirm.runs.jobs import Job
-from cirm.runs.runner import unfinished
+from cirm.runs.runner import list_unfinished
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,18 @@ class Plan:
 
     def waiting(self, folder: Path) -> list[Job]:
         """The jobs that neither this folder nor one beside it holds the results of."""
-        archive = inherit(self.every, folder, neighbours(folder))
+        archive = inherit_jobs(self.every, folder, neighbours(folder))
         missing = [job for job in self.every if job.key not in archive.entries]
-        return unfinished(missing, folder)
+        return list_unfinished(missing, folder)
 
 
-def plan(experiment: Experiment, seeds: int, keys: Iterable[str] = ()) -> Plan:
+def plan_reproduction(
+    experiment: Experiment, seeds: int, keys: Iterable[str] = ()
+) -> Plan:
     """What a reproduction with so many seeds consists of; of these learners, or all."""
     jobs, absent = {}, {}
     for trial in experiment.trials(keys):
-        reason = absence(trial)
+        reason = explain_missing_data(trial)
         if reason:
             absent[trial.identity] = reason
         else:
@@ -51,17 +53,17 @@ def plan(experiment: Experiment, seeds: int, keys: Iterable[str] = ()) -> Plan:
     return Plan(experiment, seeds, jobs, absent)
 
 
-def absence(trial: Trial) -> str:
+def explain_missing_data(trial: Trial) -> str:
     """Why a trial's data cannot be had now; nothing if they can."""
     from cirm.data import cache
 
-    way = supply(trial)
+    way = explain_supply(trial)
     if not way or cache.folder(trial.source).is_dir():
         return ""
     return f"{trial.source} is not in the cache: run {way}"
 
 
-def supply(trial: Trial) -> str:
+def explain_supply(trial: Trial) -> str:
     """How to supply a trial's data; nothing if they need not be."""
     from cirm.data import image_catalog as sources
 
@@ -81,7 +83,7 @@ def neighbours(folder: Path) -> list[Path]:
     return [folder.with_name(name) for name in EXPERIMENTS if name != folder.name]
 
 
-def found(
+def collect_rows(
     experiment: Experiment, archive: Archive, seeds: Sequence[int]
 ) -> dict[str, list[Record]]:
     """The records of each row, by its name."""
@@ -95,7 +97,7 @@ def found(
     }
 
 
-def reasons(
+def explain_missing_records(
     made: Plan, failures: Mapping[str, str], archive: Archive
 ) -> dict[tuple[str, str], str]:
     """By row and learner, why there are no records though they were asked for."""
@@ -112,7 +114,7 @@ def reasons(
     return notes
 
 
-def distinct(experiment: Experiment) -> list[Row]:
+def select_distinct_rows(experiment: Experiment) -> list[Row]:
     """The rows that differ in their data, the first of each."""
     rows: dict[str, Row] = {}
     for row in experiment.rows:

@@ -13,8 +13,8 @@ from cirm.paper.trials import (
     Line,
     Place,
     Row,
+    TableCell,
     Trial,
-    Wanted,
 )
 from cirm.runs.jobs import PAPERS
 
@@ -107,10 +107,10 @@ def of_images(
     return Experiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
 
 
-def accuracies(labels: Iterable[str]) -> tuple[Wanted, ...]:
+def accuracies(labels: Iterable[str]) -> tuple[TableCell, ...]:
     """Accuracies of learners of which the paper prints nothing."""
     return tuple(
-        Wanted(label, split, "accuracy") for label in labels for split in SPLITS
+        TableCell(label, split, "accuracy") for label in labels for split in SPLITS
     )
 
 
@@ -142,11 +142,11 @@ def _row(
     trials.append(_trial(GRAY, "erm", {**data, "scheme": "gray"}, "sequential"))
     trials += [_trial(label, key, data, "joint") for label, key in KEPT.items()]
     wanted = [
-        Wanted(trial.label, split, "accuracy", figure(cells.get(trial.label)))
+        TableCell(trial.label, split, "accuracy", figure(cells.get(trial.label)))
         for split, cells in printed.items()
         for trial in trials
     ]
-    wanted += [Wanted(CHANCE, split, "accuracy") for split in printed]
+    wanted += [TableCell(CHANCE, split, "accuracy") for split in printed]
     title = (
         f"{SOURCES[data['source']]}, {data['scheme']}, "
         f"{data['environments']} environments"

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cirm.runs.choice import Choosing
-from cirm.runs.jobs import Job, identity
+from cirm.runs.jobs import Job, identify_trial
 
 Place = tuple[str, str, str]
 """Where a number stands: row, learner, split."""
@@ -18,21 +18,21 @@ CHANCE = "chance"
 """The learner that guesses: its number is known without a run."""
 
 
-class Figure(NamedTuple):
+class PublishedValue(NamedTuple):
     """A published mean, and its standard deviation where it was given."""
 
     mean: float
     std: float | None = None
 
 
-class Wanted(NamedTuple):
+class TableCell(NamedTuple):
     """A number to measure: the paper's, and one of other published work."""
 
     learner: str
     split: str
     metric: str
-    paper: Figure | None = None
-    elsewhere: Figure | None = None
+    paper: PublishedValue | None = None
+    elsewhere: PublishedValue | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Trial:
     def identity(self) -> str:
         """What its records have in common, whatever the settings were."""
         dataset = {"name": self.dataset, **self.data}
-        return identity(self.label, self.order, dataset)
+        return identify_trial(self.label, self.order, dataset)
 
     @property
     def key(self) -> str:
@@ -80,13 +80,13 @@ class Trial:
 
         A job's key thus changes when a preset does.
         """
-        from cirm.inference import inference_class
-        from cirm.learners import preset_of
+        from cirm.inference import get_inference_class
+        from cirm.learners import get_preset
 
-        settings = {**preset_of(self.learner, self.preset), **self.settings}
+        settings = {**get_preset(self.learner, self.preset), **self.settings}
         inference = dict(self.inference)
         if self.infer_preset:
-            published = inference_class(self.infer).presets[self.infer_preset]
+            published = get_inference_class(self.infer).presets[self.infer_preset]
             inference = {**published, **inference}
         kind = partial(Choosing, setting=self.setting, values=self.values)
         return [
@@ -114,7 +114,7 @@ class Row:
     name: str
     title: str
     trials: tuple[Trial, ...]
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[TableCell, ...]
 
     @property
     def labels(self) -> tuple[str, ...]:

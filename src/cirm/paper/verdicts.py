@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cirm.paper.claims import claims
-from cirm.paper.trials import CHANCE, Experiment, Row, Wanted
+from cirm.paper.claims import judge_claims
+from cirm.paper.trials import CHANCE, Experiment, Row, TableCell
 
 ROUNDING = 1e-9  # a difference on the border of the band is within it
 FLOORS = {"accuracy": 2.0, "coefficients": 0.02}
@@ -37,7 +37,7 @@ def verdict(
     return "better" if gap < 0 else "differs"
 
 
-def judged(
+def judge_cells(
     experiment: Experiment,
     measured: Mapping[str, Measured],
     notes: Mapping[tuple[str, str], str],
@@ -58,7 +58,7 @@ def judged(
 def _cell(
     experiment: Experiment,
     row: Row,
-    wanted: Wanted,
+    wanted: TableCell,
     measured: Mapping[str, Measured],
     notes: Mapping[tuple[str, str], str],
 ) -> Cell | None:
@@ -101,13 +101,13 @@ def _filled(cell: Cell, entry: Mapping[str, Any]) -> Cell:
     return cell
 
 
-def counted(cells: Sequence[Cell]) -> dict[str, int]:
+def count_verdicts(cells: Sequence[Cell]) -> dict[str, int]:
     """How many cells have each verdict."""
     names = ("match", "better", "differs", NO_DATA)
     return {name: sum(cell["verdict"] == name for cell in cells) for name in names}
 
 
-def summary(
+def summarise_verdicts(
     experiment: Experiment, cells: Sequence[Cell], command: str, commits: Sequence[str]
 ) -> dict[str, Any]:
     """The content of summary.json."""
@@ -116,8 +116,8 @@ def summary(
         "title": experiment.title,
         "command": command,
         "commits": list(commits),
-        "verdicts": counted(cells),
+        "verdicts": count_verdicts(cells),
         "cells": list(cells),
-        "claims": claims(cells),
+        "claims": judge_claims(cells),
         "tables": [asdict(layout) for layout in experiment.layouts],
     }

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
-from cirm.records import Curve, Record, Run, Score, agree
+from cirm.records import Curve, Record, Run, Score, has_same_settings
 
 METRICS = ("accuracy", "error")
 T = TypeVar("T")
@@ -117,7 +117,7 @@ def is_ceiling(learner: str) -> bool:
 
 def _entry(learner: str, scores: list[Score], runs: list[Run]) -> dict[str, Any]:
     settings = {repr(run.settings): run.settings for run in runs}
-    if not all(agree(*pair) for pair in pairwise(settings.values())):
+    if not all(has_same_settings(*pair) for pair in pairwise(settings.values())):
         raise ValueError(
             f"records: the runs of learner {learner!r} must have the same settings; "
             f"got {' and '.join(settings)}"

@@ -13,9 +13,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cirm.records import Curve, Record, Run, Score, agree, read, write_text
-from cirm.runs.jobs import Job, identity
-from cirm.runs.runner import path_of
+from cirm.records import (
+    Curve,
+    Record,
+    Run,
+    Score,
+    has_same_settings,
+    read_records,
+    write_text,
+)
+from cirm.runs.jobs import Job, identify_trial
+from cirm.runs.runner import get_record_path
 
 NAME = "records.json"
 CURVES = ("consensus", "constraint")
@@ -97,7 +105,7 @@ def unpacked(entry: Entry) -> list[Record]:
     return records
 
 
-def load(folder: Path) -> Archive:
+def load_archive(folder: Path) -> Archive:
     """The archive of a folder; an empty one if there is none."""
     path = folder / NAME
     if not path.exists():
@@ -119,7 +127,7 @@ def load(folder: Path) -> Archive:
     return Archive(entries)
 
 
-def save(archive: Archive, folder: Path) -> None:
+def save_archive(archive: Archive, folder: Path) -> None:
     """Replace the archive of a folder, at once or not at all; a line per item."""
     parts: dict[str, dict[str, int]] = {"layouts": {}, "setups": {}}
     jobs = []
@@ -137,38 +145,38 @@ def save(archive: Archive, folder: Path) -> None:
     write_text(folder / NAME, "{\n" + ",\n".join(lists) + "\n}\n")
 
 
-def pack(jobs: Iterable[Job], folder: Path, commit: str) -> Archive:
+def pack_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> Archive:
     """The folder's archive with every job that has left a file and is not in it."""
-    archive = load(folder)
+    archive = load_archive(folder)
     missing = [job for job in jobs if job.key not in archive.entries]
-    finished = [job for job in missing if path_of(job, folder).exists()]
+    finished = [job for job in missing if get_record_path(job, folder).exists()]
     for job in finished:
-        records = read(path_of(job, folder))
+        records = read_records(get_record_path(job, folder))
         origin = {"commit": commit, "revision": job.revision}
         archive.put(job.key, {**origin, **packed(records)})
     if finished:
-        save(archive, folder)
+        save_archive(archive, folder)
     return archive
 
 
-def inherit(jobs: Iterable[Job], folder: Path, others: Iterable[Path]) -> Archive:
+def inherit_jobs(jobs: Iterable[Job], folder: Path, others: Iterable[Path]) -> Archive:
     """The folder's archive with the jobs that archives of other folders hold."""
-    archive, keys = load(folder), {job.key for job in jobs}
+    archive, keys = load_archive(folder), {job.key for job in jobs}
     held: dict[str, Entry] = {}
     for other in others:
-        held |= {k: e for k, e in load(other).entries.items() if k in keys}
+        held |= {k: e for k, e in load_archive(other).entries.items() if k in keys}
     new = {key: entry for key, entry in held.items() if key not in archive.entries}
     for key, entry in new.items():
         archive.put(key, entry)
     if new:
-        save(archive, folder)
+        save_archive(archive, folder)
     return archive
 
 
 def trial_of(entry: Mapping[str, Any]) -> str:
     """The identity of the trial that a packed job belongs to."""
     setup = entry["setup"]
-    return identity(setup["learner"], setup["order"], setup["dataset"])
+    return identify_trial(setup["learner"], setup["order"], setup["dataset"])
 
 
 def superseded(old: Entry, new: Entry) -> bool:
@@ -177,7 +185,7 @@ def superseded(old: Entry, new: Entry) -> bool:
     if one["learner"] != other["learner"] or trial_of(old) != trial_of(new):
         return False
     same = _text(one["dataset"]) == _text(other["dataset"])  # but for the inference
-    same = same and agree(one["settings"], other["settings"])
+    same = same and has_same_settings(one["settings"], other["settings"])
     same = same and old.get("revision", 0) == new.get("revision", 0)
     return not same or bool(set(old["seeds"]) & set(new["seeds"]))
 

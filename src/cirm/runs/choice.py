@@ -45,11 +45,13 @@ def chosen(
     """The records of each seed's best value."""
     import torch
 
-    from cirm.data import dataset_class
+    from cirm.data import get_dataset_class
 
     torch.set_num_threads(1)
     began = time.perf_counter()
-    problem = parted(dataset_class(job.dataset)(**job.data).draw(job.seeds), job.held)
+    problem = parted(
+        get_dataset_class(job.dataset)(**job.data).draw(job.seeds), job.held
+    )
     names = {environment.name for environment in problem.test[: job.held]}
     found: dict[float, list[Record]] = {}
     for index, value in enumerate(job.values):

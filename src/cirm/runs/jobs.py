@@ -65,9 +65,9 @@ class Job:
     @property
     def revision(self) -> int:
         """Which form of the learner's code this is."""
-        from cirm.learners import learner_class
+        from cirm.learners import get_learner_class
 
-        return learner_class(self.learner).revision
+        return get_learner_class(self.learner).revision
 
     @property
     def name(self) -> str:
@@ -99,10 +99,10 @@ def execute(
     """
     import torch
 
-    from cirm.data import dataset_class
+    from cirm.data import get_dataset_class
 
     torch.set_num_threads(1)
-    problem = dataset_class(job.dataset)(**job.data).draw(job.seeds)
+    problem = get_dataset_class(job.dataset)(**job.data).draw(job.seeds)
     return list(learned(job, problem, progress, folder))
 
 
@@ -134,17 +134,17 @@ def inference_of(job: Job, folder: Path | None) -> Transform | None:
     """What turns the given environments into inferred ones; none if nothing does."""
     if not job.infer:
         return None
-    from cirm.inference import create
+    from cirm.inference import create_inference
     from cirm.inference.kept import Kept
 
-    inference = create(job.infer, job.inference)
+    inference = create_inference(job.infer, job.inference)
     if folder is None:
         return inference
     data = [__version__, job.dataset, job.data, job.files, job.order]
     return Kept(inference, folder / "inferred", json.dumps(data, sort_keys=True))
 
 
-def identity(label: str, order: str, dataset: dict[str, Any]) -> str:
+def identify_trial(label: str, order: str, dataset: dict[str, Any]) -> str:
     """A trial's label, order and data as text."""
     data = {name: value for name, value in dataset.items() if name != "infer"}
     return json.dumps([label, order, data], sort_keys=True)

@@ -10,13 +10,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 from cirm.evaluation.selection import RULES
-from cirm.records import Score, read
-from cirm.runs.runner import path_of
+from cirm.records import Score, read_records
+from cirm.runs.runner import get_record_path
 from cirm.runs.search import DIVERGED, Search
 from cirm.runs.search_space import spelled_space
 
 
-def outcome(search: Search, folder: Path) -> dict[str, Any]:
+def summarise_search(search: Search, folder: Path) -> dict[str, Any]:
     """All trials with their scores, and what each rule picks, as plain values."""
     trials = [
         {
@@ -48,8 +48,10 @@ def outcome(search: Search, folder: Path) -> dict[str, Any]:
 def _judged(search: Search, trial: int, folder: Path) -> dict[str, Any]:
     """A trial's state, and its mean and standard deviation over seeds by rule."""
     jobs = search.jobs(trial)
-    paths = [path for job in jobs if (path := path_of(job, folder)).exists()]
-    rows = [row for path in paths for row in read(path) if isinstance(row, Score)]
+    paths = [path for job in jobs if (path := get_record_path(job, folder)).exists()]
+    rows = [
+        row for path in paths for row in read_records(path) if isinstance(row, Score)
+    ]
     state = "done" if len(paths) == len(jobs) else "failed"
     if any(row.metric == DIVERGED for row in rows):
         state = DIVERGED
@@ -76,21 +78,21 @@ def _best(trials: Sequence[Mapping[str, Any]], rule: str) -> dict[str, Any] | No
     return {**named, "score": best["scores"][rule]}
 
 
-def command_of(search: Search, settings: Mapping[str, Any]) -> str:
+def format_command(search: Search, settings: Mapping[str, Any]) -> str:
     """The command that runs the learner with these settings."""
     words = ["cirm", "run", "--dataset", search.on.dataset]
     for name, value in search.on.data.items():
-        words += [f"--{name.replace('_', '-')}", spelled(value)]
+        words += [f"--{name.replace('_', '-')}", format_setting(value)]
     words += ["--learner", search.learner, "--order", search.order]
     words += ["--seeds", str(len(search.seeds))]
     words += ["--preset", search.preset] if search.preset else []
     for name, value in settings.items():
-        words += ["--set", f"{name}={spelled(value)}"]
+        words += ["--set", f"{name}={format_setting(value)}"]
     return shlex.join(words)
 
 
-def spelled(value: object) -> str:
+def format_setting(value: object) -> str:
     """A setting's value as it is written on the command line."""
     if isinstance(value, tuple | list):
-        return ",".join(map(spelled, value))
+        return ",".join(map(format_setting, value))
     return str(value).lower() if isinstance(value, bool | None) else str(value)

@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cirm.data import dataset_class
+from cirm.data import get_dataset_class
 from cirm.environments import Problem, Stream
-from cirm.inference import inference_class
-from cirm.learners import create, parsed_settings
+from cirm.inference import get_inference_class
+from cirm.learners import create, parse_learner_settings
 from cirm.runs.jobs import PAPERS, Job, fingerprint
-from cirm.settings import pairs, parsed
+from cirm.settings import parse_assignments, parse_settings
 
 SMALL = 256  # inputs; below this, seeds learn side by side in one job
 
 
-class Ground(NamedTuple):
+class PreparedDataset(NamedTuple):
     """A data set by name and settings, and what it gives the first seed."""
 
     dataset: str
@@ -25,16 +25,16 @@ class Ground(NamedTuple):
     description: str
 
 
-def ground(dataset: str, texts: Mapping[str, str]) -> Ground:
+def prepare_dataset(dataset: str, texts: Mapping[str, str]) -> PreparedDataset:
     """A data set whose settings are read from text, drawn once to see that it works."""
-    cls = dataset_class(dataset)
-    data = parsed(cls, texts, f"data set {dataset}")
+    cls = get_dataset_class(dataset)
+    data = parse_settings(cls, texts, f"data set {dataset}")
     made = cls(**data)
-    return Ground(dataset, data, made.draw((0,)), made.describe())
+    return PreparedDataset(dataset, data, made.draw((0,)), made.describe())
 
 
-def plan(
-    on: Ground,
+def plan_jobs(
+    on: PreparedDataset,
     learner: str,
     order: str,
     seeds: Sequence[int],
@@ -49,9 +49,9 @@ def plan(
     How many seeds share a job depends only on the data, so that the numbers do not
     depend on the machine.
     """
-    settings = parsed_settings(learner, pairs(list(texts), "--set"))
+    settings = parse_learner_settings(learner, parse_assignments(list(texts), "--set"))
     if infer:
-        inference_class(infer)
+        get_inference_class(infer)
     first = on.problem.train[0]
     Stream.ordered(on.problem.train, order)
     create(learner, first, settings, preset)
@@ -75,7 +75,7 @@ def plan(
     ]
 
 
-def ceiling(
+def plan_ceiling(
     dataset: str,
     texts: Mapping[str, str],
     order: str,
@@ -88,8 +88,8 @@ def ceiling(
             "--ceiling: the data set must be colored, where the ceiling is known; "
             f"got {dataset!r}"
         )
-    gray = ground(dataset, {**texts, "scheme": "gray"})
-    return plan(gray, "erm", order, seeds, preset=preset, label="erm on gray")
+    gray = prepare_dataset(dataset, {**texts, "scheme": "gray"})
+    return plan_jobs(gray, "erm", order, seeds, preset=preset, label="erm on gray")
 
 
 def selection(preset: str, settings: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from cirm import __version__
 SOURCE = Path(__file__).parents[1]
 
 
-def commit() -> str:
+def find_commit() -> str:
     """The commit of this source, marked if it was changed since; else the version."""
     if shutil.which("git") is None or not _git("ls-files", "__init__.py"):
         return f"version {__version__}"

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from cirm import __version__
-from cirm.records import line, write_text
+from cirm.records import format_record, write_text
 from cirm.runs.jobs import Job, execute
-from cirm.runs.runner import FAILURES, Report, path_of, silent, unfinished
+from cirm.runs.runner import FAILURES, Report, get_record_path, list_unfinished, silent
 
 TRIES = 4  # of a job whose worker is lost: machines of a cluster come and go
 PAUSE = 1.0  # seconds between two reports of a job
@@ -38,7 +38,7 @@ def run_jobs(
 
     At most `workers` run at a time; 0: as many as the cluster has cores.
     """
-    waiting = unfinished(jobs, folder)
+    waiting = list_unfinished(jobs, folder)
     if not waiting:
         return {}
     with joined(address):
@@ -108,7 +108,7 @@ def _run(jobs: list[Job], folder: Path, workers: int, report: Report) -> dict[st
                 if reason:
                     failures[job.key] = reason
                 else:
-                    write_text(path_of(job, folder), text)
+                    write_text(get_record_path(job, folder), text)
                     report(job, 1.0)
     finally:
         for reference in running:  # where there was an interrupt
@@ -174,4 +174,4 @@ def work(job: Job, version: str, board: Any) -> tuple[str, str]:  # noqa: ANN401
         records = execute(job, progress)
     except FAILURES as error:
         return "", str(error) or type(error).__name__
-    return "".join(line(record) + "\n" for record in records), ""
+    return "".join(format_record(record) + "\n" for record in records), ""

@@ -13,7 +13,7 @@ from multiprocessing.managers import SyncManager
 from pathlib import Path
 from typing import Any
 
-from cirm.records import Record, Run, parse, read, write
+from cirm.records import Record, Run, parse_record, read_records, write_records
 from cirm.runs.jobs import Job, execute
 
 Report = Callable[[Job, float], None]
@@ -29,26 +29,26 @@ def silent(job: Job, done: float) -> None:
     """The report that does nothing."""
 
 
-def path_of(job: Job, folder: Path) -> Path:
+def get_record_path(job: Job, folder: Path) -> Path:
     """Where a job's records are."""
     return folder / "jobs" / f"{job.key}.jsonl"
 
 
-def unfinished(jobs: Iterable[Job], folder: Path) -> list[Job]:
+def list_unfinished(jobs: Iterable[Job], folder: Path) -> list[Job]:
     """The jobs that have left no records yet."""
-    return [job for job in jobs if not path_of(job, folder).exists()]
+    return [job for job in jobs if not get_record_path(job, folder).exists()]
 
 
-def collected(jobs: Iterable[Job], folder: Path) -> list[Record]:
+def collect_records(jobs: Iterable[Job], folder: Path) -> list[Record]:
     """The records of all finished jobs, in the order of the jobs."""
-    paths = [path_of(job, folder) for job in jobs]
-    return [record for path in paths if path.exists() for record in read(path)]
+    paths = [get_record_path(job, folder) for job in jobs]
+    return [record for path in paths if path.exists() for record in read_records(path)]
 
 
-def seconds_of(job: Job, folder: Path) -> float:
+def read_duration(job: Job, folder: Path) -> float:
     """How long a finished job took; the last of its records says so."""
-    text = path_of(job, folder).read_text("utf-8").rstrip("\n")
-    last = parse(text.rpartition("\n")[2])
+    text = get_record_path(job, folder).read_text("utf-8").rstrip("\n")
+    last = parse_record(text.rpartition("\n")[2])
     return last.seconds if isinstance(last, Run) else 0.0
 
 
@@ -62,7 +62,7 @@ def run_jobs(
 
     A failed job does not stop the others.
     """
-    waiting = unfinished(jobs, folder)
+    waiting = list_unfinished(jobs, folder)
     if workers == 1 or len(waiting) <= 1:
         return _run_here(waiting, folder, report)
     failures: dict[str, str] = {}
@@ -81,7 +81,7 @@ def _run_here(jobs: list[Job], folder: Path, report: Report) -> dict[str, str]:
     for job in jobs:
         try:
             records = execute(job, partial(report, job), folder)
-            write(path_of(job, folder), records)
+            write_records(get_record_path(job, folder), records)
             report(job, 1.0)
         except FAILURES as error:
             failures[job.key] = str(error) or type(error).__name__
@@ -157,4 +157,4 @@ def _end_with_parent() -> None:
 
 def _work(job: Job, folder: Path) -> None:
     records = execute(job, lambda done: _progress.put((job.key, done)), folder)
-    write(path_of(job, folder), records)
+    write_records(get_record_path(job, folder), records)

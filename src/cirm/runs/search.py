@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cirm.records import Record, Run, Score
 from cirm.runs.jobs import Job, described, execute, fingerprint
-from cirm.runs.plans import Ground
+from cirm.runs.plans import PreparedDataset
 from cirm.runs.search_space import Space, drawn, spelled_space
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Search:
     and go over those of the preset; the draws over both.
     """
 
-    on: Ground
+    on: PreparedDataset
     learner: str
     order: str
     seeds: tuple[int, ...]
@@ -111,7 +111,7 @@ class Search:
         return list({job.key: job for job in jobs}.values())
 
 
-def training_only(on: Ground) -> Ground:
+def drop_test_environments(on: PreparedDataset) -> PreparedDataset:
     """A data set without its test environments and sweep."""
     from cirm.environments import Problem
 
@@ -125,7 +125,7 @@ def scored(
     """The scores of a candidate; that it diverged is one too. Its time comes last."""
     import torch
 
-    from cirm.evaluation.run import settings_of
+    from cirm.evaluation.run import collect_settings
     from cirm.learners import create
 
     torch.set_num_threads(1)
@@ -138,25 +138,25 @@ def scored(
         for seed, value in zip(job.seeds, values.tolist(), strict=True)
     ]
     seconds = time.perf_counter() - began
-    settings, data = settings_of(learner), described(job)
+    settings, data = collect_settings(learner), described(job)
     name, order, way = job.name, job.order, job.selection
     return [*rows, Run(name, order, job.seeds, settings, data, way, seconds=seconds)]
 
 
 def offered(job: Candidate) -> Offer:
     """The training environments of a candidate's data; nothing else leaves here."""
-    from cirm.data import dataset_class
+    from cirm.data import get_dataset_class
     from cirm.evaluation.selection import Offer
 
-    problem = dataset_class(job.dataset)(**job.data).draw(job.seeds)
+    problem = get_dataset_class(job.dataset)(**job.data).draw(job.seeds)
     return Offer.of(problem.train, job.seeds, job.held)
 
 
 def unseen(job: Candidate) -> tuple[Environment, ...]:
     """The test environments of a candidate's data, for the oracle."""
-    from cirm.data import dataset_class
+    from cirm.data import get_dataset_class
 
-    return dataset_class(job.dataset)(**job.data).draw(job.seeds).test
+    return get_dataset_class(job.dataset)(**job.data).draw(job.seeds).test
 
 
 def _scores(

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cirm.learners import check_names, settings_table
+from cirm.learners import check_setting_names, list_settings
 from cirm.randomness import Randomness
-from cirm.settings import value
+from cirm.settings import parse_value
 
 USUAL = {
     "rate": "1e-4..1e-2:log",
@@ -85,10 +85,10 @@ class Choice:
 Space = Mapping[str, Range | Choice]
 
 
-def space_of(learner: str, texts: Iterable[str] = ()) -> Space:
+def parse_space(learner: str, texts: Iterable[str] = ()) -> Space:
     """The space that texts spell; without any, the learner's own or the usual one."""
     given = [part for text in texts for part in SEPARATOR.split(text)]
-    kinds = {name: kind for name, kind, _ in settings_table(learner)}
+    kinds = {name: kind for name, kind, _ in list_settings(learner)}
     if not given:
         key = learner.removeprefix("c-")
         usual = ",".join(f"{n}={t}" for n, t in USUAL.items() if n in kinds)
@@ -101,7 +101,7 @@ def space_of(learner: str, texts: Iterable[str] = ()) -> Space:
                 "--space: it must be name=low..high, name=low..high:log or "
                 f"name=a|b|c; got {part!r}"
             )
-        check_names(learner, [name])
+        check_setting_names(learner, [name])
         space[name] = _read(kinds[name], text, f"--space: {name}")
     return space
 
@@ -126,12 +126,12 @@ def spelled_space(space: Space) -> dict[str, str]:
 def _read(kind: Any, text: str, where: str) -> Range | Choice:  # noqa: ANN401
     if ".." not in text:
         parts = tuple(part.strip() for part in text.split("|"))
-        return Choice(tuple(value(kind, part, where) for part in parts), parts)
+        return Choice(tuple(parse_value(kind, part, where) for part in parts), parts)
     if kind not in (int, float):
         raise ValueError(f"{where} must be alternatives such as a|b; got {text!r}")
     ends, _, scale = text.partition(":")
     low, _, high = ends.partition("..")
-    first, last = (value(float, end.strip(), where) for end in (low, high))
+    first, last = (parse_value(float, end.strip(), where) for end in (low, high))
     log = scale.strip() == "log"
     if (scale and not log) or not -math.inf < first < last < math.inf:
         raise ValueError(

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
 from cirm.learners.cirm.learner import CIRM
-from cirm.memory import ledger
+from cirm.memory import count_memory
 from cirm.networks import MLP, ModuleNetwork
 from cirm.randomness import Randomness
 from cirm.training import Descent, Diverged
@@ -337,7 +337,7 @@ def test_a_part_of_each_environment_is_kept(order):
     learner = create("cirm", both[0], {**BRIEF, "memory": 0.1})
     state = train(learner, Stream.ordered(both, order))
     assert state.memory.sizes == (10, 6)
-    assert ledger(state)["memory"]["examples"] == 16
+    assert count_memory(state)["memory"]["examples"] == 16
     for environment, kept in zip(both, state.memory.split(), strict=True):
         same = (kept.x.unsqueeze(2) == environment.inputs).all(-1)
         assert (same.sum(-1) == 1).all() and same.any(1).sum(-1).eq(same.shape[1]).all()
@@ -361,15 +361,16 @@ def test_kept_examples_are_learned_from(places):
 
 def test_no_example_is_kept_unless_asked_for(learned):
     _, state = learned
-    assert not sum(entry["examples"] for entry in ledger(state).values())
-    assert "memory" not in ledger(state)
+    assert not sum(entry["examples"] for entry in count_memory(state).values())
+    assert "memory" not in count_memory(state)
 
 
 def test_the_state_does_not_grow_with_the_number_of_environments():
     places = [place(name, 0.85, 60) for name in "abcd"]
     learner = create("cirm", places[0], {**BRIEF, "rank": 2})
     sizes = [
-        ledger(train(learner, Stream.sequential(places[:count]))) for count in (1, 2, 4)
+        count_memory(train(learner, Stream.sequential(places[:count])))
+        for count in (1, 2, 4)
     ]
     assert sizes[0] == sizes[1] == sizes[2]
 

@@ -31,10 +31,10 @@ from cirm.learners.cirm.drift import Slope
 from cirm.learners.cirm.state import State
 from cirm.learners.cirm.values import STRONG, ValueWork
 from cirm.likelihoods import CrossEntropy
-from cirm.memory import moved, no_memory, remembered
+from cirm.memory import add_to_memory, make_empty_memory, move_to_device
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
-from cirm.training import Diverged, Watch, unwatched
+from cirm.training import Diverged, Watch, ignore_steps
 from cirm.variational import normal_like
 
 FEW = 1000  # examples of a stage up to which dropout is as it is set
@@ -145,7 +145,7 @@ class CIRM(Learner[State]):
                 torch.zeros(replicas, self.classes, 2),
             ),
             moments.nothing(replicas),
-            no_memory(replicas),
+            make_empty_memory(replicas),
         )
 
     def observe(
@@ -153,13 +153,13 @@ class CIRM(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> State:
         """Infer groups, learn the plain and the invariant model, judge them."""
         # What only counts and weighs stays where the examples are.
         names = "tally", "evidence", "slope", "moments", "memory"
-        small = {name: moved(getattr(state, name), "cpu") for name in names}
-        past = moved(state, self.descent.device)._replace(**small)
+        small = {name: move_to_device(getattr(state, name), "cpu") for name in names}
+        past = move_to_device(state, self.descent.device)._replace(**small)
         first = not past.centre.shape[1]
         if first:
             past = past._replace(centre=self._centre(stage, len(randomness.seeds)))
@@ -184,7 +184,7 @@ class CIRM(Learner[State]):
         memory, source = state.memory, randomness.at("memory")
         for environment in stage:
             size = round(self.memory * len(environment))
-            memory = remembered(memory, (environment,), size, source)
+            memory = add_to_memory(memory, (environment,), size, source)
         return made._replace(memory=memory)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:

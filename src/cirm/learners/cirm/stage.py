@@ -13,10 +13,16 @@ from cirm.environments import Environment, Stage
 from cirm.learners.cirm import shortcuts
 from cirm.learners.cirm.state import Past, State, View, viewed
 from cirm.networks import Network
-from cirm.objectives import Batch, environment_means, pooled
+from cirm.objectives import Batch, environment_means, pool_risks
 from cirm.randomness import Randomness
-from cirm.training import Descent, Terms, Watch, unwatched
-from cirm.variational import Gaussian, joined, kl, normal_like, parted
+from cirm.training import Descent, Terms, Watch, ignore_steps
+from cirm.variational import (
+    Gaussian,
+    flatten_gaussian,
+    kl,
+    normal_like,
+    unflatten_gaussian,
+)
 
 if TYPE_CHECKING:
     from cirm.learners.cirm.learner import CIRM
@@ -56,7 +62,7 @@ class Work:
         view: View,
         source: Randomness,
         descent: Descent,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_steps,
     ) -> Tensor:
         """Plain models after descending on a stage."""
         past = Past(view, params.new_zeros(0), Gaussian(params, params))
@@ -87,13 +93,15 @@ class Work:
         view = viewed(past, learner.members)
         fixed = Past(view, weights.to(descent.device), prior)
         source = self.members("invariant")
-        flat = descent.minimise(loss, joined(start), fixed, stage, source, self._seen)
+        flat = descent.minimise(
+            loss, flatten_gaussian(start), fixed, stage, source, self._seen
+        )
         rounds = torch.ones(len(anew)) if rounds is None else rounds
         for turn in range(1, int(rounds.max())):
             source = self.members("invariant", turn)
             new = doubled(descent, turn).minimise(loss, flat, fixed, stage, source)
             flat = self.either(rounds > turn, new, flat)
-        return parted(flat)
+        return unflatten_gaussian(flat)
 
     def _begun(self, old: Gaussian, anew: Tensor) -> tuple[Gaussian, Gaussian]:
         """The prior and the start [replica * member, p] of those who begin anew.
@@ -115,7 +123,7 @@ class Work:
         """Mean risk of a plain model."""
         outputs = self.learner.dry(params, past.view(batch.x))
         losses = self.learner.likelihood.losses(outputs, batch.y)
-        return {"plain risk": pooled(environment_means(losses, batch.share), batch)}
+        return {"plain risk": pool_risks(environment_means(losses, batch.share), batch)}
 
     def loss(
         self, params: Tensor, past: Past, batch: Batch, weight: Tensor | float
@@ -125,13 +133,13 @@ class Work:
         Targets of classes are cells: twice the class, plus one if the reference is
         right.
         """
-        q = parted(params)
+        q = unflatten_gaussian(params)
         outputs = self._network.sampled(q, past.view(batch.x), batch.noise, 1)
         targets = batch.y // 2 if self.learner.classes else batch.y
         losses = self.learner.likelihood.losses(outputs, targets).squeeze(1)
         if self.learner.classes:
             losses = losses * past.weights.gather(1, batch.y)
-        risk = pooled(environment_means(losses, batch.share), batch)
+        risk = pool_risks(environment_means(losses, batch.share), batch)
         return {"risk": risk, "kl": weight * kl(q, past.prior)}
 
     def hidden(self, found: Tensor, anew: Tensor) -> Tensor:
