@@ -1,34 +1,116 @@
-"""Classes that are found by a key, and loaded only when they are used."""
+"""Classes that users choose by a key, loaded only when they are used."""
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-NOUNS = {"learners": "learner", "data": "dataset", "inference": "inference"}
-"""What the classes of each package are called in messages."""
+
+@dataclass(frozen=True)
+class Registry:
+    """The built-in choices of one kind, and those that installed packages offer.
+
+    A key is looked up in the built-in table first and then among the entry points of
+    `group`. An import path such as `package.module:Class` is accepted as well.
+
+    Attributes:
+        noun: What a choice is called in messages, such as "learner".
+        group: The entry point group, such as "cirm.learners".
+        package: The package that holds the built-in modules.
+        builtin: Key to class name, in the module of `package` that is named after the
+            key, or key to `package.module:Class`.
+        aliases: Further keys of built-in choices.
+
+    Example:
+        >>> numbers = Registry("number", "demo", "fractions", {"x": "decimal:Decimal"})
+        >>> numbers.load("x").__name__, numbers.load("fractions:Fraction").__name__
+        ('Decimal', 'Fraction')
+    """
+
+    noun: str
+    group: str
+    package: str
+    builtin: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def load(self, key: str, import_paths: bool = True) -> Any:  # noqa: ANN401
+        """Import and return what a key stands for.
+
+        Args:
+            key: A built-in key, the name of an entry point, or `package.module:Class`.
+            import_paths: Whether an import path is accepted. Switch it off for keys
+                that come from a file, which may name any module.
+
+        Raises:
+            ValueError: If the key is unknown or its module cannot be imported.
+        """
+        if path := self._get_builtin_path(key):
+            return _import_path(path)
+        entry = self._list_entry_points().get(key)
+        if entry is None and not (import_paths and ":" in key):
+            path = ", or give an import path such as package.module:Class"
+            raise ValueError(
+                f"There is no {self.noun} {key!r}. Choose one of "
+                f"{', '.join(self.list_keys())}{path if import_paths else ''}."
+            )
+        try:
+            return entry.load() if entry else _import_path(key, from_folder=True)
+        except Exception as error:  # whatever code of others raises on import
+            source = f", of {entry.value!r}," if entry else ""
+            raise ValueError(
+                f"The {self.noun} {key!r}{source} cannot be loaded: "
+                f"{type(error).__name__}: {error}."
+            ) from error
+
+    def list_keys(self) -> list[str]:
+        """Return every key: the built-in ones, their aliases, and entry points."""
+        return list({**self.builtin, **self.aliases, **self._list_entry_points()})
+
+    def describe(self, key: str) -> str:
+        """Return the first line of the docstring of the key's module.
+
+        The module is read, not imported, so that a listing stays fast.
+        """
+        entry = self._list_entry_points().get(key)
+        path = self._get_builtin_path(key) or (entry.value if entry else key)
+        try:
+            spec = find_spec(path.partition(":")[0])
+            source = Path(spec.origin or "").read_text("utf-8") if spec else ""
+        except (ImportError, ValueError, OSError):
+            source = ""
+        docstring = ast.get_docstring(ast.parse(source)) or f"Provided by {path}."
+        return docstring.partition("\n")[0]
+
+    def _get_builtin_path(self, key: str) -> str:
+        key = self.aliases.get(key, key)
+        name = self.builtin.get(key, "")
+        if not name or ":" in name:
+            return name
+        return f"{self.package}.{key.replace('-', '_')}:{name}"
+
+    def _list_entry_points(self) -> dict[str, EntryPoint]:
+        return {entry.name: entry for entry in entry_points(group=self.group)}
 
 
-def find(package: str, classes: Mapping[str, str], key: str) -> Any:  # noqa: ANN401
-    """The class that a key names; the module is named after the key."""
-    if key not in classes:
-        noun = NOUNS[package.rpartition(".")[2]]
-        raise ValueError(f"{noun} must be one of {', '.join(classes)}; got {key!r}")
-    return getattr(import_module(f"{package}.{module(key)}"), classes[key])
-
-
-def description(package_file: str, key: str) -> str:
-    """The first line of the module's docstring, read without loading the module."""
-    path = Path(package_file).with_name(f"{module(key)}.py")
-    if not path.exists():
-        path = path.with_suffix("") / "__init__.py"
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return text.partition("\n")[0]
-
-
-def module(key: str) -> str:
-    """The name of the module that a key stands for."""
-    return key.replace("-", "_")
+def _import_path(path: str, from_folder: bool = False) -> Any:  # noqa: ANN401
+    """Import `package.module:Name`, if asked also from the current folder."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise ImportError(f"{path!r} is not of the form package.module:Class")
+    # Commands have their own folder on the path, not the one they are called in.
+    here = str(Path.cwd())
+    added = from_folder and here not in sys.path and "" not in sys.path
+    if added:
+        sys.path.append(here)
+    try:
+        return getattr(import_module(module), name)
+    finally:
+        if added:
+            sys.path.remove(here)

@@ -36,8 +36,8 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "--learner", "nope"], "learner must be one of cirm, erm"),
-        (["run", "--dataset", "nope"], "dataset must be one of colored, scm"),
+        (["run", "--learner", "nope"], "no learner 'nope'. Choose one of cirm, erm"),
+        (["run", "--dataset", "nope"], "no dataset 'nope'. Choose one of colored, scm"),
         (["run", "--set", "epochs"], "--set must be name=value; got 'epochs'"),
         (["run", "--set", "nope=1"], "learner erm: settings are epochs"),
         (["run", "--set", "epochs=x"], "epochs must be a whole number; got 'x'"),
@@ -45,7 +45,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
         (["run", "stray"], "a data set's setting must be --name value; got 'stray'"),
         (["run", "--order", "3+4"], "order: it must be joint, sequential"),
         (["run", "--preset", "nope"], "learner erm: presets are paper"),
-        (["run", "--infer", "nope"], "inference must be one of eiil"),
+        (["run", "--infer", "nope"], "no inference 'nope'. Choose one of eiil"),
         (["run", "--engine", "cloud"], "engine must be one of local, ray"),
         (["run", "--address", "h:1"], "address: it must come with the engine ray"),
         (["list", "nope"], "list: the kind must be one of learners"),
@@ -57,7 +57,7 @@ def test_wrong_words_give_one_sentence_and_status_2(refused, words, message):
 
 def test_debug_shows_the_trace(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["cirm", "--debug", "run", "--learner", "nope"])
-    with pytest.raises(ValueError, match="learner must be one of"):
+    with pytest.raises(ValueError, match="There is no learner"):
         cli.main()
 
 

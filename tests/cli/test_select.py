@@ -68,8 +68,8 @@ def test_words_may_come_in_any_order(cirm, tmp_path):
     [
         (["select"], "there must be a learner and, after it, a data set or none"),
         (["select", "a", "b", "c"], "got a b c"),
-        (["select", "nope"], "learner must be one of cirm, erm"),
-        (["select", "erm", "nope"], "dataset must be one of colored, scm"),
+        (["select", "nope"], "no learner 'nope'. Choose one of cirm, erm"),
+        (["select", "erm", "nope"], "no dataset 'nope'. Choose one of colored, scm"),
         (["select", "erm", "--rule", "best"], "rule: it must be one of held-out"),
         (["select", "erm", "--space", "rate"], "--space: it must be name=low..high"),
         (["select", "erm", "--hold-out", "1.5"], "--hold-out: it must be between 0"),

@@ -162,5 +162,5 @@ def test_it_is_made_by_its_key():
         create_inference("eiil", {"stepz": 7})
     with pytest.raises(ValueError, match="presets are paper, eiil; got 'x'"):
         create_inference("eiil", preset="x")
-    with pytest.raises(ValueError, match="inference must be one of eiil; got 'zin'"):
+    with pytest.raises(ValueError, match=r"no inference 'zin'\. Choose one of eiil"):
         create_inference("zin")

@@ -149,7 +149,10 @@ def resealed(path, change):
     ("change", "message"),
     [
         (lambda d: d.pop("plan"), "it must be whole; got KeyError"),
-        (lambda d: d["plan"].update(learner="nope"), "learner must be one of cirm"),
+        (
+            lambda d: d["plan"].update(learner="nope"),
+            "no learner 'nope'. Choose",
+        ),
         (lambda d: d["plan"]["settings"].update(nope=1), "it must be whole"),
         (lambda d: d["plan"]["settings"].update(epochs=-1), "epochs and rate must be"),
         (lambda d: d["plan"].update(learner="ewc"), "its parts|it must be whole"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cirm import registry
+from cirm.registry import Registry
 
 if TYPE_CHECKING:
     from cirm.data.base import Dataset
@@ -18,13 +18,16 @@ DATASETS = {
 }
 """Class by key; the module is named after the key."""
 
+REGISTRY = Registry("dataset", "cirm.datasets", __name__, DATASETS)
+"""The data sets here and those that installed packages offer."""
+
 
 def get_dataset_class(key: str) -> type[Dataset]:
     """The class of a data set."""
-    found: type[Dataset] = registry.find(__name__, DATASETS, key)
-    return found
+    cls: type[Dataset] = REGISTRY.load(key)
+    return cls
 
 
 def describe(key: str) -> str:
     """One line about a data set."""
-    return registry.description(__file__, key)
+    return REGISTRY.describe(key)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cirm import registry
+from cirm.registry import Registry
 
 if TYPE_CHECKING:
     from cirm.inference.eiil import EIIL
@@ -14,16 +14,19 @@ if TYPE_CHECKING:
 INFERENCE = {"eiil": "EIIL"}
 """Class by key; the module is named after the key."""
 
+REGISTRY = Registry("inference", "cirm.inference", __name__, INFERENCE)
+"""The ways to infer environments here and those that installed packages offer."""
+
 
 def get_inference_class(key: str) -> type[EIIL]:
     """The class of a way to infer environments."""
-    found: type[EIIL] = registry.find(__name__, INFERENCE, key)
-    return found
+    cls: type[EIIL] = REGISTRY.load(key)
+    return cls
 
 
 def describe(key: str) -> str:
     """One line about a way to infer environments."""
-    return registry.description(__file__, key)
+    return REGISTRY.describe(key)
 
 
 def create_inference(

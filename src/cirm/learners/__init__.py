@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from cirm import registry
+from cirm.registry import Registry
 
 if TYPE_CHECKING:
     from cirm.environments import Environment
@@ -39,6 +39,9 @@ DEFAULT_LEARNER = "cirm"
 CONTINUAL = {"c-virmv1": "virmv1", "c-virmg": "virmg", "c-bvirm": "bvirm"}
 """Names of joint learners when they run on a sequence."""
 
+REGISTRY = Registry("learner", "cirm.learners", __name__, LEARNERS, CONTINUAL)
+"""The learners here and those that installed packages offer."""
+
 NETWORK: dict[str, tuple[Any, Any]] = {
     "hidden": (tuple[int, ...], (100, 100)),
     "activation": (Literal["elu", "relu", "linear"], "elu"),
@@ -50,18 +53,13 @@ NETWORK: dict[str, tuple[Any, Any]] = {
 
 def get_learner_class(key: str) -> type[Learner[Any]]:
     """The class of a learner."""
-    if key not in LEARNERS and key not in CONTINUAL:
-        known = ", ".join([*LEARNERS, *CONTINUAL])
-        raise ValueError(f"learner must be one of {known}; got {key!r}")
-    found: type[Learner[Any]] = registry.find(
-        __name__, LEARNERS, CONTINUAL.get(key, key)
-    )
-    return found
+    cls: type[Learner[Any]] = REGISTRY.load(key)
+    return cls
 
 
 def describe(key: str) -> str:
     """One line about a learner."""
-    return registry.description(__file__, CONTINUAL.get(key, key))
+    return REGISTRY.describe(key)
 
 
 def list_settings(key: str) -> list[tuple[str, Any, Any]]:
