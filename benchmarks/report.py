@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from cirm.report import blocks
 from cirm.report.blocks import Cell
 from cirm.report.page import Section, page
-from cirm.report.tables import listed
+from cirm.report.text import join_words
 
 Found = Mapping[str, Any]
 
@@ -127,7 +127,7 @@ def _start(rows: Sequence[Found]) -> Table:
 
 
 def _peers(rows: Sequence[Found]) -> Table:
-    data = listed(list(dict.fromkeys(row["data"] for row in rows if "data" in row)))
+    data = join_words(list(dict.fromkeys(row["data"] for row in rows if "data" in row)))
     note = "Processor time of learning, the same data, network, epochs and batches"
     note += f"; images: {data}." if data else "."
     columns = ("learner, peer", "ours", "theirs", "theirs is longer", "outcome")

@@ -2,7 +2,13 @@ import pytest
 
 from cirm.records import Run, Score
 from cirm.report import markdown, rows, summarise
-from cirm.report.tables import duration, listed, size, spread, value
+from cirm.report.text import (
+    format_bytes,
+    format_mean,
+    format_seconds,
+    format_statistic,
+    join_words,
+)
 
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
@@ -49,22 +55,25 @@ def test_rows_of_no_learner_are_only_headings():
     ],
 )
 def test_errors_show_three_digits(number, text):
-    assert value(number, "error") == text
+    assert format_mean(number, "error") == text
 
 
 def test_a_diverged_score_is_said_to_be_so():
-    assert spread({"mean": None, "std": None, "seeds": 3}, "error") == "not finite"
+    assert (
+        format_statistic({"mean": None, "std": None, "seeds": 3}, "error")
+        == "not finite"
+    )
 
 
 def test_quantities_read_like_words():
-    assert [size(n) for n in (36, 1500, 2_400_000, 3e9)] == [
+    assert [format_bytes(n) for n in (36, 1500, 2_400_000, 3e9)] == [
         "36 bytes",
         "1.5 kB",
         "2.4 MB",
         "3.0 GB",
     ]
-    assert [duration(s) for s in (None, 2.46, 1234.5)] == [DASH, "2.5", "1,234"]
-    assert [listed(list(w)) for w in ("", "a", "ab", "abc")] == [
+    assert [format_seconds(s) for s in (None, 2.46, 1234.5)] == [DASH, "2.5", "1,234"]
+    assert [join_words(list(w)) for w in ("", "a", "ab", "abc")] == [
         "",
         "a",
         "a and b",

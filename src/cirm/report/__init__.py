@@ -4,7 +4,7 @@ from cirm.report.blocks import Picture
 from cirm.report.page import Section, page
 from cirm.report.run import run_report
 from cirm.report.summary import along_stream, summarise, sweep, training
-from cirm.report.tables import markdown, rows
+from cirm.report.text import markdown, rows
 
 __all__ = [
     "Picture",

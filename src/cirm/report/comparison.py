@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cirm.report.tables import listed, spread
+from cirm.report.text import format_statistic, join_words
 
 Cell = Mapping[str, Any]
 KINDS = {"mean": "ours", "paper": "paper", "elsewhere": "IRM's runs"}
@@ -80,7 +80,7 @@ def number(cell: Cell | None, kind: str) -> str:
     if cell is None or cell.get(kind) is None:
         return ""
     statistic = cell if kind == "mean" else {"seeds": 1, **cell[kind]}
-    return spread(statistic, cell["metric"])
+    return format_statistic(statistic, cell["metric"])
 
 
 def marked(cell: Cell | None, kind: str) -> str:
@@ -164,4 +164,4 @@ def _filled(grid: Grid) -> Grid:
 
 
 def _few(names: list[str]) -> str:
-    return listed(names) if len(names) < 4 else f"{len(names)} learners"
+    return join_words(names) if len(names) < 4 else f"{len(names)} learners"

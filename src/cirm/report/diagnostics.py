@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cirm.records import Record, Score
-from cirm.report import blocks, tables
+from cirm.report import blocks
 from cirm.report.blocks import Cell
 from cirm.report.markup import Markup
 from cirm.report.page import Section
 from cirm.report.summary import by_learner, over_seeds
+from cirm.report.text import format_statistic
 
 SPLIT = "diagnostic"
 COLUMNS = {
@@ -117,7 +118,7 @@ def row_of(found: Found, metric: str) -> list[str]:
     """A learner's numbers as text, and the share of seeds that succeeded."""
     nothing = over_seeds(())._asdict()
     texts = [
-        tables.spread(found.numbers.get(name, nothing), kind(name, metric))
+        format_statistic(found.numbers.get(name, nothing), kind(name, metric))
         for name in COLUMNS
     ]
     return [*texts, f"{found.succeeded} of {found.seeds}"]
@@ -174,7 +175,7 @@ def _places(learner: str, rows: list[Score], metric: str) -> Markup:
     for place in dict.fromkeys(r.environment for r in rows if r.environment != "all"):
         own = [row for row in rows if row.environment == place]
         texts = [
-            tables.spread(
+            format_statistic(
                 over_seeds(row for row in own if row.metric in names)._asdict(),
                 kind(names[0], metric),
             )

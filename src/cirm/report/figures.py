@@ -24,7 +24,7 @@ from cirm.report.marks import (
 )
 from cirm.report.markup import Markup, joined, tag
 from cirm.report.summary import Point, Track
-from cirm.report.tables import listed, measure, value
+from cirm.report.text import describe_metric, format_mean, join_words
 
 WIDE, NARROW = 800, 350
 PERCENT = (0.0, 25.0, 50.0, 75.0, 100.0)
@@ -55,9 +55,9 @@ def sweep_figure(
     return drawing(
         width,
         height + bottom,
-        f"Unseen {measure(metric)} over {axis}, for {_names(lines)}",
+        f"Unseen {describe_metric(metric)} over {axis}, for {_names(lines)}",
         _trained(x, y, trained),
-        grid(x, y, (axis, measure(metric)), (None, _percent(metric))),
+        grid(x, y, (axis, describe_metric(metric)), (None, _percent(metric))),
         *(curve(line, x, y) for line in guess),
         *(curve(line, x, y, marks=True) for line in lines),
         _named([*lines, *guess], x, y, width),
@@ -111,11 +111,14 @@ def scatter_figure(
     x = Axis(low, high, start, end)
     y = _scores([line.points[0] for line in lines], metric, height, 30)
     places = [(x.at(a), y.at(b)) for _, a, b in found]
-    titles = (f"training {measure(metric)}", f"unseen {measure(metric)}")
+    titles = (
+        f"training {describe_metric(metric)}",
+        f"unseen {describe_metric(metric)}",
+    )
     return drawing(
         width,
         height + bottom,
-        f"Unseen over training {measure(metric)}, for {_names(lines)}",
+        f"Unseen over training {describe_metric(metric)}, for {_names(lines)}",
         grid(x, y, titles, (None, _percent(metric))),
         _diagonal(x, y),
         *(curve(line, x, y) for line in guess),
@@ -125,7 +128,11 @@ def scatter_figure(
             for (p, _, _), place in zip(found, places, strict=True)
         ),
         *(
-            mark(p.style, place, f"{p.label}: {value(a, metric)} → {value(b, metric)}")
+            mark(
+                p.style,
+                place,
+                f"{p.label}: {format_mean(a, metric)} → {format_mean(b, metric)}",
+            )
             for (p, a, b), place in zip(found, places, strict=True)
         ),
     )
@@ -153,7 +160,7 @@ def stream_figure(
     return drawing(
         width,
         height,
-        f"{label}: {measure(metric)} in each environment after each stage",
+        f"{label}: {describe_metric(metric)} in each environment after each stage",
         words(0, 13, shortened(label, 0.85 * width), "start", "heading"),
         grid(x, y, ("stage", ""), ticks),
         *(curve(line, x, y) for line in chance_line(chance, x.low, x.high)),
@@ -243,7 +250,7 @@ def _percent(metric: str) -> tuple[float, ...] | None:
 
 
 def _names(lines: Sequence[Line]) -> str:
-    return listed([line.label for line in lines]) or "no learner"
+    return join_words([line.label for line in lines]) or "no learner"
 
 
 def _trained(x: Axis, y: Axis, places: Sequence[float]) -> Markup:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cirm.records import Curve, Record, Run
-from cirm.report import blocks, comparison, sections, tables
+from cirm.report import blocks, comparison, sections
 from cirm.report.comparison import Grid
 from cirm.report.markup import Markup, joined, tag
 from cirm.report.page import Section
 from cirm.report.sections import View
 from cirm.report.summary import summarise
+from cirm.report.text import join_words
 
 RESIDUALS = ("consensus", "constraint")
 HOLDS = {True: "holds", False: "does not hold", None: "not known"}
@@ -127,7 +128,7 @@ def settings(parts: Sequence[Part]) -> Section:
     content: list[Markup] = []
     for part in parts:
         content.append(blocks.command(str(part.summary["command"])))
-        commits = tables.listed(list(part.summary["commits"]))
+        commits = join_words(list(part.summary["commits"]))
         if commits:
             content.append(blocks.paragraph(f"Source code: {commits}.", "small"))
         content += [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirm.report.summary import is_ceiling
-from cirm.report.tables import value
+from cirm.report.text import format_mean
 
 Entry = Mapping[str, Any]
 BASELINE = "erm"
@@ -90,11 +90,14 @@ def _ceiling(summary: Mapping[str, Any]) -> str:
 def _errors(tested: Mapping[str, Entry], where: str) -> str:
     name, best = _lead(tested), _ranked(tested)[-1]
     train, test = tested[name]["train"]["mean"], tested[name]["test"]["mean"]
-    text = f"The mean squared error of {name} is {value(test, 'error')} in {where}"
+    text = (
+        f"The mean squared error of {name} is {format_mean(test, 'error')} in {where}"
+    )
     if train:
-        text += f", {test / train:.3g} times that in training ({value(train, 'error')})"
+        before = format_mean(train, "error")
+        text += f", {test / train:.3g} times that in training ({before})"
     if best != name:
-        lowest = value(tested[best]["test"]["mean"], "error")
+        lowest = format_mean(tested[best]["test"]["mean"], "error")
         text += f"; the best, {best}, has {lowest}"
     return f"{text}."
 
@@ -135,13 +138,13 @@ def _below(entry: Entry, chance: float) -> bool:
 
 def _change(entry: Entry) -> str:
     metric, train = entry["metric"], entry["train"]["mean"]
-    before = "" if train is None else f"{value(train, metric)} → "
+    before = "" if train is None else f"{format_mean(train, metric)} → "
     unit = " %" if metric == "accuracy" else ""
-    return f"{before}{value(entry['test']['mean'], metric)}{unit}"
+    return f"{before}{format_mean(entry['test']['mean'], metric)}{unit}"
 
 
 def _percent(number: float) -> str:
-    return f"{value(number, 'accuracy')}\N{NO-BREAK SPACE}%"
+    return f"{format_mean(number, 'accuracy')}\N{NO-BREAK SPACE}%"
 
 
 def _guess(chance: float) -> str:

@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cirm.report import blocks, tables
+from cirm.report import blocks
 from cirm.report.blocks import Cell
 from cirm.report.markup import Markup
 from cirm.report.page import Section, page
+from cirm.report.text import format_bytes, join_words
 
 HEADINGS = {
     "rows": "rows",
@@ -99,7 +100,7 @@ def _model_facts(content: Mapping[str, Any]) -> list[tuple[str, str]]:
         (f"{len(visits)}", "environments"),
         (f"{sum(visit['rows'] for visit in visits):,}", "rows learned from"),
         (f"{content['raw_examples']:,}", "raw examples kept"),
-        (tables.size(content["bytes"]), "kept in all"),
+        (format_bytes(content["bytes"]), "kept in all"),
     ]
     if score is not None:
         unit = " %" if metric == "accuracy" else ""
@@ -177,7 +178,7 @@ def _reliance(content: Mapping[str, Any]) -> Section | None:
     text = "Each column's part in what moves the predictions, after each environment."
     away = list(content["turned_away_from"])
     if away:
-        text += f" It turned away from {tables.listed(away)} since the first one."
+        text += f" It turned away from {join_words(away)} since the first one."
     return Section("What it relies on", (text, blocks.table(headings, rows)))
 
 
@@ -205,7 +206,7 @@ def _kept(content: Mapping[str, Any]) -> tuple[str, ...]:
             Cell(name),
             _count(entry["examples"]),
             _count(entry["parameters"]),
-            Cell(tables.size(entry["bytes"]), numeric=True),
+            Cell(format_bytes(entry["bytes"]), numeric=True),
         ]
         for name, entry in content["kept"].items()
     ]

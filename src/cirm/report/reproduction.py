@@ -12,7 +12,7 @@ from cirm.report.findings import Data, Drawing, Part
 from cirm.report.markup import Markup
 from cirm.report.page import Section, page
 from cirm.report.summary import over_seeds, summarise, sweep
-from cirm.report.tables import listed
+from cirm.report.text import join_words
 
 Claims = Sequence[Mapping[str, Any]]
 WORDS = {
@@ -123,4 +123,4 @@ def _told(claims: Claims, holds: bool) -> str:
         return ""
     many = len(which) > 1
     verb = ("hold" if many else "holds") if holds else "do not hold" if many else ""
-    return f"Claim{'s' if many else ''} {listed(which)} {verb or 'does not hold'}"
+    return f"Claim{'s' if many else ''} {join_words(which)} {verb or 'does not hold'}"

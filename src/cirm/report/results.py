@@ -9,7 +9,7 @@ from cirm.report import comparison
 from cirm.report.comparison import safe
 from cirm.report.findings import HOLDS, Part
 from cirm.report.reproduction import Claims, lead
-from cirm.report.tables import duration, listed
+from cirm.report.text import format_seconds, join_words
 
 
 def results(
@@ -50,15 +50,15 @@ def _origin(summary: Mapping[str, Any]) -> str:
     counts = sorted({cell["seeds"] for cell in cells})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     spent = {(c["row"], c["learner"]): c["seconds"] or 0.0 for c in cells}
-    commits = listed([f"`{name}`" for name in summary["commits"]]) or "not known"
+    commits = join_words([f"`{name}`" for name in summary["commits"]]) or "not known"
     ways: dict[str, dict[str, None]] = {}
     for cell in cells:
         ways.setdefault(cell["selection"], {})[cell["learner"]] = None
     chosen = "; ".join(
-        way if len(ways) == 1 else f"{way} ({listed(list(who))})"
+        way if len(ways) == 1 else f"{way} ({join_words(list(who))})"
         for way, who in ways.items()
     )
     return (
         f"Seeds 0 to N - 1 with N = {seeds}; source code {commits}; "
-        f"{duration(sum(spent.values()))} s of computing. Settings: {chosen}."
+        f"{format_seconds(sum(spent.values()))} s of computing. Settings: {chosen}."
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirm.records import Record, Run, Score
-from cirm.report import blocks, figures, sections, tables
+from cirm.report import blocks, figures, sections
 from cirm.report.blocks import Cell, Picture
 from cirm.report.diagnostics import trust
 from cirm.report.headline import facts, headline
@@ -16,6 +16,13 @@ from cirm.report.markup import Markup, joined
 from cirm.report.page import Section, page
 from cirm.report.sections import View
 from cirm.report.summary import summarise
+from cirm.report.text import (
+    describe_metric,
+    format_bytes,
+    format_seconds,
+    format_statistic,
+    join_words,
+)
 
 
 def run_report(
@@ -83,7 +90,7 @@ def _results(view: View, notes: Sequence[str]) -> Section:
 
 def _splits(view: View) -> dict[str, str]:
     """The splits that were scored, with their headings."""
-    unit = tables.measure(view.metric)
+    unit = describe_metric(view.metric)
     headings = {"train": f"training {unit}", "test": f"unseen {unit}"}
     scored = [s for s in headings if any(e[s]["seeds"] for e in view.learners.values())]
     return {split: headings[split] for split in scored}
@@ -92,7 +99,7 @@ def _splits(view: View) -> dict[str, str]:
 def _row(view: View, learner: str) -> list[Cell]:
     entry, pair = view.learners[learner], view.pair(learner)
     low, high, chance = _range(view)
-    numbers = (tables.spread(entry[split], view.metric) for split in _splits(view))
+    numbers = (format_statistic(entry[split], view.metric) for split in _splits(view))
     return [
         Cell(joined(swatch(pair.style), learner)),
         *(Cell(blocks.number(text), numeric=True) for text in numbers),
@@ -107,7 +114,7 @@ def _chosen(view: View) -> str:
         ways.setdefault(entry["selection"], []).append(learner)
     if len(ways) == 1:
         return f"Settings of all learners: {next(iter(ways))}."
-    parts = [f"{way} ({tables.listed(names)})" for way, names in ways.items()]
+    parts = [f"{way} ({join_words(names)})" for way, names in ways.items()]
     return f"Settings: {'; '.join(parts)}."
 
 
@@ -147,9 +154,7 @@ def _kept(view: View) -> Section | None:
         if any(counts.get("examples") for counts in entry["memory"].values())
     ]
     verb = "keeps" if len(raw) == 1 else "keep"
-    kept = (
-        f"{tables.listed(raw)} {verb} raw examples." if raw else "None keeps examples."
-    )
+    kept = f"{join_words(raw)} {verb} raw examples." if raw else "None keeps examples."
     headings = [Cell("learner"), Cell("what")]
     headings += [Cell(n, numeric=True) for n in ("raw examples", "parameters", "size")]
     rest = "The table counts all that the state of one seed holds after the last stage."
@@ -159,7 +164,7 @@ def _kept(view: View) -> Section | None:
 
 def _held(learner: str, kind: str, counts: Mapping[str, int]) -> list[Cell]:
     numbers = [f"{counts.get(name, 0):,}" for name in ("examples", "parameters")]
-    numbers.append(tables.size(counts.get("bytes", 0)))
+    numbers.append(format_bytes(counts.get("bytes", 0)))
     return [Cell(learner), Cell(kind), *(Cell(n, numeric=True) for n in numbers)]
 
 
@@ -168,7 +173,7 @@ def _settings(view: View, command: str) -> Section:
     for learner, entry in view.learners.items():
         lines = [f"settings chosen by: {entry['selection']}"]
         lines += [f"order: {entry['order']}", *_lines(entry["settings"])]
-        spent = f"{tables.duration(entry['seconds'])} s"
+        spent = f"{format_seconds(entry['seconds'])} s"
         content.append(blocks.folded(learner, blocks.code("\n".join(lines)), spent))
     datasets = {str(r.dataset): r.dataset for r in view.records if isinstance(r, Run)}
     content += [

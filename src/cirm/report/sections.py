@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from cirm.records import Record
-from cirm.report import blocks, figures, tables
+from cirm.report import blocks, figures
 from cirm.report.blocks import Picture
 from cirm.report.marks import CEILING, Line, Pair
 from cirm.report.markup import Markup
@@ -22,6 +22,7 @@ from cirm.report.summary import (
     sweep,
     training,
 )
+from cirm.report.text import describe_metric
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def along(view: View) -> Section | None:
         for name, tracks in stream.items()
     ]
     caption = (
-        f"{tables.measure(view.metric).capitalize()}, after each stage. Grey: the "
+        f"{describe_metric(view.metric).capitalize()}, after each stage. Grey: the "
         "training environments, later arrivals darker, rings before they arrive. "
         "In colour: the unseen environments."
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cirm.report import axes, blocks, tables
+from cirm.report import axes, blocks
 from cirm.report.axes import drawing, grid, words
 from cirm.report.blocks import Cell
 from cirm.report.marks import mark, path
 from cirm.report.markup import Markup, tag
 from cirm.report.page import Section, page
+from cirm.report.text import describe_metric, format_statistic, join_words
 
 Found = Mapping[str, Any]
 ORACLE = "oracle (sees the test environment)"
@@ -43,7 +44,7 @@ def markdown(found: Found) -> str:
     for rule, pick in found["picks"].items():
         later = pick.get("revealed") or dict.fromkeys(("train", "test"), NOTHING)
         numbers = [
-            tables.spread(statistic, found["metric"])
+            format_statistic(statistic, found["metric"])
             for statistic in (pick["score"], later["train"], later["test"])
         ]
         cells = [found["learner"], named(rule), *numbers, _spelled(pick["settings"])]
@@ -82,7 +83,7 @@ def _picked(found: Found) -> Section:
         for split in ("train", "test") if shown else ():
             row.append(_number(later.get(split, NOTHING), metric))
         rows.append([*row, Cell(_spelled(pick["settings"]))])
-    unit = tables.measure(metric) if metric == "accuracy" else "negative squared error"
+    unit = describe_metric(metric) if metric == "accuracy" else "negative squared error"
     notes = [f"{named(rule)}: {found['rules'][rule]}." for rule in found["picks"]]
     notes.append(
         f"Scores: {unit}; the higher the better. Trial 0: settings as they are."
@@ -176,12 +177,12 @@ def _again(found: Found, command: str) -> Section:
         uses.setdefault(str(pick.get("command", "")), []).append(named(rule))
     for text, rules in uses.items():
         if text:
-            content += [f"The choice by {tables.listed(rules)}:", blocks.command(text)]
+            content += [f"The choice by {join_words(rules)}:", blocks.command(text)]
     return Section("How to run it again, and how to use it", tuple(content))
 
 
 def _number(statistic: Mapping[str, Any], metric: str) -> Cell:
-    return Cell(blocks.number(tables.spread(statistic, metric)), numeric=True)
+    return Cell(blocks.number(format_statistic(statistic, metric)), numeric=True)
 
 
 def _spelled(settings: Mapping[str, Any]) -> str:

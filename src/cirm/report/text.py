@@ -11,7 +11,11 @@ UNITS = {"accuracy": "accuracy, %", "error": "mean squared error"}
 def rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Headings, and one row of text per learner."""
     learners = summary["learners"]
-    unit = measure(next(iter(learners.values()))["metric"]) if learners else "score"
+    unit = (
+        describe_metric(next(iter(learners.values()))["metric"])
+        if learners
+        else "score"
+    )
     headings = [
         "learner",
         f"training ({unit})",
@@ -23,11 +27,11 @@ def rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return headings, [
         [
             learner,
-            spread(entry["train"], entry["metric"]),
-            spread(entry["test"], entry["metric"]),
+            format_statistic(entry["train"], entry["metric"]),
+            format_statistic(entry["test"], entry["metric"]),
             str(max(entry["train"]["seeds"], entry["test"]["seeds"])),
             entry["selection"],
-            duration(entry["seconds"]),
+            format_seconds(entry["seconds"]),
         ]
         for learner, entry in learners.items()
     ]
@@ -42,35 +46,35 @@ def markdown(summary: Mapping[str, Any]) -> str:
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
 
 
-def measure(metric: str) -> str:
+def describe_metric(metric: str) -> str:
     """A metric as a reader names it, with its unit."""
     return UNITS.get(metric, metric)
 
 
-def value(number: float, metric: str) -> str:
+def format_mean(number: float, metric: str) -> str:
     """A mean as text: percent with one digit after the point, else three digits."""
     text = f"{number:.1f}" if metric == "accuracy" else _significant(number)
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def spread(statistic: Mapping[str, Any], metric: str) -> str:
+def format_statistic(statistic: Mapping[str, Any], metric: str) -> str:
     """Mean ± standard deviation as text; a dash where nothing was measured."""
     if statistic["mean"] is None:
         return "not finite" if statistic["seeds"] else "\N{EN DASH}"
-    mean = value(statistic["mean"], metric)
+    mean = format_mean(statistic["mean"], metric)
     if statistic["std"] is None:
         return mean
-    return f"{mean} ± {value(statistic['std'], metric)}"
+    return f"{mean} ± {format_mean(statistic['std'], metric)}"
 
 
-def duration(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """Seconds as text."""
     if seconds is None:
         return "\N{EN DASH}"
     return f"{seconds:,.1f}" if seconds < 100 else f"{seconds:,.0f}"
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes as text."""
     for unit in ("bytes", "kB", "MB"):
         if count < 1000:
@@ -79,7 +83,7 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """Words as a sentence lists them: a, b and c."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
