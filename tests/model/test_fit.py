@@ -15,7 +15,6 @@ from cirm.memory import list_tensors
 from cirm.model import describe_model, evaluate, fit, predict, update
 from cirm.model.diagnostics import failures
 from cirm.model.evaluate import verdict
-from cirm.model.fit import paced
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
@@ -293,7 +292,7 @@ def test_the_default_learner_keeps_its_epochs_on_few_rows_and_less_on_many(clini
         stage = (
             Environment("e", torch.zeros(rows, 1), torch.zeros(rows).long(), task),
         )
-        made = paced(model.learner, stage)
+        made = model.learner.pace(stage)
         return made.descent.epochs, made.plain_epochs
 
     assert long(10) == long(128_000) == (20, 40)
@@ -308,10 +307,10 @@ def test_a_model_says_whether_it_dropped_the_shortcut_and_why(files, quick):
     counts = model.state.tally[0, 0]
     assert said["rows"] == {"right": float(counts[0]), "wrong": float(counts[1])}
     assert sum(said["rows"].values()) == 180
-    assert f"wrong on {counts[1]:.0f} rows" in said["evidence"]
-    assert said["evidence"].endswith("no other environment yet to compare with.")
+    assert f"wrong for {counts[1]:.0f} rows" in said["evidence"]
+    assert said["evidence"].endswith("no other environment to compare with yet.")
     later = describe_model(update(model, files / "clinic-b.csv"))["shortcut"]
-    assert "disagree on what the inputs tell" in later["evidence"]
+    assert "disagree significantly about what the inputs mean" in later["evidence"]
     assert 0 < later["strength"] < said["strength"] == 1
 
 
@@ -326,17 +325,20 @@ def test_what_is_hidden_is_named_by_its_columns(files, quick):
     told = dataclasses.replace(model, state=model.state._replace(directions=only))
     said = describe_model(told)["shortcut"]
     assert said["columns"] == {"scanner": 1.0}
-    assert said["evidence"].endswith("Hidden, by columns: scanner 100%.")
+    assert said["evidence"].endswith("Hidden columns: scanner (100%).")
 
 
-@pytest.mark.parametrize(("wish", "verdict"), [("drop", "dropped"), ("keep", "kept")])
+@pytest.mark.parametrize(
+    ("wish", "verdict"),
+    [("drop", "The model ignores the shortcut"), ("keep", "The model uses all inputs")],
+)
 def test_a_wish_about_the_shortcut_is_named_as_the_reason(files, quick, wish, verdict):
     settings = {**quick, "shortcut": wish}
     model = fit(files / "clinic-a.csv", "outcome", settings=settings)
     said = describe_model(model)["shortcut"]
     assert said["dropped"] == (wish == "drop")
     assert said["verdict"].startswith(verdict)
-    assert said["evidence"].startswith(f"This was asked for: shortcut={wish}.")
+    assert said["evidence"].startswith(f"This was requested with shortcut={wish}.")
     (note,) = failures(model, {"shortcut": 1.0, "constant": 0.0})
     assert note.startswith("collapse to plain training")
     assert ("since it kept" in note) == (wish == "keep")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from torch import Tensor
 
@@ -26,6 +26,9 @@ ORIGINAL = {
     "batch": 0,
 }
 """IRM's original settings on coloured digits, which the work on EIIL took over."""
+
+FEWEST_STEPS, MOST_STEPS = 1_000, 20_000
+"""Bounds on the optimiser steps of a stage if the user sets no number of epochs."""
 
 State = TypeVar("State", bound=tuple[Any, ...])
 
@@ -48,6 +51,7 @@ class Learner(ABC, Generic[State]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
     revision: ClassVar[int] = 0
+    epoch_settings: ClassVar[tuple[str, ...]] = ("epochs",)
 
     @abstractmethod
     def init(self, randomness: Randomness) -> State:
@@ -74,3 +78,45 @@ class Learner(ABC, Generic[State]):
     def predict(self, state: State, inputs: Tensor) -> Tensor:
         """Class probabilities [replica, n, k], or values [replica, n, 1]."""
         return self.likelihood.predictive(self.outputs(state, inputs))
+
+    def explain(
+        self,
+        state: State,
+        columns: Mapping[str, int] | None = None,
+        environments: int = 1,
+    ) -> dict[str, Any]:
+        """Explain what the learner decided, beyond what every learner reports.
+
+        Args:
+            state: The trained state of one replica.
+            columns: For tables, the number of input features of each column, in the
+                order in which the inputs hold them.
+            environments: Number of environments that the state has learned from.
+
+        Returns:
+            Plain values that JSON can hold, with at least a sentence `verdict` (without
+            a full stop) and sentences `evidence`; empty if there is nothing to say.
+        """
+        return {}
+
+    def pace(self, stage: Stage) -> Self:
+        """Return the learner with a number of epochs that suits the size of a stage.
+
+        Small stages get enough epochs for 1,000 steps and large ones at most as many as
+        make 20,000. A learner with its own default of `epochs` is never trained longer
+        than that, since it relies on early stopping. All settings that count epochs,
+        `epoch_settings`, are shortened in proportion.
+
+        Args:
+            stage: The environments that are learned next.
+        """
+        steps = self.descent.steps(stage)
+        least = 1 if "epochs" in self.defaults else -(-FEWEST_STEPS // steps)
+        epochs = {"epochs": max(self.descent.epochs, least)}
+        epochs |= {n: getattr(self, n) for n in self.epoch_settings if n != "epochs"}
+        part = min(1.0, max(1, MOST_STEPS // steps) / max(epochs.values()))
+        shorter: dict[str, Any] = {
+            name: max(1, round(part * count)) for name, count in epochs.items()
+        }
+        descent = replace(self.descent, epochs=shorter.pop("epochs"))
+        return replace(self, descent=descent, **shorter)

@@ -10,7 +10,6 @@ from cirm.learners import describe
 from cirm.memory import count_memory
 from cirm.model.model import Model
 from cirm.model.reliance import turned_away
-from cirm.model.shortcut import decided
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "environment_column": schema.environment,
         "relies_on": dict(sorted(last.items(), key=lambda item: -item[1])),
         "turned_away_from": turned_away(first, last) if len(model.visits) > 1 else {},
-        "shortcut": decided(model),
+        "shortcut": model.explain(),
     }
 
 

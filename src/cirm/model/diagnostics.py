@@ -9,7 +9,6 @@ from cirm.evaluation.diagnostics import compute_diagnostics, thin_environment
 from cirm.evaluation.groups import Reference
 from cirm.evaluation.measures import Look, predict_examples
 from cirm.model.model import Model
-from cirm.model.shortcut import decided
 from cirm.randomness import Randomness
 
 FAILURES = {
@@ -55,7 +54,7 @@ def diagnosed(
 
 def failures(model: Model, diagnostics: dict[str, float]) -> list[str]:
     """The known failures of a model among its diagnostics, in words."""
-    kept = decided(model).get("dropped") is False
+    kept = model.explain().get("dropped") is False
     texts = {**FAILURES, "shortcut": KEPT} if kept else FAILURES
     return [text for name, text in texts.items() if diagnostics.get(name) == 1]
 

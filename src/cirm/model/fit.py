@@ -32,8 +32,6 @@ from cirm.model.reliance import ROWS, reliance
 from cirm.randomness import Randomness
 from cirm.training import Diverged, Terms
 
-STEPS = 1_000, 20_000  # fewest and most of a stage, if no number of epochs is asked for
-PACED = "epochs", "plain_epochs"  # settings that count epochs
 LEAST_HELD = 5  # fewer rows would tell nothing
 MEASURED = 100_000  # rows that are scored before and after learning
 
@@ -83,7 +81,7 @@ def fit(
     made, chosen, shape = planned(
         learner, schema.task, schema.treatment.shape, settings or {}, preset, network
     )
-    free = not preset and not set(PACED) & set(settings or {})
+    free = not preset and not set(made.epoch_settings) & set(settings or {})
     plan = Plan(learner, chosen, shape, seed, free, held_out)
     state = made.init(Randomness((seed,)).at("init"))
     model = Model(plan, schema, made, state, (), _now()).on(device)
@@ -161,7 +159,7 @@ def _stage(
         for part in (0, 1)
     )
     before = {n: _measured(model, rows, rows.rows[n]) for n in names if model.visits}
-    learner = paced(model.learner, stage) if model.plan.paced else model.learner
+    learner = model.learner.pace(stage) if model.plan.paced else model.learner
     began = time.perf_counter()
     after = replace(model, state=_observed(learner, model.state, stage, source, tell))
     seconds = round(time.perf_counter() - began, 3)
@@ -211,24 +209,6 @@ def _observed(
         raise Diverged(
             f"environment {names}: {error.args[0]}; try a smaller rate or penalty"
         ) from None
-
-
-def paced(learner: Learner[Any], stage: Stage) -> Learner[Any]:
-    """The learner with epochs enough for 1,000 steps, and for no more than 20,000.
-
-    A learner with a default of its own, as `cirm` has, is never made to learn longer:
-    its models stop early by design, and overfit small data if they do not. All that
-    it does in epochs is shortened in proportion, so that the longest part keeps to
-    20,000 steps.
-    """
-    steps, (fewest, most) = learner.descent.steps(stage), STEPS
-    least = 1 if "epochs" in learner.defaults else -(-fewest // steps)
-    own = {"epochs": max(learner.descent.epochs, least)}
-    own |= {name: getattr(learner, name) for name in PACED if hasattr(learner, name)}
-    part = min(1.0, max(1, most // steps) / max(own.values()))
-    changed: dict[str, Any] = {n: max(1, round(part * k)) for n, k in own.items()}
-    descent = replace(learner.descent, epochs=changed.pop("epochs"))
-    return replace(learner, descent=descent, **changed)
 
 
 def check_wishes(held_out: float, channels: int) -> None:

@@ -95,6 +95,13 @@ class Model:
         """What it predicts."""
         return self.schema.task
 
+    def explain(self) -> dict[str, Any]:
+        """Return what the learner says about its own decisions; {} if nothing."""
+        encoding = self.schema.treatment.encoding
+        columns = encoding.columns if encoding is not None else ()
+        widths = {column.name: len(column.features) for column in columns}
+        return self.learner.explain(self.state, widths, len(self.visits))
+
     def on(self, device: str) -> Model:
         """The same model, computing on another device."""
         learner = replace(

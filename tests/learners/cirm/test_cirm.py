@@ -96,7 +96,7 @@ def test_where_the_shortcut_is_inverted_it_is_near_a_model_without_it(
     learner, state = learned
     ours = accuracy(learner, state, inverted)
     blind = erm_accuracy(map(blinded, places), blinded(inverted))
-    assert learner.drops(state).all()
+    assert learner.drops_shortcut(state).all()
     assert (ours > erm_accuracy(places, inverted) + 30).all()
     assert (ours > blind - 5).all()
 
@@ -193,7 +193,7 @@ def test_what_environments_disagree_on_is_dropped_though_it_is_not_the_easiest(
     unseen = clinic("unseen", 0.1, 2000, classes)
     learner = create("cirm", unseen, QUICK)
     state = train(learner, Stream.ordered(seen, order))
-    assert state.evidence[:, 3].all() and learner.drops(state).all()
+    assert state.evidence[:, 3].all() and learner.drops_shortcut(state).all()
     strongest = F.normalize(state.directions[:, :, 0], dim=-1)
     assert (strongest[..., :classes].norm(dim=-1) > 0.9).all()
     blind = erm_accuracy(map(blinded, seen), blinded(unseen))
@@ -235,7 +235,7 @@ def test_without_a_shortcut_and_without_noise_it_is_as_good_as_erm():
 def test_the_choice_can_be_forced(inverted, learned):
     learner, state = learned
     drop, keep = (replace(learner, shortcut=s) for s in ("drop", "keep"))
-    assert drop.drops(state).all() and not keep.drops(state).any()
+    assert drop.drops_shortcut(state).all() and not keep.drops_shortcut(state).any()
     assert (accuracy(drop, state, inverted) > 60).all()
     assert (accuracy(keep, state, inverted) < 40).all()
 
@@ -246,7 +246,7 @@ def test_each_replica_makes_its_own_choice(inverted, learned):
     tally[1, 1] = tally[1, 0]  # here the plain model was always right
     mixed, x = state._replace(tally=tally), inverted.all(3).x
     keep = replace(learner, shortcut="keep")
-    assert learner.drops(mixed).tolist() == [True, False, True]
+    assert learner.drops_shortcut(mixed).tolist() == [True, False, True]
     both = learner.predict(mixed, x)
     torch.testing.assert_close(both[1], keep.predict(state, x)[1])
     torch.testing.assert_close(both[::2], learner.predict(state, x)[::2])
@@ -487,7 +487,7 @@ def test_sites_that_lie_elsewhere_give_no_reason_to_drop_anything():
     sites = [site("a", 1.0), site("b", 1.0, away=0.7)]
     learner = create("cirm", sites[0], CURVED)
     state = train(learner, Stream.sequential(sites), (0,))
-    assert not learner.drops(state).any()
+    assert not learner.drops_shortcut(state).any()
     assert explained(learner, state, site("c", 1.0, away=0.4)) > 0.9
 
 
@@ -496,7 +496,7 @@ def test_environments_that_do_not_differ_give_no_reason_to_drop_anything(scales)
     seen = [scm(name, scale) for name, scale in zip("ab", scales, strict=False)]
     learner = create("cirm", seen[0], VALUES)
     state = train(learner, Stream.sequential(seen), (0,))
-    assert not learner.drops(state).any()
+    assert not learner.drops_shortcut(state).any()
     wanted = scales[-1] ** 2 / (1 + scales[-1] ** 2)
     assert abs(influences(learner, state)[0, 1] - wanted) < 0.1
 

@@ -16,8 +16,9 @@ the risk slopes when the carried model meets a new environment.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from cirm.learners.cirm import moments, shortcuts
 from cirm.learners.cirm.classes import ClassWork
 from cirm.learners.cirm.disagreement import UNLIKELY
 from cirm.learners.cirm.drift import Slope
+from cirm.learners.cirm.explanation import explain_decision
 from cirm.learners.cirm.state import State
 from cirm.learners.cirm.values import STRONG, ValueWork
 from cirm.likelihoods import CrossEntropy
@@ -76,6 +78,7 @@ class CIRM(Learner[State]):
 
     defaults = {"dropout": 0.9, "epochs": 20}
     presets = {"paper": {}}
+    epoch_settings = "epochs", "plain_epochs"
 
     def __post_init__(self) -> None:
         counts = self.rounds, self.reference_steps, self.plain_epochs
@@ -189,7 +192,7 @@ class CIRM(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of the members of the chosen model, [replica, member, n, k]."""
-        drop = self.drops(state)
+        drop = self.drops_shortcut(state)
         seen = (inputs.flatten(2) - state.centre.unsqueeze(1)).view(inputs.shape)
         if not drop.any():
             return self._plain(state, seen)
@@ -199,7 +202,16 @@ class CIRM(Learner[State]):
         chosen = drop.view(-1, 1, 1, 1).to(inputs.device)
         return torch.where(chosen, invariant, self._plain(state, seen))
 
-    def drops(self, state: State) -> Tensor:
+    def explain(
+        self,
+        state: State,
+        columns: Mapping[str, int] | None = None,
+        environments: int = 1,
+    ) -> dict[str, Any]:
+        """Return whether the shortcut was dropped, why, and the numbers behind it."""
+        return explain_decision(self, state, columns or {}, environments)
+
+    def drops_shortcut(self, state: State) -> Tensor:
         """Whether each replica goes without what the reference goes by, [replica]."""
         tally, evidence = state.tally.cpu(), state.evidence.cpu()
         if self.shortcut != "auto":
@@ -221,9 +233,9 @@ class CIRM(Learner[State]):
         rates = tally[:, 1:] / counts
         noise = rates * (1 - rates) / counts * shortcuts.fair(self.classes).square()
         margin = noise.sum((1, 2)).sqrt().clamp(min=MARGIN)
-        return torch.where(self.sure(state), -margin, margin)
+        return torch.where(self.has_evidence(state), -margin, margin)
 
-    def sure(self, state: State) -> Tensor:
+    def has_evidence(self, state: State) -> Tensor:
         """Whether environments disagree on the reference, and not by chance, [replica].
 
         The more comparisons were made, the less likely by chance each must be.
