@@ -75,6 +75,10 @@ class Arrays(Dataset):
             environments.append(Environment(name, x[rows], targets[rows], task))
         return supplied.problem(environments, self.test, "arrays")
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the files that `path` names."""
+        return tuple(supplied.split_paths(self.path))
+
     def describe(self) -> str:
         """The task, and the environments with their examples."""
         return supplied.described_problem(self.draw((0,)), self.task)

@@ -24,13 +24,15 @@ every later place.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
 
-from cirm.data import downloads as files
+from cirm.data import downloads, idx
 from cirm.data.base import Dataset
+from cirm.data.image_catalog import SOURCES
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
 
@@ -146,6 +148,12 @@ class Colored(Dataset):
             else (),
         )
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the IDX files, if `source` is a folder of the user's."""
+        if self.source == "digits" or self.source in SOURCES:
+            return ()
+        return idx.list_files(Path(self.source).expanduser())
+
     def color_flips(self) -> tuple[float, ...]:
         """The colour flip of each training environment, in order of arrival."""
         if self.flips:
@@ -157,7 +165,7 @@ class Colored(Dataset):
 
     def _train(
         self,
-        images: files.Images,
+        images: downloads.Images,
         at: Randomness,
         share: int,
         past: int = 0,
@@ -179,7 +187,7 @@ class Colored(Dataset):
             )
         return tuple(environments)
 
-    def _unseen(self, images: files.Images, at: Randomness) -> list[Environment]:
+    def _unseen(self, images: downloads.Images, at: Randomness) -> list[Environment]:
         """The test environment, then those of the sweep."""
         count = len(images.test_labels)
         rows = torch.arange(count).expand(len(at.seeds), -1)
@@ -212,9 +220,9 @@ class Colored(Dataset):
         """Labels [replica, n], flipped with the promised probability."""
         return clean ^ (at.uniform(clean.shape[1]) < self.label_flip).long()
 
-    def _images(self) -> files.Images:
+    def _images(self) -> downloads.Images:
         """The source's images at the wanted size, split into training and test."""
-        train, train_labels, test, test_labels = files.load(self.source)
+        train, train_labels, test, test_labels = downloads.load(self.source)
         if self.test_from == "train-tail":
             if len(train) <= TAIL:
                 self._refuse(
@@ -229,7 +237,7 @@ class Colored(Dataset):
             self._refuse(f"side must be 0, {full} or {half} here", self.side)
         if self.side == half:
             train, test = (x[:, ::2, ::2].contiguous() for x in (train, test))
-        return files.Images(train, train_labels, test, test_labels)
+        return downloads.Images(train, train_labels, test, test_labels)
 
     def _share(self, available: int) -> int:
         """Number of examples of each training environment."""
@@ -252,7 +260,7 @@ class Colored(Dataset):
         """The label 0 or 1 that the rule gives each class, [n]."""
         if self.labels == "below-five":
             return (labels < 5).long()
-        letters = self.labels == "paper" and files.holds_letters(self.source)
+        letters = self.labels == "paper" and downloads.holds_letters(self.source)
         if self.labels in RULES and not letters:
             return labels % 2
         if letters:

@@ -87,6 +87,12 @@ def prefix_in(folder: Path, preferred: str = "") -> str:
     return other
 
 
+def list_files(folder: Path) -> tuple[Path, ...]:
+    """Return those of a folder's four files that exist, in the order of PARTS."""
+    found = (_found(folder, name) for name in names(prefix_in(folder)))
+    return tuple(path for path in found if path)
+
+
 def four(folder: Path, prefix: str) -> list[bytearray]:
     """Unpacked contents of a folder's four files, in the order of PARTS."""
     contents = []

@@ -90,6 +90,11 @@ class ImageFolder(Dataset):
             environments.append(Environment(name, inputs, targets, task, True))
         return supplied.problem(environments, self.test, "images")
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the images below `path`."""
+        classes = [c for e in _folders(Path(self.path)) for c in _folders(e)]
+        return tuple(image for folder in classes for image in _images(folder))
+
     def describe(self) -> str:
         """The classes, and the environments with their numbers of images."""
         found = listing(self.path)
@@ -162,6 +167,8 @@ def _task(found: dict[str, dict[str, list[Path]]], path: str) -> Task:
 
 
 def _folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
     return sorted(
         path
         for path in folder.iterdir()

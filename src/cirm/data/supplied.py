@@ -27,8 +27,7 @@ KINDS |= {"U": "text", "S": "text"}
 
 def files(path: str, where: str) -> list[Path]:
     """The files that a setting names: one, or several separated by commas."""
-    parts = [path] if os.path.isfile(path) else path.split(",")
-    found = [Path(part.strip()) for part in parts if part.strip()]
+    found = split_paths(path)
     if not found:
         raise ValueError(f"{where}: path must name one or more files; got {path!r}")
     for file in found:
@@ -37,6 +36,12 @@ def files(path: str, where: str) -> list[Path]:
         if file.is_dir():
             raise ValueError(f"{where}: path must be a file; got folder {str(file)!r}")
     return found
+
+
+def split_paths(path: str) -> list[Path]:
+    """Return the paths of a setting: one, or several separated by commas."""
+    parts = [path] if os.path.isfile(path) else path.split(",")
+    return [Path(part.strip()) for part in parts if part.strip()]
 
 
 def texts(values: Array) -> Array:

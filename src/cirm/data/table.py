@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -59,6 +60,10 @@ class Table(Dataset):
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """The environments of the files, [n, features], shared by all seeds."""
         return self.read().problem
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the files that `path` names."""
+        return tuple(supplied.split_paths(self.path))
 
     def describe(self) -> str:
         """The task, the environments, and the treatment of each column."""

@@ -1,0 +1,42 @@
+"""Data sets declare the files of the user that they read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cirm.data.arrays import Arrays
+from cirm.data.colored import Colored
+from cirm.data.images import ImageFolder
+from cirm.data.scm import SCM
+from cirm.data.table import Table
+
+
+@pytest.mark.parametrize("kind", [Table, Arrays])
+def test_tables_and_arrays_declare_the_files_of_their_path(kind):
+    assert kind("a.csv, b.csv").files() == (Path("a.csv"), Path("b.csv"))
+    assert kind().files() == ()
+
+
+def test_a_folder_declares_its_images(tmp_path):
+    images = [tmp_path / place / "red" / "1.png" for place in "ab"]
+    for image in images:
+        image.parent.mkdir(parents=True)
+        image.write_bytes(b"")
+    (tmp_path / "a" / "red" / "notes.txt").write_text("no image")
+    assert ImageFolder(str(tmp_path)).files() == tuple(images)
+    assert ImageFolder(str(tmp_path / "none")).files() == ()
+
+
+def test_coloured_images_declare_the_idx_files_of_a_folder(tmp_path):
+    for name in ("train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"):
+        (tmp_path / name).write_bytes(np.zeros(3, np.uint8).tobytes())
+    assert [path.name for path in Colored(str(tmp_path)).files()] == [
+        "train-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte",
+    ]
+
+
+@pytest.mark.parametrize("dataset", [Colored(), Colored("mnist"), SCM()])
+def test_built_in_and_downloaded_data_sets_declare_no_files(dataset):
+    assert dataset.files() == ()
