@@ -30,7 +30,7 @@ MAY_IMPORT = {
     **dict.fromkeys(WHOLES - PARTS, WHOLES),
     **dict.fromkeys(ENDS, WHOLES),
     "report": {"records"},
-    "paper": WHOLES | {"runs"},
+    "paper": WHOLES | {"runs", "report"},
     "cli": WHOLES | ENDS | {"paper"},
     "__main__": {"cli"},
 }

@@ -2,9 +2,12 @@
 
 import pytest
 
-from cirm.cli.published import part_of
 from cirm.paper import get_experiment
-from cirm.paper.reproduction import explain_missing_data, plan_reproduction
+from cirm.paper.reproduction import (
+    explain_missing_data,
+    plan_reproduction,
+    summarise_experiment,
+)
 from cirm.runs.archive import pack_jobs
 from cirm.runs.runner import run_jobs
 
@@ -27,7 +30,7 @@ def test_a_cell_is_within_its_band_or_better(tmp_path, name, row, label, split, 
         pytest.skip(explain_missing_data(trial))
     jobs = plan_reproduction(whole, seeds, [trial.key]).jobs[trial.identity]
     assert run_jobs(jobs, tmp_path, 1) == {}
-    part = part_of(whole, pack_jobs(jobs, tmp_path, "here"), seeds, {})
+    part = summarise_experiment(whole, pack_jobs(jobs, tmp_path, "here"), seeds, {})
     place = (row, label, split)
     (cell,) = (
         c

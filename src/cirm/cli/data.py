@@ -104,8 +104,8 @@ def show(
 ) -> None:
     """Draw coloured samples: training environments above, the unseen one below."""
     from cirm import settings
-    from cirm.cli.samples import panel
     from cirm.data.colored import Colored
+    from cirm.paper.samples import draw_panel
     from cirm.report import samples
 
     texts = settings.parse_assignments(setting or [], "--set")
@@ -113,7 +113,7 @@ def show(
     for each in [scheme] if scheme else ["b01", "b11"]:
         chosen = {**texts, "source": source, "scheme": each}
         dataset = settings.with_settings(Colored(), chosen, "colored")
-        panels.append(panel(dataset, seed))
+        panels.append(draw_panel(dataset, seed))
     samples.save(samples.figure(panels), out)
     typer.echo(f"Wrote {out.resolve()}")
 

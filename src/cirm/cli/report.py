@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +26,7 @@ def report(
 
     Nothing is run, and no data set is needed.
     """
+    from cirm.paper.reproduction import read_experiment
     from cirm.records import write_text
 
     if out.suffix not in KINDS:
@@ -34,50 +34,15 @@ def report(
             f"{out}: the name must end with one of {', '.join(KINDS)}; "
             f"got {out.suffix!r}"
         )
-    parts = {folder: recorded(folder) for folder in folders}
+    parts = {folder: read_experiment(folder) for folder in folders}
     write_text(out, document(parts, out))
     typer.echo(f"Wrote {out.resolve()}")
 
 
-def recorded(folder: Path) -> Part:
-    """What the records of a folder say of the experiment it is named after."""
-    from cirm.cli.published import part_of, seeds_in
-    from cirm.paper import get_experiment
-    from cirm.paper.reproduction import explain_supply
-    from cirm.runs.archive import NAME, load_archive
-
-    if not (folder / NAME).exists():
-        raise FileNotFoundError(f"{folder}: it must hold {NAME}; got none")
-    one = get_experiment(name_of(folder))
-    archive = load_archive(folder)
-    trials = [(row.name, trial) for row in one.rows for trial in row.trials]
-    at_hand = {trial.source for _, trial in trials if archive.of(trial.identity)}
-    notes = {
-        (name, trial.label): not_run(
-            "" if trial.source in at_hand else explain_supply(trial)
-        )
-        for name, trial in trials
-        if not archive.of(trial.identity)
-    }
-    return part_of(one, archive, seeds_in(archive), notes)
-
-
-def not_run(way: str) -> str:
-    """Why there is no number; the same on every machine, whatever its cache holds."""
-    return f"not run (the images come by {way})" if way else "not run"
-
-
-def name_of(folder: Path) -> str:
-    """The experiment of a folder: as its summary says, or else as it is called."""
-    path = folder / "summary.json"
-    if not path.exists():
-        return folder.resolve().name
-    return str(json.loads(path.read_text("utf-8"))["experiment"])
-
-
 def document(parts: dict[Path, Part], out: Path) -> str:
     """The parts as Markdown, LaTeX or HTML, as the file's name says."""
-    from cirm.cli import published
+    from cirm.paper.pages import name_sweep_file
+    from cirm.paper.reproduction import combine_summaries
     from cirm.report.latex import latex
     from cirm.report.reproduction import reproduction_page
     from cirm.report.results import results
@@ -85,14 +50,14 @@ def document(parts: dict[Path, Part], out: Path) -> str:
     found = list(parts.values())
     if out.suffix == ".tex":
         return "\n".join(latex(part.summary) for part in found)
-    claims = published.together(found)["claims"]
+    claims = combine_summaries(found)["claims"]
     if out.suffix == ".html":
         return reproduction_page("Results", found, claims)
     images = {
         str(part.summary["experiment"]): [
             (data.title, os.path.relpath(path, out.parent))
             for data in part.data
-            if (path := folder / published.sweep_name(data.title)).exists()
+            if (path := folder / name_sweep_file(data.title)).exists()
         ]
         for folder, part in parts.items()
     }

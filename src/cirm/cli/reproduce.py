@@ -98,9 +98,9 @@ def chosen(name: str, keys: Sequence[str]) -> list[tuple[Experiment, list[str]]]
 
 def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]:
     """Run what an experiment's folder lacks, write what was found; the failures."""
-    from cirm.cli import published
     from cirm.cli.results import run_watched
-    from cirm.paper.reproduction import explain_missing_records
+    from cirm.paper.pages import draw_samples, write_experiment
+    from cirm.paper.reproduction import explain_missing_records, summarise_experiment
     from cirm.runs.archive import pack_jobs
     from cirm.runs.provenance import find_commit
 
@@ -122,8 +122,8 @@ def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]
         )
         archive = pack_jobs(made.every, folder, state)
     notes = explain_missing_records(made, failures, archive)
-    part = published.part_of(made.experiment, archive, made.seeds, notes)
-    published.write_part(part, folder, published.samples([made.experiment]).values())
+    part = summarise_experiment(made.experiment, archive, made.seeds, notes)
+    write_experiment(part, folder, draw_samples([made.experiment]).values())
     say_what_was_found(part, folder)
     named = {job.key: job for job in waiting}
     return part, [_failure(named[key], reason) for key, reason in failures.items()]
@@ -142,19 +142,19 @@ def timed(archive: Archive) -> list[Timed]:
 
 def figures(folder: Path) -> None:
     """Write the coloured samples and the projections, each and as a page."""
-    from cirm.cli import published
+    from cirm.paper.pages import write_figures
 
-    published.write_figures(folder)
+    write_figures(folder)
     typer.echo(f"Figures: {(folder / 'report.html').resolve()}")
 
 
 def overview(parts: Sequence[Part], folder: Path) -> None:
     """Write the page and the summary of all experiments together."""
-    from cirm.cli import published
     from cirm.paper import EXPERIMENTS
+    from cirm.paper.pages import draw_samples, write_overview
 
-    pictures = published.samples(list(EXPERIMENTS.values()))
-    published.write_overview(parts, folder, pictures.values())
+    pictures = draw_samples(list(EXPERIMENTS.values()))
+    write_overview(parts, folder, pictures.values())
     typer.echo(f"All together: {(folder / 'report.html').resolve()}")
 
 

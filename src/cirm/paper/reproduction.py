@@ -1,17 +1,25 @@
-"""What a reproduction still has to run, and what it has found."""
+"""Plan a reproduction, and summarise its records beside the paper's numbers."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from cirm.paper import EXPERIMENTS
+from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.trials import Experiment, Row, Trial
 from cirm.records import Record
-from cirm.runs.archive import Archive, inherit_jobs
+from cirm.runs.archive import NAME, Archive, inherit_jobs, load_archive
 from cirm.runs.jobs import Job
 from cirm.runs.runner import list_unfinished
+
+if TYPE_CHECKING:
+    from cirm.report.findings import Part
+
+Notes = Mapping[tuple[str, str], str]
+"""By row and learner: why there are no records."""
 
 
 @dataclass(frozen=True)
@@ -120,3 +128,84 @@ def select_distinct_rows(experiment: Experiment) -> list[Row]:
     for row in experiment.rows:
         rows.setdefault("".join(trial.identity for trial in row.trials), row)
     return list(rows.values())
+
+
+def summarise_experiment(
+    experiment: Experiment, archive: Archive, seeds: int, notes: Notes
+) -> Part:
+    """Summarise an experiment from the records of an archive."""
+    from cirm.paper.verdicts import judge_cells, summarise_verdicts
+    from cirm.report.findings import Data, Part
+    from cirm.report.reproduction import measured
+
+    records = collect_rows(experiment, archive, range(seeds))
+    numbers = {name: measured(rows) for name, rows in records.items() if rows}
+    cells = judge_cells(experiment, numbers, notes)
+    command = f"cirm reproduce {experiment.name} --seeds {seeds}"
+    data = [
+        Data(row.title, records[row.name], list_color_flips(row))
+        for row in select_distinct_rows(experiment)
+        if records[row.name]
+    ]
+    commits = list_commits(experiment, archive)
+    summary = summarise_verdicts(experiment, cells, command, commits)
+    axis = {"axis": experiment.axis} if experiment.axis else {}
+    return Part(summary, data, experiment.chance, **axis)
+
+
+def read_experiment(folder: Path) -> Part:
+    """Summarise the experiment whose records a folder holds."""
+    if not (folder / NAME).exists():
+        raise FileNotFoundError(f"{folder}: it must hold {NAME}; got none")
+    path, name = folder / "summary.json", folder.resolve().name
+    if path.exists():
+        name = str(json.loads(path.read_text("utf-8"))["experiment"])
+    experiment, archive = get_experiment(name), load_archive(folder)
+    trials = [(row.name, trial) for row in experiment.rows for trial in row.trials]
+    available = {trial.source for _, trial in trials if archive.of(trial.identity)}
+    notes = {}
+    for row, trial in trials:
+        if not archive.of(trial.identity):
+            # The same on every machine, whatever its cache holds.
+            way = "" if trial.source in available else explain_supply(trial)
+            note = f"not run (the images come by {way})" if way else "not run"
+            notes[row, trial.label] = note
+    return summarise_experiment(experiment, archive, count_seeds(archive), notes)
+
+
+def combine_summaries(parts: Sequence[Part]) -> dict[str, Any]:
+    """Combine the cells of several experiments, and judge the claims by all of them."""
+    from cirm.paper.claims import judge_claims
+    from cirm.paper.verdicts import count_verdicts
+
+    cells = [
+        {"experiment": part.summary["experiment"], **cell}
+        for part in parts
+        for cell in part.summary["cells"]
+    ]
+    return {
+        "experiment": "all",
+        "verdicts": count_verdicts(cells),
+        "cells": cells,
+        "claims": judge_claims(cells),
+    }
+
+
+def list_commits(experiment: Experiment, archive: Archive) -> list[str]:
+    """List the commits of the source code that an experiment's records come from."""
+    entries = [e for t in experiment.trials() for e in archive.of(t.identity)]
+    return list(dict.fromkeys(str(entry["commit"]) for entry in entries))
+
+
+def count_seeds(archive: Archive) -> int:
+    """Return one more than the largest seed of an archive."""
+    entries = archive.entries.values()
+    return max((max(entry["seeds"]) for entry in entries), default=-1) + 1
+
+
+def list_color_flips(row: Row) -> tuple[float, ...]:
+    """List the colour flips of a row's training environments."""
+    from cirm.data.colored import Colored
+
+    trial = row.trials[0]
+    return Colored(**trial.data).color_flips() if trial.dataset == "colored" else ()

@@ -19,13 +19,13 @@ TITLES = {
 }
 
 
-def picture(dataset: Colored, seed: int = 0) -> Picture:
+def draw_colored_examples(dataset: Colored, seed: int = 0) -> Picture:
     """The samples of one colouring, with a caption."""
     caption = "Examples of each environment; the unseen one comes last."
-    return Picture(content(figure([panel(dataset, seed)])), caption)
+    return Picture(content(figure([draw_panel(dataset, seed)])), caption)
 
 
-def panel(dataset: Colored, seed: int) -> Panel:
+def draw_panel(dataset: Colored, seed: int) -> Panel:
     """Samples of the training environments, then of the unseen one."""
     problem = dataset.draw((seed,))
     flips = (*dataset.color_flips(), dataset.test_flip)
