@@ -113,8 +113,8 @@ def _images(
         problem = data.draw((seed,))
         given = {**PLAIN, "epochs": epochs, "batch": batch, **settings}
         own = learned(key, problem, given, seed)
-        pieces = [place.all(1) for place in problem.train]
-        test = problem.test[0].all(1)
+        pieces = [place.take_all(1) for place in problem.train]
+        test = problem.test[0].take_all(1)
         return own, {
             "seed": seed,
             "epochs": epochs,
@@ -166,7 +166,7 @@ def _causes(quick: bool) -> Callable[[int], tuple[Outcome, dict[str, Any]]]:
         flat = torch.zeros(1, 1, data.dimension)
         weights = learner.predict(state, probes) - learner.predict(state, flat)
         features = weights[0, :, 0].nonzero()[:, 0].tolist()
-        pieces = [place.all(1) for place in problem.train]
+        pieces = [place.take_all(1) for place in problem.train]
         arrays = {
             f"place{i}": torch.cat([p.x[0], p.y[0].unsqueeze(1)], 1).double().numpy()
             for i, p in enumerate(pieces)

@@ -31,7 +31,7 @@ class Small(nn.Module):
 
 
 problem = Colored(source="digits", environments=2, examples=150).draw((0,))
-pairs = [environment.all(1) for environment in problem.train]
+pairs = [environment.take_all(1) for environment in problem.train]
 images = torch.cat([x[0] for x, _ in pairs])
 labels = torch.cat([y[0] for _, y in pairs])
 sites = [e.name for e in problem.train for _ in range(len(e))]
@@ -44,5 +44,5 @@ model = InvariantClassifier(
 model.fit(images, labels, environments=sites)
 print(f"learned from {[visit.name for visit in model.model_.visits]}")
 print(f"{100 * model.score(images, labels):.1f} % right where it has learned")
-unseen = problem.test[0].all(1)
+unseen = problem.test[0].take_all(1)
 print(f"{100 * model.score(unseen.x[0], unseen.y[0]):.1f} % right where it has not")

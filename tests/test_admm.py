@@ -5,7 +5,7 @@ from cirm.admm import (
     ADMM,
     Carry,
     View,
-    lagrangian_slope,
+    lagrangian_gradient,
     rescale_multipliers,
     split_environments,
     update_consensus,
@@ -57,7 +57,7 @@ def solved(problem, look, epochs=60, past=(), watch=ignore_steps, environments=2
 
 
 def carry_of(*shape, weights=(2.0, 3.0)):
-    draws = Randomness(SEEDS).draws()
+    draws = Randomness(SEEDS).start_draws()
     local, u, v = (draws.normal(*shape) for _ in range(3))
     return Carry(local.requires_grad_(), draws.normal(shape[-1]), u, v, weights)
 
@@ -122,7 +122,7 @@ def test_the_slope_is_that_of_the_augmented_lagrangian():
     lagrangian = objective(own) + rho0 / 2 * apart.square().sum()
     lagrangian = lagrangian + rho1 / 2 * (gradients + carry.v).square().sum()
     (expected,) = torch.autograd.grad(lagrangian, own, retain_graph=True)
-    torch.testing.assert_close(lagrangian_slope(carry, gradients), expected)
+    torch.testing.assert_close(lagrangian_gradient(carry, gradients), expected)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_the_slope_is_that_of_the_augmented_lagrangian():
 )
 def test_the_weights_grow_at_the_threshold(kind, expected):
     problem = admm(rho0=10.0, rho1=5.0, growth=100.0, growth_kind=kind, threshold=0.4)
-    assert problem.weights(0.39) == (10.0, 5.0)
-    assert problem.weights(0.4) == expected
+    assert problem.weights_at(0.39) == (10.0, 5.0)
+    assert problem.weights_at(0.4) == expected
 
 
 def test_growing_weights_leave_the_multipliers_alone():
@@ -149,7 +149,7 @@ def test_a_round_has_so_many_steps_on_a_batch_or_lasts_so_many_epochs(
     seen = []
 
     def look(features, batch):
-        slopes = parabolas([1.0], [3.0])(features, batch).slopes
+        slopes = parabolas([1.0], [3.0])(features, batch).gradients
         return View(slopes, lambda shared: seen.append(shared.clone()) or features)
 
     descent = Descent(epochs=6, batch=0, rate=0.1, optimiser="sgd")
@@ -163,10 +163,10 @@ def test_a_round_has_so_many_steps_on_a_batch_or_lasts_so_many_epochs(
 
 
 def test_separated_environments_keep_their_examples_and_averages():
-    draws = Randomness(SEEDS).draws()
+    draws = Randomness(SEEDS).start_draws()
     pieces = [Examples(draws.normal(n, 2, 2), draws.normal(n)) for n in (3, 5)]
-    noise = Randomness(SEEDS).draws()
-    batch = Descent().batch_of(pieces, noise)
+    noise = Randomness(SEEDS).start_draws()
+    batch = Descent().make_batch(pieces, noise)
     each = split_environments(batch)
     assert each.x.shape == (4, 5, 2, 2)
     assert each.sizes == (5,)

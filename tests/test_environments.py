@@ -217,14 +217,14 @@ def test_lazy_inputs_are_made_only_when_taken(lazy):
 @pytest.mark.parametrize("kind", ["shared", "replicated", "lazy"])
 def test_all_is_every_row_in_order(kind, request):
     held = request.getfixturevalue(kind)
-    everything, rows = held.all(2), held.take(torch.arange(3).expand(2, -1))
+    everything, rows = held.take_all(2), held.take(torch.arange(3).expand(2, -1))
     assert everything.x.shape == (2, 3, 2)
     assert torch.equal(everything.x, rows.x)
     assert torch.equal(everything.y, rows.y)
 
 
 def test_all_of_a_shared_environment_is_no_copy(shared):
-    assert shared.all(5).x.data_ptr() == shared.inputs.data_ptr()
+    assert shared.take_all(5).x.data_ptr() == shared.inputs.data_ptr()
 
 
 @pytest.mark.parametrize("kind", ["replicated", "lazy"])
@@ -232,13 +232,13 @@ def test_a_replicated_environment_serves_only_the_replicas_it_was_drawn_for(
     kind, request
 ):
     held = request.getfixturevalue(kind)
-    for ask in (lambda: held.take(torch.zeros(3, 1).long()), lambda: held.all(3)):
+    for ask in (lambda: held.take(torch.zeros(3, 1).long()), lambda: held.take_all(3)):
         with pytest.raises(ValueError, match="'a': it was drawn for 2 replicas; got 3"):
             ask()
 
 
 def test_a_renamed_environment_holds_the_same_examples(shared):
-    other = shared.renamed("b")
+    other = shared.rename("b")
     assert other.name == "b"
     assert other.inputs is shared.inputs
 
@@ -258,7 +258,7 @@ def names(stream):
     ],
 )
 def test_an_order_makes_its_stages(order, stages):
-    stream = Stream.ordered((environment(name) for name in "abc"), order)
+    stream = Stream.from_order((environment(name) for name in "abc"), order)
     assert names(stream) == stages
     assert len(stream) == len(stages)
 
@@ -269,7 +269,7 @@ def test_an_order_that_does_not_add_up_is_refused(order):
         rf"^order: it must be .* the 3 environments.*; got '{re.escape(order)}'$"
     )
     with pytest.raises(ValueError, match=complaint):
-        Stream.ordered([environment(name) for name in "abc"], order)
+        Stream.from_order([environment(name) for name in "abc"], order)
 
 
 @pytest.mark.parametrize("make", [Stream.joint, Stream.sequential])

@@ -123,7 +123,7 @@ def settings_of(text, learner="birm"):
 def in_process(learner, settings, stages):
     """The same learner with all data in one place."""
     environments = Colored(**DATA).draw((0,)).train
-    named = {n: e.renamed(n) for n, e in zip(NAMES, environments, strict=True)}
+    named = {n: e.rename(n) for n, e in zip(NAMES, environments, strict=True)}
     made = create(learner, environments[0], settings_of(settings, learner))
     randomness = Randomness((0,))
     state = made.init(randomness.at("init"))

@@ -64,7 +64,11 @@ def test_losses_stay_exact_for_extreme_logits():
     ("likelihood", "outputs", "targets"), SAMPLED.values(), ids=SAMPLED
 )
 def test_each_sample_is_scored_as_if_alone(likelihood, outputs, targets):
-    for function in (likelihood.losses, likelihood.residuals, likelihood.slopes):
+    for function in (
+        likelihood.losses,
+        likelihood.residuals,
+        likelihood.scale_gradients,
+    ):
         together = function(outputs, targets)
         for sample in range(4):
             alone = function(outputs[:, sample], targets)
@@ -83,36 +87,34 @@ def test_slopes_are_derivatives_in_a_factor(likelihood, outputs, targets):
     factor = torch.ones(outputs.shape[:-1], requires_grad=True)
     losses = likelihood.losses(factor.unsqueeze(-1) * outputs, targets)
     (slope,) = torch.autograd.grad(losses.sum(), factor)
-    torch.testing.assert_close(likelihood.slopes(outputs, targets), slope)
+    torch.testing.assert_close(likelihood.scale_gradients(outputs, targets), slope)
 
 
 def test_one_logit_is_the_second_of_two_with_the_first_at_zero():
     likelihood, second, targets = SAMPLED["sampled one logit"]
     both = torch.cat([torch.zeros_like(second), second], -1)
-    for function in (likelihood.losses, likelihood.slopes):
+    for function in (likelihood.losses, likelihood.scale_gradients):
         torch.testing.assert_close(function(second, targets), function(both, targets))
     torch.testing.assert_close(
         likelihood.residuals(second, targets),
         likelihood.residuals(both, targets)[..., 1:],
     )
-    torch.testing.assert_close(
-        likelihood.predictive(second), likelihood.predictive(both)
-    )
+    torch.testing.assert_close(likelihood.predict(second), likelihood.predict(both))
 
 
 @pytest.mark.parametrize("name", ["three classes", "two logits", "one logit"])
 def test_predicted_classes_are_mean_probabilities(name):
     likelihood, logits, _ = SAMPLED[f"sampled {name}"]
-    chances = likelihood.predictive(logits)
+    chances = likelihood.predict(logits)
     assert chances.shape == (2, 7, likelihood.classes)
     torch.testing.assert_close(chances.sum(-1), torch.ones(2, 7))
-    single = [likelihood.predictive(logits[:, [sample]]) for sample in range(4)]
+    single = [likelihood.predict(logits[:, [sample]]) for sample in range(4)]
     torch.testing.assert_close(chances, torch.stack(single).mean(0))
 
 
 def test_a_predicted_value_is_the_mean_of_the_samples():
     likelihood, values, _ = SAMPLED["sampled values"]
-    torch.testing.assert_close(likelihood.predictive(values), values.mean(1))
+    torch.testing.assert_close(likelihood.predict(values), values.mean(1))
 
 
 def test_the_score_of_classes_is_accuracy_in_percent():

@@ -127,7 +127,7 @@ def filled(portions, size, randomness):
     """A reservoir after arrivals numbered from zero, in portions of these lengths."""
     replicas = len(randomness.seeds)
     kept, seen = make_empty_examples(replicas), torch.zeros(replicas, dtype=torch.int64)
-    draws, start = randomness.draws(), 0
+    draws, start = randomness.start_draws(), 0
     for portion in portions:
         arriving = numbered(start, portion, replicas)
         kept, seen = update_reservoir(kept, seen, arriving, size, draws)

@@ -40,7 +40,7 @@ each_noisy = pytest.mark.parametrize(
 
 
 def noise(seeds=SEEDS):
-    return Randomness(seeds, ("noise",)).draws()
+    return Randomness(seeds, ("noise",)).start_draws()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,9 @@ def test_an_mlp_equals_the_same_weights_in_sequential_layers(activation, layer):
     outputs = network(params, INPUTS)
     for replica in range(len(SEEDS)):
         linear = usual[::2]
-        for part, (weight, bias) in zip(linear, network.layers(params), strict=True):
+        for part, (weight, bias) in zip(
+            linear, network.split_layers(params), strict=True
+        ):
             part.weight.data, part.bias.data = weight[replica].T, bias[replica, 0]
         torch.testing.assert_close(outputs[replica], usual(INPUTS[replica]))
 
@@ -76,7 +78,7 @@ def test_many_examples_give_what_a_few_at_a_time_give():
     whole = network(params, inputs)
     few = torch.cat([network(params, x) for x in inputs.split(1000, 1)], 1)
     torch.testing.assert_close(whole, few)
-    for outputs in (whole, network.sampled(sharp, inputs, noise(), 1)[:, 0]):
+    for outputs in (whole, network.sample_outputs(sharp, inputs, noise(), 1)[:, 0]):
         assert outputs.shape == (2, count, 2)
         torch.testing.assert_close(
             torch.autograd.grad(outputs.square().sum(), params, retain_graph=True),
@@ -89,7 +91,7 @@ def test_many_examples_give_what_a_few_at_a_time_give():
 def test_an_mlp_starts_with_glorot_weights_and_zero_biases():
     network = MLP((40, 60, 2))
     params = network.init(Randomness((1,)))
-    (weight, bias), (_, last) = network.layers(params)
+    (weight, bias), (_, last) = network.split_layers(params)
     limit = (6 / 100) ** 0.5
     assert 0.98 * limit < weight.abs().max() <= limit
     torch.testing.assert_close(
@@ -102,8 +104,8 @@ def test_dropout_keeps_the_expectation_of_what_the_head_gets():
     network, copies = MLP((4, 6, 2), dropout=0.75), 40_000
     params = network.init(Randomness((3,)))
     inputs = INPUTS[:1, :1].expand(1, copies, 4)
-    features = network.features(params, inputs, noise((3,)))
-    exact = network.features(params, inputs[:, :1])
+    features = network.compute_features(params, inputs, noise((3,)))
+    exact = network.compute_features(params, inputs[:, :1])
     kept = features != 0
     assert abs(kept.float().mean() - 0.25) < 0.01
     torch.testing.assert_close(features[kept], (4 * exact).expand_as(features)[kept])
@@ -135,7 +137,7 @@ def test_initial_parameters_depend_on_the_seed_alone(network, inputs):
 @each_network
 def test_the_head_is_linear_in_the_features(network, inputs):
     params = network.init(Randomness(SEEDS))
-    features = network.features(params, inputs)
+    features = network.compute_features(params, inputs)
     length = features.shape[-1] * network.outputs
     weight, bias = params[:, network.head].split([length, network.outputs], -1)
     weight = weight.unflatten(-1, (-1, network.outputs))
@@ -258,16 +260,18 @@ def test_without_spread_samples_are_the_network_itself(network):
     params = network.init(Randomness(SEEDS))
     q = Gaussian(params, torch.full_like(params, -40.0))
     expected = network(params, INPUTS).unsqueeze(1).expand(-1, 3, -1, -1)
-    torch.testing.assert_close(network.sampled(q, INPUTS, noise(), 3), expected)
+    torch.testing.assert_close(network.sample_outputs(q, INPUTS, noise(), 3), expected)
 
 
 @each_network
 def test_predictions_use_the_same_draws_for_any_inputs_and_replicas(network, inputs):
     params = network.init(Randomness(SEEDS))
     q = Gaussian(params, torch.full_like(params, -1.0))
-    outputs = network.predicted(q, inputs, 4)
+    outputs = network.sample_predictions(q, inputs, 4)
     assert outputs.shape == (2, 4, inputs.shape[1], network.outputs)
-    alone = network.predicted(Gaussian(*(part[1:] for part in q)), inputs[1:, 2:4], 4)
+    alone = network.sample_predictions(
+        Gaussian(*(part[1:] for part in q)), inputs[1:, 2:4], 4
+    )
     torch.testing.assert_close(outputs[1:, :, 2:4], alone)
     assert (outputs.std(1) > 0).all()
 
@@ -276,8 +280,8 @@ def test_sums_drawn_locally_have_the_moments_of_drawn_weights():
     network, draws = MLP((4, 3)), 4_000
     params = network.init(Randomness((3,)))
     q = Gaussian(params, torch.full_like(params, -1.0))
-    local = network.sampled(q, INPUTS[:1], noise((3,)), draws)
-    by_weights = network.drawn(q, INPUTS[:1], noise((3,)), draws)
+    local = network.sample_outputs(q, INPUTS[:1], noise((3,)), draws)
+    by_weights = network.sample_networks(q, INPUTS[:1], noise((3,)), draws)
     spread = by_weights.std(1)
     bound = 5 * spread.max() * (2 / draws) ** 0.5
     torch.testing.assert_close(local.mean(1), by_weights.mean(1), rtol=0, atol=bound)

@@ -10,10 +10,10 @@ from cirm.objectives import (
     average_outputs,
     environment_means,
     environment_risks,
+    gradient_penalties,
     head_gradients,
     pool_risks,
     quadratic_penalty,
-    slope_penalties,
 )
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -27,7 +27,7 @@ def batch_of(targets):
     """A batch of three unequal environments."""
     x = SOURCE.at("x").normal(sum(SIZES), 4)
     pieces = map(Examples, x.split(SIZES, 1), targets.split(SIZES, 1))
-    return Descent().batch_of(list(pieces), SOURCE.at("noise").draws())
+    return Descent().make_batch(list(pieces), SOURCE.at("noise").start_draws())
 
 
 CLASSES = batch_of(SOURCE.at("y").integers(3, sum(SIZES)))
@@ -82,7 +82,7 @@ def test_pooled_risk_is_the_mean_over_all_examples(likelihood, network, batch):
 @each_case
 def test_a_slope_penalty_is_a_squared_derivative(likelihood, network, batch):
     outputs = network(network.init(SOURCE), batch.x)
-    penalties = slope_penalties(likelihood, outputs, batch)
+    penalties = gradient_penalties(likelihood, outputs, batch)
     for e, rows in enumerate(RANGES):
         rows = list(rows)
         factor = torch.ones(2, 1, 1, requires_grad=True)
@@ -94,8 +94,8 @@ def test_a_slope_penalty_is_a_squared_derivative(likelihood, network, batch):
 @each_case
 def test_halves_multiply_the_slopes_of_every_second_example(likelihood, network, batch):
     outputs = network(network.init(SOURCE), batch.x)
-    penalties = slope_penalties(likelihood, outputs, batch, halves=True)
-    slopes = likelihood.slopes(outputs, batch.y)
+    penalties = gradient_penalties(likelihood, outputs, batch, halves=True)
+    slopes = likelihood.scale_gradients(outputs, batch.y)
     expected = slopes[:, 0:6:2].mean(1) * slopes[:, 1:6:2].mean(1)
     torch.testing.assert_close(penalties[:, 0], expected)
     # One example has no second half.
@@ -111,9 +111,9 @@ def test_the_product_of_halves_is_unbiased_and_the_square_is_not():
         noise = source.at(index).normal(size)
         outputs, targets = torch.full((400, size, 1), 1.5), 0.5 + noise
         piece = Examples(torch.zeros(400, size, 1), targets)
-        made = Descent().batch_of([piece], source.draws())
+        made = Descent().make_batch([piece], source.start_draws())
         for halves, found in estimates.items():
-            found.append(slope_penalties(likelihood, outputs, made, halves))
+            found.append(gradient_penalties(likelihood, outputs, made, halves))
     product, square = (torch.stack(estimates[key]).mean() for key in (True, False))
     spread = torch.stack(estimates[True]).std() / (400 * draws) ** 0.5
     assert abs(product - true**2) < 4 * spread
@@ -124,7 +124,7 @@ def test_the_product_of_halves_is_unbiased_and_the_square_is_not():
 @each_case
 def test_head_gradients_are_derivatives_in_the_head(likelihood, network, batch):
     params = network.init(SOURCE).requires_grad_()
-    features = network.features(params, batch.x)
+    features = network.compute_features(params, batch.x)
     outputs = network(params, batch.x)
     found = head_gradients(likelihood, features, outputs, batch.y, batch.share)
     risks = environment_means(likelihood.losses(outputs, batch.y), batch.share)

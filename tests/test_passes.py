@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from cirm.passes import Plan, forward, forward_sampled
+from cirm.passes import Plan, run_layers, run_sampled_layers
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5)
@@ -37,14 +37,14 @@ def inputs():
 def masks_of(dropout, *lead):
     if not dropout:
         return [None] * 3
-    draws = SOURCE.at("masks").draws()
-    return [2 * draws.chances(0.5, *lead, EXAMPLES, n) for n in SIZES[1:3]] + [None]
+    draws = SOURCE.at("masks").start_draws()
+    return [2 * draws.bernoulli(0.5, *lead, EXAMPLES, n) for n in SIZES[1:3]] + [None]
 
 
 def single(plan, params, x, masks):
     """The same pass by operations that autograd knows."""
     for (weight, bias), kind, mask in zip(
-        plan.layers(params), plan.activations, masks, strict=True
+        plan.split_layers(params), plan.activations, masks, strict=True
     ):
         x = USUAL[kind](x @ weight + bias)
         x = x if mask is None else x * mask
@@ -53,7 +53,9 @@ def single(plan, params, x, masks):
 
 def single_sums(plan, mean, log_std, x, draws, masks):
     x = x.unsqueeze(1)
-    layers = zip(plan.layers(mean), plan.layers((2 * log_std).exp()), strict=True)
+    layers = zip(
+        plan.split_layers(mean), plan.split_layers((2 * log_std).exp()), strict=True
+    )
     for i, ((weight, bias), (variance, bias_variance)) in enumerate(layers):
         middle = x @ weight.unsqueeze(1) + bias.unsqueeze(1)
         spread = x.square() @ variance.unsqueeze(1) + bias_variance.unsqueeze(1)
@@ -63,7 +65,7 @@ def single_sums(plan, mean, log_std, x, draws, masks):
 
 
 def sums_case(activation, dropout):
-    source = SOURCE.at("draws").draws()
+    source = SOURCE.at("draws").start_draws()
     draws = [source.normal(SAMPLES, EXAMPLES, n).double() for n in SIZES[1:]]
     leaves = flat("mean"), flat("log_std", scale=0.3), inputs()
     return plan_of(activation), leaves, draws, masks_of(dropout, SAMPLES)
@@ -81,13 +83,13 @@ def agree(ours, theirs, leaves):
 @each_case
 def test_a_pass_and_its_gradient_are_those_of_single_operations(activation, dropout):
     plan, masks, leaves = plan_of(activation), masks_of(dropout), (flat("p"), inputs())
-    agree(forward(plan, *leaves, masks), single(plan, *leaves, masks), leaves)
+    agree(run_layers(plan, *leaves, masks), single(plan, *leaves, masks), leaves)
 
 
 @each_case
 def test_sums_and_their_gradient_are_those_of_single_operations(activation, dropout):
     plan, leaves, draws, masks = sums_case(activation, dropout)
-    ours = forward_sampled(plan, *leaves, draws, masks)
+    ours = run_sampled_layers(plan, *leaves, draws, masks)
     agree(ours, single_sums(plan, *leaves, draws, masks), leaves)
 
 
@@ -96,7 +98,7 @@ def test_a_pass_can_be_differentiated_twice(activation, dropout):
     plan, masks = plan_of(activation), masks_of(dropout)
 
     def work(params, x):
-        return forward(plan, params, x, masks)
+        return run_layers(plan, params, x, masks)
 
     assert gradcheck(work, (flat("p"), inputs()))
     assert gradgradcheck(work, (flat("p"), inputs()))
@@ -107,7 +109,7 @@ def test_sums_can_be_differentiated_twice(activation, dropout):
     plan, leaves, draws, masks = sums_case(activation, dropout)
 
     def work(mean, log_std, x):
-        return forward_sampled(plan, mean, log_std, x, draws, masks)
+        return run_sampled_layers(plan, mean, log_std, x, draws, masks)
 
     assert gradcheck(work, leaves)
     assert gradgradcheck(work, leaves)
@@ -116,7 +118,7 @@ def test_sums_can_be_differentiated_twice(activation, dropout):
 @pytest.mark.parametrize("again", [False, True])
 def test_parameters_after_the_last_layer_have_no_gradient(again):
     plan, params, x = plan_of("elu", 2), flat("p"), inputs()
-    outputs = forward(plan, params, x, masks_of(dropout=True)[:2])
+    outputs = run_layers(plan, params, x, masks_of(dropout=True)[:2])
     (slope,) = torch.autograd.grad(outputs.sum(), params, create_graph=again)
     head = SIZES[2] * SIZES[3] + SIZES[3]
     assert slope[:, :-head].any() and not slope[:, -head:].any()

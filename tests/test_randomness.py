@@ -17,8 +17,8 @@ DRAWS = {
     "uniform": lambda source: source.uniform(40),
     "integers": lambda source: source.integers(1000, 40),
     "permutation": lambda source: source.permutation(40),
-    "chances": lambda source: source.draws().chances(0.5, 40),
-    "noise": lambda source: source.draws().noise(3, 5),
+    "chances": lambda source: source.start_draws().bernoulli(0.5, 40),
+    "noise": lambda source: source.start_draws().approximate_normal(3, 5),
 }
 each_draw = pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 seeds = st.integers(-(2**40), 2**40)
@@ -105,8 +105,8 @@ APART = """
 import json, sys, torch
 from cirm.randomness import Randomness
 torch.set_num_threads(int(sys.argv[1]))
-draws = Randomness(tuple(map(int, sys.argv[2:]))).at("stage", 2).draws()
-made = [draws.normal(70_000), draws.uniform(70_000), draws.chances(0.3, 70_000)]
+draws = Randomness(tuple(map(int, sys.argv[2:]))).at("stage", 2).start_draws()
+made = [draws.normal(70_000), draws.uniform(70_000), draws.bernoulli(0.3, 70_000)]
 print(json.dumps(torch.cat(made, 1).double().cumsum(1)[:, ::997].tolist()))
 """
 
@@ -133,16 +133,16 @@ def test_an_address_means_the_same_draw_in_every_release():
 
 
 def test_members_of_one_replica_come_after_those_of_another():
-    both = Randomness((3, 9)).at("plain").members(3).at("noise").normal(5)
+    both = Randomness((3, 9)).at("plain").spawn(3).at("noise").normal(5)
     first, second = (
-        Randomness((seed,)).at("plain").members(3).at("noise").normal(5)
+        Randomness((seed,)).at("plain").spawn(3).at("noise").normal(5)
         for seed in (3, 9)
     )
     assert torch.equal(both, torch.cat([first, second]))
 
 
 def test_a_member_draws_the_same_however_many_there_are():
-    few, many = (Randomness((3,)).members(count).normal(5) for count in (2, 4))
+    few, many = (Randomness((3,)).spawn(count).normal(5) for count in (2, 4))
     assert torch.equal(many[:2], few)
 
 
@@ -150,24 +150,24 @@ def test_members_draw_by_their_address():
     source = Randomness((3,))
     drawn = [
         source.normal(5),
-        *source.members(2).normal(5)[:, None],
-        *source.members(2).at("member", 0).normal(5)[:, None],
-        *source.at("member", 0).members(2).normal(5)[:, None],
-        *source.members(2).members(2).normal(5)[:, None],
+        *source.spawn(2).normal(5)[:, None],
+        *source.spawn(2).at("member", 0).normal(5)[:, None],
+        *source.at("member", 0).spawn(2).normal(5)[:, None],
+        *source.spawn(2).spawn(2).normal(5)[:, None],
     ]
     assert len({tuple(draw.flatten().tolist()) for draw in drawn}) == 11
-    numpys = Randomness((np.int64(3),)).members(2).normal(5)
-    assert torch.equal(numpys, source.members(2).normal(5))
+    numpys = Randomness((np.int64(3),)).spawn(2).normal(5)
+    assert torch.equal(numpys, source.spawn(2).normal(5))
 
 
 def test_members_are_uncorrelated():
-    drawn = Randomness((0, 1, 2)).members(10).at("check").normal(2000)
+    drawn = Randomness((0, 1, 2)).spawn(10).at("check").normal(2000)
     correlations = torch.corrcoef(drawn) - torch.eye(30)
     assert correlations.abs().max() < 4.5 / 2000**0.5
 
 
 def test_successive_draws_go_on_from_one_another():
-    draws, again = (Randomness((0, 1)).at("loop").draws() for _ in range(2))
+    draws, again = (Randomness((0, 1)).at("loop").start_draws() for _ in range(2))
     first, second = draws.normal(4), draws.normal(4)
     assert not torch.equal(first, second)
     assert torch.equal(
@@ -181,9 +181,9 @@ def test_draws_have_the_shape_that_was_asked_for():
     assert source.uniform().shape == (3,)
     assert source.integers(9, 2).dtype == torch.int64
     assert source.permutation(6).sort(1).values.tolist() == [list(range(6))] * 3
-    assert source.draws().chances(0.5, 4).dtype == torch.float32
-    assert source.draws().noise(2, 3).shape == (3, 2, 3)
-    assert source.draws().noise(4).dtype == torch.float32
+    assert source.start_draws().bernoulli(0.5, 4).dtype == torch.float32
+    assert source.start_draws().approximate_normal(2, 3).shape == (3, 2, 3)
+    assert source.start_draws().approximate_normal(4).dtype == torch.float32
 
 
 def test_uniform_draws_fill_their_range_evenly():
@@ -201,14 +201,20 @@ def test_normal_draws_have_mean_zero_and_variance_one():
 
 
 def test_chances_have_their_probability():
-    drawn = Randomness(tuple(range(20))).draws().chances(0.3, 1000)
+    drawn = Randomness(tuple(range(20))).start_draws().bernoulli(0.3, 1000)
     assert set(drawn.unique().tolist()) == {0, 1}
     assert abs(drawn.mean() - 0.3) < 4 * (0.3 * 0.7 / 20_000) ** 0.5
 
 
 @pytest.fixture(scope="module")
 def noise():
-    return Randomness(tuple(range(4))).at("check").draws().noise(250_000).double()
+    return (
+        Randomness(tuple(range(4)))
+        .at("check")
+        .start_draws()
+        .approximate_normal(250_000)
+        .double()
+    )
 
 
 @pytest.mark.parametrize(

@@ -117,14 +117,14 @@ def test_a_class_without_settings_says_so():
 
 def test_settings_vary_a_copy():
     plain = Example(rate=1.0)
-    varied = settings.with_settings(plain, {"steps": "5", "hidden": "3"}, "example")
+    varied = settings.replace_settings(plain, {"steps": "5", "hidden": "3"}, "example")
     assert varied == Example(rate=1.0, steps=5, hidden=(3,))
     assert plain == Example(rate=1.0)
 
 
 def test_a_copy_is_checked_like_the_original():
     with pytest.raises(ValueError, match=r"^example: steps must be positive; got 0$"):
-        settings.with_settings(Example(rate=1.0), {"steps": "0"}, "example")
+        settings.replace_settings(Example(rate=1.0), {"steps": "0"}, "example")
 
 
 def test_assignments_are_split_at_the_first_equals_sign():

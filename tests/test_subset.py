@@ -39,8 +39,8 @@ def whole(request):
 def test_a_subset_holds_the_chosen_rows_of_each_replica_in_order(whole):
     part, wanted = whole.subset(ROWS), whole.take(ROWS)
     assert (len(part), part.features, part.name) == (2, (2,), "a")
-    assert torch.equal(part.all(2).x, wanted.x)
-    assert torch.equal(part.all(2).y, wanted.y)
+    assert torch.equal(part.take_all(2).x, wanted.x)
+    assert torch.equal(part.take_all(2).y, wanted.y)
 
 
 def test_rows_of_a_subset_count_from_its_own_beginning(whole):
@@ -52,13 +52,13 @@ def test_rows_of_a_subset_count_from_its_own_beginning(whole):
 
 def test_a_subset_of_a_subset_is_a_subset(whole):
     part = whole.subset(ROWS).subset(torch.tensor([[1], [0]]))
-    assert torch.equal(part.all(2).x, whole.take(torch.tensor([[0], [1]])).x)
+    assert torch.equal(part.take_all(2).x, whole.take(torch.tensor([[0], [1]])).x)
 
 
 def test_a_subset_leaves_the_whole_as_it_was(whole):
-    before = whole.all(2)
+    before = whole.take_all(2)
     whole.subset(ROWS)
-    assert torch.equal(whole.all(2).x, before.x)
+    assert torch.equal(whole.take_all(2).x, before.x)
     assert len(whole) == 4
 
 
@@ -87,4 +87,4 @@ def test_rows_that_are_not_there_are_refused(whole, rows, complaint):
 
 def test_a_subset_serves_only_the_replicas_it_was_chosen_for(whole):
     with pytest.raises(ValueError, match="'a': it was drawn for 2 replicas; got 3"):
-        whole.subset(ROWS).all(3)
+        whole.subset(ROWS).take_all(3)

@@ -10,7 +10,7 @@ from cirm.objectives import environment_risks, pool_risks
 from cirm.randomness import Randomness
 from cirm.training import (
     Descent,
-    Diverged,
+    DivergenceError,
     check_finite,
     materialise,
     split_rows,
@@ -52,8 +52,8 @@ def quadratic(params, past, batch):
 def test_each_epoch_shows_every_example_equally_often(sizes, batch):
     stage = [environment(f"e{i}", n, 100 * i) for i, n in enumerate(sizes)]
     descent = Descent(epochs=2, batch=batch)
-    batches = list(descent.batches(tuple(stage), Randomness(SEEDS)))
-    steps = descent.steps(tuple(stage))
+    batches = list(descent.iterate_batches(tuple(stage), Randomness(SEEDS)))
+    steps = descent.count_steps(tuple(stage))
     assert len(batches) == 2 * steps
     for start in (0, steps):
         epoch = batches[start : start + steps]
@@ -70,7 +70,7 @@ def test_each_epoch_shows_every_example_equally_often(sizes, batch):
 @pytest.mark.parametrize("batch", [0, 3, 50])
 def test_batches_stay_within_their_size_and_name_their_environments(batch):
     stage = (environment("a", 10), environment("b", 4, 100))
-    for b in Descent(epochs=2, batch=batch).batches(stage, Randomness(SEEDS)):
+    for b in Descent(epochs=2, batch=batch).iterate_batches(stage, Randomness(SEEDS)):
         assert max(b.sizes) <= (batch or 10)
         assert sum(b.sizes) == b.x.shape[1] == b.y.shape[1]
         first, second = b.split()
@@ -81,13 +81,13 @@ def test_batches_stay_within_their_size_and_name_their_environments(batch):
 
 def test_progress_runs_from_zero_towards_one():
     stage = (environment("a", 10),)
-    batches = Descent(epochs=2, batch=5).batches(stage, Randomness(SEEDS))
+    batches = Descent(epochs=2, batch=5).iterate_batches(stage, Randomness(SEEDS))
     assert [b.progress for b in batches] == [0.0, 0.25, 0.5, 0.75]
 
 
 def test_the_order_differs_between_epochs_and_replicas():
     stage = (environment("a", 20),)
-    batches = Descent(epochs=2, batch=10).batches(stage, Randomness(SEEDS))
+    batches = Descent(epochs=2, batch=10).iterate_batches(stage, Randomness(SEEDS))
     shown = torch.cat([b.x[..., 0] for b in batches], 1)
     first, second = shown[:, :20], shown[:, 20:]
     assert not torch.equal(first[0], second[0])
@@ -97,8 +97,8 @@ def test_the_order_differs_between_epochs_and_replicas():
 def test_the_order_of_one_environment_does_not_depend_on_another():
     a, b = environment("a", 8), environment("b", 8, 100)
     descent = Descent(epochs=1, batch=4)
-    alone = descent.batches((b,), Randomness(SEEDS))
-    beside = descent.batches((a, b), Randomness(SEEDS))
+    alone = descent.iterate_batches((b,), Randomness(SEEDS))
+    beside = descent.iterate_batches((a, b), Randomness(SEEDS))
     for one, both in zip(alone, beside, strict=True):
         assert torch.equal(one.x, both.split()[1].x)
 
@@ -106,16 +106,16 @@ def test_the_order_of_one_environment_does_not_depend_on_another():
 @pytest.mark.parametrize("batch", [0, 4])
 def test_inputs_made_on_request_give_the_same_batches(batch):
     descent = Descent(epochs=2, batch=batch)
-    ready = descent.batches((environment("a", 9),), Randomness(SEEDS))
-    asked = descent.batches((lazy("a", 9),), Randomness(SEEDS))
+    ready = descent.iterate_batches((environment("a", 9),), Randomness(SEEDS))
+    asked = descent.iterate_batches((lazy("a", 9),), Randomness(SEEDS))
     for one, other in zip(ready, asked, strict=True):
         assert torch.equal(one.x, other.x)
 
 
 def test_small_inputs_are_made_once_and_large_ones_stay_lazy(monkeypatch):
     small = materialise(lazy("a", 9), 2)
-    assert torch.equal(small.inputs, environment("a", 9).all(2).x)
-    monkeypatch.setattr("cirm.training.MADE_AT_ONCE", 71)
+    assert torch.equal(small.inputs, environment("a", 9).take_all(2).x)
+    monkeypatch.setattr("cirm.training.MAX_CACHED_BYTES", 71)
     assert isinstance(materialise(lazy("a", 9), 2).inputs, Numbers)
 
 
@@ -124,12 +124,12 @@ def test_environments_taken_at_once_give_the_batches_of_each(monkeypatch, replic
     stage = (environment("a", 9), environment("b", 5, 100))
     if replicated:
         stage = tuple(
-            Environment(e.name, *e.all(2), TASK, replicated=True) for e in stage
+            Environment(e.name, *e.take_all(2), TASK, replicated=True) for e in stage
         )
     descent = Descent(epochs=2, batch=4)
-    at_once = list(descent.batches(stage, Randomness(SEEDS)))
-    monkeypatch.setattr("cirm.training.MADE_AT_ONCE", 0)
-    apart = list(descent.batches(stage, Randomness(SEEDS)))
+    at_once = list(descent.iterate_batches(stage, Randomness(SEEDS)))
+    monkeypatch.setattr("cirm.training.MAX_CACHED_BYTES", 0)
+    apart = list(descent.iterate_batches(stage, Randomness(SEEDS)))
     assert len(unite_stage(stage)) == 2
     for one, other in zip(at_once, apart, strict=True):
         assert one.sizes == other.sizes
@@ -141,9 +141,9 @@ def test_environments_of_different_kinds_stay_apart():
     stage = (environment("a", 9), environment("b", 5))
     assert len(unite_stage(stage)) == 1
     assert len(unite_stage((*stage, lazy("c", 4)))) == 3
-    own = Environment("d", *environment("d", 3).all(2), TASK, replicated=True)
+    own = Environment("d", *environment("d", 3).take_all(2), TASK, replicated=True)
     assert len(unite_stage((*stage, own))) == 3
-    batch = next(Descent(batch=4).batches((*stage, own), Randomness(SEEDS)))
+    batch = next(Descent(batch=4).iterate_batches((*stage, own), Randomness(SEEDS)))
     assert batch.sizes == (3, 2, 1)
 
 
@@ -193,7 +193,7 @@ def test_adam_is_that_of_torch():
 
 def test_finite_parameters_whose_sum_overflows_are_no_divergence():
     check_finite(torch.full((2, 3), 3e38), 1)
-    with pytest.raises(Diverged, match="lost at step 1"):
+    with pytest.raises(DivergenceError, match="lost at step 1"):
         check_finite(torch.tensor([[3e38, float("inf"), -float("inf")]]), 1)
 
 
@@ -203,7 +203,7 @@ def test_a_given_gradient_is_followed():
 
     descent = Descent(epochs=4, batch=0, rate=0.25, optimiser="sgd")
     start, stage = torch.zeros(2, 3), (environment("a", 8),)
-    found = descent.follow(downhill, start, None, stage, Randomness(SEEDS))
+    found = descent.follow_gradient(downhill, start, None, stage, Randomness(SEEDS))
     torch.testing.assert_close(found, torch.full((2, 3), -1.0))
 
 
@@ -213,7 +213,7 @@ def test_a_gradient_may_be_laid_out_in_memory_in_any_way(optimiser):
     descent = Descent(epochs=3, batch=0, rate=0.1, optimiser=optimiser)
     start, stage = torch.zeros(2, 3), (environment("a", 8),)
     found = [
-        descent.follow(
+        descent.follow_gradient(
             lambda params, slope, batch: (slope, {}),
             start,
             slope,
@@ -238,7 +238,9 @@ def test_in_turns_each_goes_down_its_own_loss_from_where_the_others_are():
     descent = Descent(epochs=2, batch=4, rate=0.5, optimiser="sgd")
     movers = [torch.ones(2, 1), torch.zeros(2, 1)]
     stage, heard, path = (environment("a", 8),), [], []
-    for step, batch, numbers in descent.turns(loss, movers, stage, Randomness(SEEDS)):
+    for step, batch, numbers in descent.take_turns(
+        loss, movers, stage, Randomness(SEEDS)
+    ):
         assert batch.x.shape == (2, 4, 1)
         heard.append((step, {name: n.tolist() for name, n in numbers.items()}))
         path.append([mover[0].item() for mover in movers])
@@ -253,8 +255,10 @@ def test_turns_report_divergence():
 
     descent = Descent(epochs=200, batch=4, rate=1e10, optimiser="sgd")
     movers = [torch.tensor([[0.0], [1.0]])]
-    with pytest.raises(Diverged) as caught:
-        list(descent.turns(loss, movers, (environment("a", 8),), Randomness(SEEDS)))
+    with pytest.raises(DivergenceError) as caught:
+        list(
+            descent.take_turns(loss, movers, (environment("a", 8),), Randomness(SEEDS))
+        )
     assert caught.value.args == ("parameters must stay finite; lost at step 4", [1])
 
 
@@ -301,7 +305,7 @@ def test_divergence_is_reported_with_its_step_and_replica():
     goal = torch.tensor([[0.0], [1.0]])
     descent = Descent(epochs=200, batch=4, rate=1e10, optimiser="sgd")
     stage = (environment("a", 8),)
-    with pytest.raises(Diverged) as caught:
+    with pytest.raises(DivergenceError) as caught:
         descent.minimise(quadratic, torch.zeros(2, 1), goal, stage, Randomness(SEEDS))
     message, lost = caught.value.args
     assert message == "parameters must stay finite; lost at step 4"

@@ -12,13 +12,13 @@ from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
 from cirm.variational import (
     Gaussian,
-    check_settings,
-    draw,
+    check_variational_settings,
     flatten_gaussian,
     init_posterior,
     kl,
     kl_factor,
-    normal_like,
+    make_gaussian,
+    sample_gaussian,
     unflatten_gaussian,
 )
 
@@ -79,9 +79,9 @@ def test_a_gaussian_does_not_diverge_from_itself():
 
 def test_a_standard_normal_has_a_known_divergence():
     mean = torch.tensor([[3.0, 4.0]])
-    apart = kl(normal_like(mean, 1.0), normal_like(mean, 1.0, centred=True))
+    apart = kl(make_gaussian(mean, 1.0), make_gaussian(mean, 1.0, centred=True))
     torch.testing.assert_close(apart, torch.tensor([25 / 2]))
-    wide = kl(normal_like(mean, math.e), normal_like(mean, 1.0))
+    wide = kl(make_gaussian(mean, math.e), make_gaussian(mean, 1.0))
     torch.testing.assert_close(wide, torch.tensor([math.e**2 - 1 - 2]))
 
 
@@ -128,20 +128,20 @@ GOOD = {
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong, complaint):
-    check_settings("vcl", SimpleNamespace(**GOOD))
+    check_variational_settings("vcl", SimpleNamespace(**GOOD))
     with pytest.raises(ValueError, match=re.escape(complaint)) as refusal:
-        check_settings("vcl", SimpleNamespace(**{**GOOD, **wrong}))
+        check_variational_settings("vcl", SimpleNamespace(**{**GOOD, **wrong}))
     assert str(refusal.value).startswith("vcl: ")
 
 
 SAMPLES = 8_000
-WAYS = {"sums": MLP.sampled, "weights": Network.sampled}
+WAYS = {"sums": MLP.sample_outputs, "weights": Network.sample_outputs}
 each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
 def moments(way, network, q, x):
     """Mean and variance over the samples, [replica, n, outputs] each."""
-    outputs = way(network, q, x, Randomness((0, 1)).at("check").draws(), SAMPLES)
+    outputs = way(network, q, x, Randomness((0, 1)).at("check").start_draws(), SAMPLES)
     assert outputs.shape == (2, SAMPLES, *x.shape[1:2], network.outputs)
     return outputs.mean(1), outputs.var(1)
 
@@ -151,8 +151,8 @@ def test_outputs_of_a_drawn_linear_network_have_the_moments_of_theory(way):
     network = MLP((4, 3))
     q = Gaussian(*(t / 2 for t in gaussian("q", 2, network.size)))
     x = Randomness((5, 6)).normal(2, 4)
-    (weights, biases), *_ = network.layers(q.mean)
-    (variances, bias_variances), *_ = network.layers((2 * q.log_std).exp())
+    (weights, biases), *_ = network.split_layers(q.mean)
+    (variances, bias_variances), *_ = network.split_layers((2 * q.log_std).exp())
     mean, variance = moments(way, network, q, x)
     wanted = x.square() @ variances + bias_variances
     error = (mean - (x @ weights + biases)).abs() / wanted.sqrt()
@@ -176,7 +176,7 @@ def test_drawing_sums_gives_the_same_moments_as_drawing_weights(dropout):
 
 def test_drawn_parameters_have_the_mean_and_the_spread_of_the_gaussian():
     q = gaussian("q", 2, 4)
-    drawn = draw(q, Randomness((0, 1)).at("check").normal(SAMPLES, 4))
+    drawn = sample_gaussian(q, Randomness((0, 1)).at("check").normal(SAMPLES, 4))
     error = (drawn.mean(1) - q.mean) / q.log_std.exp()
     assert error.abs().max() < 4.5 / SAMPLES**0.5
     spread = drawn.std(1) / q.log_std.exp()

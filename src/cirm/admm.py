@@ -55,13 +55,13 @@ class Carry(NamedTuple):
 class View(NamedTuple):
     """What a batch says of w and of the features.
 
-    `slopes` gives the terms [replica, e] of the objectives at local parameters
+    `gradients` gives the terms [replica, e] of the objectives at local parameters
     [replica, e, q], and the objectives' gradients [replica, e, q], to be
     differentiated once more; `outer` gives the loss [replica] that the features
     descend, at shared parameters [replica, q].
     """
 
-    slopes: Callable[[Tensor], tuple[Terms, Tensor]]
+    gradients: Callable[[Tensor], tuple[Terms, Tensor]]
     outer: Callable[[Tensor], Tensor]
 
 
@@ -99,7 +99,7 @@ class ADMM:
                 f"1 or more; got {self.threshold}, {self.rounds} and {self.inner}"
             )
 
-    def weights(self, progress: float) -> Weights:
+    def weights_at(self, progress: float) -> Weights:
         """The weights when so much of the stage's training is done."""
         if progress < self.threshold:
             return self.rho0, self.rho1
@@ -112,7 +112,7 @@ class ADMM:
         """Steps of the environments on each batch."""
         return self.rounds * self.inner or 1
 
-    def length(self, steps: int) -> int:
+    def count_round_steps(self, steps: int) -> int:
         """Steps of a round, where an epoch has so many batches."""
         return self.inner if self.rounds else self.inner * steps
 
@@ -133,12 +133,12 @@ class ADMM:
         are any, move after the batch's turns. `past` is [replica, k, q].
         """
         features = features.detach().clone().requires_grad_()
-        carry = init_carry(shared, len(stage), self.weights(0.0))
-        movers = [descent.optimiser_of(t) for t in (carry.local, features)]
-        steps, turns = descent.steps(stage), self.turns
-        length = self.length(steps)
-        for step, batch in enumerate(descent.batches(stage, randomness), 1):
-            carry = rescale_multipliers(carry, self.weights(batch.progress))
+        carry = init_carry(shared, len(stage), self.weights_at(0.0))
+        movers = [descent.make_optimiser(t) for t in (carry.local, features)]
+        steps, turns = descent.count_steps(stage), self.turns
+        length = self.count_round_steps(steps)
+        for step, batch in enumerate(descent.iterate_batches(stage, randomness), 1):
+            carry = rescale_multipliers(carry, self.weights_at(batch.progress))
             view = look(features, batch)
             for turn in range((step - 1) * turns, step * turns):
                 ends = turn % length == 0, (turn + 1) % length == 0
@@ -163,10 +163,10 @@ def step_environments(
     ends: tuple[bool, bool],
 ) -> tuple[Carry, Terms]:
     """One step of the environments; `ends` say if a round begins, and if it ends."""
-    terms, gradients = view.slopes(carry.local)
+    terms, gradients = view.gradients(carry.local)
     if ends[0]:
         carry = carry._replace(v=carry.v + gradients.detach())
-    carry.local.grad = lagrangian_slope(carry, gradients)
+    carry.local.grad = lagrangian_gradient(carry, gradients)
     mover.step()
     if ends[1]:
         carry = update_consensus(carry, past)
@@ -193,7 +193,7 @@ def rescale_multipliers(carry: Carry, weights: Weights) -> Carry:
     return carry._replace(u=u, v=v, weights=weights)
 
 
-def lagrangian_slope(carry: Carry, gradients: Tensor) -> Tensor:
+def lagrangian_gradient(carry: Carry, gradients: Tensor) -> Tensor:
     """Gradient of the augmented Lagrangian in the local parameters, [replica, e, q].
 
     `gradients` are those of the objectives there, to be differentiated once more.
@@ -223,15 +223,15 @@ def split_environments(batch: Batch) -> Batch:
     sizes, sources = batch.sizes, batch.noise.generators
     own = [part[:, e] for e, part in enumerate(batch.share.split(sizes, -1))]
     return batch._replace(
-        x=_stacked(batch.x, sizes),
-        y=_stacked(batch.y, sizes),
-        share=_stacked(torch.cat(own, 1), sizes).unsqueeze(1),
+        x=_stack_environments(batch.x, sizes),
+        y=_stack_environments(batch.y, sizes),
+        share=_stack_environments(torch.cat(own, 1), sizes).unsqueeze(1),
         sizes=(max(sizes),),
         noise=Draws([source for source in sources for _ in sizes]),
     )
 
 
-def _stacked(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _stack_environments(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Values [replica, n, ...] of environments in a row, as [replica * e, n, ...]."""
     most = max(sizes)
     if min(sizes) < most:

@@ -183,7 +183,7 @@ class Environment:
         picked = self.inputs.flatten(0, 1).index_select(0, places)
         return Examples(picked.unflatten(0, rows.shape), self.targets.gather(1, rows))
 
-    def all(self, replicas: int) -> Examples:
+    def take_all(self, replicas: int) -> Examples:
         """Every example, in order, for each of so many replicas."""
         if isinstance(self.inputs, Tensor):
             if self.replicated:
@@ -218,7 +218,7 @@ class Environment:
             self._check_replicas(len(rows))
             targets = self.targets.gather(1, rows)
         return replace(
-            self, inputs=ChosenInputs(self, rows), targets=targets, replicated=True
+            self, inputs=SubsetInputs(self, rows), targets=targets, replicated=True
         )
 
     def _check_replicas(self, replicas: int) -> None:
@@ -229,13 +229,13 @@ class Environment:
                 )
             )
 
-    def renamed(self, name: str) -> Environment:
+    def rename(self, name: str) -> Environment:
         """The same examples under another name."""
         return replace(self, name=name)
 
 
 @dataclass(frozen=True, eq=False)
-class ChosenInputs:
+class SubsetInputs:
     """Inputs at chosen rows [replica, m] of another environment."""
 
     whole: Environment
@@ -266,7 +266,7 @@ class Stream:
                 "stream: it must have a stage, and no stage may be empty; "
                 f"got {[len(stage) for stage in self.stages]} environments"
             )
-        check_alike([e for stage in self.stages for e in stage])
+        check_compatible([e for stage in self.stages for e in stage])
 
     @classmethod
     def joint(cls, environments: Iterable[Environment]) -> Stream:
@@ -279,7 +279,7 @@ class Stream:
         return cls(tuple((environment,) for environment in environments))
 
     @classmethod
-    def ordered(cls, environments: Iterable[Environment], order: str) -> Stream:
+    def from_order(cls, environments: Iterable[Environment], order: str) -> Stream:
         """Stages by an order's name, or by a mixed one such as "2+1+3".
 
         A mixed order gives the number of environments that arrive together.
@@ -328,7 +328,7 @@ class Problem:
     def __post_init__(self) -> None:
         if not self.train:
             raise ValueError("problem: there must be a training environment; got none")
-        check_alike([*self.train, *self.test, *(e for _, e in self.sweep)])
+        check_compatible([*self.train, *self.test, *(e for _, e in self.sweep)])
         names = [environment.name for environment in self.fresh]
         if self.fresh and names != [environment.name for environment in self.train]:
             raise ValueError(
@@ -336,10 +336,10 @@ class Problem:
                 f"their order; got {names}"
             )
         for own, more in zip(self.train, self.fresh, strict=False):
-            check_alike([own, more.renamed(f"{own.name}, fresh")])
+            check_compatible([own, more.rename(f"{own.name}, fresh")])
 
 
-def check_alike(environments: Iterable[Environment]) -> None:
+def check_compatible(environments: Iterable[Environment]) -> None:
     """Refuse equal names, and features or tasks that differ between environments."""
     seen: dict[str, Environment] = {}
     for environment in environments:

@@ -28,12 +28,12 @@ class Likelihood(ABC):
     def residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Derivative of each loss in the outputs, [replica, sample, n, k]."""
 
-    def slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def scale_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Derivative of each loss in a factor on the outputs, at one."""
         return (self.residuals(outputs, targets) * outputs).sum(-1)
 
     @abstractmethod
-    def predictive(self, outputs: Tensor) -> Tensor:
+    def predict(self, outputs: Tensor) -> Tensor:
         """Prediction [replica, n, k], averaged over the samples."""
 
     @abstractmethod
@@ -69,12 +69,12 @@ class CrossEntropy(Likelihood):
         hit = torch.zeros_like(chances).scatter(-1, places, 1.0)
         return (chances - hit)[..., -outputs.shape[-1] :]
 
-    def slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def scale_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Expected logit less the target's."""
         logits = self.logits(outputs)
         return (logits.softmax(-1) * logits).sum(-1) - _pick(logits, targets)
 
-    def predictive(self, outputs: Tensor) -> Tensor:
+    def predict(self, outputs: Tensor) -> Tensor:
         """Class probabilities."""
         return self.logits(outputs).softmax(-1).mean(1)
 
@@ -98,7 +98,7 @@ class SquaredError(Likelihood):
         """Twice the distance."""
         return 2 * (outputs - _spread(targets, outputs).unsqueeze(-1))
 
-    def predictive(self, outputs: Tensor) -> Tensor:
+    def predict(self, outputs: Tensor) -> Tensor:
         """Mean value."""
         return outputs.mean(1)
 

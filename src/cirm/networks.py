@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from cirm.passes import ACTIVATIONS, Layers, Plan, forward, forward_sampled
+from cirm.passes import ACTIVATIONS, Layers, Plan, run_layers, run_sampled_layers
 from cirm.randomness import Draws, Randomness
-from cirm.variational import Gaussian, draw
+from cirm.variational import Gaussian, sample_gaussian
 
 
 class Network(ABC):
@@ -41,31 +41,33 @@ class Network(ABC):
         """Outputs [replica, n, outputs]; with noise, as in training (dropout)."""
 
     @abstractmethod
-    def features(
+    def compute_features(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """What the head gets, [replica, n, width]."""
 
-    def sampled(
+    def sample_outputs(
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
     ) -> Tensor:
         """Outputs [replica, sample, n, outputs] of networks drawn from `q`."""
-        return self.drawn(q, inputs, noise, samples)
+        return self.sample_networks(q, inputs, noise, samples)
 
-    def drawn(self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int) -> Tensor:
+    def sample_networks(
+        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+    ) -> Tensor:
         """Outputs [replica, sample, n, outputs], a draw's weights for all examples."""
-        weights = draw(q, noise.normal(samples, self.size).to(inputs.device))
+        weights = sample_gaussian(q, noise.normal(samples, self.size).to(inputs.device))
         outputs = [self(w, inputs, noise) for w in weights.unbind(1)]
         return torch.stack(outputs, 1)
 
-    def predicted(self, q: Gaussian, inputs: Tensor, samples: int) -> Tensor:
+    def sample_predictions(self, q: Gaussian, inputs: Tensor, samples: int) -> Tensor:
         """Outputs [replica, sample, n, outputs] of the same few draws every time.
 
         The draws are the same for all inputs and replicas, so that a prediction does
         not depend on what else is asked, and nothing is kept for it.
         """
         noise = Randomness((0,), ("prediction",)).normal(samples, self.size)
-        weights = draw(q, noise.to(inputs.device))
+        weights = sample_gaussian(q, noise.to(inputs.device))
         return torch.stack([self(w, inputs) for w in weights.unbind(1)], 1)
 
 
@@ -130,38 +132,38 @@ class MLP(Network):
         ]
         return noise * torch.cat(scales)
 
-    def layers(self, params: Tensor) -> Layers:
+    def split_layers(self, params: Tensor) -> Layers:
         """Weights [replica, in, out] and biases [replica, 1, out] of each layer."""
-        return self._plan.layers(params)
+        return self._plan.split_layers(params)
 
     def __call__(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """Outputs [replica, n, outputs]."""
         pieces = [
-            self._passed(self._plan, params, x, noise)
+            self._run_plan(self._plan, params, x, noise)
             for x in inputs.flatten(2).split(CHUNK, 1)
         ]
-        return _cat(pieces, 1)
+        return _concatenate(pieces, 1)
 
-    def features(
+    def compute_features(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """The last hidden layer, [replica, n, width]."""
         plan = Plan(self.sizes[:-1], self._plan.activations[:-1])
         x = inputs.flatten(2)
-        return self._passed(plan, params, x, noise) if plan.activations else x
+        return self._run_plan(plan, params, x, noise) if plan.activations else x
 
-    def _passed(
+    def _run_plan(
         self, plan: Plan, params: Tensor, x: Tensor, noise: Draws | None
     ) -> Tensor:
         masks = [
-            self._mask(layer, x, noise, x.shape[1], width)
+            self._draw_mask(layer, x, noise, x.shape[1], width)
             for layer, width in enumerate(plan.sizes[1:])
         ]
-        return forward(plan, params, x, masks)
+        return run_layers(plan, params, x, masks)
 
-    def sampled(
+    def sample_outputs(
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
     ) -> Tensor:
         """Outputs [replica, sample, n, outputs] by local reparametrisation.
@@ -174,22 +176,22 @@ class MLP(Network):
             draws, masks = [], []
             for layer, width in enumerate(self.sizes[1:]):
                 shape = samples, x.shape[1], width
-                draws.append(noise.noise(*shape).to(x.device))
-                masks.append(self._mask(layer, x, noise, *shape))
-            pieces.append(forward_sampled(self._plan, *q, x, draws, masks))
-        return _cat(pieces, 2)
+                draws.append(noise.approximate_normal(*shape).to(x.device))
+                masks.append(self._draw_mask(layer, x, noise, *shape))
+            pieces.append(run_sampled_layers(self._plan, *q, x, draws, masks))
+        return _concatenate(pieces, 2)
 
-    def _mask(
+    def _draw_mask(
         self, layer: int, x: Tensor, noise: Draws | None, *shape: int
     ) -> Tensor | None:
         """What dropout multiplies a layer's outputs by; the last has none."""
         if noise is None or not self.dropout or layer == len(self.sizes) - 2:
             return None
         keep = 1 - self.dropout
-        return noise.chances(keep, *shape).div_(keep).to(x.device)
+        return noise.bernoulli(keep, *shape).div_(keep).to(x.device)
 
 
-def _cat(pieces: list[Tensor], axis: int) -> Tensor:
+def _concatenate(pieces: list[Tensor], axis: int) -> Tensor:
     """Pieces one after another; a single one is not copied."""
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, axis)
 
@@ -216,13 +218,13 @@ class ModuleNetwork(Network):
             )
         self.module = module
         self._head = linear[-1]
-        self._shapes = {name: p.shape for name, p in self._ordered()}
+        self._shapes = {name: p.shape for name, p in self._list_parameters()}
         self.size = sum(shape.numel() for shape in self._shapes.values())
         self.outputs = self._head.out_features
         ends = self._head.weight.numel() + self.outputs
         self.head = slice(self.size - ends, self.size)
 
-    def _ordered(self) -> list[tuple[str, nn.Parameter]]:
+    def _list_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Named parameters, the head's weight and bias last."""
         tail = (self._head.weight, self._head.bias)
         named = list(self.module.named_parameters())
@@ -243,16 +245,16 @@ class ModuleNetwork(Network):
                     for name in ("reset_parameters", "_reset_parameters"):
                         if hasattr(layer, name):
                             getattr(layer, name)()
-                rows.append(self._flat())
+                rows.append(self._flatten_module())
         return torch.stack(rows)
 
-    def _flat(self) -> Tensor:
-        pieces = [p.detach() for _, p in self._ordered()]
+    def _flatten_module(self) -> Tensor:
+        pieces = [p.detach() for _, p in self._list_parameters()]
         # The head is kept as [width, outputs], as in every network here.
         pieces[-2] = pieces[-2].T
         return torch.cat([piece.reshape(-1) for piece in pieces])
 
-    def _named(self, params: Tensor) -> dict[str, Tensor]:
+    def _unflatten(self, params: Tensor) -> dict[str, Tensor]:
         lengths = [shape.numel() for shape in self._shapes.values()]
         pieces = list(params.split(lengths))
         width, outputs = self._head.in_features, self.outputs
@@ -269,7 +271,7 @@ class ModuleNetwork(Network):
         """Outputs [replica, n, outputs]."""
         return self._run(params, inputs, noise)[0]
 
-    def features(
+    def compute_features(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """What the last linear layer gets, [replica, n, width]."""
@@ -293,7 +295,9 @@ class ModuleNetwork(Network):
             for seed, row, x in zip(seeds, params, inputs, strict=True):
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(seed)
-                    outputs.append(functional_call(self.module, self._named(row), x))
+                    outputs.append(
+                        functional_call(self.module, self._unflatten(row), x)
+                    )
                 features.append(keep.pop())
         finally:
             hook.remove()

@@ -38,7 +38,7 @@ class Batch(NamedTuple):
         return [Examples(x, y) for x, y in both]
 
     @property
-    def part(self) -> Tensor:
+    def fractions(self) -> Tensor:
         """Each environment's part of all examples, [e]."""
         return environment_fractions(self.sizes, self.x.device)
 
@@ -67,10 +67,10 @@ def environment_risks(
 
 def pool_risks(risks: Tensor, batch: Batch) -> Tensor:
     """Mean over all examples, [replica], of risks [replica, e]."""
-    return risks @ batch.part
+    return risks @ batch.fractions
 
 
-def slope_penalties(
+def gradient_penalties(
     likelihood: Likelihood, outputs: Tensor, batch: Batch, halves: bool = False
 ) -> Tensor:
     """Squared slope of each environment's risk in a factor on the outputs.
@@ -79,7 +79,7 @@ def slope_penalties(
     expectation is the squared slope of the whole environment, whatever the size of
     the batch; it may be negative.
     """
-    slopes = likelihood.slopes(outputs, batch.y)
+    slopes = likelihood.scale_gradients(outputs, batch.y)
     if not halves:
         return environment_means(slopes, batch.share).square()
     turn = torch.arange(slopes.shape[-1], device=slopes.device) % 2

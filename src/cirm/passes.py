@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     sizes: tuple[int, ...]
     activations: tuple[str, ...]
 
-    def layers(self, params: Tensor) -> Layers:
+    def split_layers(self, params: Tensor) -> Layers:
         """The layers of flat parameters [replica, p]."""
         shapes = [shape for a, b in pairwise(self.sizes) for shape in ((a, b), (1, b))]
         lengths = [a * b for a, b in shapes]
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
         return list(zip(views[::2], views[1::2], strict=True))
 
 
-def forward(
+def run_layers(
     plan: Plan, params: Tensor, x: Tensor, masks: Sequence[Tensor | None]
 ) -> Tensor:
     """What the last layer makes of inputs [replica, n, in], [replica, n, out].
@@ -60,7 +60,7 @@ def forward(
     return outputs
 
 
-def forward_sampled(
+def run_sampled_layers(
     plan: Plan,
     mean: Tensor,
     log_std: Tensor,
@@ -78,7 +78,9 @@ def forward_sampled(
     return outputs
 
 
-def _before(kind: str, slope: Tensor, outputs: Tensor, mask: Tensor | None) -> Tensor:
+def _differentiate_activation(
+    kind: str, slope: Tensor, outputs: Tensor, mask: Tensor | None
+) -> Tensor:
     """The slope in a layer's sums, by that in its outputs: activation times mask."""
     if kind == "elu":
         # As clamp, whose own derivative takes eight times as long.
@@ -91,7 +93,7 @@ def _before(kind: str, slope: Tensor, outputs: Tensor, mask: Tensor | None) -> T
     return slope
 
 
-def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+def _add_optional(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     """The sum of those that are there."""
     if one is None or other is None:
         return other if one is None else one
@@ -109,7 +111,7 @@ class _Gradient:
             self.flat = torch.empty_like(params)
             if self.tail:
                 self.flat[:, -self.tail :] = 0
-            self.places = plan.layers(self.flat)
+            self.places = plan.split_layers(self.flat)
 
     def add(self, inputs: Tensor, slope: Tensor) -> None:
         """The gradient of the last layer that has none yet."""
@@ -139,7 +141,7 @@ class _Pass(torch.autograd.Function):
         params: Tensor,
         x: Tensor,
     ) -> tuple[Tensor, ...]:
-        found, layers = [x], plan.layers(params)
+        found, layers = [x], plan.split_layers(params)
         steps = zip(layers, plan.activations, masks, strict=True)
         for (weight, bias), kind, mask in steps:
             sums = torch.baddbmm(bias, found[-1], weight)
@@ -158,14 +160,18 @@ class _Pass(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         params, *rest = ctx.saved_tensors
         masks, found = rest[: len(slopes)], rest[len(slopes) :]
-        layers = ctx.plan.layers(params) if torch.is_grad_enabled() else ctx.layers
+        layers = (
+            ctx.plan.split_layers(params) if torch.is_grad_enabled() else ctx.layers
+        )
         gradient = _Gradient(ctx.plan, params)
         slope = None
         for i in reversed(range(len(slopes))):
-            slope = _sum(slope, slopes[i])
+            slope = _add_optional(slope, slopes[i])
             if slope is None:
                 slope = torch.zeros_like(found[i + 1])
-            slope = _before(ctx.plan.activations[i], slope, found[i + 1], masks[i])
+            slope = _differentiate_activation(
+                ctx.plan.activations[i], slope, found[i + 1], masks[i]
+            )
             gradient.add(found[i], slope)
             if i or ctx.needs_input_grad[3]:
                 slope = slope @ layers[i][0].mT
@@ -192,7 +198,7 @@ class _SumsPass(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         variance = (2 * log_std).exp_()
         found, spreads, squares = [x.unsqueeze(1)], [], []
-        steps = zip(plan.layers(mean), plan.layers(variance), strict=True)
+        steps = zip(plan.split_layers(mean), plan.split_layers(variance), strict=True)
         for i, ((weight, bias), (weight_variance, bias_variance)) in enumerate(steps):
             flat, shape = found[-1].flatten(1, 2), found[-1].shape[1:3]
             squares.append(flat.square())
@@ -225,16 +231,18 @@ class _SumsPass(torch.autograd.Function):
             variance = (2 * log_std).exp()
             inner = [one.flatten(1, 2).square() for one in found[1:-1]]
             squares = [x.square() if ctx.needs_input_grad[5] else squares[0], *inner]
-        weights = [weight for weight, _ in ctx.plan.layers(mean)]
-        variances = [weight for weight, _ in ctx.plan.layers(variance)]
+        weights = [weight for weight, _ in ctx.plan.split_layers(mean)]
+        variances = [weight for weight, _ in ctx.plan.split_layers(variance)]
         of_mean = _Gradient(ctx.plan, mean)
         of_variance = _Gradient(ctx.plan, mean)
         slope = None
         for i in reversed(range(count)):
-            slope = _sum(slope, slopes[i])
+            slope = _add_optional(slope, slopes[i])
             if slope is None:
                 slope = torch.zeros_like(found[i + 1])
-            slope = _before(ctx.plan.activations[i], slope, found[i + 1], masks[i])
+            slope = _differentiate_activation(
+                ctx.plan.activations[i], slope, found[i + 1], masks[i]
+            )
             of_spread = slope * draws[i]
             if found[i].shape[1] < slope.shape[1]:  # one for all samples
                 slope, of_spread = (s.sum(1, keepdim=True) for s in (slope, of_spread))

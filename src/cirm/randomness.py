@@ -28,12 +28,12 @@ class Randomness:
         """The sources one level further down the path."""
         return Randomness(self.seeds, self.path + path)
 
-    def members(self, count: int) -> Randomness:
+    def spawn(self, count: int) -> Randomness:
         """So many sources for each replica, those of one after those of another."""
         hashes = [self.at("member", index)._hash for index in range(count)]
         return Randomness(tuple(hashed(s) for s in self.seeds for hashed in hashes))
 
-    def draws(self) -> Draws:
+    def start_draws(self) -> Draws:
         """A run of draws that starts at this address."""
         return Draws(
             [torch.Generator().manual_seed(self._hash(seed)) for seed in self.seeds]
@@ -41,19 +41,19 @@ class Randomness:
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal draws, [replica, *shape]."""
-        return self.draws().normal(*shape)
+        return self.start_draws().normal(*shape)
 
     def uniform(self, *shape: int) -> Tensor:
         """Draws from [0, 1), [replica, *shape]."""
-        return self.draws().uniform(*shape)
+        return self.start_draws().uniform(*shape)
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """Uniform draws below `high`, [replica, *shape]."""
-        return self.draws().integers(high, *shape)
+        return self.start_draws().integers(high, *shape)
 
     def permutation(self, count: int) -> Tensor:
         """A random order of `count` things, [replica, count]."""
-        return self.draws().permutation(count)
+        return self.start_draws().permutation(count)
 
     def _hash(self, seed: int) -> int:
         # NumPy's integers print with their type, and must address the same draw.
@@ -88,27 +88,27 @@ class Draws:
             [torch.randperm(count, generator=g) for g in self.generators]
         )
 
-    def chances(self, probability: float, *shape: int) -> Tensor:
+    def bernoulli(self, probability: float, *shape: int) -> Tensor:
         """Ones with the given probability, else zeros, [replica, *shape].
 
         Each takes 16 random bits, so the probability is rounded to 1/65536; this is
         several times faster than a Bernoulli draw.
         """
         limit = round(probability * 65536) - 32768
-        return (self._bits(*shape) < limit).float()
+        return (self._draw_bits(*shape) < limit).float()
 
-    def noise(self, *shape: int) -> Tensor:
+    def approximate_normal(self, *shape: int) -> Tensor:
         """Standard normal draws from 65536 values, [replica, *shape].
 
         Each takes 16 random bits, which choose one of as many equally likely values;
         this is twice as fast as `normal`, and none is beyond 4.4. For Monte-Carlo
         averages, not for draws that are kept.
         """
-        places = self._bits(*shape).view(torch.uint16).int()
-        drawn = normal_values().index_select(0, places.flatten())
+        places = self._draw_bits(*shape).view(torch.uint16).int()
+        drawn = normal_quantiles().index_select(0, places.flatten())
         return drawn.view(places.shape)
 
-    def _bits(self, *shape: int) -> Tensor:
+    def _draw_bits(self, *shape: int) -> Tensor:
         """16 random bits each, as whole numbers from -32768 on, [replica, *shape]."""
         wanted = math.prod(shape)
         bits = torch.empty(len(self.generators), -(-wanted // 4), dtype=torch.int64)
@@ -118,7 +118,7 @@ class Draws:
 
 
 @lru_cache(maxsize=1)
-def normal_values() -> Tensor:
+def normal_quantiles() -> Tensor:
     """The middle quantiles of 65536 equal parts of a normal, scaled to variance one."""
     chances = (torch.arange(65536, dtype=torch.float64) + 0.5) / 65536
     values = torch.special.ndtri(chances)

@@ -15,7 +15,9 @@ def list_fields(cls: type) -> dict[str, tuple[Any, Any]]:
     """Type and default of each setting of a dataclass, by name."""
     hints = typing.get_type_hints(cls)
     return {
-        f.name: (hints[f.name], _default(f)) for f in dataclasses.fields(cls) if f.init
+        f.name: (hints[f.name], _get_default(f))
+        for f in dataclasses.fields(cls)
+        if f.init
     }
 
 
@@ -36,9 +38,9 @@ def parse_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any t
     """The value that `text` spells, of a type: a scalar, choice, tuple or union."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
-        return _union(options, text, where)
+        return _parse_union(options, text, where)
     if origin is Literal:
-        return _choice(options, text, where)
+        return _parse_choice(options, text, where)
     if origin is tuple:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         return tuple(parse_value(options[0], part, where) for part in parts)
@@ -47,13 +49,13 @@ def parse_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any t
             raise ValueError(f"{where} must be true or false; got {text!r}")
         return text.lower() in ("true", "yes", "1")
     if kind in (int, float):
-        return _number(kind, text, where)
+        return _parse_number(kind, text, where)
     if kind is str:
         return text
     raise ValueError(f"{where} cannot be set from text; got {text!r}")
 
 
-def with_settings(instance: T, texts: Mapping[str, str], where: str) -> T:
+def replace_settings(instance: T, texts: Mapping[str, str], where: str) -> T:
     """A copy of a settings object with the named fields read from text."""
     cls: Any = type(instance)
     return dataclasses.replace(instance, **parse_settings(cls, texts, where))  # type: ignore[type-var]
@@ -86,7 +88,7 @@ def format_type(kind: Any) -> str:  # noqa: ANN401  any type
     )
 
 
-def _choice(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
+def _parse_choice(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
     for option in options:
         if text == str(option):
             return option
@@ -94,7 +96,7 @@ def _choice(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: AN
     raise ValueError(f"{where} must be one of {listed}; got {text!r}")
 
 
-def _number(kind: type[int] | type[float], text: str, where: str) -> int | float:
+def _parse_number(kind: type[int] | type[float], text: str, where: str) -> int | float:
     noun = "a whole number" if kind is int else "a number"
     try:
         number = kind(text)
@@ -105,7 +107,7 @@ def _number(kind: type[int] | type[float], text: str, where: str) -> int | float
     return number
 
 
-def _union(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
+def _parse_union(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
     if type(None) in options and text.lower() == "none":
         return None
     choices = [option for option in options if option is not type(None)]
@@ -123,7 +125,7 @@ def _union(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN
         raise ValueError(f"{where} must be {kinds}; got {text!r}") from None
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401  any default
+def _get_default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401  any default
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default

@@ -22,10 +22,12 @@ Terms = dict[str, Tensor]
 Watch = Callable[[int, int, Terms], None]
 """Is told after each epoch: steps done, steps in all, and numbers [replica]."""
 
-MADE_AT_ONCE = 2**28  # lazily made inputs up to so many bytes are made once per stage
+MAX_CACHED_BYTES = (
+    2**28
+)  # lazily made inputs up to so many bytes are made once per stage
 
 
-class Diverged(ArithmeticError):
+class DivergenceError(ArithmeticError):
     """Training left the finite numbers."""
 
 
@@ -60,20 +62,20 @@ class Descent:
                 f"training: optimiser must be adam or sgd; got {self.optimiser!r}"
             )
 
-    def steps(self, stage: Stage) -> int:
+    def count_steps(self, stage: Stage) -> int:
         """Steps of one epoch."""
         return -(-max(map(len, stage)) // self.batch) if self.batch else 1
 
-    def batches(self, stage: Stage, randomness: Randomness) -> Iterator[Batch]:
+    def iterate_batches(self, stage: Stage, randomness: Randomness) -> Iterator[Batch]:
         """One batch for each step of every epoch."""
-        replicas, steps = len(randomness.seeds), self.steps(stage)
-        noise = randomness.at("noise").draws()
+        replicas, steps = len(randomness.seeds), self.count_steps(stage)
+        noise = randomness.at("noise").start_draws()
         if steps == 1:
-            whole = self.batch_of([e.all(replicas) for e in stage], noise)
+            whole = self.make_batch([e.take_all(replicas) for e in stage], noise)
             for epoch in range(self.epochs):
                 yield whole._replace(progress=epoch / self.epochs)
             return
-        orders = [randomness.at("order", e.name).draws() for e in stage]
+        orders = [randomness.at("order", e.name).start_draws() for e in stage]
         source = unite_stage(tuple(materialise(e, replicas) for e in stage))
         starts = list(accumulate(map(len, stage[:-1]), initial=0))
         for epoch in range(self.epochs):
@@ -88,9 +90,9 @@ class Descent:
                     places = zip(row, starts, strict=True)
                     row = (torch.cat([part + start for part, start in places], 1),)
                 pieces = [e.take(r) for e, r in zip(source, row, strict=True)]
-                yield self.batch_of(pieces, noise, progress, sizes)
+                yield self.make_batch(pieces, noise, progress, sizes)
 
-    def batch_of(
+    def make_batch(
         self,
         pieces: Sequence[Examples],
         noise: Draws,
@@ -124,9 +126,11 @@ class Descent:
         The loss is summed over the replicas before it is differentiated; each term
         depends on one replica's parameters only, so that replicas never mix.
         """
-        return self.follow(make_gradient(loss), params, past, stage, randomness, watch)
+        return self.follow_gradient(
+            make_gradient(loss), params, past, stage, randomness, watch
+        )
 
-    def follow(
+    def follow_gradient(
         self,
         gradient: Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]],
         params: Tensor,
@@ -140,17 +144,17 @@ class Descent:
         The gradient, [replica, p], comes with numbers to watch.
         """
         params = params.detach().clone().to(self.device).requires_grad_()
-        optimiser = self.optimiser_of(params)
-        steps = self.steps(stage)
-        for step, batch in enumerate(self.batches(stage, randomness), 1):
+        optimiser = self.make_optimiser(params)
+        steps = self.count_steps(stage)
+        for step, batch in enumerate(self.iterate_batches(stage, randomness), 1):
             params.grad, numbers = gradient(params, past, batch)
-            advance(optimiser, params)
+            step_optimiser(optimiser, params)
             if step % steps == 0:
                 check_finite(params, step)
                 watch(step, steps * self.epochs, numbers)
         return params.detach()
 
-    def turns(
+    def take_turns(
         self,
         loss: Callable[[int, list[Tensor], Batch], Terms],
         movers: list[Tensor],
@@ -163,9 +167,9 @@ class Descent:
         a gradient in the one whose turn it is. Each step yields how many are done, its
         batch, and the numbers of all losses.
         """
-        optimisers = [self.optimiser_of(mover) for mover in movers]
-        steps = self.steps(stage)
-        for step, batch in enumerate(self.batches(stage, randomness), 1):
+        optimisers = [self.make_optimiser(mover) for mover in movers]
+        steps = self.count_steps(stage)
+        for step, batch in enumerate(self.iterate_batches(stage, randomness), 1):
             numbers: Terms = {}
             for turn, optimiser in enumerate(optimisers):
                 leaves = [m.detach() for m in movers]
@@ -173,13 +177,13 @@ class Descent:
                 terms = loss(turn, leaves, batch)
                 total = torch.stack(list(terms.values())).sum()
                 (movers[turn].grad,) = torch.autograd.grad(total, leaves[turn])
-                advance(optimiser, movers[turn])
+                step_optimiser(optimiser, movers[turn])
                 numbers |= {name: term.detach() for name, term in terms.items()}
             if step % steps == 0:
                 check_finite(torch.cat(movers, -1), step)
             yield step, batch, numbers
 
-    def optimiser_of(self, params: Tensor) -> torch.optim.Optimizer:
+    def make_optimiser(self, params: Tensor) -> torch.optim.Optimizer:
         """A fresh optimiser of these parameters."""
         kind = torch.optim.SGD if self.optimiser == "sgd" else torch.optim.Adam
         made = kind([params], lr=self.rate, weight_decay=self.decay, fused=True)
@@ -205,7 +209,7 @@ def make_gradient(
     return gradient
 
 
-def advance(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
+def step_optimiser(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
     """A step of an optimiser of these parameters alone.
 
     For Adam, once it has a state, without what torch does around the same function:
@@ -247,7 +251,7 @@ def check_finite(params: Tensor, step: int) -> None:
     # A sum is finite only if all its terms are, and is twenty times faster to check.
     if not params.sum().isfinite() and not params.isfinite().all():
         lost = [i for i, row in enumerate(params) if not row.isfinite().all()]
-        raise Diverged(f"parameters must stay finite; lost at step {step}", lost)
+        raise DivergenceError(f"parameters must stay finite; lost at step {step}", lost)
 
 
 def materialise(environment: Environment, replicas: int) -> Environment:
@@ -255,9 +259,9 @@ def materialise(environment: Environment, replicas: int) -> Environment:
     if isinstance(environment.inputs, Tensor):
         return environment
     size = 4 * torch.Size(environment.inputs.shape).numel()
-    if size > MADE_AT_ONCE:
+    if size > MAX_CACHED_BYTES:
         return environment
-    return replace(environment, inputs=environment.all(replicas).x)
+    return replace(environment, inputs=environment.take_all(replicas).x)
 
 
 def unite_stage(stage: Stage) -> Stage:
@@ -268,7 +272,7 @@ def unite_stage(stage: Stage) -> Stage:
     first, inputs = stage[0], [e.inputs for e in stage if isinstance(e.inputs, Tensor)]
     alike = all(e.replicated == first.replicated for e in stage)
     size = sum(x.nbytes for x in inputs)
-    if len(inputs) < max(2, len(stage)) or not alike or size > MADE_AT_ONCE:
+    if len(inputs) < max(2, len(stage)) or not alike or size > MAX_CACHED_BYTES:
         return stage
     axis = int(first.replicated)
     targets = torch.cat([e.targets for e in stage], axis)

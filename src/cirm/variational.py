@@ -19,7 +19,7 @@ class Gaussian(NamedTuple):
     log_std: Tensor
 
 
-def normal_like(mean: Tensor, std: float, centred: bool = False) -> Gaussian:
+def make_gaussian(mean: Tensor, std: float, centred: bool = False) -> Gaussian:
     """Normals of one spread, around `mean` or, if centred, around zero."""
     log_std = torch.full_like(mean, math.log(std))
     return Gaussian(torch.zeros_like(mean) if centred else mean, log_std)
@@ -27,10 +27,10 @@ def normal_like(mean: Tensor, std: float, centred: bool = False) -> Gaussian:
 
 def init_posterior(means: Tensor, posterior: Gaussian, std: float) -> Gaussian:
     """Where a stage starts: around means [replica, p], or without, at the posterior."""
-    return normal_like(means, std) if means.shape[1] else posterior
+    return make_gaussian(means, std) if means.shape[1] else posterior
 
 
-def draw(q: Gaussian, noise: Tensor) -> Tensor:
+def sample_gaussian(q: Gaussian, noise: Tensor) -> Tensor:
     """Reparameterised samples [replica, sample, p] by standard normal noise."""
     return q.mean.unsqueeze(-2) + q.log_std.exp().unsqueeze(-2) * noise
 
@@ -60,7 +60,7 @@ def kl_factor(scale: KLScale, examples: int) -> float:
     return 1.0 if scale == "sum" else 1 / examples
 
 
-def check_settings(where: str, learner: Any) -> None:  # noqa: ANN401
+def check_variational_settings(where: str, learner: Any) -> None:  # noqa: ANN401
     """Refuse what no variational learner can work with.
 
     A learner has `beta`, `kl_scale`, `samples`, `evaluations`, `prior_std` and

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cirm.data import downloads as files
 from cirm.data import idx
 from cirm.data.colored import Colored
-from cirm.settings import with_settings
+from cirm.settings import replace_settings
 
 SCHEMES = ("b01", "b11", "gray")
 FLIPS = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
@@ -52,7 +52,7 @@ def tiny(tmp_path_factory):
 def numbers(environment):
     """Which image each example shows, [replica, n], read off its pixels."""
     replicas = len(environment.targets)
-    grey = (environment.all(replicas).x.sum(2) * 255).round().long()
+    grey = (environment.take_all(replicas).x.sum(2) * 255).round().long()
     if environment.inputs.scheme == "b11":
         grey = grey - 255
     return grey[..., 0, 0] + 256 * grey[..., -1, 0]
@@ -60,7 +60,7 @@ def numbers(environment):
 
 def colors(environment):
     """The colour of each example, [replica, n], read off its pixels."""
-    brightness = environment.all(len(environment.targets)).x.sum((-1, -2))
+    brightness = environment.take_all(len(environment.targets)).x.sum((-1, -2))
     return brightness.argmax(-1)
 
 
@@ -131,7 +131,7 @@ def test_a_draw_does_not_depend_on_the_seeds_beside_it(tiny, seeds, data):
     ):
         place = seeds.index(seed)
         assert torch.equal(ours.targets[place], own.targets[0])
-        assert torch.equal(ours.all(len(seeds)).x[place], own.all(1).x[0])
+        assert torch.equal(ours.take_all(len(seeds)).x[place], own.take_all(1).x[0])
 
 
 def test_each_seed_has_its_own_draw(tiny):
@@ -161,7 +161,7 @@ def test_an_environment_does_not_depend_on_how_many_follow(tiny):
     few = Colored(source=tiny, examples=100, flips=(0.2, 0.1)).draw((3,))
     many = Colored(source=tiny, environments=4, examples=100, flips=(0.2, 0.1, 0, 1))
     for ours, others in zip(few.train, many.draw((3,)).train[:2], strict=True):
-        assert torch.equal(ours.all(1).x, others.all(1).x)
+        assert torch.equal(ours.take_all(1).x, others.take_all(1).x)
         assert torch.equal(ours.targets, others.targets)
 
 
@@ -182,7 +182,7 @@ def test_schemes_show_the_same_images_labels_and_colours(tiny):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_inputs_are_the_bytes_of_the_image_in_the_channels_of_the_scheme(tiny, scheme):
     environment = Colored(source=tiny, scheme=scheme, examples=400).draw((1,)).train[0]
-    x = environment.all(1).x[0]
+    x = environment.take_all(1).x[0]
     image = files.load(tiny).train_images[numbers(environment)[0]] / 255
     z = torch.as_tensor(environment.inputs.colors[0]).long()
     own, other = (x[torch.arange(400), channel] for channel in (z, 1 - z))
@@ -200,7 +200,7 @@ def test_gray_does_not_know_the_colour(tiny):
         Colored(source=tiny, scheme="gray", examples=50, flips=(flip, flip)).draw((0,))
         for flip in (0.0, 1.0)
     )
-    assert torch.equal(same.train[0].all(1).x, other.train[0].all(1).x)
+    assert torch.equal(same.train[0].take_all(1).x, other.train[0].take_all(1).x)
 
 
 def test_flips_fall_evenly_from_a_fifth_to_a_tenth():
@@ -220,7 +220,7 @@ def test_the_sweep_has_the_test_images_and_grows_by_nested_flips(tiny):
     assert not flipped[0].any() and flipped[-1].all()
     test, same = problem.test[0], problem.sweep[9][1]
     assert torch.equal(test.targets, same.targets)
-    assert torch.equal(test.all(1).x, same.all(1).x)
+    assert torch.equal(test.take_all(1).x, same.take_all(1).x)
     assert Colored(source=tiny, sweep=()).draw((2,)).sweep == ()
 
 
@@ -231,7 +231,7 @@ def test_the_sweep_may_hold_every_few_of_the_test_images(tiny):
     step = len(test) // 5
     assert step > 1
     assert torch.equal(few.targets, test.targets[:, ::step])
-    assert torch.equal(few.all(1).x, test.all(1).x[:, ::step])
+    assert torch.equal(few.take_all(1).x, test.take_all(1).x[:, ::step])
 
 
 def test_half_the_side_takes_every_second_pixel(tiny):
@@ -242,7 +242,7 @@ def test_half_the_side_takes_every_second_pixel(tiny):
         full.train + full.test, half.train + half.test, strict=True
     ):
         assert small.features == (2, 3, 3)
-        assert torch.equal(small.all(1).x, whole.all(1).x[..., ::2, ::2])
+        assert torch.equal(small.take_all(1).x, whole.take_all(1).x[..., ::2, ::2])
     with pytest.raises(ValueError, match="side must be 0, 6 or 3 here; got 14"):
         Colored(source=tiny, side=14).draw((0,))
 
@@ -327,7 +327,7 @@ def test_a_drawn_problem_takes_little_more_than_its_grey_bytes(tmp_path):
 def test_rows_are_taken_of_each_replica(tiny, rows):
     chosen = torch.tensor(rows).T[:2].contiguous()
     environment = Colored(source=tiny, scheme="b11", examples=40).draw((0, 1)).train[1]
-    whole = environment.all(2)
+    whole = environment.take_all(2)
     taken = environment.take(chosen)
     replicas = torch.arange(2)[:, None]
     assert torch.equal(taken.x, whole.x[replicas, chosen])
@@ -364,6 +364,6 @@ def test_a_list_of_classes_must_leave_both_labels(listed):
 
 def test_settings_are_read_from_text():
     texts = {"examples": "all", "flips": "0.3,0.1", "labels": "1,3,7", "side": "4"}
-    dataset = with_settings(Colored(), texts, "colored")
+    dataset = replace_settings(Colored(), texts, "colored")
     assert (dataset.examples, dataset.flips) == ("all", (0.3, 0.1))
     assert dataset.draw((0,)).train[0].features == (2, 4, 4)

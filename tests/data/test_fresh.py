@@ -41,7 +41,7 @@ def test_a_draw_of_spare_examples_does_not_depend_on_the_seeds_beside_it():
     for data in (Colored(examples=100), SCM(examples=20)):
         both, alone = data.draw((0, 1)), data.draw((1,))
         for many, one in zip(both.fresh, alone.fresh, strict=True):
-            assert torch.equal(many.all(2).x[1:], one.all(1).x)
+            assert torch.equal(many.take_all(2).x[1:], one.take_all(1).x)
             assert torch.equal(many.targets[1:], one.targets)
 
 

@@ -33,7 +33,7 @@ def tree(tmp_path):
 def pixel(path, channels=3, side=1):
     """The colour of the only environment's first image."""
     problem = ImageFolder(str(path), side, channels, test="none").draw((0,))
-    return problem.train[0].all(1).x[0, 0, :, 0, 0]
+    return problem.train[0].take_all(1).x[0, 0, :, 0, 0]
 
 
 def test_folders_are_environments_and_classes_in_alphabetical_order(tree):
@@ -55,7 +55,7 @@ def test_taken_images_are_numbers_from_zero_to_one_for_each_replica(tree):
     red = torch.tensor([1.0, 0.0, 0.0])
     assert torch.equal(taken.x[0, 1, :, 3, 5], red)
     assert torch.allclose(taken.x[1, 1, :, 3, 5], red.flip(0), atol=0.02)
-    assert torch.equal(first.all(2).x[1, 2], taken.x[1, 0])
+    assert torch.equal(first.take_all(2).x[1, 2], taken.x[1, 0])
 
 
 def test_images_stay_bytes_however_many_seeds_there_are(tree):

@@ -12,7 +12,9 @@ KINDS = ["homoskedastic", "heteroskedastic", "target"]
 
 def pooled(environments):
     """All examples of the environments, in double precision."""
-    parts = [environment.all(len(environment.targets)) for environment in environments]
+    parts = [
+        environment.take_all(len(environment.targets)) for environment in environments
+    ]
     x = torch.cat([part.x for part in parts], dim=1).double()
     return x, torch.cat([part.y for part in parts], dim=1).double()
 

@@ -66,7 +66,7 @@ def test_the_test_environment_is_not_looked_at():
     state = learner.init(diagnosis.randomness)
     assert list(diagnosis.after(0, state))
     with pytest.raises(AssertionError, match="looked at"):
-        given.test[0].all(2)
+        given.test[0].take_all(2)
 
 
 def test_environments_are_judged_once_they_have_arrived():

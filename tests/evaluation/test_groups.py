@@ -39,7 +39,7 @@ def values(rows=400, scale=50.0):
 
 def groups_of(environment, seeds=SEEDS):
     reference = Reference.of(environment, Randomness(seeds).at("reference"))
-    x, y = environment.all(len(seeds))
+    x, y = environment.take_all(len(seeds))
     return reference.groups(environment, reference.answers(x), y)
 
 

@@ -6,7 +6,7 @@ from cirm.evaluation import run, score
 from cirm.learners import create
 from cirm.randomness import Randomness
 from cirm.records import Curve, Run, Score
-from cirm.training import Diverged
+from cirm.training import DivergenceError
 
 LINEAR = {"hidden": (), "epochs": 3, "batch": 0}
 
@@ -59,7 +59,7 @@ def test_a_score_is_the_mean_over_all_examples_whatever_the_chunks():
     state = learner.init(Randomness((0, 1)))
     whole = score(learner, state, given, 2)
     torch.testing.assert_close(score(learner, state, given, 2, chunk=7), whole)
-    predicted = learner.predict(state, given.all(2).x)[..., 0]
+    predicted = learner.predict(state, given.take_all(2).x)[..., 0]
     expected = (predicted - given.targets).square().mean(-1)
     torch.testing.assert_close(whole, expected)
 
@@ -103,6 +103,6 @@ def test_a_transform_changes_what_the_learner_sees():
 def test_divergence_names_learner_stage_step_and_seeds():
     settings = {"hidden": (), "epochs": 200, "rate": 1e30, "optimiser": "sgd"}
     with pytest.raises(
-        Diverged, match=r"learner erm, stage 0: .*step \d+ .*seeds 0, 1"
+        DivergenceError, match=r"learner erm, stage 0: .*step \d+ .*seeds 0, 1"
     ):
         records(settings)

@@ -83,7 +83,7 @@ def test_what_is_learned_and_what_is_held_out_make_up_the_whole():
     rows = torch.arange(40.0)[:, None]
     given = Environment("a", rows, torch.zeros(40), Task.regression())
     seen = Offer.of((given,), SEEDS, 0.25)
-    learn, held = seen.learn[0].all(2).x, seen.held[0].all(2).x
+    learn, held = seen.learn[0].take_all(2).x, seen.held[0].take_all(2).x
     assert held.shape[1] == 10
     both = torch.cat([learn, held], 1)[..., 0].sort(-1).values
     assert torch.equal(both, rows.T.expand(2, -1))

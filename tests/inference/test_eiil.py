@@ -26,7 +26,7 @@ def spurious(name, size, flips, seed=0):
 
 def agreement(environment):
     """Where the first input has the sign of the label."""
-    x, y = environment.all(1)
+    x, y = environment.take_all(1)
     return ((x[0, :, 0] > 0) == (y[0] == 1)).float()
 
 
@@ -44,7 +44,7 @@ def test_several_environments_are_pooled_first():
     given = [spurious("a", 200, 0.3)[0], spurious("b", 100, 0.1)[0]]
     stage = EIIL(**QUICK, steps=0)(tuple(given), SEED)
     assert sorted(agreement(e).mean().item() for e in stage) == [0.0, 1.0]
-    shown = torch.cat([e.all(1).x[0] for e in stage])
+    shown = torch.cat([e.take_all(1).x[0] for e in stage])
     expected = torch.cat([e.inputs for e in given])
     assert torch.equal(shown.sort(0)[0], expected.sort(0)[0])
 
@@ -101,7 +101,7 @@ def test_values_are_split_too():
     stage = EIIL(**QUICK, steps=0)((environment,), SEED)
     # The slope 2 (f - y) f changes sign with the error times the output.
     for one in stage:
-        inputs, targets = one.all(1)
+        inputs, targets = one.take_all(1)
         products = (inputs[..., 0] - targets) * inputs[..., 0]
         right = (products > 0).float().mean().item()
         assert right < 0.15 or right > 0.85
@@ -113,7 +113,7 @@ def test_the_same_seed_infers_the_same_groups():
     for first, second in zip(
         infer((environment,), SEED), infer((environment,), SEED), strict=True
     ):
-        assert torch.equal(first.all(1).x, second.all(1).x)
+        assert torch.equal(first.take_all(1).x, second.take_all(1).x)
 
 
 def test_one_seed_at_a_time():

@@ -19,7 +19,7 @@ def stage(count=37):
 
 
 def groups(environments):
-    return [e.all(1).x[0].tolist() for e in environments]
+    return [e.take_all(1).x[0].tolist() for e in environments]
 
 
 def epochs(infer, examples, randomness=SEED):

@@ -92,9 +92,11 @@ def test_so_does_a_head_on_linear_features():
     )
     state = trained(learner, [stage])
     for environment in stage:
-        inputs = environment.all(2).x
+        inputs = environment.take_all(2).x
         with torch.no_grad():
-            z, values = (f(state.params, inputs) for f in (network.features, network))
+            z, values = (
+                f(state.params, inputs) for f in (network.compute_features, network)
+            )
         off = values - environment.targets[:, None]
         assert (z.mT @ off / len(environment)).abs().max() < 5e-3
 
@@ -114,15 +116,15 @@ def test_the_gradients_of_the_head_are_those_of_autodiff(likelihood):
     outputs = 3 if isinstance(likelihood, CrossEntropy) else 1
     network = MLP((4, 5, outputs))
     learner = BIRM(network, likelihood)
-    draws = Randomness(SEEDS).draws()
+    draws = Randomness(SEEDS).start_draws()
     pieces = []
     for n in (6, 9):
         y = draws.integers(3, n) if outputs == 3 else draws.normal(n)
         pieces.append(Examples(draws.normal(n, 4), y))
-    batch = learner.descent.batch_of(pieces, draws)
+    batch = learner.descent.make_batch(pieces, draws)
     features = network.init(Randomness(SEEDS))[:, : network.head.start]
     local = draws.normal(2, network.size - network.head.start).requires_grad_()
-    terms, gradients = learner.of_head(features, batch).slopes(local)
+    terms, gradients = learner.of_head(features, batch).gradients(local)
     risks = []
     for own, (x, y) in zip(local.unbind(1), pieces, strict=True):
         whole = torch.cat([features, own], 1)

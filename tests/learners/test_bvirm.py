@@ -10,7 +10,7 @@ from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import Gaussian, flatten_gaussian, normal_like
+from cirm.variational import Gaussian, flatten_gaussian, make_gaussian
 
 SEEDS = (2, 7)
 TRUTH = torch.tensor([1.0, -2.0, 0.5])
@@ -68,25 +68,25 @@ class LinearFeatures(Network):
     def init(self, randomness):
         return randomness.normal(9)
 
-    def features(self, params, inputs, noise=None):
+    def compute_features(self, params, inputs, noise=None):
         return inputs @ params[:, :6].unflatten(-1, (3, 2))
 
     def __call__(self, params, inputs, noise=None):
-        z = self.features(params, inputs)
+        z = self.compute_features(params, inputs)
         return z @ params[:, 6:8].unsqueeze(-1) + params[:, None, 8:]
 
 
 def test_with_uncertain_features_the_condition_is_that_of_their_expectation():
     network = LinearFeatures()
     learner = BVIRM(network, SquaredError(), beta=0.0, samples=2000)
-    q = normal_like(network.init(Randomness((5,))), 0.5)
+    q = make_gaussian(network.init(Randomness((5,))), 0.5)
     features, own = learner.split(q)
     environment = invariant()[1]
-    noise = Randomness((1,)).draws()
-    batch = learner.descent.batch_of([environment.all(1)], noise)
+    noise = Randomness((1,)).start_draws()
+    batch = learner.descent.make_batch([environment.take_all(1)], noise)
     view = learner.look(flatten_gaussian(features), batch, (features, own), 0.0)
     local = flatten_gaussian(own).unsqueeze(1).requires_grad_()
-    _, gradients = view.slopes(local)
+    _, gradients = view.gradients(local)
 
     x, y = environment.inputs, environment.targets
     z = x @ features.mean[0].view(3, 2)  # the mean features
@@ -168,7 +168,7 @@ def test_the_kl_counts_in_full_or_by_example(scale, factor):
 
 def test_features_and_w_are_parts_of_one_belief():
     network = MLP((3, 4, 2))
-    q = normal_like(network.init(Randomness(SEEDS)), 0.1)
+    q = make_gaussian(network.init(Randomness(SEEDS)), 0.1)
     features, own = BVIRM(network).split(q)
     assert isinstance(own, Gaussian)
     assert features.mean.shape == (2, 16)

@@ -72,8 +72,8 @@ def test_the_state_has_a_replica_axis(case):
 def test_predictions_are_probabilities(key, order):
     environments = classes()
     learner = learner_for(key, environments)
-    state = train(learner, Stream.ordered(environments, order))
-    p = learner.predict(state, environments[0].all(3).x)
+    state = train(learner, Stream.from_order(environments, order))
+    p = learner.predict(state, environments[0].take_all(3).x)
     assert p.shape == (3, 300, 2)
     torch.testing.assert_close(p.sum(-1), torch.ones(3, 300))
     right = (p.argmax(-1) == environments[0].targets).float().mean(-1)
@@ -85,8 +85,8 @@ def test_predictions_are_probabilities(key, order):
 def test_values_are_learned(key, order):
     environments = values()
     learner = learner_for(key, environments)
-    state = train(learner, Stream.ordered(environments, order))
-    p = learner.predict(state, environments[0].all(3).x)
+    state = train(learner, Stream.from_order(environments, order))
+    p = learner.predict(state, environments[0].take_all(3).x)
     assert p.shape == (3, 300, 1)
     error = (p[..., 0] - environments[0].targets).square().mean(-1)
     assert (error < 0.7 * environments[0].targets.var()).all()

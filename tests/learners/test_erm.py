@@ -69,10 +69,10 @@ def test_decay_gives_ridge_regression():
 def test_the_risk_of_unequal_environments_is_that_of_the_pooled_examples(likelihood):
     learner = ERM(MLP((3, 4, 3 if likelihood == CrossEntropy(3) else 1)), likelihood)
     params = learner.init(Randomness(SEEDS)).params
-    pieces = [line("a", 40, 0).all(2), line("b", 15, 1).all(2)]
+    pieces = [line("a", 40, 0).take_all(2), line("b", 15, 1).take_all(2)]
     if likelihood == CrossEntropy(3):
         pieces = [e._replace(y=(e.y > 0).long() + (e.y > 1)) for e in pieces]
-    batch = learner.descent.batch_of(pieces, Randomness(SEEDS).draws())
+    batch = learner.descent.make_batch(pieces, Randomness(SEEDS).start_draws())
     losses = likelihood.losses(learner.network(params, batch.x), batch.y)
     risk = learner.loss(params, State(params), batch)["risk"]
     torch.testing.assert_close(risk, losses.mean(-1))

@@ -12,7 +12,7 @@ from cirm.likelihoods import CrossEntropy
 from cirm.memory import count_memory
 from cirm.networks import MLP
 from cirm.randomness import Randomness
-from cirm.training import Descent, Diverged
+from cirm.training import Descent, DivergenceError
 
 SEEDS = (3, 5)
 NETWORK = MLP((4, 8, 2), dropout=0.25)
@@ -66,7 +66,7 @@ def nearest(slope, guards):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("environments", [1, 2, 4])
 def test_the_projection_is_the_nearest_permitted_vector(environments, seed):
-    draws = Randomness((seed,)).draws()
+    draws = Randomness((seed,)).start_draws()
     slope = draws.normal(6)[0].double()
     guards = draws.normal(environments, 6)[0].double()
     found = projected(slope, guards)
@@ -90,7 +90,7 @@ def test_repeated_and_zero_guards_do_no_harm(scale):
 
 
 def test_nearly_opposite_guards_leave_no_more_than_rounding():
-    draws = Randomness((1,)).draws()
+    draws = Randomness((1,)).start_draws()
     slope, guard = draws.normal(8)[0], draws.normal(8)[0]
     guards = torch.stack([guard, -guard + 1e-4 * draws.normal(8)[0]])
     found = projected(slope, guards)
@@ -98,7 +98,7 @@ def test_nearly_opposite_guards_leave_no_more_than_rounding():
 
 
 def test_a_margin_is_the_least_weight_of_each_guard():
-    draws = Randomness((1,)).draws()
+    draws = Randomness((1,)).start_draws()
     slope, guards = draws.normal(6)[0].double(), draws.normal(3, 6)[0].double()
     found = projected(slope, guards, margin=0.5)
     weights = torch.linalg.lstsq(guards.T, (found - slope).unsqueeze(1)).solution
@@ -115,7 +115,7 @@ def test_no_past_environment_is_opposed_and_the_step_is_the_nearest_such():
     last = states(learner, *stages)[-1]
     past = side_by_side(last.memory, CPU)
     params = last.params.clone().requires_grad_()
-    batch = next(learner.descent.batches((classes("d", 3),), Randomness(SEEDS)))
+    batch = next(learner.descent.iterate_batches((classes("d", 3),), Randomness(SEEDS)))
     plain = torch.autograd.grad(
         learner.loss(params, past, batch)["risk"].sum(), params
     )[0]
@@ -173,7 +173,7 @@ def test_a_past_gradient_that_is_not_finite_is_reported_as_divergence():
     x = last.memory.kept.x.clone()
     x[1, :6] = 3e38
     wild = last.memory._replace(kept=last.memory.kept._replace(x=x))
-    with pytest.raises(Diverged, match="must stay finite") as raised:
+    with pytest.raises(DivergenceError, match="must stay finite") as raised:
         learner.observe(
             last._replace(memory=wild), (classes("c", 2),), Randomness(SEEDS)
         )

@@ -28,7 +28,7 @@ def chain(replicas, size=300, scales=(1.0, 2.0)):
     """x1 -> y -> x2, with noise on x1 and x2 that differs between environments."""
     made = []
     for index, scale in enumerate(scales):
-        draws = Randomness(tuple(range(replicas)), ("chain", index)).draws()
+        draws = Randomness(tuple(range(replicas)), ("chain", index)).start_draws()
         x1, noise, effect = draws.normal(3, size).unbind(1)
         x1 = scale * x1
         y = 1.5 * x1 + noise
@@ -84,7 +84,7 @@ def test_on_a_sequence_it_is_exactly_the_joint_answer(order):
     environments = chain(3, scales=(0.5, 1.0, 2.0))
     icp = learner()
     joint = trained(icp, Stream.joint(environments), seeds)
-    later = trained(icp, Stream.ordered(environments, order), seeds)
+    later = trained(icp, Stream.from_order(environments, order), seeds)
     assert torch.equal(joint.moments, later.moments)
     assert torch.equal(joint.coefficients, later.coefficients)
 
@@ -160,7 +160,7 @@ def test_the_intervals_of_one_set_are_those_of_least_squares():
 
 def test_of_too_many_features_those_that_matter_are_searched():
     environments = chain(2, scales=(0.5, 2.0))
-    noise = Randomness((0, 1)).draws()
+    noise = Randomness((0, 1)).start_draws()
     wide = tuple(
         dataclasses.replace(e, inputs=torch.cat([noise.normal(300, 4), e.inputs], -1))
         for e in environments

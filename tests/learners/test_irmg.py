@@ -45,7 +45,7 @@ def test_alone_and_without_a_past_a_player_is_plain_risk_minimisation(order):
 
 def risk(network, players, example, past=()):
     """Risk of the average of networks, the past's being one more."""
-    x, y = example.all(2)
+    x, y = example.take_all(2)
     answers = [network(player, x) for player in players]
     if past:
         answers.append(sum(network(player, x) for player in past) / len(past))
@@ -89,7 +89,7 @@ def test_on_a_sequence_half_of_the_average_is_the_last_environments():
     network = MLP((4, 6, 2))
     learner = IRMG(network, descent=Descent(epochs=2))
     stages = [trained(learner, Stream.sequential(e)) for e in ([A], [A, B])]
-    x = B.all(2).x
+    x = B.take_all(2).x
     ours, last = (network(state.players[:, 0], x) for state in reversed(stages))
     outputs = learner.outputs(stages[1], x)
     torch.testing.assert_close(outputs[:, 0], (ours + last) / 2)
@@ -132,9 +132,9 @@ def test_heads_and_then_their_common_representation_move(network):
 def test_heads_on_one_representation_answer_with_the_average_of_their_outputs():
     network = MLP((4, 6, 2))
     learner = IRMG(network, descent=Descent(epochs=2), representation="variable")
-    state = trained(learner, Stream.ordered([A, B, labelled("c", 30, 3)], "2+1"))
+    state = trained(learner, Stream.from_order([A, B, labelled("c", 30, 3)], "2+1"))
     assert (state.players.shape[1], state.past.shape[1]) == (1, 2)
-    x = A.all(2).x
+    x = A.take_all(2).x
 
     def answer(head):
         return network(torch.cat([state.representation, head], -1), x)
@@ -204,7 +204,7 @@ def test_a_replica_whose_game_has_ended_stays_while_others_play():
     both, heard = played(learner, noisy([1.0, 0.6]), (3, 5))
     assert heard[-1][0] == 80
     assert heard[-1][2]["playing"].tolist() == [1.0, 0.0]
-    x, y = noisy([1.0, 0.6])[0].all(2)
+    x, y = noisy([1.0, 0.6])[0].take_all(2)
     for row, seed in enumerate((3, 5)):
         one = Environment(
             "a", x[row : row + 1], y[row : row + 1], CLASSES, replicated=True

@@ -125,7 +125,7 @@ def test_replay_keeps_what_another_environment_would_overwrite():
     for memory in (0, 40):
         mer = learner(MLP((4, 8, 2)), 10, 10, 0.05, memory=memory, beta=0.2)
         last = states(mer, (a,), (b,))[-1]
-        p = mer.predict(last, a.all(2).x)
+        p = mer.predict(last, a.take_all(2).x)
         risks.append((p.argmax(-1) == a.targets).float().mean())
     assert risks[1] > risks[0] + 0.1
 

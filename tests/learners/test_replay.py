@@ -70,9 +70,9 @@ def test_if_all_is_kept_the_loss_is_that_of_all_environments_at_once(kind, joint
         PLAIN, descent=WHOLE, memory=99, penalty_kind=kind, penalty=30.0, anneal=0.0
     )
     *_, past = states(learner, *SEQUENCE[:2])
-    (batch,) = WHOLE.batches(SEQUENCE[2], Randomness(SEEDS))
+    (batch,) = WHOLE.iterate_batches(SEQUENCE[2], Randomness(SEEDS))
     together = [SEQUENCE[2][0], SEQUENCE[0][0], SEQUENCE[1][0]]
-    (whole,) = WHOLE.batches(tuple(together), Randomness(SEEDS))
+    (whole,) = WHOLE.iterate_batches(tuple(together), Randomness(SEEDS))
     found = learner.loss(past.params, past, batch)
     expected = joint.loss(past.params, None, whole)
     for name, term in found.items():
@@ -82,7 +82,7 @@ def test_if_all_is_kept_the_loss_is_that_of_all_environments_at_once(kind, joint
 def test_every_environment_counts_the_same_however_few_examples_are_kept():
     learner = Replay(PLAIN, descent=WHOLE, memory=3)
     *_, past = states(learner, *SEQUENCE[:2])
-    (batch,) = WHOLE.batches(SEQUENCE[2], Randomness(SEEDS))
+    (batch,) = WHOLE.iterate_batches(SEQUENCE[2], Randomness(SEEDS))
     pieces = [*batch.split(), *past.memory.split()]
     assert [piece.y.shape[1] for piece in pieces] == [25, 3, 3]
     risks = [
@@ -97,7 +97,7 @@ def test_the_penalty_is_annealed_and_the_loss_divided_by_its_weight():
         PLAIN, descent=WHOLE, memory=5, penalty_kind="irmv1", penalty=20.0, anneal=0.5
     )
     *_, past = states(learner, *SEQUENCE[:1])
-    (batch,) = WHOLE.batches(SEQUENCE[1], Randomness(SEEDS))
+    (batch,) = WHOLE.iterate_batches(SEQUENCE[1], Randomness(SEEDS))
     early, late = (
         learner.loss(past.params, past, batch._replace(progress=progress))
         for progress in (0.49, 0.5)

@@ -71,7 +71,7 @@ def test_one_stage_gives_the_exact_posterior(places, prior_std):
 
 @pytest.mark.parametrize("order", ["joint", "sequential"])
 def test_stages_in_sequence_give_the_joint_posterior(places, order):
-    state = train(exact(), Stream.ordered(places, order))
+    state = train(exact(), Stream.from_order(places, order))
     assert_posterior(state.posterior, *bayes(places, 1.0))
 
 
@@ -93,7 +93,7 @@ def test_the_posterior_does_not_move_when_the_prior_is_all_that_counts(places):
 def test_predictions_average_the_posterior(places):
     learner = exact(evaluations=4000)
     state = train(learner, Stream.joint(places))
-    x = places[0].all(2).x
+    x = places[0].take_all(2).x
     mean, std = bayes(places, 1.0)
     predicted = learner.predict(state, x)[..., 0]
     torch.testing.assert_close(predicted, x @ mean[:3] + mean[3], atol=0.1, rtol=0)
@@ -118,10 +118,10 @@ def test_without_spread_and_prior_it_is_erm(order):
     descent = Descent(epochs=5, batch=16, rate=0.01)
     vcl = VCL(MLP((4, 8, 2)), descent=descent, beta=0.0, initial_std=1e-7, samples=2)
     erm = ERM(MLP((4, 8, 2)), descent=descent)
-    stream = Stream.ordered(blobs(), order)
+    stream = Stream.from_order(blobs(), order)
     posterior, params = train(vcl, stream).posterior, train(erm, stream).params
     torch.testing.assert_close(posterior.mean, params, atol=1e-4, rtol=1e-3)
-    x = stream.stages[0][0].all(2).x
+    x = stream.stages[0][0].take_all(2).x
     outputs = erm.outputs(train(erm, stream), x).expand(-1, vcl.evaluations, -1, -1)
     torch.testing.assert_close(
         vcl.outputs(train(vcl, stream), x), outputs, atol=1e-3, rtol=1e-3

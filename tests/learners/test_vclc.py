@@ -98,7 +98,9 @@ def test_so_many_examples_of_every_environment_are_kept(places, select):
 
 def test_k_center_keeps_what_the_rule_says(places):
     state = train(learner(select="k-center"), Stream.joint(places[:1]))
-    assert torch.equal(numbers(state.coreset), select_k_centers(places[0].all(2).x, 8))
+    assert torch.equal(
+        numbers(state.coreset), select_k_centers(places[0].take_all(2).x, 8)
+    )
 
 
 def test_an_environment_gives_at_most_half_of_its_examples():
@@ -141,7 +143,7 @@ def test_the_coreset_pass_is_a_stage_of_vcl_that_is_not_propagated(places):
     source = randomness.at("stage", 0, "predictive")
     seen = vcl.observe(past, (kept,), source).posterior
     torch.testing.assert_close(state.predictive, seen, atol=0, rtol=0)
-    x = places[0].all(2).x
+    x = places[0].take_all(2).x
     assert torch.equal(
         learner().outputs(state, x), vcl.outputs(past._replace(posterior=seen), x)
     )
@@ -149,7 +151,7 @@ def test_the_coreset_pass_is_a_stage_of_vcl_that_is_not_propagated(places):
 
 @pytest.mark.parametrize("order", ["joint", "sequential"])
 def test_without_a_coreset_it_is_vcl(places, order):
-    stream = Stream.ordered(places, order)
+    stream = Stream.from_order(places, order)
     state = train(learner(coreset=0), stream)
     other = train(VCL(MLP((5, 8, 2)), descent=QUICK), stream)
     torch.testing.assert_close(state.posterior, other.posterior, atol=0, rtol=0)

@@ -41,11 +41,11 @@ def test_without_spread_and_kl_it_is_the_game_between_networks(representation, o
     settings = {"descent": descent, "representation": representation}
     beliefs = VIRMG(NETWORK, **settings, beta=0.0, initial_std=1e-9, samples=2)
     networks = IRMG(NETWORK, **settings)
-    stream = Stream.ordered([A, B], order)
+    stream = Stream.from_order([A, B], order)
     found, expected = trained(beliefs, stream), trained(networks, stream)
     for mine, plain in zip(found, expected, strict=True):
         torch.testing.assert_close(mine.mean, plain, rtol=1e-4, atol=1e-5)
-    x = A.all(2).x
+    x = A.take_all(2).x
     torch.testing.assert_close(
         beliefs.predict(found, x),
         networks.predict(expected, x),
@@ -165,7 +165,7 @@ def test_a_prediction_draws_players_and_past_independently(representation):
     body = Gaussian(torch.ones(1, cut), torch.full((1, cut), -20.0))
     x = Randomness((9,)).normal(6, 4)
     outputs = learner.outputs(State(players, past, body), x)[..., 0]
-    features = network.features(torch.ones(1, network.size), x)
+    features = network.compute_features(torch.ones(1, network.size), x)
     inputs = torch.cat([features, torch.ones(1, 6, 1)], -1)
     half, quarter = (inputs / 2, inputs / 4)
     mean = half @ players.mean.mT + (quarter @ past.mean.mT).sum(-1, keepdim=True)

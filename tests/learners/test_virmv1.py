@@ -15,7 +15,7 @@ from cirm.networks import MLP
 from cirm.objectives import environment_means
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import flatten_gaussian, kl, normal_like
+from cirm.variational import flatten_gaussian, kl, make_gaussian
 
 SEEDS = (0, 4)
 NETWORK = MLP((4, 8, 2))
@@ -35,9 +35,9 @@ def places():
 
 
 def batch_of(places, progress=1.0):
-    noise = Randomness(SEEDS).at("noise").draws()
-    pieces = [place.all(2) for place in places]
-    return QUICK.batch_of(pieces, noise, progress)
+    noise = Randomness(SEEDS).at("noise").start_draws()
+    pieces = [place.take_all(2) for place in places]
+    return QUICK.make_batch(pieces, noise, progress)
 
 
 def train(learner, stream):
@@ -62,7 +62,7 @@ def test_without_spread_and_prior_the_loss_is_that_of_irmv1(places, penalty, pro
     irmv1 = IRMv1(NETWORK, penalty=penalty, l2=0.1)
     state = virmv1.init(Randomness(SEEDS).at("init"))
     batch = batch_of(places, progress)
-    q = normal_like(state.start, virmv1.initial_std)
+    q = make_gaussian(state.start, virmv1.initial_std)
     found = virmv1.loss(flatten_gaussian(q), state, batch, near=0.0)
     wanted = irmv1.loss(state.start, irmv1.init(Randomness(SEEDS)), batch)
     assert found.pop("kl").tolist() == [0, 0]
@@ -72,7 +72,7 @@ def test_without_spread_and_prior_the_loss_is_that_of_irmv1(places, penalty, pro
 @pytest.mark.parametrize("order", ["joint", "sequential"])
 @pytest.mark.parametrize("penalty", [0.0, 10.0])
 def test_without_spread_and_prior_it_learns_what_irmv1_learns(places, penalty, order):
-    stream = Stream.ordered(places, order)
+    stream = Stream.from_order(places, order)
     posterior = train(point(penalty=penalty), stream).posterior
     params = train(IRMv1(NETWORK, descent=QUICK, penalty=penalty), stream).params
     torch.testing.assert_close(posterior.mean, params, atol=1e-4, rtol=1e-3)
@@ -87,10 +87,10 @@ def test_without_penalty_too_it_learns_what_erm_learns(places):
 def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
     learner = VIRMv1(NETWORK, samples=3, penalty=7.0, rescale=False)
     state = learner.init(Randomness(SEEDS).at("init"))
-    q = normal_like(state.start, 0.3)
+    q = make_gaussian(state.start, 0.3)
     terms = learner.loss(flatten_gaussian(q), state, batch_of(places), near=0.25)
     batch = batch_of(places)
-    outputs = NETWORK.sampled(q, batch.x, batch.noise, 3)
+    outputs = NETWORK.sample_outputs(q, batch.x, batch.noise, 3)
     factor = torch.ones(2, 2, requires_grad=True)  # [replica, environment]
     by_example = factor.repeat_interleave(40, 1)[:, None, :, None]
     losses = CrossEntropy(2).losses(outputs * by_example, batch.y).mean(1)
@@ -104,7 +104,7 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
 def test_drawn_sums_and_drawn_weights_have_the_same_expected_loss(places):
     certain = VIRMv1(NETWORK, samples=2000, initial_std=0.3)
     means = NETWORK.init(Randomness(SEEDS))
-    q = flatten_gaussian(normal_like(means, 0.3))
+    q = flatten_gaussian(make_gaussian(means, 0.3))
     past = certain.init(Randomness(SEEDS))
     found = [
         dataclasses.replace(certain, draws=draws).loss(q, past, batch_of(places), 1.0)
@@ -130,7 +130,7 @@ def test_rescaling_divides_the_whole_loss_by_the_weight(places):
     learner = VIRMv1(NETWORK, penalty=50.0, l2=0.1)
     plain = dataclasses.replace(learner, rescale=False)
     state = learner.init(Randomness(SEEDS).at("init"))
-    flat = flatten_gaussian(normal_like(state.start, 0.1))
+    flat = flatten_gaussian(make_gaussian(state.start, 0.1))
     scaled, whole = (
         model.loss(flat, state, batch_of(places), near=0.1)
         for model in (learner, plain)
@@ -143,7 +143,7 @@ def test_rescaling_divides_the_whole_loss_by_the_weight(places):
 def test_the_expected_squares_of_the_parameters_are_weighed(places):
     learner = VIRMv1(NETWORK, penalty=0.0, l2=0.5)
     state = learner.init(Randomness(SEEDS).at("init"))
-    q = normal_like(torch.full_like(state.start, 2.0), 3.0)
+    q = make_gaussian(torch.full_like(state.start, 2.0), 3.0)
     terms = learner.loss(flatten_gaussian(q), state, batch_of(places), near=0.0)
     wanted = torch.full((2,), 0.5 * NETWORK.size * (4.0 + 9.0))
     torch.testing.assert_close(terms["l2"], wanted)
@@ -153,7 +153,7 @@ def test_the_last_posterior_is_the_next_prior(places):
     learner = VIRMv1(NETWORK, descent=QUICK, kl_scale="sum", beta=1e4)
     first = train(learner, Stream.joint(places[:1]))
     other = first._replace(
-        posterior=normal_like(torch.full_like(first.posterior.mean, 0.2), 0.1)
+        posterior=make_gaussian(torch.full_like(first.posterior.mean, 0.2), 0.1)
     )
     last = learner.observe(other, tuple(places[1:]), Randomness(SEEDS))
     torch.testing.assert_close(
@@ -178,7 +178,7 @@ def test_without_penalty_linear_measurements_give_the_exact_posterior(order):
         penalty=0.0,
         samples=400,
     )
-    q = train(learner, Stream.ordered(places, order)).posterior
+    q = train(learner, Stream.from_order(places, order)).posterior
     precision = 1 + 2 * 2 * 12  # of the prior and of two measurements of each row
     mean = 2 * 2 * x.T @ y / precision
     assert (precision**0.5 * (q.mean - mean)).abs().max() < 0.1
@@ -210,9 +210,9 @@ def test_the_penalty_levels_the_slopes_of_the_expected_risks():
     found = []
     for model in (free, bound):
         state = train(model, Stream.joint(places))
-        outputs = [model.outputs(state, place.all(2).x) for place in places]
+        outputs = [model.outputs(state, place.take_all(2).x) for place in places]
         slopes = [
-            SquaredError().slopes(o, place.all(2).y).mean((1, 2)).abs()
+            SquaredError().scale_gradients(o, place.take_all(2).y).mean((1, 2)).abs()
             for o, place in zip(outputs, places, strict=True)
         ]
         found.append(torch.stack(slopes).amax(0))
@@ -226,7 +226,7 @@ def test_the_preset_of_environment_inference_is_that_of_the_original():
     )
     learner = create("c-virmv1", environment, preset="eiil")
     assert learner.network == MLP((392, 390, 390, 1), "relu")
-    assert learner.descent.steps((environment,)) * learner.descent.epochs == 501
+    assert learner.descent.count_steps((environment,)) * learner.descent.epochs == 501
     assert learner.weight(189 / 501) == 1
     assert learner.weight(190 / 501) == learner.penalty > 190_000
     assert (learner.samples, learner.draws) == (3, "weights")

@@ -48,10 +48,12 @@ def test_on_a_sequence_it_is_erm_bit_for_bit(anneal):
 def test_on_a_sequence_a_weight_above_one_only_divides_the_risk():
     learner = VREx(NETWORK, penalty=64.0, anneal=0.5)
     params = learner.init(Randomness(SEEDS)).params.requires_grad_()
-    (batch,) = Descent(epochs=1, batch=0).batches((classes("a", 0),), Randomness(SEEDS))
+    (batch,) = Descent(epochs=1, batch=0).iterate_batches(
+        (classes("a", 0),), Randomness(SEEDS)
+    )
     slopes = []
     for progress in (0.0, 0.5):
-        noise = Randomness(SEEDS, ("noise",)).draws()
+        noise = Randomness(SEEDS, ("noise",)).start_draws()
         here = batch._replace(progress=progress, noise=noise)
         loss = sum(learner.loss(params, State(params), here).values())
         slopes.append(torch.autograd.grad(loss.sum(), params)[0])
@@ -64,7 +66,7 @@ def test_the_loss_is_mean_and_variance_of_the_risks(penalty, scale):
     learner = VREx(network, penalty=penalty, anneal=0.0, l2=0.1)
     params = learner.init(Randomness(SEEDS)).params
     stage = classes("a", 0), classes("b", 1, 12), classes("c", 2)
-    (batch,) = Descent(epochs=1, batch=0).batches(stage, Randomness(SEEDS))
+    (batch,) = Descent(epochs=1, batch=0).iterate_batches(stage, Randomness(SEEDS))
     risks = environment_risks(network, learner.likelihood, params, batch)
     middle = risks.mean(-1, keepdim=True)
     spread = (risks - middle).square().mean(-1)
@@ -86,7 +88,7 @@ def test_a_strong_penalty_makes_the_risks_equal():
     for penalty in (0.0, 1000.0):
         learner = VREx(network, SquaredError(), descent, penalty=penalty)
         params = trained(learner, stage)
-        (batch,) = Descent(epochs=1, batch=0).batches(stage, Randomness(SEEDS))
+        (batch,) = Descent(epochs=1, batch=0).iterate_batches(stage, Randomness(SEEDS))
         risks = environment_risks(network, SquaredError(), params, batch)
         gaps.append((risks[:, 0] - risks[:, 1]).abs())
     assert (gaps[0] > 1).all() and (gaps[1] < 0.05).all()

@@ -112,7 +112,7 @@ def show(
     panels = []
     for each in [scheme] if scheme else ["b01", "b11"]:
         chosen = {**texts, "source": source, "scheme": each}
-        dataset = settings.with_settings(Colored(), chosen, "colored")
+        dataset = settings.replace_settings(Colored(), chosen, "colored")
         panels.append(draw_panel(dataset, seed))
     samples.save(samples.figure(panels), out)
     typer.echo(f"Wrote {out.resolve()}")

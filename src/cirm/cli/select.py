@@ -156,7 +156,7 @@ def planned(
     from cirm.settings import parse_assignments
 
     problem = on.problem
-    stages = len(Stream.ordered(problem.train, rest["order"]))
+    stages = len(Stream.from_order(problem.train, rest["order"]))
     asked = list(RULES) if "all" in rules else list(dict.fromkeys(rules))
     cannot = find_inapplicable_rules(
         asked, stages, len(problem.train), len(problem.test)

@@ -15,7 +15,7 @@ class Reservoir:
         self.size, self.seen, self.first = size, 0, ""
         self.frame, self.rows = pd.DataFrame(), np.zeros(0, np.int64)
         self._keys = np.zeros(0)
-        self._draws = Randomness((0,), ("sample",)).draws()
+        self._draws = Randomness((0,), ("sample",)).start_draws()
 
     def offer(self, frame: pd.DataFrame, own: np.ndarray) -> np.ndarray:
         """Offer the rows of a table that `own` marks; gives back the marks."""

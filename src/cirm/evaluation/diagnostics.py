@@ -39,7 +39,7 @@ from cirm.learners.base import Learner
 from cirm.likelihoods import Likelihood
 from cirm.randomness import Randomness
 from cirm.records import Score
-from cirm.training import Diverged
+from cirm.training import DivergenceError
 
 MOST = 1000  # examples of an environment that are looked at
 MOST_GROUPS = 24  # groups of an environment that have rows of their own
@@ -62,7 +62,7 @@ class Diagnosis:
     ) -> None:
         self.learner, self.seeds, self.seconds = learner, seeds, 0.0
         self.label, self.order = label, order
-        self.stages = Stream.ordered(problem.train, order).stages
+        self.stages = Stream.from_order(problem.train, order).stages
         self.fresh = {environment.name: environment for environment in problem.fresh}
         self.split = "diagnostic" if self.fresh else "diagnostic on training data"
         self.randomness = Randomness(seeds).at("diagnostics")
@@ -75,7 +75,9 @@ class Diagnosis:
         try:
             for environment in self.stages[index]:
                 self.seen[environment.name] = self._grouped(environment)
-        except Diverged:  # of the reference; what was learned is none the worse for it
+        except (
+            DivergenceError
+        ):  # of the reference; what was learned is none the worse for it
             self.lost = True
         if self.lost:
             return
@@ -105,11 +107,11 @@ class Diagnosis:
         held = thin_environment(
             self.fresh.get(environment.name, environment), len(self.seeds)
         )
-        x, y = held.all(len(self.seeds))
+        x, y = held.take_all(len(self.seeds))
         return held, reference.groups(held, reference.answers(x), y)
 
     def _look(self, state: Any, held: Environment, groups: Groups) -> Look:  # noqa: ANN401
-        x, y = held.all(len(self.seeds))
+        x, y = held.take_all(len(self.seeds))
         return Look(predict_examples(self.learner, state, x), y, groups)
 
 

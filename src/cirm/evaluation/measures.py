@@ -16,7 +16,7 @@ from cirm.evaluation import groups as inferred
 from cirm.evaluation.groups import Groups
 from cirm.learners.base import Learner
 from cirm.likelihoods import Likelihood
-from cirm.objectives import Batch, slope_penalties
+from cirm.objectives import Batch, gradient_penalties
 from cirm.randomness import Randomness
 from cirm.training import averaging_weights
 
@@ -102,9 +102,9 @@ def slope_penalty(likelihood: Likelihood, look: Look) -> Tensor:
         outputs = outputs.clamp(min=1e-12).log()
     size = look.y.shape[1]
     share = averaging_weights((size,), look.y.device).expand(len(look.y), -1, -1)
-    noise = Randomness(()).draws()
+    noise = Randomness(()).start_draws()
     batch = Batch(look.predictions, look.y, share, (size,), 1.0, noise)
-    return slope_penalties(likelihood, outputs, batch)[:, 0]
+    return gradient_penalties(likelihood, outputs, batch)[:, 0]
 
 
 def agreement(task: Task, look: Look) -> Tensor:

@@ -17,7 +17,7 @@ from cirm.learners.base import Learner
 from cirm.memory import count_memory
 from cirm.randomness import Randomness
 from cirm.records import Curve, Record, Run, Score
-from cirm.training import Diverged, Terms, Watch
+from cirm.training import DivergenceError, Terms, Watch
 
 Progress = Callable[[float], None]
 """Is told, now and then, which part of the work is done, from 0 to 1."""
@@ -45,7 +45,7 @@ def run(
 
     With `diagnose` the rows of `diagnostics` are added; the time recorded is without.
     """
-    stream = Stream.ordered(problem.train, order)
+    stream = Stream.from_order(problem.train, order)
     randomness = Randomness(seeds)
     began = time.perf_counter()
     state = learner.init(randomness.at("init"))
@@ -71,8 +71,8 @@ def run(
             if transform is not None:
                 stage = transform(stage, source.at("inference"), infer)
             state = learner.observe(state, stage, source, watch)
-        except Diverged as error:
-            raise Diverged(_advice(error, label, index, seeds)) from None
+        except DivergenceError as error:
+            raise DivergenceError(_advice(error, label, index, seeds)) from None
         yield from curves
         last = index == len(stream) - 1
         for split, position, environment in _judged(problem, last):
@@ -162,7 +162,9 @@ def _coefficients(
             yield Score(label, order, seed, 0, name, "truth", "coefficients", error)
 
 
-def _advice(error: Diverged, label: str, stage: int, seeds: tuple[int, ...]) -> str:
+def _advice(
+    error: DivergenceError, label: str, stage: int, seeds: tuple[int, ...]
+) -> str:
     message, lost = error.args
     which = ", ".join(str(seeds[row]) for row in lost)
     return (

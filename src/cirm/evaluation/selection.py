@@ -101,7 +101,7 @@ def trained(
     parts = offer.learn if left is None else offer.without(left)
     order = order if left is None else shortened(order, left)
     whole = {environment.name: environment for environment in offer.whole}
-    stream, randomness = Stream.ordered(parts, order), Randomness(seeds)
+    stream, randomness = Stream.from_order(parts, order), Randomness(seeds)
     state, ahead = learner.init(randomness.at("init")), []
     for index, stage in enumerate(stream):
 
@@ -139,7 +139,7 @@ def worst_inferred_group(
         at = Randomness(seeds).at("selection", "reference", learn.name)
         reference = Reference.of(learn, at)
         held = thin_environment(held, len(seeds), MOST)
-        x, y = held.all(len(seeds))
+        x, y = held.take_all(len(seeds))
         groups = reference.groups(held, reference.answers(x), y)
         looks.append(Look(predict_examples(model.learner, model.state, x), y, groups))
     likelihood = model.learner.likelihood

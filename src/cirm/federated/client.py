@@ -92,7 +92,7 @@ def site_of(told: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
             f"got {number}"
         )
     folder = Path(str(told.get("folder", "") or f"site-{name}"))
-    return Site(problem.train[number].renamed(name), folder)
+    return Site(problem.train[number].rename(name), folder)
 
 
 def _answered(

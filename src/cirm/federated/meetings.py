@@ -116,7 +116,7 @@ class Meetings:
             shared=shared,
             past=state.last,
             prior=learner.prior(state),
-            mover=learner.descent.optimiser_of(moving),
+            mover=learner.descent.make_optimiser(moving),
         )
 
     def _exchange(self, visit: Visit, names: Sequence[str], table: Table) -> None:

@@ -69,16 +69,18 @@ class Site:
         if notes["done"] == list(visit):
             return self._answer(visit, tensors, notes["numbers"])
         carry = self._carry(tensors, notes, arrived["shared"])
-        mover = learner.descent.optimiser_of(carry.local)
+        mover = learner.descent.make_optimiser(carry.local)
         restore_mover(mover, "mover", tensors)
         look = learner.looking(tensors["prior"], course.examples)
-        turns, length = learner.admm.turns, learner.admm.length(course.steps)
+        turns, length = learner.admm.turns, learner.admm.count_round_steps(course.steps)
         number, nobody = -1, carry.u[:, :0]
         for turn in range(visit.first, visit.last):
             if turn // turns != number:
                 number = turn // turns
                 batch = self._batch(study, course, number, f"visit {visit.first}")
-                carry = rescale_multipliers(carry, learner.admm.weights(batch.progress))
+                carry = rescale_multipliers(
+                    carry, learner.admm.weights_at(batch.progress)
+                )
                 view = look(arrived["features"], batch)
             ends = turn % length == 0, False
             carry, numbers = step_environments(carry, view, mover, nobody, ends)
@@ -125,7 +127,7 @@ class Site:
             return kept
         if "prior" not in arrived:
             raise Unopened(f"site {self.environment.name!r}: the stage must be opened")
-        weights = study.made().admm.weights(0.0)
+        weights = study.made().admm.weights_at(0.0)
         carry = init_carry(arrived["shared"], 1, weights)
         start = {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
         tensors = {**start, "v": carry.v[:, 0], "prior": arrived["prior"]}
@@ -162,16 +164,16 @@ class Site:
         epoch, step = divmod(number, course.steps)
         replicas = len(study.seeds)
         if course.steps == 1:
-            piece = environment.all(replicas)
+            piece = environment.take_all(replicas)
         else:
-            order = randomness.at("order", environment.name).draws()
+            order = randomness.at("order", environment.name).start_draws()
             for _ in range(epoch):
                 order.permutation(len(environment))
             rows = order.permutation(len(environment))
             piece = environment.take(split_rows(rows, course.steps)[step])
-        draws = randomness.at("noise", environment.name, noise).draws()
+        draws = randomness.at("noise", environment.name, noise).start_draws()
         progress = (epoch + step / course.steps) / descent.epochs
-        return descent.batch_of([piece], draws, progress)
+        return descent.make_batch([piece], draws, progress)
 
     def _path(self, study: Study, course: Course) -> Path:
         return self.folder / f"{study.name}-{study.begun}-{course.stage}.npz"

@@ -123,7 +123,7 @@ class Visit(NamedTuple):
 
 def visits(admm: ADMM, epochs: int, steps: int, features: bool) -> Iterator[Visit]:
     """A stage in visits; an epoch has so many batches."""
-    length, total = admm.length(steps), epochs * steps * admm.turns
+    length, total = admm.count_round_steps(steps), epochs * steps * admm.turns
     first = 0
     while first < total:
         stops = [(first // length + 1) * length, total]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from cirm.environments import Environment, Stage, check_alike
+from cirm.environments import Environment, Stage, check_compatible
 from cirm.likelihoods import Likelihood, make_likelihood
 from cirm.networks import MLP, Activation
 from cirm.objectives import Batch, environment_risks, pool_risks
@@ -121,7 +121,7 @@ class EIIL:
         with torch.no_grad():
             for some in rows.split(CHUNK, 1):
                 x, y = pool.take(some)
-                slopes.append(likelihood.slopes(network(params, x), y))
+                slopes.append(likelihood.scale_gradients(network(params, x), y))
         return torch.cat(slopes, 1)[0]
 
     def _loss(
@@ -154,7 +154,7 @@ def grouped(pool: Environment, second: Tensor) -> Stage:
     groups = [(second == side).nonzero().T for side in (False, True)]
     found = [rows for rows in groups if rows.numel()]
     return tuple(
-        pool.subset(rows).renamed(f"inferred {index}")
+        pool.subset(rows).rename(f"inferred {index}")
         for index, rows in enumerate(found)
     )
 
@@ -163,7 +163,7 @@ def joined(stage: Stage) -> Environment:
     """The examples of all environments of a stage as one environment."""
     if len(stage) == 1:
         return stage[0]
-    check_alike(stage)
+    check_compatible(stage)
     targets = [e.targets if e.replicated else e.targets[None] for e in stage]
     name = " and ".join(environment.name for environment in stage)
     return Environment(

@@ -77,7 +77,7 @@ class Learner(ABC, Generic[State]):
 
     def predict(self, state: State, inputs: Tensor) -> Tensor:
         """Class probabilities [replica, n, k], or values [replica, n, 1]."""
-        return self.likelihood.predictive(self.outputs(state, inputs))
+        return self.likelihood.predict(self.outputs(state, inputs))
 
     def explain(
         self,
@@ -110,7 +110,7 @@ class Learner(ABC, Generic[State]):
         Args:
             stage: The environments that are learned next.
         """
-        steps = self.descent.steps(stage)
+        steps = self.descent.count_steps(stage)
         least = 1 if "epochs" in self.defaults else -(-FEWEST_STEPS // steps)
         epochs = {"epochs": max(self.descent.epochs, least)}
         epochs |= {n: getattr(self, n) for n in self.epoch_settings if n != "epochs"}

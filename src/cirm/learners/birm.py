@@ -162,7 +162,7 @@ class BIRM(Learner[State]):
         """Risks of heads on the same features, and their gradients in closed form."""
         blank = features.new_zeros(len(features), self.network.size - self._cut)
         whole = torch.cat([features, blank], 1)
-        seen = self.network.features(whole, batch.x, batch.noise)
+        seen = self.network.compute_features(whole, batch.x, batch.noise)
         each = split_environments(batch._replace(x=seen.detach()))
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:

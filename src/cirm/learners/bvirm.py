@@ -32,12 +32,12 @@ from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
-    check_settings,
+    check_variational_settings,
     flatten_gaussian,
     init_posterior,
     kl,
     kl_factor,
-    normal_like,
+    make_gaussian,
     unflatten_gaussian,
 )
 
@@ -99,7 +99,7 @@ class BVIRM(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        check_settings("bvirm", self)
+        check_variational_settings("bvirm", self)
         if self.constraint not in ("head", "network"):
             raise ValueError(
                 f"bvirm: constraint must be head or network; got {self.constraint!r}"
@@ -120,7 +120,7 @@ class BVIRM(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """The prior, and random means to start from."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
-        posterior = normal_like(means, self.prior_std, centred=True)
+        posterior = make_gaussian(means, self.prior_std, centred=True)
         past = means.new_empty(len(means), 0, 2 * (self.network.size - self._cut))
         return State(posterior, means, past)
 
@@ -163,7 +163,9 @@ class BVIRM(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
-        return self.network.predicted(state.posterior, inputs, self.evaluations)
+        return self.network.sample_predictions(
+            state.posterior, inputs, self.evaluations
+        )
 
     def look(
         self,
@@ -194,7 +196,7 @@ class BVIRM(Learner[State]):
 
     def risks(self, q: Gaussian, batch: Batch) -> Tensor:
         """Expected risk of each environment, [replica, e]."""
-        outputs = self.network.sampled(q, batch.x, batch.noise, self.samples)
+        outputs = self.network.sample_outputs(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
         return environment_means(losses, batch.share)
 

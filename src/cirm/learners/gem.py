@@ -81,7 +81,7 @@ class GEM(Learner[State]):
     ) -> State:
         """Follow the bent gradients of the stage's risk, then keep some examples."""
         past = side_by_side(state.memory, torch.device(self.descent.device))
-        params = self.descent.follow(
+        params = self.descent.follow_gradient(
             self.gradient, state.params, past, stage, randomness, watch
         )
         memory = add_to_memory(

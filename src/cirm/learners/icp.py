@@ -103,7 +103,7 @@ class ICP(Learner[State]):
                     f"examples; got {len(environment)}"
                 )
         replicas = len(randomness.seeds)
-        found = [moments_of(*environment.all(replicas)) for environment in stage]
+        found = [moments_of(*environment.take_all(replicas)) for environment in stage]
         moments = torch.stack(found, 1)
         if state.moments.shape[1]:
             moments = torch.cat([state.moments, moments], 1)

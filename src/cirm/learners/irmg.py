@@ -103,9 +103,11 @@ class IRMG(Learner[State]):
         movers = self._movers(state, len(stage), randomness)
         names = [environment.name for environment in stage]
         loss = partial(self.loss, past=past, names=[*names, "representation"])
-        steps = self.descent.steps(stage)
+        steps = self.descent.count_steps(stage)
         kept, playing = movers, past.new_ones(len(past), dtype=torch.bool)
-        for step, batch, numbers in self.descent.turns(loss, movers, stage, randomness):
+        for step, batch, numbers in self.descent.take_turns(
+            loss, movers, stage, randomness
+        ):
             for mover, stays in zip(movers, kept, strict=True):
                 mover[~playing] = stays[~playing]
             whole, ruled = step % steps == 0, self._is_ruled(step)
@@ -183,7 +185,7 @@ class IRMG(Learner[State]):
             if not head.requires_grad:
                 return self.network(params, inputs, noise)
             # Only a head moves, so that nothing need flow back through the body.
-            features = self.network.features(params.detach(), inputs, noise)
+            features = self.network.compute_features(params.detach(), inputs, noise)
             rows = head.unflatten(-1, (-1, self.network.outputs))
             return torch.baddbmm(rows[:, -1:], features, rows[:, :-1])
         answers = [
@@ -198,5 +200,5 @@ class IRMG(Learner[State]):
     def _score(self, members: list[Tensor], past: Tensor, batch: Batch) -> Tensor:
         """Mean score of the average on a batch, [replica]."""
         outputs = self._answer(members, past, batch.x).unsqueeze(1)
-        predictions = self.likelihood.predictive(outputs)
+        predictions = self.likelihood.predict(outputs)
         return self.likelihood.scores(predictions, batch.y).mean(-1)

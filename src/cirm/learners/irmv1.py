@@ -25,8 +25,8 @@ from cirm.objectives import (
     apply_heads,
     check_penalty,
     environment_means,
+    gradient_penalties,
     head_gradients,
-    slope_penalties,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_steps
@@ -118,10 +118,10 @@ class IRMv1(Learner[State]):
         """Outputs [replica, n, k], and each environment's penalty, [replica, e]."""
         if self.slope == "factor":
             outputs = self.network(params, batch.x, batch.noise)
-            return outputs, slope_penalties(
+            return outputs, gradient_penalties(
                 self.likelihood, outputs, batch, self.halves
             )
-        features = self.network.features(params, batch.x, batch.noise)
+        features = self.network.compute_features(params, batch.x, batch.noise)
         outputs = apply_heads(params[:, self.network.head], features)
         gradients = head_gradients(
             self.likelihood, features, outputs, batch.y, batch.share

@@ -99,10 +99,14 @@ class MER(Learner[State]):
         """Learn each arriving minibatch or example with replay, then offer it."""
         memory, seen = state.memory, state.seen
         params = state.params.clone().to(self.descent.device).requires_grad_()
-        optimiser = self.descent.optimiser_of(params)
-        chosen, places = (randomness.at(n).draws() for n in ("replay", "reservoir"))
-        steps = self.descent.steps(stage)
-        for step, batch in enumerate(self.descent.batches(stage, randomness), 1):
+        optimiser = self.descent.make_optimiser(params)
+        chosen, places = (
+            randomness.at(n).start_draws() for n in ("replay", "reservoir")
+        )
+        steps = self.descent.count_steps(stage)
+        for step, batch in enumerate(
+            self.descent.iterate_batches(stage, randomness), 1
+        ):
             for arriving in self.portions(batch):
                 numbers = self.learn(params, optimiser, memory, arriving, chosen)
                 if self.memory and step <= steps:
@@ -130,7 +134,7 @@ class MER(Learner[State]):
             yield batch
             return
         for x, y in zip(batch.x.split(1, 1), batch.y.split(1, 1), strict=True):
-            yield self.descent.batch_of([Examples(x, y)], batch.noise, batch.progress)
+            yield self.descent.make_batch([Examples(x, y)], batch.noise, batch.progress)
 
     def learn(
         self,
@@ -163,10 +167,10 @@ class MER(Learner[State]):
         rows = (draws.uniform(arrivals, self.replay) * held).long().clamp(max=held - 1)
         for row in rows.unbind(-1):
             if arrivals <= held:
-                yield self.descent.batch_of([select_examples(memory, row)], *rest)
+                yield self.descent.make_batch([select_examples(memory, row)], *rest)
                 continue
             # Weighing all that is held takes less work than repeating some of it.
             part = torch.full(row.shape, 1 / arrivals)
             share = torch.zeros(len(row), held).scatter_add(1, row, part).unsqueeze(1)
-            batch = self.descent.batch_of([memory], *rest)
+            batch = self.descent.make_batch([memory], *rest)
             yield batch._replace(share=share.to(batch.x.device))

@@ -21,8 +21,8 @@ from cirm.objectives import (
     Batch,
     anneal_penalty,
     environment_means,
+    gradient_penalties,
     risk_variance,
-    slope_penalties,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_steps
@@ -116,7 +116,7 @@ class Replay(Learner[State]):
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
         """Penalised risk of each replica, over arriving and kept environments."""
         pieces = batch.split() + past.memory.split()
-        batch = self.descent.batch_of(pieces, batch.noise, batch.progress)
+        batch = self.descent.make_batch(pieces, batch.noise, batch.progress)
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.losses(outputs, batch.y)
         risks = environment_means(losses, batch.share)
@@ -125,7 +125,7 @@ class Replay(Learner[State]):
         if self.penalty_kind == "vrex":
             penalty = risk_variance(risks)
         else:
-            penalty = slope_penalties(self.likelihood, outputs, batch).mean(-1)
+            penalty = gradient_penalties(self.likelihood, outputs, batch).mean(-1)
         weight = anneal_penalty(self.penalty, self.anneal, batch.progress)
         scale = 1 / max(1.0, weight)
         return {"risk": scale * risks.mean(-1), "penalty": scale * weight * penalty}

@@ -25,12 +25,12 @@ from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
-    check_settings,
+    check_variational_settings,
     flatten_gaussian,
     init_posterior,
     kl,
     kl_factor,
-    normal_like,
+    make_gaussian,
     unflatten_gaussian,
 )
 
@@ -66,12 +66,12 @@ class VCL(Learner[State]):
     presets = {"paper": {"rate": 5e-3, "dropout": 0.0}}
 
     def __post_init__(self) -> None:
-        check_settings("vcl", self)
+        check_variational_settings("vcl", self)
 
     def init(self, randomness: Randomness) -> State:
         """The prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
-        return State(normal_like(means, self.prior_std, centred=True), means)
+        return State(make_gaussian(means, self.prior_std, centred=True), means)
 
     def observe(
         self,
@@ -85,7 +85,7 @@ class VCL(Learner[State]):
         start = init_posterior(past.start, past.posterior, self.initial_std)
         if self.restart:
             means = self.network.init(randomness.at("params"))
-            start = normal_like(means, self.initial_std)
+            start = make_gaussian(means, self.initial_std)
         weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, weight=weight)
         flat = self.descent.minimise(
@@ -95,12 +95,14 @@ class VCL(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
-        return self.network.predicted(state.posterior, inputs, self.evaluations)
+        return self.network.sample_predictions(
+            state.posterior, inputs, self.evaluations
+        )
 
     def loss(self, params: Tensor, past: State, batch: Batch, weight: float) -> Terms:
         """Expected risk and KL of each replica; `weight` multiplies the KL."""
         q = unflatten_gaussian(params)
-        outputs = self.network.sampled(q, batch.x, batch.noise, self.samples)
+        outputs = self.network.sample_outputs(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
         risk = pool_risks(environment_means(losses, batch.share), batch)
         return {"risk": risk, "kl": weight * kl(q, past.posterior)}

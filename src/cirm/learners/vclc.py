@@ -31,12 +31,12 @@ from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
-    check_settings,
+    check_variational_settings,
     flatten_gaussian,
     init_posterior,
     kl,
     kl_factor,
-    normal_like,
+    make_gaussian,
     unflatten_gaussian,
 )
 
@@ -74,7 +74,7 @@ class VCLC(Learner[State]):
     presets = {"paper": {"coreset": 100, "rate": 5e-3, "dropout": 0.0}}
 
     def __post_init__(self) -> None:
-        check_settings("vclc", self)
+        check_variational_settings("vclc", self)
         if self.coreset < 0 or self.select not in ("random", "k-center"):
             raise ValueError(
                 "vclc: coreset must not be negative and select must be random or "
@@ -84,7 +84,7 @@ class VCLC(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """The prior, random means to start from, and no examples."""
         means = self.network.init(randomness.at("params"))
-        prior = normal_like(means, self.prior_std, centred=True)
+        prior = make_gaussian(means, self.prior_std, centred=True)
         return State(prior, means, prior, make_empty_examples(len(means)))
 
     def observe(
@@ -116,7 +116,7 @@ class VCLC(Learner[State]):
         size = min(self.coreset, len(environment) // 2)
         if self.select == "random":
             return draw_rows(randomness, len(environment), size)
-        return select_k_centers(environment.all(len(randomness.seeds)).x, size)
+        return select_k_centers(environment.take_all(len(randomness.seeds)).x, size)
 
     def trained(
         self,
@@ -136,14 +136,16 @@ class VCLC(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of networks drawn after the coreset, [replica, sample, n, k]."""
-        return self.network.predicted(state.predictive, inputs, self.evaluations)
+        return self.network.sample_predictions(
+            state.predictive, inputs, self.evaluations
+        )
 
     def loss(
         self, params: Tensor, past: Gaussian, batch: Batch, weight: float
     ) -> Terms:
         """Expected risk and KL of each replica; `weight` multiplies the KL."""
         q = unflatten_gaussian(params)
-        outputs = self.network.sampled(q, batch.x, batch.noise, self.samples)
+        outputs = self.network.sample_outputs(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
         risk = pool_risks(environment_means(losses, batch.share), batch)
         return {"risk": risk, "kl": weight * kl(q, past)}

@@ -35,11 +35,11 @@ from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
-    check_settings,
+    check_variational_settings,
     flatten_gaussian,
     kl,
     kl_factor,
-    normal_like,
+    make_gaussian,
     unflatten_gaussian,
 )
 
@@ -94,7 +94,7 @@ class VIRMG(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        check_settings("virmg", self)
+        check_variational_settings("virmg", self)
         if self.representation not in ("fixed", "variable"):
             raise ValueError(
                 "virmg: representation must be fixed or variable; "
@@ -104,8 +104,8 @@ class VIRMG(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """A random network that nobody has played."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
-        start = normal_like(means[:, None, self._cut :], self.initial_std)
-        body = normal_like(means[:, : self._cut], self.initial_std)
+        start = make_gaussian(means[:, None, self._cut :], self.initial_std)
+        body = make_gaussian(means[:, : self._cut], self.initial_std)
         return State(Gaussian(*(part[:, :0] for part in start)), start, body)
 
     @property
@@ -125,8 +125,10 @@ class VIRMG(Learner[State]):
         seats = self._seats(state, stage, randomness)
         movers = [flatten_gaussian(seat.start) for seat in seats]
         loss = partial(self.loss, past=members(state.players), seats=seats)
-        steps = self.descent.steps(stage)
-        for step, _, numbers in self.descent.turns(loss, movers, stage, randomness):
+        steps = self.descent.count_steps(stage)
+        for step, _, numbers in self.descent.take_turns(
+            loss, movers, stage, randomness
+        ):
             if step % steps == 0:
                 watch(step, steps * self.descent.epochs, numbers)
         players = unflatten_gaussian(torch.stack(movers[: len(stage)], 1))
@@ -139,7 +141,7 @@ class VIRMG(Learner[State]):
             members(state.players),
             members(state.past),
             state.representation,
-            lambda q: self.network.predicted(q, inputs, self.evaluations),
+            lambda q: self.network.sample_predictions(q, inputs, self.evaluations),
         )
 
     def loss(
@@ -158,7 +160,7 @@ class VIRMG(Learner[State]):
             beliefs[: len(batch.sizes)],
             past,
             beliefs[-1],
-            lambda q: self.network.sampled(q, x, batch.noise, self.samples),
+            lambda q: self.network.sample_outputs(q, x, batch.noise, self.samples),
         )
         losses = self.likelihood.losses(outputs, y).mean(1)
         if not alone:
@@ -179,7 +181,7 @@ class VIRMG(Learner[State]):
             else:
                 params = self.network.init(randomness.at("player", index))
                 means = params[:, self._cut :].to(self.descent.device)
-                start = normal_like(means, self.initial_std)
+                start = make_gaussian(means, self.initial_std)
             prior = start if index < len(lasts) else self._prior(start)
             weight = self._weight(len(environment))
             seats.append(Seat(environment.name, start, prior, weight))
@@ -191,7 +193,7 @@ class VIRMG(Learner[State]):
         return seats
 
     def _prior(self, start: Gaussian) -> Gaussian:
-        return normal_like(start.mean, self.prior_std, centred=True)
+        return make_gaussian(start.mean, self.prior_std, centred=True)
 
     def _weight(self, examples: int) -> float:
         return self.beta * kl_factor(self.kl_scale, examples)

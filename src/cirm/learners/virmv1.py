@@ -42,12 +42,12 @@ from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
-    check_settings,
+    check_variational_settings,
     flatten_gaussian,
     init_posterior,
     kl,
     kl_factor,
-    normal_like,
+    make_gaussian,
     unflatten_gaussian,
 )
 
@@ -113,7 +113,7 @@ class VIRMv1(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        check_settings("virmv1", self)
+        check_variational_settings("virmv1", self)
         if self.draws not in get_args(Drawing):
             known = ", ".join(get_args(Drawing))
             raise ValueError(
@@ -124,7 +124,7 @@ class VIRMv1(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """The prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
-        return State(normal_like(means, self.prior_std, centred=True), means)
+        return State(make_gaussian(means, self.prior_std, centred=True), means)
 
     def observe(
         self,
@@ -145,16 +145,20 @@ class VIRMv1(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
-        return self.network.predicted(state.posterior, inputs, self.evaluations)
+        return self.network.sample_predictions(
+            state.posterior, inputs, self.evaluations
+        )
 
     def loss(self, params: Tensor, past: State, batch: Batch, near: float) -> Terms:
         """Penalised expected risk of each replica; `near` multiplies the KL."""
         q = unflatten_gaussian(params)
         of_sums = self.draws == "sums"
-        sample = self.network.sampled if of_sums else self.network.drawn
+        sample = (
+            self.network.sample_outputs if of_sums else self.network.sample_networks
+        )
         outputs = sample(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
-        slopes = self.likelihood.slopes(outputs, batch.y).mean(1)
+        slopes = self.likelihood.scale_gradients(outputs, batch.y).mean(1)
         weight = self.weight(batch.progress)
         scale = 1 / max(1.0, weight) if self.rescale else 1.0
         penalty = environment_means(slopes, batch.share).square().mean(-1)

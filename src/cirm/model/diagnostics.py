@@ -64,6 +64,6 @@ def _look(
 ) -> Look:
     source = randomness.at("diagnostics", environment.name)
     reference = Reference.of(thin_environment(environment, 1), source)
-    x, y = held.all(1)
+    x, y = held.take_all(1)
     groups = reference.groups(held, reference.answers(x), y)
     return Look(predict_examples(model.learner, model.state, x), y, groups)

@@ -30,7 +30,7 @@ from cirm.model.metrics import answered, compute_metrics, interval
 from cirm.model.model import Model, Plan, Visit, planned
 from cirm.model.reliance import ROWS, reliance
 from cirm.randomness import Randomness
-from cirm.training import Diverged, Terms
+from cirm.training import DivergenceError, Terms
 
 LEAST_HELD = 5  # fewer rows would tell nothing
 MEASURED = 100_000  # rows that are scored before and after learning
@@ -137,7 +137,7 @@ def learned(
     whole = [
         rows.environment(name, rows.rows[name][:1], model.schema) for name in names
     ]
-    for stage in Stream.ordered(whole, order):
+    for stage in Stream.from_order(whole, order):
         own = [environment.name for environment in stage]
         model = _stage(model, rows, own, (*rows.notes, *said), progress)
         said = ()
@@ -205,8 +205,8 @@ def _observed(
 
     try:
         return learner.observe(state, stage, source, watch)
-    except Diverged as error:
-        raise Diverged(
+    except DivergenceError as error:
+        raise DivergenceError(
             f"environment {names}: {error.args[0]}; try a smaller rate or penalty"
         ) from None
 
@@ -232,7 +232,9 @@ def _measured(model: Model, rows: EncodedRows, own: Tensor) -> dict[str, float]:
     own = own[:: -(-len(own) // MEASURED)]
     answer, targets = answered(model, rows, own), rows.targets[own]
     if not answer.mean.isfinite().all():
-        raise Diverged("predictions must stay finite; try a smaller rate or penalty")
+        raise DivergenceError(
+            "predictions must stay finite; try a smaller rate or penalty"
+        )
     found = compute_metrics(model, answer, targets)
     if not model.task.classes:
         found["interval"] = interval(answer, targets)

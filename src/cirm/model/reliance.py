@@ -28,7 +28,7 @@ def reliance(model: Model, inputs: Tensor) -> dict[str, float]:
         return {}
     inputs = inputs[:ROWS]
     plain = answers(model, inputs).mean
-    draws = Randomness((0,), ("reliance",)).draws()
+    draws = Randomness((0,), ("reliance",)).start_draws()
     found, start = {}, 0
     for column in encoding.columns:
         end = start + len(column.features)

@@ -53,7 +53,7 @@ def plan_jobs(
     if infer:
         get_inference_class(infer)
     first = on.problem.train[0]
-    Stream.ordered(on.problem.train, order)
+    Stream.from_order(on.problem.train, order)
     create(learner, first, settings, preset)
     small = math.prod(first.features) < SMALL
     block = len(seeds) if small and not infer else 1

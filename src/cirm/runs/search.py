@@ -170,12 +170,12 @@ def _scores(
     import torch
 
     from cirm.evaluation import selection
-    from cirm.training import Diverged
+    from cirm.training import DivergenceError
 
     seeds = job.seeds
     try:
         model = selection.trained(learner, offer, job.order, seeds, job.left, progress)
-    except Diverged:
+    except DivergenceError:
         return [(("all", DIVERGED), torch.ones(len(seeds)))]
     if job.left is not None:
         name = offer.whole[job.left].name

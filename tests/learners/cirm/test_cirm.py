@@ -14,7 +14,7 @@ from cirm.learners.cirm.learner import CIRM
 from cirm.memory import count_memory
 from cirm.networks import MLP, ModuleNetwork
 from cirm.randomness import Randomness
-from cirm.training import Descent, Diverged
+from cirm.training import Descent, DivergenceError
 
 SEEDS = (0, 1, 2)
 NETWORK = {"hidden": (32,), "batch": 128, "rate": 0.01}
@@ -64,7 +64,7 @@ def train(learner, stream, seeds=SEEDS, watch=None):
 
 
 def accuracy(learner, state, environment, replicas=3):
-    x, y = environment.all(replicas)
+    x, y = environment.take_all(replicas)
     return learner.likelihood.scores(learner.predict(state, x), y).mean(-1)
 
 
@@ -110,7 +110,7 @@ def test_one_environment_suffices(places, inverted):
 
 def evidence(learner, environments, order):
     """What is told of a disagreement, its chance, comparisons, and who was taught."""
-    return train(learner, Stream.ordered(environments, order)).evidence.unbind(1)
+    return train(learner, Stream.from_order(environments, order)).evidence.unbind(1)
 
 
 @pytest.mark.parametrize("order", ["joint", "sequential"])
@@ -192,7 +192,7 @@ def test_what_environments_disagree_on_is_dropped_though_it_is_not_the_easiest(
     seen = [clinic("a", 0.95, 1500, classes), clinic("b", 0.8, 1500, classes)]
     unseen = clinic("unseen", 0.1, 2000, classes)
     learner = create("cirm", unseen, QUICK)
-    state = train(learner, Stream.ordered(seen, order))
+    state = train(learner, Stream.from_order(seen, order))
     assert state.evidence[:, 3].all() and learner.drops_shortcut(state).all()
     strongest = F.normalize(state.directions[:, :, 0], dim=-1)
     assert (strongest[..., :classes].norm(dim=-1) > 0.9).all()
@@ -244,7 +244,7 @@ def test_each_replica_makes_its_own_choice(inverted, learned):
     learner, state = learned
     tally = state.tally.clone()
     tally[1, 1] = tally[1, 0]  # here the plain model was always right
-    mixed, x = state._replace(tally=tally), inverted.all(3).x
+    mixed, x = state._replace(tally=tally), inverted.take_all(3).x
     keep = replace(learner, shortcut="keep")
     assert learner.drops_shortcut(mixed).tolist() == [True, False, True]
     both = learner.predict(mixed, x)
@@ -263,7 +263,7 @@ def test_moving_along_the_shortcut_moves_the_prediction_less_than_with_erm(
 ):
     learner, state = learned
     erm = create("erm", inverted, {**NETWORK, "epochs": 20})
-    x = inverted.all(3).x
+    x = inverted.take_all(3).x
     other = x.clone()
     other[..., :2] = other[..., :2].flip(-1)
 
@@ -318,7 +318,7 @@ def test_parts_can_be_turned_off(places, part):
     state = train(learner, Stream.sequential(places))
     assert state.directions.shape[2] == (0 if part == "hide" else 4)
     drop = replace(learner, shortcut="drop")
-    assert torch.isfinite(drop.predict(state, places[0].all(3).x)).all()
+    assert torch.isfinite(drop.predict(state, places[0].take_all(3).x)).all()
 
 
 def test_without_carrying_a_stage_has_its_own_directions_only(places):
@@ -335,7 +335,7 @@ def test_without_carrying_a_stage_has_its_own_directions_only(places):
 def test_a_part_of_each_environment_is_kept(order):
     both = [place("a", 0.85, 100), place("b", 0.85, 60)]
     learner = create("cirm", both[0], {**BRIEF, "memory": 0.1})
-    state = train(learner, Stream.ordered(both, order))
+    state = train(learner, Stream.from_order(both, order))
     assert state.memory.sizes == (10, 6)
     assert count_memory(state)["memory"]["examples"] == 16
     for environment, kept in zip(both, state.memory.split(), strict=True):
@@ -384,10 +384,10 @@ def test_a_handful_of_examples_is_enough_to_go_on(size, kind):
     ]
     learner = create("cirm", few[0], {**BRIEF, "members": 4})
     for order in ("joint", "sequential"):
-        state = train(learner, Stream.ordered(few, order))
+        state = train(learner, Stream.from_order(few, order))
         for shortcut in ("auto", "drop"):
             model = replace(learner, shortcut=shortcut)
-            assert torch.isfinite(model.predict(state, few[0].all(3).x)).all()
+            assert torch.isfinite(model.predict(state, few[0].take_all(3).x)).all()
 
 
 def test_every_replica_may_have_examples_of_its_own():
@@ -422,7 +422,7 @@ def test_when_a_member_is_lost_its_replica_is_named(places):
     x = places[0].inputs
     values = Environment("a", x, 1e3 * x[:, 0], Task.regression())
     learner = create("cirm", values, {**BRIEF, "optimiser": "sgd", "rate": 1e30})
-    with pytest.raises(Diverged) as caught:
+    with pytest.raises(DivergenceError) as caught:
         train(learner, Stream.joint([values]))
     assert caught.value.args[1] == [0, 1, 2]
 
@@ -465,7 +465,7 @@ def site(name, strength, size=400, away=0.0):
 
 def explained(learner, state, environment):
     """Part of the variance of an environment's target that is explained."""
-    x, y = environment.all(1)
+    x, y = environment.take_all(1)
     misses = y - learner.predict(state, x).squeeze(-1)
     return float(1 - misses.square().mean() / y.var())
 
@@ -473,7 +473,7 @@ def explained(learner, state, environment):
 @pytest.mark.parametrize("order", ["sequential", "joint"])
 def test_a_reading_that_each_site_scales_otherwise_is_found_and_hidden(order):
     sites, unseen = [site("a", 1.0), site("b", 0.5)], site("c", -0.5)
-    stream = Stream.ordered(sites, order)
+    stream = Stream.from_order(sites, order)
     learner = create("cirm", sites[0], CURVED)
     erm = create("erm", sites[0], SMALL)
     state = train(learner, stream, (0,))
@@ -510,7 +510,7 @@ def test_a_cause_is_not_dropped_because_a_model_does_not_quite_fit():
     learner = create("cirm", seen[0], {**QUICK, "hidden": (8,), "plain_epochs": 40})
     state = train(learner, Stream.sequential(seen))
     error = (
-        learner.predict(state, seen[0].all(3).x)[..., 0] - seen[0].targets
+        learner.predict(state, seen[0].take_all(3).x)[..., 0] - seen[0].targets
     ).square()
     assert (error.mean(-1) < 0.1).all()
 

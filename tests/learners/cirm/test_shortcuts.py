@@ -276,7 +276,7 @@ def test_a_member_gets_the_examples_of_its_rows_in_its_replica(replicated):
     replica = torch.arange(3).repeat_interleave(2)[:, None]
     wanted = (rows + 10 * replica * replicated).float()
     for x, y, number in (
-        (*some.all(6), wanted),
+        (*some.take_all(6), wanted),
         (*some.take(torch.tensor([[3, 0]] * 6)), wanted[:, [3, 0]]),
     ):
         assert torch.equal(x, number[..., None, None].expand(*x.shape))
@@ -286,8 +286,8 @@ def test_a_member_gets_the_examples_of_its_rows_in_its_replica(replicated):
 def test_other_targets_leave_the_inputs_as_they_were():
     some = chosen(numbered(True), torch.tensor([[0, 4]] * 3), 1)
     other = retargeted(some, torch.full((3, 2), 5), 6)
-    assert torch.equal(other.all(3).x, some.all(3).x)
-    assert other.all(3).y.tolist() == [[5, 5]] * 3
+    assert torch.equal(other.take_all(3).x, some.take_all(3).x)
+    assert other.take_all(3).y.tolist() == [[5, 5]] * 3
     assert len(other.task.classes) == 6
 
 
@@ -305,8 +305,8 @@ def test_a_shortened_environment_holds_each_members_first_examples():
     whole = chosen(environment, rows, 2)
     short = shortened(whole, 4)
     assert short.inputs.shape == (6, 4, 2)
-    x, y = short.all(6)
-    torch.testing.assert_close(x, whole.all(6).x[:, :4])
+    x, y = short.take_all(6)
+    torch.testing.assert_close(x, whole.take_all(6).x[:, :4])
     torch.testing.assert_close(y, whole.targets[:, :4])
     assert shortened(whole, 0) is whole
     assert shortened(whole, 10) is whole

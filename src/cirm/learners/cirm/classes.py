@@ -107,7 +107,7 @@ class ClassWork(Work):
         learner = self.learner
         enough = learner.reference_steps * learner.descent.batch
         stage = tuple(shortcuts.shortened(e, enough) for e in self.learned)
-        epochs = round(learner.reference_steps / learner.descent.steps(stage))
+        epochs = round(learner.reference_steps / learner.descent.count_steps(stage))
         descent = replace(learner.descent, epochs=max(1, epochs), decay=0.0)
         for turn in range(learner.rounds):
             source = self.members("reference", turn)

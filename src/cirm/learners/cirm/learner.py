@@ -36,8 +36,8 @@ from cirm.likelihoods import CrossEntropy
 from cirm.memory import add_to_memory, make_empty_memory, move_to_device
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
-from cirm.training import Diverged, Watch, ignore_steps
-from cirm.variational import normal_like
+from cirm.training import DivergenceError, Watch, ignore_steps
+from cirm.variational import make_gaussian
 
 FEW = 1000  # examples of a stage up to which dropout is as it is set
 MOST = 0.5  # of a layer that is left where there are many
@@ -129,11 +129,11 @@ class CIRM(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """The prior, random plain models, and nothing known."""
         replicas, members = len(randomness.seeds), self.members
-        means = self.network.init(randomness.at("params").members(members))
+        means = self.network.init(randomness.at("params").spawn(members))
         plain = means.unflatten(0, (replicas, members))
         start = torch.tensor([1.0, 0.0])
         return State(
-            normal_like(plain, self.prior_std, centred=True),
+            make_gaussian(plain, self.prior_std, centred=True),
             plain,
             torch.zeros_like(plain),
             torch.zeros(replicas, 0),
@@ -182,7 +182,7 @@ class CIRM(Learner[State]):
         work = kind(self, past, learned, judged, randomness, watch, first, len(stage))
         try:
             made = work.done()
-        except Diverged as error:
+        except DivergenceError as error:
             raise self._blamed(error) from None
         memory, source = state.memory, randomness.at("memory")
         for environment in stage:
@@ -254,7 +254,7 @@ class CIRM(Learner[State]):
         elif isinstance(self.network, MLP):
             # To hide directions from the first layer is the same, and done once.
             means = means.clone()
-            weight = self.network.layers(means.flatten(0, 1))[0][0]
+            weight = self.network.split_layers(means.flatten(0, 1))[0][0]
             weight.copy_(shortcuts.without(weight.mT, directions).mT)
             logits = self._asked(means, wide)
         else:
@@ -283,10 +283,10 @@ class CIRM(Learner[State]):
             return self.likelihood.logits(outputs)
         return outputs
 
-    def _blamed(self, error: Diverged) -> Diverged:
+    def _blamed(self, error: DivergenceError) -> DivergenceError:
         """The same error, of the replicas whose members were lost."""
         message, lost = error.args
-        return Diverged(message, sorted({row // self.members for row in lost}))
+        return DivergenceError(message, sorted({row // self.members for row in lost}))
 
     def _centre(self, stage: Stage, replicas: int) -> Tensor:
         total, count = torch.zeros(()), 0

@@ -20,7 +20,7 @@ from cirm.variational import (
     Gaussian,
     flatten_gaussian,
     kl,
-    normal_like,
+    make_gaussian,
     unflatten_gaussian,
 )
 
@@ -112,8 +112,8 @@ class Work:
         means = self.past.plain.flatten(0, 1)
         if not self.first:
             means = learner.network.init(self.members("anew")).to(means)
-        prior = normal_like(means, learner.prior_std, centred=learner.classes > 0)
-        start = normal_like(means, learner.initial_std)
+        prior = make_gaussian(means, learner.prior_std, centred=learner.classes > 0)
+        start = make_gaussian(means, learner.initial_std)
         return tuple(  # type: ignore[return-value]
             Gaussian(*(self.either(anew, n, o) for n, o in zip(new, old, strict=True)))
             for new in (prior, start)
@@ -134,7 +134,7 @@ class Work:
         right.
         """
         q = unflatten_gaussian(params)
-        outputs = self._network.sampled(q, past.view(batch.x), batch.noise, 1)
+        outputs = self._network.sample_outputs(q, past.view(batch.x), batch.noise, 1)
         targets = batch.y // 2 if self.learner.classes else batch.y
         losses = self.learner.likelihood.losses(outputs, targets).squeeze(1)
         if self.learner.classes:
@@ -183,7 +183,7 @@ class Work:
 
     def members(self, *path: str | int) -> Randomness:
         """A source for each member."""
-        return self.randomness.at(*path).members(self.learner.members)
+        return self.randomness.at(*path).spawn(self.learner.members)
 
     def gathered(self, part: Tensor) -> Tensor:
         """What [replica * member, n, ...] says of each replica, [replica, ...]."""

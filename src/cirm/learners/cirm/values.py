@@ -89,7 +89,7 @@ class ValueWork(Work):
         """
         learner = self.learner
         descent = replace(learner.descent, epochs=learner.plain_epochs)
-        steps = descent.epochs * descent.steps(self.learned)
+        steps = descent.epochs * descent.count_steps(self.learned)
         plain = self.plain(view)
         error = self._error(plain, view)
         going, rounds = torch.ones_like(error).bool(), torch.ones_like(error)
