@@ -69,6 +69,16 @@ class Registry:
                 f"{type(error).__name__}: {error}."
             ) from error
 
+    def find_key(self, cls: type) -> str:
+        """Return the key of a class: built-in, of an entry point, or an import path."""
+        for key, path in self.builtin.items():
+            if path.rpartition(":")[2] == cls.__name__ and self.load(key) is cls:
+                return key
+        for key, entry in self._list_entry_points().items():
+            if entry.attr == cls.__name__ and self.load(key) is cls:
+                return key
+        return f"{cls.__module__}:{cls.__qualname__}"
+
     def list_keys(self) -> list[str]:
         """Return every key: the built-in ones, their aliases, and entry points."""
         return list({**self.builtin, **self.aliases, **self._list_entry_points()})

@@ -218,7 +218,8 @@ def row(title, words, error):
     error = re.sub("learned on [0-9-]+", "learned on DATE", error)
     lists = "(must be one of|settings are|presets are) [^;]*;"
     error = re.sub(lists, r"\1 ...;", error).removeprefix("cirm: ")
-    error = re.sub("Choose one of .*, or give", "Choose one of ..., or give", error)
+    choices = r"Choose one of .*?(, or give|\.$)"
+    error = re.sub(choices, r"Choose one of ...\1", error)
     cells = (title, f"`cirm {words}`", error)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

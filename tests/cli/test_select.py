@@ -75,8 +75,11 @@ def test_words_may_come_in_any_order(cirm, tmp_path):
         (["select", "erm", "--hold-out", "1.5"], "--hold-out: it must be between 0"),
         (["select", "erm", "--colour"], "must be --name value; got '--colour'"),
         (["select", "erm", "--colour", "x"], "data set colored: settings are source"),
-        (["select", "erm", "--set", "nope=1"], "learner erm: settings are epochs"),
-        (["select", "erm", "--preset", "nope"], "learner erm: presets are paper"),
+        (["select", "erm", "--set", "nope=1"], "learner erm has no setting 'nope'"),
+        (
+            ["select", "erm", "--preset", "nope"],
+            "learner erm has no preset 'nope'. Choose one of paper",
+        ),
         (
             ["select", "erm", "--order", "joint", "--rule", "next"],
             "rule next: there must be two or more stages; got 1",

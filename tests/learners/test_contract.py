@@ -1,10 +1,15 @@
-"""What must hold of every learner, whatever it learns."""
+"""What must hold for every learner, in whatever form it is given."""
+
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 
 import pytest
 import torch
 
+from cirm import registry
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import CONTINUAL, LEARNERS, create, get_learner_class
+from cirm.learners.vrex import VREx
 from cirm.memory import count_memory, list_tensors
 from cirm.randomness import Randomness
 
@@ -16,7 +21,21 @@ SPECIAL = {  # settings under which so few steps suffice
     "mer": {"memory": 10, "epochs": 2},
     "vclc": {"coreset": 20},
 }
-CLASSIFIERS = [key for key in LEARNERS if key not in REGRESSION_ONLY]
+INSTANCE = VREx(penalty=1.0)
+OFFERED = EntryPoint("offered", "cirm.learners.ewc:EWC", "cirm.learners")
+FORMS = [*LEARNERS, "offered", INSTANCE]
+CLASSIFIERS = [form for form in FORMS if form not in REGRESSION_ONLY]
+
+
+@pytest.fixture(autouse=True)
+def offered(monkeypatch):
+    """Another package offers a learner by an entry point."""
+    offers = {"cirm.learners": [OFFERED]}
+    monkeypatch.setattr(registry, "entry_points", lambda group: offers.get(group, []))
+
+
+def name_form(form):
+    return form if isinstance(form, str) else "instance"
 
 
 def classes(count=2):
@@ -41,9 +60,9 @@ def values():
     return made
 
 
-def learner_for(key, environments):
-    settings = {**QUICK, **SPECIAL.get(key, {})}
-    return create(key, environments[0], settings)
+def learner_for(form, environments):
+    special = SPECIAL.get(form, {}) if isinstance(form, str) else {}
+    return create(form, environments[0], {**QUICK, **special})
 
 
 def train(learner, stream, seeds=SEEDS, state=None, start=0):
@@ -55,8 +74,8 @@ def train(learner, stream, seeds=SEEDS, state=None, start=0):
     return state
 
 
-@pytest.fixture(params=LEARNERS)
-def case(request):
+@pytest.fixture(params=FORMS, ids=name_form)
+def case(request, offered):
     environments = values() if request.param in REGRESSION_ONLY else classes()
     return learner_for(request.param, environments), environments
 
@@ -68,10 +87,10 @@ def test_the_state_has_a_replica_axis(case):
 
 
 @pytest.mark.parametrize("order", ["joint", "sequential"])
-@pytest.mark.parametrize("key", CLASSIFIERS)
-def test_predictions_are_probabilities(key, order):
+@pytest.mark.parametrize("form", CLASSIFIERS, ids=name_form)
+def test_predictions_are_probabilities(form, order):
     environments = classes()
-    learner = learner_for(key, environments)
+    learner = learner_for(form, environments)
     state = train(learner, Stream.from_order(environments, order))
     p = learner.predict(state, environments[0].take_all(3).x)
     assert p.shape == (3, 300, 2)
@@ -81,10 +100,10 @@ def test_predictions_are_probabilities(key, order):
 
 
 @pytest.mark.parametrize("order", ["joint", "sequential"])
-@pytest.mark.parametrize("key", LEARNERS)
-def test_values_are_learned(key, order):
+@pytest.mark.parametrize("form", FORMS, ids=name_form)
+def test_values_are_learned(form, order):
     environments = values()
-    learner = learner_for(key, environments)
+    learner = learner_for(form, environments)
     state = train(learner, Stream.from_order(environments, order))
     p = learner.predict(state, environments[0].take_all(3).x)
     assert p.shape == (3, 300, 1)
@@ -142,9 +161,9 @@ def test_the_ledger_counts_every_byte_of_the_state(case):
 
 def test_every_preset_can_be_made(case):
     learner, environments = case
-    key = next(k for k, v in LEARNERS.items() if v == type(learner).__name__)
-    for preset in get_learner_class(key).presets:
-        create(key, environments[0], {}, preset)
+    for form in (type(learner), replace(learner, network=None)):
+        for preset in learner.presets:
+            create(form, environments[0], {}, preset)
 
 
 @pytest.mark.parametrize("key", CONTINUAL)

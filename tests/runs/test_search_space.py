@@ -65,7 +65,7 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
     [
         ("rate", "must be name=low..high.* got 'rate'"),
         ("rate=", "must be name=low..high"),
-        ("rat=1..2", "learner erm: settings are epochs.* got 'rat'"),
+        ("rat=1..2", "learner erm has no setting 'rat'. Choose one of epochs"),
         ("rate=2..1", "rate must be low..high.* with low below high; got '2..1'"),
         ("rate=1..2:lin", "rate must be low..high or low..high:log"),
         ("rate=0..1:log", "rate must be positive for a log scale; got '0..1:log'"),

@@ -36,9 +36,9 @@ def _names(kind: str) -> None:
     from cirm.cli.screen import columns
 
     if kind == "learners":
-        from cirm.learners import CONTINUAL, LEARNERS, describe
+        from cirm.learners import CONTINUAL, LEARNERS, summarize_learner
 
-        rows = [(key, describe(key)) for key in LEARNERS]
+        rows = [(key, summarize_learner(key)) for key in LEARNERS]
         rows += [
             (key, f"{joint} on a sequence: the last posterior is the prior")
             for key, joint in CONTINUAL.items()
@@ -46,7 +46,9 @@ def _names(kind: str) -> None:
     elif kind == "datasets":
         rows = [(k, cirm.data.describe(k)) for k in cirm.data.DATASETS]
     else:
-        rows = [(k, cirm.inference.describe(k)) for k in cirm.inference.INFERENCE]
+        rows = [
+            (k, cirm.inference.summarize_inference(k)) for k in cirm.inference.INFERENCE
+        ]
     columns(kind, rows)
 
 

@@ -24,7 +24,7 @@ def get_inference_class(key: str) -> type[EIIL]:
     return cls
 
 
-def describe(key: str) -> str:
+def summarize_inference(key: str) -> str:
     """One line about a way to infer environments."""
     return REGISTRY.describe(key)
 

@@ -1,4 +1,4 @@
-"""The learners, by the name the command line and the tables use."""
+"""The learners: one module per method, chosen by key, class or instance."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from cirm.registry import Registry
 if TYPE_CHECKING:
     from cirm.environments import Environment
     from cirm.learners.base import Learner
+    from cirm.networks import Network
+
+    LearnerLike = str | type[Learner[Any]] | Learner[Any]
 
 LEARNERS = {
     "cirm": "CIRM",
@@ -31,16 +34,16 @@ LEARNERS = {
     "vrex": "VREx",
     "replay": "Replay",
 }
-"""Class by key, ours and then in the paper's order; the module is named so too."""
+"""Class name by key, in the paper's order; the module is named after the key."""
 
 DEFAULT_LEARNER = "cirm"
-"""The learner that is used where none is named."""
+"""The learner that is used if the user names none."""
 
 CONTINUAL = {"c-virmv1": "virmv1", "c-virmg": "virmg", "c-bvirm": "bvirm"}
-"""Names of joint learners when they run on a sequence."""
+"""The paper's names of three learners when they run on a sequence."""
 
 REGISTRY = Registry("learner", "cirm.learners", __name__, LEARNERS, CONTINUAL)
-"""The learners here and those that installed packages offer."""
+"""The built-in learners and those that installed packages offer."""
 
 NETWORK: dict[str, tuple[Any, Any]] = {
     "hidden": (tuple[int, ...], (100, 100)),
@@ -48,91 +51,271 @@ NETWORK: dict[str, tuple[Any, Any]] = {
     "dropout": (float, 0.0),
     "outputs": (int, 0),
 }
-"""Type and default of the network's settings; outputs 0: as many as the task has."""
+"""Type and default of the network's settings; outputs 0 means as the task needs."""
+
+PARTS = ("network", "likelihood", "descent")
+"""Fields of a learner that are not settings of their own."""
 
 
-def get_learner_class(key: str) -> type[Learner[Any]]:
-    """The class of a learner."""
-    cls: type[Learner[Any]] = REGISTRY.load(key)
+def get_learner_class(
+    learner: LearnerLike, import_paths: bool = True
+) -> type[Learner[Any]]:
+    """Return the class of a learner.
+
+    Args:
+        learner: A key such as "erm", the name of an entry point of the group
+            `cirm.learners`, an import path `package.module:Class`, a subclass of
+            `Learner`, or an instance.
+        import_paths: Whether an import path is accepted. Switch it off for keys that
+            come from a file, which may name any module.
+
+    Raises:
+        ValueError: If there is no such learner, or it cannot be imported.
+
+    Example:
+        >>> get_learner_class("erm").__name__
+        'ERM'
+    """
+    from cirm.learners.base import Learner
+
+    cls = REGISTRY.load(learner, import_paths) if isinstance(learner, str) else learner
+    if isinstance(cls, Learner):
+        return type(cls)
+    if not isinstance(cls, type) or not issubclass(cls, Learner):
+        raise ValueError(
+            f"The learner {learner!r} is not a subclass of cirm.learners.base.Learner. "
+            "Give a key, an import path such as package.module:Class, a class or an "
+            "instance."
+        )
     return cls
 
 
-def describe(key: str) -> str:
-    """One line about a learner."""
+def get_learner_key(learner: LearnerLike) -> str:
+    """Return the text under which files and records store a learner.
+
+    Args:
+        learner: Any form that `get_learner_class` accepts.
+
+    Returns:
+        The key as given, or for a class or instance its built-in key, the name of its
+        entry point, or its import path `package.module:Class`.
+
+    Example:
+        >>> get_learner_key(get_learner_class("erm"))
+        'erm'
+    """
+    cls = get_learner_class(learner)
+    return learner if isinstance(learner, str) else REGISTRY.find_key(cls)
+
+
+def describe_learner(learner: LearnerLike) -> tuple[str, dict[str, Any]]:
+    """Return the key of a learner, and the settings that make up an instance.
+
+    `create(key, environment, settings)` with these two gives the same learner, except
+    for its network and its device, which are not settings of the learner.
+
+    Args:
+        learner: Any form that `get_learner_class` accepts.
+
+    Returns:
+        The key, and for an instance every setting of its own and of its `Descent`;
+        for a key or class no settings.
+
+    Example:
+        >>> from cirm.learners.vrex import VREx
+        >>> key, settings = describe_learner(VREx(penalty=10.0))
+        >>> key, settings["penalty"], settings["epochs"]
+        ('vrex', 10.0, 100)
+    """
+    key = get_learner_key(learner)
+    if isinstance(learner, str | type):
+        return key, {}
+    names = [f.name for f in dataclasses.fields(learner) if f.init]
+    settings = {name: getattr(learner, name) for name in names if name not in PARTS}
+    descent = dataclasses.asdict(learner.descent)
+    return key, {**settings, **{n: v for n, v in descent.items() if n != "device"}}
+
+
+def summarize_learner(key: str) -> str:
+    """Return one line that says what the learner of a key does."""
     return REGISTRY.describe(key)
 
 
-def list_settings(key: str) -> list[tuple[str, Any, Any]]:
-    """Name, type and default of every setting of a learner, its own first."""
+def list_settings(learner: LearnerLike) -> list[tuple[str, Any, Any]]:
+    """List the settings of a learner: its own, those of training and of the network.
+
+    Args:
+        learner: Any form that `get_learner_class` accepts.
+
+    Returns:
+        Name, type and default of each setting; for an instance its value.
+
+    Example:
+        >>> [name for name, kind, default in list_settings("vrex")][:3]
+        ['penalty', 'anneal', 'l2']
+    """
     from cirm.settings import list_fields
     from cirm.training import Descent
 
-    parts = ("network", "likelihood", "descent")
-    cls = get_learner_class(key)
-    own = {n: s for n, s in list_fields(cls).items() if n not in parts}
-    table = {**own, **list_fields(Descent), **NETWORK}
+    cls = get_learner_class(learner)
+    fields = list_fields(cls)
+    descent = fields["descent"][1]
+    table = {name: field for name, field in fields.items() if name not in PARTS}
+    for name, (kind, _) in list_fields(Descent).items():
+        table[name] = kind, getattr(descent, name)
+    table |= NETWORK
+    values = {**cls.defaults, **describe_learner(learner)[1]}
     return [
-        (name, kind, cls.defaults.get(name, default))
+        (name, kind, values.get(name, default))
         for name, (kind, default) in table.items()
     ]
 
 
-def parse_learner_settings(key: str, texts: Mapping[str, str]) -> dict[str, Any]:
-    """A learner's settings read from text."""
+def parse_learner_settings(
+    learner: LearnerLike, texts: Mapping[str, str]
+) -> dict[str, Any]:
+    """Parse settings given as text, such as those of `--set penalty=10`.
+
+    Args:
+        learner: Any form that `get_learner_class` accepts.
+        texts: The text of each setting, by name.
+
+    Returns:
+        The value of each setting.
+
+    Raises:
+        ValueError: If there is no such setting, or the text is not a value of its type.
+
+    Example:
+        >>> parse_learner_settings("erm", {"hidden": "50,50", "epochs": "20"})
+        {'hidden': (50, 50), 'epochs': 20}
+    """
     from cirm.settings import parse_value
 
-    kinds = {name: kind for name, kind, _ in list_settings(key)}
-    check_setting_names(key, texts)
-    return {
-        n: parse_value(kinds[n], t, f"learner {key}: {n}") for n, t in texts.items()
-    }
+    check_setting_names(learner, texts)
+    kinds = {name: kind for name, kind, _ in list_settings(learner)}
+    where = f"learner {get_learner_key(learner)}"
+    return {n: parse_value(kinds[n], t, f"{where}: {n}") for n, t in texts.items()}
 
 
-def check_setting_names(key: str, names: Iterable[str]) -> None:
-    """Refuse a setting that the learner does not have."""
-    known = [name for name, _, _ in list_settings(key)]
+def check_setting_names(learner: LearnerLike, names: Iterable[str]) -> None:
+    """Refuse a setting that the learner does not have.
+
+    Args:
+        learner: Any form that `get_learner_class` accepts.
+        names: Names of settings.
+
+    Raises:
+        ValueError: If a name is unknown; the message lists the known ones.
+    """
+    known = [name for name, _, _ in list_settings(learner)]
     for name in names:
         if name not in known:
             raise ValueError(
-                f"learner {key}: settings are {', '.join(known)}; got {name!r}"
+                f"The learner {get_learner_key(learner)} has no setting {name!r}. "
+                f"Choose one of {', '.join(known)}."
             )
 
 
+def get_preset(learner: LearnerLike, name: str) -> Mapping[str, Any]:
+    """Return the settings that a learner has under the name of a preset.
+
+    Args:
+        learner: Any form that `get_learner_class` accepts.
+        name: A preset such as "paper"; "" gives no settings.
+
+    Raises:
+        ValueError: If the learner has no such preset.
+
+    Example:
+        >>> get_preset("gem", "paper")
+        {'memory': 100, 'rate': 0.001}
+    """
+    presets = get_learner_class(learner).presets
+    if name and name not in presets:
+        known = f"Choose one of {', '.join(presets)}." if presets else "It has none."
+        raise ValueError(
+            f"The learner {get_learner_key(learner)} has no preset {name!r}. {known}"
+        )
+    return presets[name] if name else {}
+
+
 def create(
-    key: str,
+    learner: LearnerLike,
     environment: Environment,
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
 ) -> Learner[Any]:
-    """A learner for data like this environment's.
+    """Create a learner whose network and likelihood fit the data of an environment.
 
-    Settings are the learner's own fields, those of `Descent` and those of the
-    network; they go over the preset's, and both over the defaults.
+    Args:
+        learner: A key such as "erm", the name of an entry point, an import path
+            `package.module:Class`, a subclass of `Learner`, or an instance. An
+            instance keeps its own settings, its `descent`, and its network if it has
+            one.
+        environment: Data like those to learn from: its number of features and its task
+            decide the network and the likelihood.
+        settings: Values of the learner's own settings, of those of `Descent` and of
+            those of the network (`hidden`, `activation`, `dropout`, `outputs`). They
+            override the preset, which overrides the defaults or the instance's values.
+        preset: Name of one of the learner's presets, such as "paper".
+
+    Returns:
+        The learner, ready for `init`, `observe` and `outputs`.
+
+    Raises:
+        ValueError: If there is no such learner, setting or preset, or a value is out
+            of range.
+
+    Example:
+        >>> import torch
+        >>> from cirm import Environment, Task
+        >>> clinic = Environment(
+        ...     "a", torch.randn(20, 3), torch.arange(20) % 2, Task.classification(2)
+        ... )
+        >>> create("erm", clinic, {"hidden": (8,), "epochs": 2}).network.sizes
+        (3, 8, 2)
+        >>> from cirm.learners.vrex import VREx
+        >>> create(VREx(penalty=10.0), clinic, {"anneal": 0.0}).penalty
+        10.0
     """
     from cirm.likelihoods import make_likelihood
-    from cirm.networks import MLP
+    from cirm.settings import list_fields
     from cirm.training import Descent
 
-    cls = get_learner_class(key)
-    chosen = {**cls.defaults, **get_preset(key, preset), **(settings or {})}
-    check_setting_names(key, chosen)
-    shape = {name: chosen.get(name, default) for name, (_, default) in NETWORK.items()}
-    descent = [f.name for f in dataclasses.fields(Descent)]
-    task = environment.task
-    outputs = shape["outputs"] or max(1, len(task.classes))
-    sizes = (math.prod(environment.features), *shape["hidden"], outputs)
+    cls = get_learner_class(learner)
+    given = {**get_preset(learner, preset), **(settings or {})}
+    check_setting_names(learner, given)
+    values = {**cls.defaults, **describe_learner(learner)[1], **given}
+    network = None if isinstance(learner, str | type) else learner.network
+    if network is None:
+        shape = {n: values.get(n, default) for n, (_, default) in NETWORK.items()}
+        network = _make_network(environment, shape)
+    elif fixed := [name for name in NETWORK if name in given]:
+        raise ValueError(
+            f"The learner {get_learner_key(learner)} already has a network, so the "
+            f"setting {fixed[0]!r} has no effect. Create the learner without a network "
+            "to set it."
+        )
+    if isinstance(learner, str | type):
+        descent = list_fields(cls)["descent"][1]
+    else:
+        descent = learner.descent
+    steps = [field.name for field in dataclasses.fields(Descent)]
     return cls(
-        network=MLP(sizes, shape["activation"], shape["dropout"]),
-        likelihood=make_likelihood(task),
-        descent=Descent(**{n: v for n, v in chosen.items() if n in descent}),
-        **{n: v for n, v in chosen.items() if n not in NETWORK and n not in descent},
+        network=network,
+        likelihood=make_likelihood(environment.task),
+        descent=dataclasses.replace(
+            descent, **{n: v for n, v in values.items() if n in steps}
+        ),
+        **{n: v for n, v in values.items() if n not in NETWORK and n not in steps},
     )
 
 
-def get_preset(key: str, name: str) -> Mapping[str, Any]:
-    """The settings that a learner has under a preset's name; none without a name."""
-    presets = get_learner_class(key).presets
-    if name and name not in presets:
-        known = ", ".join(presets) or "none"
-        raise ValueError(f"learner {key}: presets are {known}; got {name!r}")
-    return presets[name] if name else {}
+def _make_network(environment: Environment, shape: Mapping[str, Any]) -> Network:
+    """Return a fully connected network for the inputs and task of an environment."""
+    from cirm.networks import MLP
+
+    outputs = shape["outputs"] or max(1, len(environment.task.classes))
+    sizes = (math.prod(environment.features), *shape["hidden"], outputs)
+    return MLP(sizes, shape["activation"], shape["dropout"])

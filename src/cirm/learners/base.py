@@ -1,4 +1,4 @@
-"""What every learner offers."""
+"""The base class of all learners."""
 
 from __future__ import annotations
 
@@ -25,26 +25,41 @@ ORIGINAL = {
     "epochs": 501,
     "batch": 0,
 }
-"""IRM's original settings on coloured digits, which the work on EIIL took over."""
+"""Settings of the IRM authors on coloured digits, which the EIIL authors reused."""
 
-FEWEST_STEPS, MOST_STEPS = 1_000, 20_000
-"""Bounds on the optimiser steps of a stage if the user sets no number of epochs."""
+MOST_STEPS = 20_000
+"""Most optimiser steps of a stage if the user sets no number of epochs."""
 
 State = TypeVar("State", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True)
 class Learner(ABC, Generic[State]):
-    """Hyper-parameters and three functions; all that changes is in the state.
+    """A learning method: settings, and functions of a state that never change it.
 
-    States are named tuples of tensors with a leading replica axis. `presets` are
-    named settings: of the learner's own fields, of `Descent` and of the network;
-    `defaults` are those of `Descent` and the network that the learner needs otherwise.
-    `revision` counts the changes of its code after which results are others: those
-    recorded before do not count for it any more.
+    A subclass is a frozen dataclass `Learner[State]` whose fields are its settings. Its
+    state is a named tuple of tensors (or of such tuples) with a leading replica axis;
+    everything that training changes is in there.
+
+    Args:
+        network: Maps parameters and inputs to outputs. An instance that is passed to
+            `cirm.fit` or `cirm.create` may leave it out: they create one for the data.
+        likelihood: How outputs are scored against targets; set by the task of the data.
+        descent: How long and how fast to train.
+
+    Attributes:
+        presets: Settings by name of a preset: the learner's own, those of `Descent` and
+            those of the network.
+        defaults: Defaults of network settings that differ from the usual ones.
+        revision: Number of code changes after which results differ; records of an
+            earlier revision are not used any more.
+        epoch_settings: Names of the settings that count epochs.
+        min_steps: Fewest optimiser steps of a stage if the user sets no number of
+            epochs; 0 for a learner that relies on early stopping.
     """
 
-    network: Network
+    # None until `create` binds it to data; all methods need a network.
+    network: Network = None  # type: ignore[assignment]
     likelihood: Likelihood = field(default_factory=CrossEntropy)
     descent: Descent = Descent()
 
@@ -52,10 +67,15 @@ class Learner(ABC, Generic[State]):
     defaults: ClassVar[Mapping[str, Any]] = {}
     revision: ClassVar[int] = 0
     epoch_settings: ClassVar[tuple[str, ...]] = ("epochs",)
+    min_steps: ClassVar[int] = 1_000
 
     @abstractmethod
     def init(self, randomness: Randomness) -> State:
-        """The state before any data."""
+        """Return the state before any data.
+
+        Args:
+            randomness: Source of random numbers, with one seed per replica.
+        """
 
     @abstractmethod
     def observe(
@@ -65,18 +85,35 @@ class Learner(ABC, Generic[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """The state after training on one stage; `state` is left as it was."""
+        """Return the state after training on one stage; `state` stays as it is.
+
+        Args:
+            state: The state before the stage.
+            stage: The environments that are learned together.
+            randomness: Source of random numbers, with one seed per replica.
+            watch: Called after each epoch with the number of steps so far, that of all
+                steps, and numbers [replica] by name.
+        """
 
     @abstractmethod
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs [replica, sample, n, k] of inputs [replica, n, ...].
+        """Return outputs [replica, sample, n, k] of inputs [replica, n, ...].
 
-        The samples are networks drawn from what the learner believes; a learner that
-        believes in one network gives one.
+        The samples are networks drawn from the posterior; a learner with point
+        estimates has one sample.
+
+        Args:
+            state: A trained state.
+            inputs: The inputs of each replica.
         """
 
     def predict(self, state: State, inputs: Tensor) -> Tensor:
-        """Class probabilities [replica, n, k], or values [replica, n, 1]."""
+        """Return class probabilities [replica, n, k], or values [replica, n, 1].
+
+        Args:
+            state: A trained state.
+            inputs: The inputs of each replica.
+        """
         return self.likelihood.predict(self.outputs(state, inputs))
 
     def explain(
@@ -102,16 +139,15 @@ class Learner(ABC, Generic[State]):
     def pace(self, stage: Stage) -> Self:
         """Return the learner with a number of epochs that suits the size of a stage.
 
-        Small stages get enough epochs for 1,000 steps and large ones at most as many as
-        make 20,000. A learner with its own default of `epochs` is never trained longer
-        than that, since it relies on early stopping. All settings that count epochs,
-        `epoch_settings`, are shortened in proportion.
+        Small stages get enough epochs for `min_steps` steps and large ones at most as
+        many as make 20,000. All settings that count epochs, `epoch_settings`, are
+        shortened in proportion.
 
         Args:
             stage: The environments that are learned next.
         """
         steps = self.descent.count_steps(stage)
-        least = 1 if "epochs" in self.defaults else -(-FEWEST_STEPS // steps)
+        least = -(-self.min_steps // steps)
         epochs = {"epochs": max(self.descent.epochs, least)}
         epochs |= {n: getattr(self, n) for n in self.epoch_settings if n != "epochs"}
         part = min(1.0, max(1, MOST_STEPS // steps) / max(epochs.values()))

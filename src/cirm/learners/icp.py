@@ -72,7 +72,8 @@ class ICP(Learner[State]):
     presets = {"scm": {"level": 0.05}}
 
     def __post_init__(self) -> None:
-        if not isinstance(self.likelihood, SquaredError):
+        bound = self.network is not None
+        if bound and not isinstance(self.likelihood, SquaredError):
             raise ValueError("icp: the task must be regression; got classification")
         if not 0 < self.level < 1 or not 1 <= self.most <= 16:
             raise ValueError(

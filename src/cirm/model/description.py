@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from cirm.learners import describe
+from cirm.learners import summarize_learner
 from cirm.memory import count_memory
 from cirm.model.model import Model
 from cirm.model.reliance import turned_away
@@ -23,7 +23,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "classes": list(model.task.classes),
         "target": schema.target.name,
         "learner": plan.learner,
-        "method": describe(plan.learner),
+        "method": summarize_learner(plan.learner),
         "settings": {k: plan.settings[k] for k in sorted(plan.settings)},
         "network": plan.network,
         "seed": plan.seed,

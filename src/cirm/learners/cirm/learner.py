@@ -36,7 +36,7 @@ from cirm.likelihoods import CrossEntropy
 from cirm.memory import add_to_memory, make_empty_memory, move_to_device
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
-from cirm.training import DivergenceError, Watch, ignore_steps
+from cirm.training import Descent, DivergenceError, Watch, ignore_steps
 from cirm.variational import make_gaussian
 
 FEW = 1000  # examples of a stage up to which dropout is as it is set
@@ -61,6 +61,7 @@ class CIRM(Learner[State]):
     what is left grows as the root of their number, to a half. Values go without.
     """
 
+    descent: Descent = Descent(epochs=20)
     members: int = 4
     shortcut: Literal["auto", "drop", "keep"] = "auto"
     reference_steps: int = 12
@@ -76,9 +77,10 @@ class CIRM(Learner[State]):
     plain_epochs: int = 40
     memory: float = 0.0
 
-    defaults = {"dropout": 0.9, "epochs": 20}
+    defaults = {"dropout": 0.9}
     presets = {"paper": {}}
     epoch_settings = "epochs", "plain_epochs"
+    min_steps = 0  # all models stop early by design, and overfit small data otherwise
 
     def __post_init__(self) -> None:
         counts = self.rounds, self.reference_steps, self.plain_epochs
