@@ -12,7 +12,7 @@ from cirm import cli
 from cirm.cli.data import app
 from cirm.data import cache, idx
 from cirm.data.image_catalog import SOURCES, Source
-from cirm.report import samples
+from cirm.paper import example_images
 
 TINY = Source("tiny", "CC0", "this test", (4, 2), 10, ("",) * 4, side=5)
 
@@ -89,7 +89,7 @@ def test_the_figure_has_both_schemes_with_coloured_figures_and_backgrounds(tmp_p
     assert result.exit_code == 0 and str(out) in result.output
     pixels = np.asarray(Image.open(out).convert("RGB"), float) / 255
     half = pixels.shape[1] // 2
-    for color in (samples.GREEN, samples.RED):
+    for color in (example_images.GREEN, example_images.RED):
         near = np.abs(pixels - color).max(-1) < 0.02
         assert near[:, half:].mean() > 2 * near[:, :half].mean() > 0
 
@@ -111,7 +111,7 @@ def test_the_figure_can_be_of_a_folder_and_of_any_setting(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--out", "figure.doc"], "must end with one of .png, .pdf, .svg"),
+        (["--out", "figure.doc"], "ends with one of .png, .pdf, .svg"),
         (["--scheme", "blue"], "must be one of b01, b11, gray"),
         (["--set", "colour=1"], "settings are source, scheme"),
         (["--source", "mnist"], "cirm data fetch mnist"),
@@ -129,7 +129,7 @@ def test_what_cannot_be_shown_is_refused_and_nothing_is_written(
 def test_what_both_channels_share_is_shown_white():
     inputs = np.zeros((1, 2, 1, 4), np.float32)
     inputs[0, 0, 0], inputs[0, 1, 0] = [0, 1, 0, 1], [0, 0, 1, 1]
-    shown = samples.rgb(inputs)[0, 0]
+    shown = example_images.to_rgb(inputs)[0, 0]
     np.testing.assert_allclose(
-        shown, [(0, 0, 0), samples.GREEN, samples.RED, (1, 1, 1)]
+        shown, [(0, 0, 0), example_images.GREEN, example_images.RED, (1, 1, 1)]
     )

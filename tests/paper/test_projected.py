@@ -10,7 +10,7 @@ from cirm.paper.projected import (
     supports,
 )
 from cirm.paper.projections import divergence
-from cirm.report.projected import between_figure, simplex_figure, supports_figure
+from cirm.report.paper_plots import plot_densities, plot_simplex, plot_supports
 
 
 def test_each_projection_lies_in_its_set_and_the_last_near_where_all_meet():
@@ -56,11 +56,11 @@ def test_what_is_believed_next_lives_where_the_past_and_the_best_do():
 
 
 def test_the_figures_show_all_of_it():
-    simplex = simplex_figure(*families())
+    simplex = plot_simplex(*families())
     assert "9 projections in turn onto the sets P1, P2, P3" in simplex
-    assert simplex.count('class="mark"') == 10
+    assert simplex.count("translate(") == 10
     assert "p₉" in simplex
-    bars = supports_figure(*supports())
+    bars = plot_supports(*supports())
     allowed = sum(high - low + 1 for low, high in ALLOWED.values())
     assert bars.count('class="band"') == allowed
-    assert between_figure(steps()).count("q⁺") == 2
+    assert plot_densities(steps()).count("q⁺") == 2

@@ -105,16 +105,15 @@ def show(
     """Draw coloured samples: training environments above, the unseen one below."""
     from cirm import settings
     from cirm.data.colored import Colored
-    from cirm.paper.samples import draw_panel
-    from cirm.report import samples
+    from cirm.paper.example_images import make_panel, write_examples
 
     texts = settings.parse_assignments(setting or [], "--set")
     panels = []
     for each in [scheme] if scheme else ["b01", "b11"]:
         chosen = {**texts, "source": source, "scheme": each}
         dataset = settings.replace_settings(Colored(), chosen, "colored")
-        panels.append(draw_panel(dataset, seed))
-    samples.save(samples.figure(panels), out)
+        panels.append(make_panel(dataset, seed))
+    write_examples(panels, out)
     typer.echo(f"Wrote {out.resolve()}")
 
 

@@ -121,7 +121,7 @@ def view_of(job: Job) -> dict[str, Any]:
     """What the page shows of the data: chance, the sweep's axis, samples."""
     from cirm.data import get_dataset_class
     from cirm.data.colored import Colored
-    from cirm.paper.samples import draw_colored_examples
+    from cirm.paper.example_images import draw_examples
 
     dataset = get_dataset_class(job.dataset)(**job.data)
     if not isinstance(dataset, Colored):
@@ -130,7 +130,7 @@ def view_of(job: Job) -> dict[str, Any]:
         "chance": 50.0,
         "axis": "colour flip of the unseen environment",
         "trained": dataset.color_flips(),
-        "pictures": (draw_colored_examples(dataset, job.seeds[0]),),
+        "pictures": (draw_examples(dataset, job.seeds[0]),),
     }
 
 

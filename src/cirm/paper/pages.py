@@ -17,7 +17,7 @@ def write_experiment(part: Part, folder: Path, pictures: Iterable[Picture]) -> N
     """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
     from cirm.records import write_text
     from cirm.report import comparison, latex
-    from cirm.report.figures import standalone
+    from cirm.report.drawing import make_svg_file
     from cirm.report.reproduction import reproduction_page, sweep_drawing
 
     summary = part.summary
@@ -27,7 +27,9 @@ def write_experiment(part: Part, folder: Path, pictures: Iterable[Picture]) -> N
     for data in part.data:
         drawing = sweep_drawing(part, data)
         if drawing:
-            write_text(folder / name_sweep_file(data.title), standalone(drawing) + "\n")
+            write_text(
+                folder / name_sweep_file(data.title), make_svg_file(drawing) + "\n"
+            )
     title, claims = str(summary["title"]), summary["claims"]
     page = reproduction_page(title, [part], claims, [*pictures], draw_projections())
     write_text(folder / "report.html", page)
@@ -59,8 +61,8 @@ def name_sweep_file(title: str) -> str:
 def draw_samples(experiments: Sequence[Experiment]) -> dict[str, Picture]:
     """Coloured samples of each source and scheme that is at hand, by a name."""
     from cirm.data.colored import Colored
+    from cirm.paper.example_images import draw_examples
     from cirm.paper.reproduction import explain_missing_data
-    from cirm.paper.samples import draw_colored_examples
 
     chosen: dict[str, Colored] = {}
     for experiment in experiments:
@@ -70,20 +72,20 @@ def draw_samples(experiments: Sequence[Experiment]) -> dict[str, Picture]:
                 dataset = Colored(**trial.data)
                 name = f"{Path(dataset.source).name}-{dataset.scheme}"
                 chosen.setdefault(name, dataset)
-    return {name: draw_colored_examples(dataset) for name, dataset in chosen.items()}
+    return {name: draw_examples(dataset) for name, dataset in chosen.items()}
 
 
 def write_figures(folder: Path) -> None:
     """Write the samples and the projections, each as a file, and a page of them."""
     from cirm.records import write_bytes, write_text
-    from cirm.report.figures import standalone
+    from cirm.report.drawing import make_svg_file
     from cirm.report.reproduction import reproduction_page
 
     pictures = draw_gallery()
     for name, shown in pictures.items():
         write_bytes(folder / f"samples-{name}.png", shown.png)
     for index, drawing in enumerate(draw_projections(), 1):
-        write_text(folder / f"projection-{index}.svg", standalone(drawing.figure))
+        write_text(folder / f"projection-{index}.svg", make_svg_file(drawing.figure))
     page = reproduction_page(
         "Figures", [], [], [*pictures.values()], draw_projections()
     )
@@ -95,39 +97,38 @@ def draw_gallery() -> dict[str, Picture]:
     from cirm.data import cache
     from cirm.data import image_catalog as sources
     from cirm.data.colored import Colored
-    from cirm.paper.samples import draw_panel
+    from cirm.paper.example_images import make_panel, render_examples
     from cirm.report.blocks import Picture
-    from cirm.report.samples import content, figure
 
     found = [name for name in sources.SOURCES if cache.folder(name).is_dir()]
     shown = {}
     for source in found or ["digits"]:
-        both = [draw_panel(Colored(source, scheme), 0) for scheme in ("b01", "b11")]
+        both = [make_panel(Colored(source, scheme), 0) for scheme in ("b01", "b11")]
         caption = f"{source}: the two colour schemes; the unseen environment is last."
-        shown[source] = Picture(content(figure(both)), caption)
+        shown[source] = Picture(render_examples(both), caption)
     return shown
 
 
 def draw_projections() -> list[Drawing]:
     """The pictures of sequential projection."""
     from cirm.paper import projected as computed
-    from cirm.report import projected
+    from cirm.report import paper_plots
     from cirm.report.findings import Drawing
 
     return [
         Drawing(
-            projected.simplex_figure(*computed.families()),
+            paper_plots.plot_simplex(*computed.families()),
             "Each set holds the distributions of three outcomes with a given mean of "
             "a statistic. What is believed is projected onto one set after another, "
             "to the member p of least KL(p || the last one), and ends where they meet.",
         ),
         Drawing(
-            projected.supports_figure(*computed.supports()),
+            paper_plots.plot_supports(*computed.supports()),
             "Sets given by the outcomes they allow (shaded): after each projection "
             "only what all sets so far allow is left.",
         ),
         Drawing(
-            projected.between_figure(computed.steps()),
+            paper_plots.plot_densities(computed.steps()),
             "q⁺ is the least of KL(p || q⁻) + KL(p || q*), between what was believed, "
             "q⁻, and what is best in the environment at hand, q*; it lives where both "
             "do, and is the q⁻ of the next environment.",

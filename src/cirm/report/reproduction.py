@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirm.records import Record, Score
-from cirm.report import blocks, figures, findings, sections
+from cirm.report import blocks, findings, plots, sections
 from cirm.report.blocks import Picture
 from cirm.report.findings import Data, Drawing, Part
 from cirm.report.markup import Markup
@@ -85,7 +85,7 @@ def sweep_drawing(part: Part, data: Data) -> Markup | None:
     lines = [view.line(name, points) for name, points in sweep(data.records).items()]
     if not lines:
         return None
-    return figures.sweep_figure(
+    return plots.plot_sweep(
         lines,
         axis=part.axis,
         metric=view.metric,

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cirm.records import Record, Run, Score
-from cirm.report import blocks, figures, sections
+from cirm.report import blocks, plots, sections
 from cirm.report.blocks import Cell, Picture
 from cirm.report.diagnostics import trust
 from cirm.report.headline import facts, headline
-from cirm.report.marks import swatch
 from cirm.report.markup import Markup, joined
 from cirm.report.page import Section, page
 from cirm.report.sections import View
@@ -73,10 +72,11 @@ def _facts(summary: Mapping[str, Any], chance: float | None) -> Section | None:
 
 def _results(view: View, notes: Sequence[str]) -> Section:
     low, high, chance = _range(view)
+    scale = f"from {low:.3g} to {high:.3g}{', dotted: chance' if chance else ''}"
     headings = [
         Cell("learner"),
         *(Cell(heading, numeric=True) for heading in _splits(view).values()),
-        Cell(figures.scale_figure(low=low, high=high, references=chance)),
+        Cell(scale),
     ]
     rows = [_row(view, learner) for learner in view.learners]
     content = [
@@ -101,9 +101,9 @@ def _row(view: View, learner: str) -> list[Cell]:
     low, high, chance = _range(view)
     numbers = (format_statistic(entry[split], view.metric) for split in _splits(view))
     return [
-        Cell(joined(swatch(pair.style), learner)),
+        Cell(joined(plots.plot_swatch(pair.style), learner)),
         *(Cell(blocks.number(text), numeric=True) for text in numbers),
-        Cell(figures.span_figure(pair, low=low, high=high, references=chance)),
+        Cell(plots.plot_span(pair, low=low, high=high, references=chance)),
     ]
 
 

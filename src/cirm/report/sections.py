@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from cirm.records import Record
-from cirm.report import blocks, figures
+from cirm.report import blocks, plots
 from cirm.report.blocks import Picture
-from cirm.report.marks import CEILING, Line, Pair
+from cirm.report.drawing import CEILING
 from cirm.report.markup import Markup
 from cirm.report.page import Section
+from cirm.report.plots import Line, ScorePair
 from cirm.report.summary import (
     Point,
     Statistic,
@@ -51,7 +52,7 @@ class View:
         return [name for name in self.learners if not is_ceiling(name)].index(learner)
 
     def name(self, learner: str) -> str:
-        """A learner's name in figures."""
+        """A learner's name in plots."""
         if not is_ceiling(learner):
             return learner
         only = sum(map(is_ceiling, self.learners)) == 1
@@ -61,11 +62,11 @@ class View:
         """A learner's line."""
         return Line(self.name(learner), points, self.style(learner))
 
-    def pair(self, learner: str) -> Pair:
+    def pair(self, learner: str) -> ScorePair:
         """A learner's training and unseen score."""
         entry = self.learners[learner]
         train, test = Statistic(**entry["train"]), Statistic(**entry["test"])
-        return Pair(self.name(learner), train, test, self.style(learner))
+        return ScorePair(self.name(learner), train, test, self.style(learner))
 
 
 def pictures(shown: Sequence[Picture]) -> Section | None:
@@ -81,7 +82,7 @@ def across(view: View, axis: str, trained: Sequence[float] = ()) -> Section | No
     if not lines:
         return None
     draw = partial(
-        figures.sweep_figure,
+        plots.plot_sweep,
         lines,
         axis=axis,
         metric=view.metric,
@@ -99,7 +100,7 @@ def along(view: View) -> Section | None:
     if max((point.x for point in points), default=1) < 2:
         return None
     drawn = [
-        figures.stream_figure(
+        plots.plot_stream(
             view.name(name),
             tracks,
             style=view.style(name),
@@ -122,7 +123,10 @@ def against(view: View) -> Section | None:
     if all(pair.test.mean is None for pair in pairs):
         return None
     draw = partial(
-        figures.scatter_figure, pairs, metric=view.metric, chance=view.chance
+        plots.plot_training_against_unseen,
+        pairs,
+        metric=view.metric,
+        chance=view.chance,
     )
     caption = "The further from the diagonal, the more was learned that does not last."
     return Section("Training against unseen", (_both(draw, caption),))
@@ -145,7 +149,7 @@ def _curve(view: View, metric: str, traces: Mapping[str, Trace]) -> partial[Mark
     log = bool(means) and min(means) > 0 and max(means) > 100 * min(means)
     starts = {trace.starts for trace in traces.values()}
     return partial(
-        figures.curves_figure,
+        plots.plot_curves,
         lines,
         metric=metric,
         starts=starts.pop() if len(starts) == 1 else (),
@@ -156,5 +160,5 @@ def _curve(view: View, metric: str, traces: Mapping[str, Trace]) -> partial[Mark
 def _both(draw: partial[Markup], caption: str = "") -> Markup:
     """A figure as drawn for a wide page and for a phone."""
     sentence = f"{caption.rstrip('.')}." if caption else ""
-    wide, narrow = draw(width=figures.WIDE), draw(width=figures.NARROW)
+    wide, narrow = draw(width=plots.WIDE), draw(width=plots.NARROW)
     return blocks.figure(sentence, wide, narrow)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cirm.report import axes, blocks
-from cirm.report.axes import drawing, grid, words
+from cirm.report import blocks, plots
 from cirm.report.blocks import Cell
-from cirm.report.marks import mark, path
-from cirm.report.markup import Markup, tag
+from cirm.report.markup import Markup
 from cirm.report.page import Section, page
 from cirm.report.text import describe_metric, format_statistic, join_words
 
@@ -112,39 +110,25 @@ def _panels(found: Found, rule: str) -> Section | None:
 
 def dots_figure(found: Found, rule: str, name: str, log: bool) -> Markup | None:
     """A rule's score over a setting, a dot per trial; none if it is not a number."""
-    dots = [
-        (trial["settings"][name], trial["scores"][rule]["mean"], trial["trial"])
+    trials = [
+        (trial["trial"], trial["settings"][name], trial["scores"][rule]["mean"])
         for trial in found["trials"]
         if rule in trial["scores"] and name in trial["settings"]
     ]
-    if not dots or not all(isinstance(x, int | float) for x, _, _ in dots):
+    if not trials or not all(isinstance(x, int | float) for _, x, _ in trials):
         return None
-    width, height = 220, 206
-    x = axes.spanning([at for at, _, _ in dots], 40, width - 10, log)
     first = [
         trial["scores"][rule]["mean"]
         for trial in found["trials"]
         if trial["trial"] == 0 and rule in trial["scores"]
     ]
-    y = axes.spanning([*first, *(score for _, score, _ in dots)], height - 42, 36)
-    lines = [path([(x.start, y.at(at)), (x.end, y.at(at))], "line") for at in first]
-    picked = found["picks"][rule]["trial"]
-    marks = [
-        mark(
-            int(trial == picked),
-            (x.at(at), y.at(score)),
-            f"trial {trial}: {name} {at:.3g}, score {score:.3g}",
-        )
-        for at, score, trial in sorted(dots, key=lambda dot: dot[2] == picked)
-    ]
-    return drawing(
-        width,
-        height,
+    return plots.plot_trials(
+        name,
         f"Score by {named(rule)} over {name}",
-        words(0, 13, name, "start", "heading"),
-        grid(x, y, ("", ""), (x.ticks(4), None)),
-        *(tag("g", line, class_="chance") for line in lines),
-        *marks,
+        trials,
+        picked=found["picks"][rule]["trial"],
+        reference=first[0] if first else None,
+        log=log,
     )
 
 

@@ -1,0 +1,198 @@
+"""What all figures share: colours, looks, axes, and the way from matplotlib to a page.
+
+matplotlib draws each figure in the light colours of figures.css. `as_markup` puts CSS
+variables in the place of these colours, so that one figure serves light pages, dark
+pages and paper. Text stays text, and the same data give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
+from importlib.resources import files
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, ParamSpec
+from xml.etree import ElementTree
+
+from cirm.report.markup import UNPRINTABLE, Markup
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CEILING, CHANCE = -1, -2  # styles of the two references
+HUES = 6  # learner colours in figures.css, after Okabe and Ito
+MARKERS = "os^D"
+DASHES = ("-", (0, (3.5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+DOTS = (0, (1, 2))
+SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "cirm",
+    "text.parse_math": False,
+    "axes.autolimit_mode": "round_numbers",
+    "lines.solid_capstyle": "butt",
+    "font.size": 13,
+}
+SVG = "http://www.w3.org/2000/svg"
+HREF = "{http://www.w3.org/1999/xlink}href"
+P = ParamSpec("P")
+Pair = tuple[float, float]
+
+
+def as_markup(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Markup]:
+    """Let a function that returns axes and their description return inline SVG."""
+
+    @wraps(draw)
+    def render(*args: P.args, **kwargs: P.kwargs) -> Markup:
+        import matplotlib
+
+        file = BytesIO()
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            # The reader's browser has the letters that matplotlib's own font lacks.
+            warnings.filterwarnings("ignore", message="Glyph")
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(SETTINGS)
+            ax, label = draw(*args, **kwargs)
+            none = {"Date": None}  # which would differ from day to day
+            ax.figure.canvas.print_figure(file, format="svg", metadata=none)
+        return _simplify(ElementTree.fromstring(file.getvalue()), printable(label))
+
+    return render
+
+
+def make_svg_file(figure: str) -> str:
+    """Turn a figure into the content of an .svg file, with its colours inside."""
+    return figure.replace("<title>", f"<style>{_read_css()}</style><title>", 1)
+
+
+def color(name: str) -> str:
+    """Return the light colour that figures.css gives to a variable."""
+    return _read_colors()[name]
+
+
+def look_of(style: int, marks: bool = True) -> dict[str, Any]:
+    """Return a learner's look, for `Axes.plot`; the first 24 styles differ."""
+    if style == CHANCE:
+        return {"color": color("muted"), "lw": 1.5, "ls": DOTS}
+    if style == CEILING:
+        shape = ring("ink") if marks else {"color": color("ink")}
+        return {**shape, "lw": 1.5, "ls": (0, (3.5, 3.5))}
+    return {
+        "color": color(f"s{style % HUES}"),
+        "lw": 2,
+        "ls": DASHES[style // HUES % len(DASHES)],
+        "marker": MARKERS[style % len(MARKERS)] if marks else "",
+        "ms": 8,
+        "mec": color("page"),
+    }
+
+
+def ring(tone: str) -> dict[str, Any]:
+    """Return the look of a hollow mark."""
+    hue = color(tone)
+    look = {"color": hue, "mec": hue, "mfc": color("page"), "mew": 1.5}
+    return {**look, "marker": "o", "ms": 7}
+
+
+def name_part(name: str, tips: Sequence[str] = ()) -> str:
+    """Encode a part's class, and what its marks tell when pointed at, as its gid."""
+    return json.dumps([name, *tips])
+
+
+def blank_axes(
+    size: Pair, box: tuple[float, float, float, float], xlim: Pair, ylim: Pair
+) -> Axes:
+    """Start a figure with axes that show nothing of themselves.
+
+    `box` is left, bottom, right and top of the axes, in pixels from the lower left.
+    """
+    from matplotlib.figure import Figure
+
+    (width, height), (left, bottom, right, top) = size, box
+    # SVG has 72 dots per inch, so that a dot is a pixel of the page.
+    figure = Figure((width / 72, height / 72), dpi=72, facecolor="none")
+    extent = ((right - left) / width, (top - bottom) / height)
+    ax = figure.add_axes((left / width, bottom / height, *extent), facecolor="none")
+    ax.set(xlim=xlim, ylim=ylim)
+    ax.set_axis_off()
+    return ax
+
+
+def add_text(
+    ax: Axes,
+    text: str,
+    at: Pair,
+    offset: Pair = (0, 0),
+    align: str = "left",
+    tone: str = "ink",
+    **options: str | float,
+) -> None:
+    """Write a text some pixels away from a point of the axes."""
+    place: dict[str, Any] = {"xycoords": "data", "textcoords": "offset pixels"}
+    look = {"color": color(tone), "ha": align, "annotation_clip": False}
+    ax.annotate(printable(text), at, offset, **place | look | options)
+
+
+def printable(text: str) -> str:
+    """Replace the characters that XML cannot hold."""
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _simplify(root: ElementTree.Element, label: str) -> Markup:
+    """Reduce matplotlib's SVG to what a page needs.
+
+    Ids of several figures on one page would clash, so nothing has an id: marks are
+    written out where they are used, and names of parts become classes.
+    """
+    tag = f"{{{SVG}}}"
+    marks = {f"#{e.get('id')}": e.get("d", "") for e in root.iter(f"{tag}path")}
+
+    def copy(element: ElementTree.Element, tips: list[str]) -> ElementTree.Element:
+        kind, name = element.tag.removeprefix(tag), element.get("id", "")
+        keys = ("viewBox", "d", "x", "y", "style")
+        look = {key: _abbreviate(element.get(key, "")) for key in keys}
+        if name.startswith("["):
+            look["class"], *tips = json.loads(name)
+        if kind == "use":
+            kind, look["d"] = "path", _abbreviate(marks[element.get(HREF, "")])
+            look["transform"] = f"translate({look.pop('x')} {look.pop('y')})"
+        twin = ElementTree.Element(kind, {k: v for k, v in look.items() if v})
+        twin.text = element.text if kind == "text" else None
+        for child in element:
+            if child.tag not in (f"{tag}defs", f"{tag}metadata"):
+                part = copy(child, tips)
+                twin.extend([part] if len(part) or part.tag != "g" else [])
+        if element.find(f"{tag}use") is not None:
+            for mark, tip in zip(twin, tips, strict=False):
+                ElementTree.SubElement(mark, "title").text = printable(tip)
+        return twin
+
+    whole = copy(root, [])
+    width, height = whole.get("viewBox", "").split()[2:]
+    size = {"xmlns": SVG, "width": width, "height": height}
+    whole.attrib |= {**size, "class": "drawing", "role": "img", "aria-label": label}
+    whole.insert(0, ElementTree.Element("title"))
+    whole[0].text = label
+    return Markup(ElementTree.tostring(whole, encoding="unicode"))
+
+
+def _abbreviate(text: str) -> str:
+    """Round numbers to what an eye can see, and put variables in place of colours."""
+    names = {value: name for name, value in _read_colors().items()}
+    text = re.sub(r"#[0-9a-f]{6}", lambda m: f"var(--{names[m[0]]})", text)
+    text = re.sub(r" font-family:[^;]*;", "", text)
+    text = re.sub(r"-?\d+\.\d+", lambda m: f"{round(float(m[0]), 1) + 0.0:g}", text)
+    return " ".join(text.split())
+
+
+@cache
+def _read_css() -> str:
+    return files("cirm.report").joinpath("figures.css").read_text(encoding="utf-8")
+
+
+@cache
+def _read_colors() -> dict[str, str]:
+    light = _read_css().partition("@media")[0]
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))

@@ -1,0 +1,490 @@
+"""Figures of a run: functions of plain data that return inline SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cirm.report.drawing import (
+    CHANCE,
+    DOTS,
+    Pair,
+    add_text,
+    as_markup,
+    blank_axes,
+    color,
+    look_of,
+    name_part,
+    printable,
+    ring,
+)
+from cirm.report.summary import Point, Statistic, Track
+from cirm.report.text import describe_metric, format_mean, join_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.ticker import Locator
+
+WIDE, NARROW = 800, 350  # pixels: beside the text of a page, and on a phone
+MOST_POINTS = 150  # of a line; more would only make the page larger
+LETTER = 6.9  # pixels of an average letter
+NAME_GAP, NAME_ROOM = 16, 176  # pixels from name to name, and for the longest name
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A learner's points; `style` numbers its look: 0, 1, ... or CEILING or CHANCE."""
+
+    label: str
+    points: tuple[Point, ...]
+    style: int
+
+
+@dataclass(frozen=True)
+class ScorePair:
+    """A learner's score in training and in the unseen environments."""
+
+    label: str
+    train: Statistic
+    test: Statistic
+    style: int
+
+
+@as_markup
+def plot_sweep(
+    lines: Sequence[Line],
+    *,
+    axis: str = "position",
+    metric: str = "accuracy",
+    chance: float | None = None,
+    trained: Sequence[float] = (),
+    width: int = WIDE,
+) -> tuple[Axes, str]:
+    """Plot the unseen score over the sweep's axis, one line per learner.
+
+    `chance` in percent is marked, and so is the range of the positions in `trained`.
+    """
+    lines = [line for line in lines if line.points]
+    points = [point for line in lines for point in line.points] or [Point(0, 0, None)]
+    xlim, ylim = _ends(points), _score_limits(points, metric)
+    shown = [*lines, *_chance_lines(chance, xlim)]
+    unit = describe_metric(metric)
+    ax = _large_axes(shown, width, 380, xlim, ylim, (axis, unit))
+    if trained:
+        _shade(ax, min(trained), max(trained), "training")
+    for line in shown:
+        _draw_line(ax, line, marks=True)
+    _add_names(ax, shown)
+    return ax, f"Unseen {unit} over {axis}, for {_list_names(lines)}"
+
+
+@as_markup
+def plot_curves(
+    lines: Sequence[Line],
+    *,
+    metric: str,
+    starts: Sequence[float] = (),
+    log: bool = False,
+    width: int = WIDE,
+) -> tuple[Axes, str]:
+    """Plot a training quantity over steps; lines break where a stage starts."""
+    lines = [line for line in (_thin(line, log) for line in lines) if line.points]
+    points = [point for line in lines for point in line.points] or [Point(1, 1, None)]
+    xlim, ylim = _ends(points), _round_limits([p.mean for p in points], log)
+    ax = _large_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
+    for start in starts[1:]:
+        ax.axvline(start, color=color("muted"), lw=1, ls=(0, (1, 4)))
+    for line in lines:
+        for part in _split_stages(line, starts):
+            _draw_line(ax, part)
+    _add_names(ax, lines)
+    return ax, f"{metric} over training steps, for {_list_names(lines)}"
+
+
+@as_markup
+def plot_training_against_unseen(
+    pairs: Sequence[ScorePair],
+    *,
+    metric: str = "accuracy",
+    chance: float | None = None,
+    width: int = WIDE,
+) -> tuple[Axes, str]:
+    """Plot the unseen over the training score; on the diagonal nothing is lost."""
+    scores = [(p, p.train.mean, p.test.mean) for p in pairs]
+    known = [(p, a, b) for p, a, b in scores if a is not None and b is not None]
+    lines = [Line(p.label, (Point(a, b, p.test.std),), p.style) for p, a, b in known]
+    ylim = _score_limits([line.points[0] for line in lines], metric)
+    xlim = _score_limits([Point(0, a, p.train.std) for p, a, _ in known], metric)
+    if metric == "accuracy":
+        lowest = min((a - (p.train.std or 0) for p, a, _ in known), default=0)
+        xlim = min(max(lowest // 10 * 10, 0), 50), 100
+    shown = [*lines, *_chance_lines(chance, xlim)]
+    unit = describe_metric(metric)
+    titles = (f"training {unit}", f"unseen {unit}")
+    ax = _large_axes(shown, width, 400, xlim, ylim, titles)
+    low, high = max(xlim[0], ylim[0]), min(xlim[1], ylim[1])
+    if low < high:
+        ax.plot([low, high], [low, high], color=color("muted"), lw=1)
+        at = low + 0.82 * (high - low)
+        _add_note(ax, "nothing lost", (at, at), (-8, 6), "right")
+    for line in shown[len(lines) :]:
+        _draw_line(ax, line)
+    _add_names(ax, shown)
+    for pair, train, test in known:
+        look = look_of(pair.style)
+        bar = {"color": look["color"], "alpha": 0.6, "lw": 1.5}
+        ax.plot(_bar(train, pair.train.std, xlim), [test] * 2, **bar)
+        ax.plot([train] * 2, _bar(test, pair.test.std, ylim), **bar)
+        means = f"{format_mean(train, metric)} → {format_mean(test, metric)}"
+        tip = f"{pair.label}: {means}"
+        ax.plot(train, test, **look, zorder=3, gid=name_part("mark", [tip]))
+    return ax, f"Unseen over {titles[0]}, for {_list_names(lines)}"
+
+
+@as_markup
+def plot_stream(
+    label: str,
+    tracks: Sequence[Track],
+    *,
+    style: int = 0,
+    metric: str = "accuracy",
+    chance: float | None = None,
+) -> tuple[Axes, str]:
+    """Plot one learner's score in each environment after each stage, as a panel.
+
+    Training environments are grey, later ones darker, and rings before they arrive;
+    the unseen environments have the learner's look.
+    """
+    points = [point for track in tracks for point in track.points]
+    stages = sorted({point.x for point in points}) or [1.0]
+    xlim = (stages[0] - 0.2, max(stages[-1], stages[0] + 1) + 0.2)
+    ax = _panel_axes(label, xlim, _score_limits(points, metric), "stage")
+    ax.set_xticks(stages[:: -(-len(stages) // 6)])
+    for line in _chance_lines(chance, xlim):
+        _draw_line(ax, line)
+    past = [track for track in tracks if track.split == "train"]
+    for order, track in enumerate(past, 1):
+        _draw_track(ax, track, strength=0.35 + 0.65 * order / len(past))
+    for track in tracks:
+        if track not in past:
+            _draw_line(ax, Line(track.environment, track.points, style), marks=True)
+    unit = describe_metric(metric)
+    return ax, f"{label}: {unit} in each environment after each stage"
+
+
+@as_markup
+def plot_trials(
+    name: str,
+    label: str,
+    trials: Sequence[tuple[int, float, float]],
+    *,
+    picked: int,
+    reference: float | None = None,
+    log: bool = False,
+) -> tuple[Axes, str]:
+    """Plot the scores of a search over the setting `name`, as a panel.
+
+    `trials` are number, value of the setting and score; the number `picked` is a
+    square, and `reference` the score of the settings as they are.
+    """
+    guides = [] if reference is None else [reference]
+    ylim = _round_limits([*guides, *(score for *_, score in trials)])
+    ax = _panel_axes(name, _round_limits([x for _, x, _ in trials], log), ylim, log=log)
+    for guide in guides:
+        ax.axhline(guide, color=color("muted"), lw=1.5, ls=DOTS)
+    for number, x, score in sorted(trials, key=lambda trial: trial[0] == picked):
+        tip = f"trial {number}: {name} {x:.3g}, score {score:.3g}"
+        look = look_of(int(number == picked))
+        ax.plot(x, score, **look, gid=name_part("mark", [tip]))
+    return ax, label
+
+
+@as_markup
+def plot_span(
+    pair: ScorePair, *, low: float, high: float, references: Sequence[float] = ()
+) -> tuple[Axes, str]:
+    """Plot training (ring) and unseen score (mark) on a line, for a table's row."""
+    ax = blank_axes((200, 22), (7, 0, 193, 22), (low, high), (-1, 1))
+    for reference in references:
+        ax.axvline(reference, color=color("muted"), lw=1.5, ls=DOTS)
+    ends = [s.mean for s in (pair.train, pair.test) if s.mean is not None]
+    ax.plot(ends, [0] * len(ends), color=color("muted"), lw=1.5)
+    if pair.train.mean is not None:
+        ax.plot(pair.train.mean, 0, **ring("muted"))
+    if pair.test.mean is not None:
+        ax.plot(pair.test.mean, 0, **look_of(pair.style))
+    text = " to ".join(f"{end:.3g}" for end in ends) or "not measured"
+    return ax, f"{pair.label}: {text}"
+
+
+@as_markup
+def plot_swatch(style: int) -> tuple[Axes, str]:
+    """Plot a style's line and mark, for a table's row."""
+    ax = blank_axes((27, 14), (0, 0, 27, 14), (0, 2), (-1, 1))
+    ax.plot([0, 1, 2], [0, 0, 0], **look_of(style), markevery=[1])
+    return ax, "line and mark in the figures"
+
+
+def spread_apart(
+    positions: Sequence[float], gap: float, low: float, high: float
+) -> list[float]:
+    """Move positions at least a gap apart, in their order and as little as needed.
+
+    This is the least-squares solution, moved inside low and high where all fit.
+    """
+    order = sorted(range(len(positions)), key=lambda n: positions[n])
+    blocks: list[tuple[float, int]] = []
+    for rank, index in enumerate(order):
+        blocks.append((positions[index] - rank * gap, 1))
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (mean, count), (other, more) = blocks[-2], blocks[-1]
+            total = count + more
+            blocks[-2:] = [((mean * count + other * more) / total, total)]
+    starts = [mean for mean, count in blocks for _ in range(count)]
+    top = max(high - (len(positions) - 1) * gap, low)
+    places = [0.0] * len(positions)
+    for rank, index in enumerate(order):
+        places[index] = min(max(starts[rank], low), top) + rank * gap
+    return places
+
+
+def _large_axes(
+    lines: Sequence[Line],
+    width: int,
+    height: int,
+    xlim: Pair,
+    ylim: Pair,
+    titles: tuple[str, str],
+    log: bool = False,
+) -> Axes:
+    """Start a figure with room for names: to its right, or below if it is narrow."""
+    longest = max((len(line.label) for line in lines), default=0)
+    below, right = 46, width - min(longest * LETTER, NAME_ROOM) - 44
+    if width < WIDE:
+        rows = -(-len(lines) // _count_columns(lines, width))
+        below, right, height = 58 + 20 * rows, width - 12, height - 70
+    size, box = (width, height + below), (48, below, right, height + below - 30)
+    ax = blank_axes(size, box, xlim, ylim)
+    _show_axes(ax, titles, color=color("muted"), log=(False, log))
+    return ax
+
+
+def _panel_axes(
+    heading: str, xlim: Pair, ylim: Pair, title: str = "", log: bool = False
+) -> Axes:
+    ax = blank_axes((220, 206), (36, 42, 214, 170), xlim, ylim)
+    titles = (title, _shorten(heading, 187))
+    _show_axes(ax, titles, color=color("ink"), weight="bold", log=(log, False), ticks=4)
+    if ylim == (0, 100):
+        ax.set_yticks((0, 50, 100))
+    return ax
+
+
+def _show_axes(
+    ax: Axes,
+    titles: tuple[str, str],
+    *,
+    log: tuple[bool, bool],
+    ticks: int = 5,
+    **heading: str | float,
+) -> None:
+    """Show ticks, horizontal rules, the title of x, and a heading at the upper left."""
+    from matplotlib.ticker import NullLocator
+
+    ax.set_axis_on()
+    limits: dict[str, Any] = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}
+    xscale, yscale = ("log" if each else "linear" for each in log)
+    ax.set(xscale=xscale, yscale=yscale, **limits)
+    for axis, logarithmic in zip((ax.xaxis, ax.yaxis), log, strict=True):
+        axis.set_major_locator(_locator(logarithmic, ticks))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(_format_decade if logarithmic else _format_tick)
+    if limits["ylim"] == (0, 100):
+        ax.set_yticks((0, 25, 50, 75, 100))
+    ax.tick_params(length=0, labelsize=12, labelcolor=color("muted"), pad=7)
+    ax.set_axisbelow(True)
+    ax.grid(axis="y", color=color("rule"), lw=1, gid=name_part("rule"))
+    ax.spines[["left", "right", "top"]].set_visible(False)
+    ax.spines["bottom"].set(color=color("muted"), lw=1, gid=name_part("base"))
+    ax.set_xlabel(printable(titles[0]), color=color("muted"), labelpad=7)
+    look: dict[str, Any] = {"size": 13, "pad": 14, **heading}
+    ax.set_title(
+        printable(titles[1]), loc="left", x=-ax.bbox.x0 / ax.bbox.width, **look
+    )
+
+
+def _add_names(ax: Axes, lines: Sequence[Line]) -> None:
+    """Name each line beside the end of a wide plot, or below a narrow one."""
+    names = [_shorten(line.label, NAME_ROOM) for line in lines]
+    width, box = ax.figure.bbox.width, ax.bbox
+    if width < WIDE:
+        _add_legend(ax, lines, names)
+        return
+    ends = [(line.points[-1].x, line.points[-1].mean) for line in lines]
+    heights = [ax.transData.transform(end)[1] for end in ends]
+    places = spread_apart(heights, NAME_GAP, box.y0 - 36, box.y1)
+    for line, name, end, y in zip(lines, names, ends, places, strict=True):
+        look = {"color": look_of(line.style)["color"], "alpha": 0.75, "lw": 1}
+        leader = {"arrowstyle": "-", "shrinkA": 5, "shrinkB": 0, "relpos": (0, 0.5)}
+        ax.annotate(
+            printable(name),
+            end,
+            (box.x1 + 37, y - 4),
+            textcoords="figure pixels",
+            color=color("ink"),
+            annotation_clip=False,
+            arrowprops={**leader, **look, "patchA": None},
+        )
+
+
+def _add_legend(ax: Axes, lines: Sequence[Line], names: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    ax.figure.legend(
+        [Line2D([], [], **look_of(line.style)) for line in lines],
+        [printable(name) for name in names],
+        loc="lower left",
+        bbox_to_anchor=(0, 0),
+        ncols=_count_columns(lines, ax.figure.bbox.width),
+        labelcolor=color("ink"),
+        frameon=False,
+        borderaxespad=0,
+    )
+
+
+def _count_columns(lines: Sequence[Line], width: float) -> int:
+    """Count the columns of names that fit a width: 2 or 1."""
+    sizes = [min(len(line.label) * LETTER, NAME_ROOM) + 60 for line in lines]
+    half = -(-len(lines) // 2)
+    return (
+        2 if half and max(sizes[:half]) + max(sizes[half:], default=0) <= width else 1
+    )
+
+
+def _add_note(
+    ax: Axes, text: str, at: Pair, offset: Pair, align: str = "center"
+) -> None:
+    """Write a small text with a halo, so that it can lie on lines."""
+    part = name_part("note")
+    add_text(ax, text, at, offset, align, "muted", size=12, zorder=4, gid=part)
+
+
+def _shade(ax: Axes, low: float, high: float, text: str) -> None:
+    """Shade a range of x, at least 6 pixels wide, with a note at its foot."""
+    pixels = ax.transData.transform([(low, 0), (high, 0)])
+    pixels[1, 0] = max(pixels[1, 0], pixels[0, 0] + 6)
+    (low, _), (high, _) = ax.transData.inverted().transform(pixels)
+    ax.axvspan(low, high, color=color("muted"), alpha=0.13, lw=0)
+    _add_note(ax, text, ((low + high) / 2, ax.get_ylim()[0]), (0, 7))
+
+
+def _draw_line(ax: Axes, line: Line, marks: bool = False) -> None:
+    """Draw the mean as a line within a band of one standard deviation each way."""
+    limits, look = ax.get_ylim(), look_of(line.style, marks)
+    band = [
+        (p.x, *_bar(p.mean, p.std, limits)) for p in line.points if p.std is not None
+    ]
+    if len(band) > 1:
+        at, low, high = zip(*band, strict=True)
+        part = name_part("band")
+        outline = [*at, *reversed(at)], [*low, *reversed(high)]
+        ax.fill(*outline, color=look["color"], alpha=0.13, lw=0, gid=part)
+    tips = [_describe(line.label, point) for point in line.points] if marks else []
+    means = [_bar(point.mean, 0, limits)[0] for point in line.points]
+    xs = [point.x for point in line.points]
+    ax.plot(xs, means, **look, gid=name_part("line", tips))
+
+
+def _draw_track(ax: Axes, track: Track, strength: float) -> None:
+    """Draw a training environment: rings until it arrives, then dots."""
+    grey, page = color("muted"), color("page")
+    xs, means = [p.x for p in track.points], [p.mean for p in track.points]
+    fills = [grey if x >= (track.arrival or 0) else page for x in xs]
+    part = name_part("mark", [_describe(track.environment, p) for p in track.points])
+    ax.plot(xs, means, color=grey, lw=1.5, alpha=strength, gid=name_part("line"))
+    ax.scatter(xs, means, 25, fills, ec=grey, alpha=strength, zorder=3, gid=part)
+
+
+def _chance_lines(chance: float | None, xlim: Pair) -> list[Line]:
+    """Return the score of guessing as a line; none if it is not known."""
+    if chance is None:
+        return []
+    points = tuple(Point(end, chance, None) for end in xlim)
+    return [Line(f"chance, {chance:.3g} %", points, CHANCE)]
+
+
+def _ends(points: Sequence[Point]) -> Pair:
+    low, high = min(p.x for p in points), max(p.x for p in points)
+    return low, high if high > low else low + 1
+
+
+def _score_limits(points: Sequence[Point], metric: str) -> Pair:
+    """Return 0 and 100 for percent, else 0 and a round value above all."""
+    if metric == "accuracy" or not points:
+        return 0, 100
+    highest = max(point.mean + (point.std or 0) for point in points)
+    return _round_limits([0, highest or 1])
+
+
+def _round_limits(values: Sequence[float], log: bool = False) -> Pair:
+    low, high = min(values), max(values)
+    if log:
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        return 10.0**first, 10.0 ** max(last, first + 1)
+    low, high = _locator(log).view_limits(low, high)
+    return float(low), float(high)
+
+
+def _locator(log: bool, ticks: int = 5) -> Locator:
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    if log:
+        return LogLocator(numticks=ticks + 1)
+    return MaxNLocator(ticks, steps=[1, 2, 5, 10])
+
+
+def _format_tick(number: float, _: float) -> str:
+    text = f"{number:,.0f}" if abs(number) >= 1e4 else f"{round(number, 10) + 0.0:g}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _format_decade(number: float, _: float) -> str:
+    return f"10{str(round(math.log10(number))).translate(SUPERSCRIPTS)}"
+
+
+def _bar(mean: float, std: float | None, limits: Pair) -> list[float]:
+    """Return the ends of one standard deviation each way, inside the axes."""
+    ends = (mean - (std or 0), mean + (std or 0))
+    return [min(max(end, limits[0]), limits[1]) for end in ends]
+
+
+def _describe(label: str, point: Point) -> str:
+    spread = "" if point.std is None else f" ± {point.std:.3g}"
+    return f"{label} at {point.x:g}: {point.mean:.4g}{spread}"
+
+
+def _list_names(lines: Sequence[Line]) -> str:
+    return join_words([line.label for line in lines]) or "no learner"
+
+
+def _shorten(text: str, room: float) -> str:
+    """Cut a text to the letters that fit into so many pixels."""
+    letters = max(int(room / LETTER), 2)
+    return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"
+
+
+def _split_stages(line: Line, starts: Sequence[float]) -> list[Line]:
+    parts: dict[int, list[Point]] = {}
+    for point in line.points:
+        parts.setdefault(sum(start <= point.x for start in starts), []).append(point)
+    return [Line(line.label, tuple(points), line.style) for points in parts.values()]
+
+
+def _thin(line: Line, log: bool) -> Line:
+    """Keep few enough points to draw, the last one included."""
+    points = [p for p in line.points if p.mean > 0 or not log]
+    stride = max(-(-len(points) // MOST_POINTS), 1)
+    return Line(line.label, (*points[:-1:stride], *points[-1:]), line.style)
