@@ -1,31 +1,62 @@
-"""All parts of the benchmark, as plain values."""
+"""The benchmark as a whole: run its parts and write the results."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from benchmarks.report import bench_report, markdown
 from benchmarks.timing import Tell
+from cirm.cli.options import create_result_folder
+from cirm.cli.output import get_command_line, print_to_stderr
+from cirm.records import write_text
 
 PARTS = ("learners", "growth", "start", "peers")
 
 
-def check(parts: Sequence[str], peers: Path | None) -> None:
-    """Refuse what cannot be measured, before anything is."""
+def run_benchmarks(
+    parts: Sequence[str], rounds: int, quick: bool, peers: Path | None, folder: Path
+) -> None:
+    """Measure parts of the benchmark, or all; write and print the results."""
+    parts = parts or [name for name in PARTS if name != "peers" or peers is not None]
+    check_parts(parts, peers)
+    create_result_folder(folder)
+    command = get_command_line()
+
+    def tell(name: str) -> None:
+        print_to_stderr(f"measuring {name}")
+
+    for results in measure_parts(parts, rounds, quick, peers, tell):
+        text = json.dumps({"command": command, **results}, indent=1)
+        write_text(folder / "bench.json", text + "\n")
+        write_text(folder / "bench.md", markdown(results))
+        write_text(folder / "bench.html", bench_report(results, command))
+    typer.echo(markdown(results))
+    typer.echo(f"Wrote the report to {(folder / 'bench.html').resolve()}")
+
+
+def check_parts(parts: Sequence[str], peers: Path | None) -> None:
+    """Raise an error before any measurement if a part cannot be measured."""
     for part in parts:
         if part not in PARTS:
-            raise ValueError(f"bench: parts are {', '.join(PARTS)}; got {part!r}")
+            raise ValueError(f"--part: {part!r} is not one of {', '.join(PARTS)}.")
     if "peers" in parts and peers is None:
-        raise ValueError("bench: the peers need --peers PYTHON; got none")
+        raise ValueError(
+            "--part peers: use --peers PYTHON to name an interpreter that has the "
+            "other packages."
+        )
     if peers is not None and not peers.exists():
-        raise FileNotFoundError(f"--peers: it must be an interpreter; got {peers}")
+        raise FileNotFoundError(f"--peers: there is no interpreter {str(peers)!r}.")
 
 
-def measured(
+def measure_parts(
     parts: Sequence[str], rounds: int, quick: bool, peers: Path | None, tell: Tell
 ) -> Iterator[dict[str, Any]]:
-    """All that is known so far, after each part."""
+    """Yield all results so far, after each part."""
     import torch
 
     from benchmarks import growth, learners, start
@@ -35,7 +66,7 @@ def measured(
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "machine": machine(),
         "commit": find_commit(),
         "rounds": rounds,
@@ -44,13 +75,13 @@ def measured(
     try:
         for part in parts:
             if part == "learners":
-                found[part] = learners.measured(quick, rounds, tell)
+                results[part] = learners.measured(quick, rounds, tell)
             elif part == "growth":
-                found[part] = growth.measured(quick, rounds, tell)
+                results[part] = growth.measured(quick, rounds, tell)
             elif part == "start":
-                found[part] = start.measured(rounds, tell)
+                results[part] = start.measured(rounds, tell)
             elif peers is not None:
-                found[part] = others.measured(peers, quick, rounds, tell)
-            yield dict(found)
+                results[part] = others.measured(peers, quick, rounds, tell)
+            yield dict(results)
     finally:
         torch.set_num_threads(threads)

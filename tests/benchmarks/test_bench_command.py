@@ -24,10 +24,13 @@ def test_the_command_leaves_numbers_tables_and_a_page(tmp_path, cirm):
     [
         (
             ("--part", "speed"),
-            "bench: parts are learners, growth, start, peers; got 'spe",
+            "--part: 'speed' is not one of learners, growth, start, peers.",
         ),
-        (("--part", "peers"), "bench: the peers need --peers PYTHON; got none"),
-        (("--peers", "nowhere"), "--peers: it must be an interpreter; got nowhere"),
+        (
+            ("--part", "peers"),
+            "--part peers: use --peers PYTHON to name an interpreter",
+        ),
+        (("--peers", "nowhere"), "--peers: there is no interpreter 'nowhere'."),
     ],
 )
 def test_wrong_parts_are_refused(cirm, words, complaint):

@@ -46,7 +46,7 @@ def test_a_data_set_is_fetched_and_then_listed_with_its_size(tmp_path, monkeypat
     assert f"tiny: 4 + 2 images in {cache.root() / 'tiny'}" in result.output
     assert "not verified by hash: train-images-idx3-ubyte" in result.output
     line = next(row for row in call("list").output.splitlines() if "tiny" in row)
-    assert line.split()[-2:] == ["0", "MB"]
+    assert line.split()[-4:] == ["0", "MB", "4", "2"]
 
 
 def test_a_data_set_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, capsys):

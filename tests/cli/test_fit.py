@@ -54,17 +54,17 @@ def fitted(cirm, clinics):
     return printed
 
 
-def test_fit_says_what_it_found_and_writes_the_model(fitted, clinics):
-    assert "target outcome: classification (detected), 2 classes: ill, well" in fitted
+def test_fit_prints_what_it_has_found_and_writes_the_model(fitted, clinics):
+    assert "Target outcome: classification (detected), 2 classes: ill, well" in fitted
     assert "patient: left out, it just names or numbers the rows" in fitted
-    assert "kept of past data: 0 raw examples" in fitted
+    assert "Stored from past data: no training rows" in fitted
     assert load("m.cirm").visits[0].name == "clinic-a"
 
 
 def test_a_model_goes_from_clinic_to_clinic(cirm, fitted):
     status, printed, _ = cirm("update", "clinic-b.csv", "--model", "m.cirm")
     assert status == 0
-    assert "clinic-b, on arrival" in printed
+    assert "clinic-b, before learning" in printed
     status, _, error = cirm(
         "predict", "clinic-c.csv", "--model", "m.cirm", "--out", "p.csv"
     )
@@ -81,8 +81,8 @@ def test_a_model_goes_from_clinic_to_clinic(cirm, fitted):
     assert "expected" in printed
     status, printed, _ = cirm("inspect", "m.cirm")
     assert status == 0
-    assert "what is kept of past data" in printed
-    assert "relies on: " in printed
+    assert "Stored from past data" in printed
+    assert "Importance of columns: " in printed
 
 
 def test_predictions_go_to_the_standard_output_without_a_file(cirm, fitted):
@@ -114,8 +114,8 @@ def test_tables_of_every_kind_are_read_and_written(cirm, fitted, clinics, ending
 
 def test_json_is_all_that_goes_to_the_standard_output(cirm, fitted):
     _, printed, _ = cirm("update", "clinic-b.csv", "--model", "m.cirm", "--json")
-    told = json.loads(printed)
-    assert [e["name"] for e in told["environments"]] == ["clinic-a", "clinic-b"]
+    content = json.loads(printed)
+    assert [e["name"] for e in content["environments"]] == ["clinic-a", "clinic-b"]
     _, printed, _ = cirm("evaluate", "clinic-c.csv", "--model", "m.cirm", "--json")
     assert json.loads(printed)["rows"] == 150
     _, printed, _ = cirm("inspect", "m.cirm", "--json")
@@ -146,7 +146,7 @@ def test_every_command_writes_a_page_that_needs_nothing_else(cirm, fitted, words
     assert "http" not in text.replace("http-equiv", "")
 
 
-def test_a_page_of_values_is_written_too(cirm, clinics):
+def test_regression_has_a_page_as_well(cirm, clinics):
     frame = table(100, 0.9, 0).assign(dose=np.arange(100.0) / 7)
     frame.to_csv("v.csv", index=False)
     words = ["fit", "v.csv", "--target", "dose", "--model", "v.cirm", *QUICK]
@@ -156,7 +156,7 @@ def test_a_page_of_values_is_written_too(cirm, clinics):
     status, printed, _ = cirm(
         "evaluate", "v.csv", "--model", "v.cirm", "--report", "e.html"
     )
-    assert "within the 90 % interval" in printed
+    assert "of the targets lie within the 90 % interval" in printed
     assert cirm("predict", "v.csv", "--model", "v.cirm", "--out", "p.csv")[0] == 0
     assert list(pd.read_csv("p.csv").columns) == [
         "patient", "prediction", "low", "high", "uncertainty",
@@ -173,7 +173,7 @@ def test_settings_and_the_seed_are_those_of_the_model(cirm, clinics):
     assert model.learner.network.sizes[1:] == (8, 2)
 
 
-def test_an_archive_of_arrays_and_a_folder_of_images_are_learned(cirm, clinics):
+def test_npz_files_and_folders_of_images_can_be_learned(cirm, clinics):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3))
     np.savez("flat.npz", X=x, y=(x[:, 0] > 0).astype(int), environment=["n", "s"] * 40)
@@ -205,12 +205,12 @@ def test_an_interrupted_fit_writes_no_model(cirm, fitted, clinics, interrupt):
     words = ["fit", "many.csv", "--target", "outcome", "--model", "n.cirm"]
     status, _, error = cirm(*words, "--set", "epochs=100000")
     assert status == 130
-    assert error == "cirm: interrupted; no model was written to n.cirm\n"
+    assert error == "cirm: interrupted. No model was written to n.cirm.\n"
     assert sorted(clinics.iterdir()) == before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of POSIX")
-def test_an_interrupted_update_leaves_the_model_as_it_was(fitted, clinics, monkeypatch):
+def test_an_interrupted_update_leaves_the_model_unchanged(fitted, clinics, monkeypatch):
     """Ctrl-C at a terminal, as soon as it shows that the update learns."""
     table(20_000, 0.8, 1).to_csv("many.csv", index=False)
     (clinics / "temporary").mkdir()
@@ -231,7 +231,7 @@ def test_an_interrupted_update_leaves_the_model_as_it_was(fitted, clinics, monke
         assert process.wait(60) == 130
         assert process.stdout.read() == b""
     os.close(ours)
-    assert ending.splitlines()[-1] == "cirm: interrupted; m.cirm is as it was"
+    assert ending.splitlines()[-1] == "cirm: interrupted. m.cirm is unchanged."
     assert "Traceback" not in ending
     assert model.read_bytes() == before
     assert sorted(clinics.rglob("*")) == files
@@ -268,11 +268,11 @@ def test_a_model_that_changes_while_it_is_updated_is_not_lost(
     monkeypatch.setattr(learning, "update", slowly)
     status, _, error = cirm("update", "clinic-b.csv", "--model", "m.cirm")
     assert status == 2
-    assert "it must not change while it is updated" in error
+    assert "another command changed the file while this one was running" in error
     assert [visit.name for visit in load("m.cirm").visits] == ["clinic-a", "clinic-c"]
 
 
-def test_a_new_file_may_take_the_update(cirm, fitted, clinics):
+def test_an_update_can_be_written_to_a_new_file(cirm, fitted, clinics):
     before = (clinics / "m.cirm").read_bytes()
     words = ["update", "clinic-b.csv", "--model", "m.cirm", "--out", "n.cirm"]
     assert cirm(*words)[0] == 0
@@ -311,7 +311,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_model(fitted, clinics):
     assert seen == {1, 2}
 
 
-def test_the_commands_load_nothing_heavy_to_say_how_they_are_used():
+def test_help_imports_nothing_heavy():
     code = (
         "import sys; from cirm.cli import app; "
         "print(any(m in sys.modules for m in ('torch', 'numpy', 'pandas', 'sklearn')))"

@@ -80,7 +80,7 @@ def test_a_reproduction_leaves_a_summary_tables_and_a_page_and_continues(
     words = ["reproduce", "table1", "--workers", 1, "--out", out]
     status, printed, _ = cirm(*words, "--seeds", 1)
     assert status == 0
-    assert "table1: 2 jobs, 1 seeds" in printed
+    assert "table1: 2 jobs, 1 seed." in printed
     made = summary(out)
     assert made["experiment"] == "table1"
     assert len(made["claims"]) == 4
@@ -93,13 +93,13 @@ def test_a_reproduction_leaves_a_summary_tables_and_a_page_and_continues(
     assert "data:image/png;base64" in page
 
     status, printed, _ = cirm(*words)
-    assert "2 of 4 jobs are done; continuing" in printed
+    assert "table1: continuing; 2 of 4 jobs have finished." in printed
     assert [c["seeds"] for c in summary(out)["cells"]] == [2, 2]
 
     before = numbers(out)
     shutil.rmtree(out / "jobs")  # as in a clone, where only records.json is kept
     status, printed, _ = cirm(*words)
-    assert "all 4 jobs are done already; nothing is run again" in printed
+    assert "all 4 jobs have finished already; nothing to run" in printed
     assert numbers(out) == before
     assert not (out / "jobs").exists()
 
@@ -117,7 +117,7 @@ def test_all_tables_share_their_jobs_and_have_a_page_together(cirm, tmp_path, pa
         "reproduce", "all", "--workers", 1, "--seeds", 1, "--out", tmp_path
     )
     assert status == 0
-    assert "table2: 2 of 3 jobs are done; continuing" in printed
+    assert "table2: continuing; 2 of 3 jobs have finished." in printed
     assert len(list((tmp_path / "table2" / "jobs").iterdir())) == 1
     first = [n for n in numbers(tmp_path / "table2") if n[0] == "n=2"]
     assert [n[1:] for n in first] == [n[1:] for n in numbers(tmp_path / "table1")]
@@ -171,19 +171,19 @@ def test_figures_are_files_and_a_page(cirm, tmp_path, paper):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["table6"], "reproduce: it must be one of table1, table2"),
+        (["table6"], "'table6' is not an experiment of the paper. Use one of table1"),
         (["table1", "--engine", "cloud"], "engine must be one of local, ray"),
         (["table1", "--address", "h:1"], "address: it must come with the engine ray"),
         (["table1", "--learner", "nope"], "table1: learners are c-bvirm; c-virmg"),
-        (["all", "--learner", "nope"], "reproduce: learners are birm; "),
+        (["all", "--learner", "nope"], "has a learner 'nope'. Use one of birm; "),
     ],
 )
-def test_wrong_words_give_one_sentence_and_status_2(refused, words, message):
+def test_wrong_arguments_give_one_line_and_status_2(refused, words, message):
     refused(["reproduce", *words], message)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_an_interrupted_reproduction_says_so_and_continues(
+def test_an_interrupted_reproduction_continues(
     cirm, monkeypatch, tmp_path, paper, interrupt
 ):
     """A real interrupt, after the first learner is done."""
@@ -194,10 +194,13 @@ def test_an_interrupted_reproduction_says_so_and_continues(
     interrupt(lambda: list(tmp_path.glob("jobs/*.jsonl")))
     status, _, error = cirm(*words)
     assert status == 130
-    assert "interrupted with 1 of 2 jobs done; the same command continues" in error
+    assert (
+        f"interrupted. 1 of 2 jobs are finished and kept in {tmp_path}. Run the same"
+        in error
+    )
     status, printed, _ = cirm(*words)
     assert status == 0
-    assert "table1: 1 of 2 jobs are done; continuing." in printed
+    assert "table1: continuing; 1 of 2 jobs have finished." in printed
 
 
 @pytest.fixture
@@ -209,7 +212,7 @@ def recorded(cirm, tmp_path, paper):
     return folder
 
 
-def test_a_report_is_made_anew_from_records_alone(cirm, tmp_path, recorded):
+def test_a_report_is_written_from_records_alone(cirm, tmp_path, recorded):
     mean = summary(recorded)["cells"][0]["mean"]
     shutil.rmtree(recorded / "jobs")
     for name in ("md", "tex", "html"):
@@ -226,8 +229,11 @@ def test_a_report_is_made_anew_from_records_alone(cirm, tmp_path, recorded):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "nowhere: it must hold records.json; got none"),
-        (["x", "--out", "r.pdf"], "r.pdf: the name must end with one of .md, .tex"),
+        (["nowhere"], "nowhere: the folder has no records.json. Give a folder"),
+        (
+            ["x", "--out", "r.pdf"],
+            "--out: cannot tell the format of 'r.pdf'. Use a name",
+        ),
     ],
 )
 def test_a_report_of_nothing_is_refused(refused, words, message):

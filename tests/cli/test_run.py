@@ -30,7 +30,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
 
     status, printed, _ = cirm(*words, "--ceiling", "--workers", "1", "--out", out)
     assert status == 0
-    assert "nothing is run again" in printed
+    assert "All 3 jobs have finished already; nothing to run." in printed
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,10 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
         (["run", "--set", "nope=1"], "learner erm has no setting 'nope'"),
         (["run", "--set", "epochs=x"], "epochs must be a whole number; got 'x'"),
         (["run", "--colour", "red"], "data set colored: settings are source"),
-        (["run", "stray"], "a data set's setting must be --name value; got 'stray'"),
+        (
+            ["run", "stray"],
+            "run: unexpected argument 'stray'. Settings of the data set",
+        ),
         (["run", "--order", "3+4"], "order: it must be joint, sequential"),
         (
             ["run", "--preset", "nope"],
@@ -51,20 +54,20 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
         (["run", "--infer", "nope"], "no inference 'nope'. Choose one of eiil"),
         (["run", "--engine", "cloud"], "engine must be one of local, ray"),
         (["run", "--address", "h:1"], "address: it must come with the engine ray"),
-        (["list", "nope"], "list: the kind must be one of learners"),
+        (["list", "nope"], "list: 'nope' is not one of learners, datasets"),
     ],
 )
-def test_wrong_words_give_one_sentence_and_status_2(refused, words, message):
+def test_wrong_arguments_give_one_line_and_status_2(refused, words, message):
     refused(words, message)
 
 
-def test_debug_shows_the_trace(monkeypatch, capsys):
+def test_debug_shows_the_traceback(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["cirm", "--debug", "run", "--learner", "nope"])
     with pytest.raises(ValueError, match="There is no learner"):
         cli.main()
 
 
-def test_an_interrupted_run_says_so_and_continues(cirm, tmp_path, interrupt):
+def test_an_interrupted_run_continues(cirm, tmp_path, interrupt):
     """A real interrupt, after the first learner is done."""
     out = tmp_path / "r"
     words = ["run", "--source", "digits", "--examples", "50", "--seeds", "1"]
@@ -73,10 +76,13 @@ def test_an_interrupted_run_says_so_and_continues(cirm, tmp_path, interrupt):
     interrupt(lambda: list(out.glob("jobs/*.jsonl")))
     status, _, error = cirm(*words)
     assert status == 130
-    assert "interrupted with 1 of 2 jobs done; the same command continues" in error
+    assert (
+        f"interrupted. 1 of 2 jobs are finished and kept in {out}. Run the same"
+        in error
+    )
     status, printed, _ = cirm(*words)
     assert status == 0
-    assert "Continuing: 1 of 2 jobs are done." in printed
+    assert "Continuing: 1 of 2 jobs have finished." in printed
 
 
 def test_errors_of_known_coefficients_are_shown(cirm, tmp_path):
@@ -84,7 +90,7 @@ def test_errors_of_known_coefficients_are_shown(cirm, tmp_path):
     words += ["--order", "joint", "--seeds", "2", "--out", str(tmp_path)]
     status, printed, _ = cirm(*words)
     assert status == 0
-    assert "squared error of the coefficients" in printed
+    assert "Squared error of the coefficients" in printed
     assert "noncausal" in printed
 
 

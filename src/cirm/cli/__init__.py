@@ -1,9 +1,10 @@
-"""The command line: one file per command group; nothing heavy is loaded early."""
+"""The command line: one file per command; nothing heavy is imported early."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -14,49 +15,70 @@ from cirm.cli import (
     evaluate,
     fit,
     inspect,
-    listing,
     predict,
     report,
     reproduce,
     run,
     select,
 )
+from cirm.cli import list as listing
+from cirm.cli.options import add_command
+
+START, MODELS = "Start here", "Models of your own data"
+EXPERIMENTS, REFERENCE = "Experiments", "Data sets and choices"
+DATASET_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
+EXTRA: dict[str, dict[str, Any]] = {
+    "run": {"context_settings": DATASET_OPTIONS},
+    "select": {"context_settings": DATASET_OPTIONS, "options_metavar": select.USAGE},
+}
+"""Lets these commands pass options that they do not know on to the data set."""
 
 app = typer.Typer(
     name="cirm",
-    help="Predictors that hold in places never seen, learned one place at a time.",
+    help="Train predictors that stay accurate at new sites, from data that arrive one "
+    "site at a time.",
+    epilog="`cirm COMMAND --help` describes a command and shows examples.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("fit")(fit.fit)
-app.command("update")(fit.update)
-app.command("predict")(predict.predict)
-app.command("evaluate")(evaluate.evaluate)
-app.command("inspect")(inspect.inspect)
-app.command("run", context_settings=run.CONTEXT)(run.run)
-app.command("select", context_settings=select.CONTEXT, options_metavar=select.USAGE)(
-    select.select
+COMMANDS: tuple[tuple[Callable[..., None], str, str], ...] = (
+    (demo.demo, START, demo.EXAMPLES),
+    (fit.fit, MODELS, fit.FIT_EXAMPLES),
+    (fit.update, MODELS, fit.UPDATE_EXAMPLES),
+    (predict.predict, MODELS, predict.EXAMPLES),
+    (evaluate.evaluate, MODELS, evaluate.EXAMPLES),
+    (inspect.inspect, MODELS, inspect.EXAMPLES),
+    (run.run, EXPERIMENTS, run.EXAMPLES),
+    (select.select, EXPERIMENTS, select.EXAMPLES),
+    (reproduce.reproduce, EXPERIMENTS, reproduce.EXAMPLES),
+    (report.report, EXPERIMENTS, report.EXAMPLES),
+    (bench.bench, EXPERIMENTS, bench.EXAMPLES),
+    (listing.list_choices, REFERENCE, listing.EXAMPLES),
 )
-app.command("reproduce")(reproduce.reproduce)
-app.command("report")(report.report)
-app.command("list")(listing.listing)
-app.command("bench")(bench.bench)
-app.add_typer(data.app, name="data")
+for function, panel, examples in COMMANDS:
+    add_command(
+        app,
+        function,
+        examples,
+        name="list" if panel == REFERENCE else None,
+        rich_help_panel=panel,
+        **EXTRA.get(function.__name__, {}),
+    )
+app.add_typer(data.app, name="data", rich_help_panel=REFERENCE)
 
 
 @app.callback(invoke_without_command=True)
-def options(
+def set_options(
     context: typer.Context,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the trace of an error.")
+        bool, typer.Option("--debug", help="Show the full traceback of an error.")
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.")
+        bool, typer.Option("--version", help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options that stand before the command."""
+    """Handle options that come before the command."""
     context.obj = debug
     if version:
         from cirm import __version__

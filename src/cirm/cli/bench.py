@@ -1,79 +1,73 @@
-"""`cirm bench`: how fast the learners are, and beside what."""
+"""`cirm bench`: how fast the learners are."""
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cirm.cli.shared import open_folder
+from cirm.cli import options
+
+EXAMPLES = options.list_examples(
+    "cirm bench --quick --part learners", "cirm bench --part growth --rounds 9"
+)
 
 
 def bench(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="learners, growth, start or peers; repeat for more.",
-            show_default="all",
+            help="Part of the benchmark: learners, growth, start or peers; repeatable.",
+            show_default="all; peers only with --peers",
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(min=1, help="How often each work takes its turn.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Number of measurements of each contender."
+        ),
     ] = 5,
     peers: Annotated[
         Path | None,
         typer.Option(
             metavar="PYTHON",
-            help="An interpreter with avalanche-lib, quadprog and causalicp: what to "
-            "compare with.",
+            help="Python interpreter with avalanche-lib, quadprog and causalicp, to "
+            "compare with these packages.",
+            show_default=False,
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Tiny sizes: only to see that it works.")
+        bool,
+        typer.Option(
+            "--quick", help="Use tiny sizes, only to check that the benchmark works."
+        ),
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder of results.")] = Path("bench"),
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path(
+        "bench"
+    ),
 ) -> None:
-    """Time the learners: beside bare products, usual code and other packages.
+    """Measure the speed of the learners.
 
-    Everything runs on one thread, works take turns, and what is compared was measured
-    in the same round. Takes about fifteen minutes; writes bench.json, bench.md and
-    bench.html, after each part.
+    Compares them with bare matrix products, with usual PyTorch code and, given
+    --peers, with other packages. Everything runs on one thread, and contenders take
+    turns. Takes about fifteen minutes. Writes bench.json, bench.md and bench.html
+    after each part.
     """
-    import json
+    find_benchmarks()
+    from benchmarks.suite import run_benchmarks
 
-    _find_benchmarks()
-    from benchmarks.report import bench_report, markdown
-    from benchmarks.suite import PARTS, check, measured
-    from cirm.records import write_text
-
-    command = shlex.join(["cirm", *sys.argv[1:]])
-    usual = [name for name in PARTS if name != "peers" or peers is not None]
-    parts = part or usual
-    check(parts, peers)
-    open_folder(out)
-    for found in measured(parts, rounds, quick, peers, _tell):
-        text = json.dumps({"command": command, **found}, indent=1)
-        write_text(out / "bench.json", text + "\n")
-        write_text(out / "bench.md", markdown(found))
-        write_text(out / "bench.html", bench_report(found, command))
-    typer.echo(markdown(found))
-    typer.echo(f"Wrote {(out / 'bench.html').resolve()}")
+    run_benchmarks(part or [], rounds, quick, peers, out)
 
 
-def _find_benchmarks() -> None:
-    """Make the package `benchmarks` importable; it is in the source tree only."""
+def find_benchmarks() -> None:
+    """Make the package `benchmarks` importable; only the source tree has it."""
     root = Path(__file__).parents[3]
     if not (root / "benchmarks" / "suite.py").exists():
         raise ImportError(
-            "bench: the benchmarks are not part of the installed package; clone the "
-            "repository and run `make bench` there"
+            "bench: the benchmarks are not part of the installed package. Clone the "
+            "repository and run `make bench` there."
         )
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-
-
-def _tell(what: str) -> None:
-    typer.echo(f"measuring {what}", err=True)

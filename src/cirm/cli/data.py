@@ -1,190 +1,167 @@
-"""`cirm data`: get real images, see what is in the cache, look at coloured samples."""
+"""`cirm data`: download image data sets, list the cache, draw coloured images."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from cirm.cli import options
+from cirm.cli.output import print_table
 
+if TYPE_CHECKING:
     from cirm.data.image_catalog import Source
 
 app = typer.Typer(
-    help="Get real images, see what is in the cache, look at coloured samples.",
+    help="Download image data sets, list the cache, draw coloured images.",
     no_args_is_help=True,
 )
 
 
-@app.command()
 def fetch(
     names: Annotated[
         list[str],
-        typer.Argument(help="mnist, fashion-mnist, kmnist, emnist-letters."),
+        typer.Argument(
+            help="Data sets: mnist, fashion-mnist, kmnist or emnist-letters.",
+            show_default=False,
+        ),
     ],
 ) -> None:
     """Download data sets, verify them, and keep them in the cache.
 
-    One that fails does not stop the others.
+    If one of them fails, the others are still downloaded.
     """
+    from cirm.cli.progress import show_downloads
+    from cirm.data.downloads import fetch as fetch_images
     from cirm.data.image_catalog import get_image_set
 
     sources = [get_image_set(name) for name in names]
     failures: list[ValueError | OSError] = []
     for source in sources:
         try:
-            path = _fetched(source)
+            with show_downloads() as add_bar:
+                echo = functools.partial(typer.echo, err=True)
+                path = fetch_images(source, bars=add_bar, say=echo)
         except (ValueError, OSError) as error:
             failures.append(error)
         else:
-            _say_where(source, path)
+            print_location(source, path)
     for failure in failures[:-1]:
         typer.echo(f"cirm: {failure}", err=True)
     if failures:
         raise failures[-1]  # `main` prints it like the others, and exits
 
 
-@app.command(name="import")
-def import_(
-    name: Annotated[str, typer.Argument(help="The data set that the files are.")],
+def import_folder(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Data set that the files contain, for example mnist.",
+            show_default=False,
+        ),
+    ],
     folder: Annotated[
-        Path, typer.Argument(help="A folder with its four IDX files, plain or .gz.")
+        Path,
+        typer.Argument(
+            help="Folder with its four IDX files, plain or compressed (.gz).",
+            show_default=False,
+        ),
     ],
 ) -> None:
-    """Verify a data set's four IDX files and keep them in the cache."""
+    """Verify the four IDX files of a data set and copy them to the cache."""
     from cirm.data import cache
-    from cirm.data import image_catalog as sources
+    from cirm.data.image_catalog import get_image_set
 
-    source = sources.get_image_set(name)
-    _say_where(source, cache.import_folder(source, folder))
+    source = get_image_set(name)
+    print_location(source, cache.import_folder(source, folder))
 
 
-@app.command(name="list")
-def list_() -> None:
-    """Show the data sets, their licences, and which are in the cache."""
-    from rich.console import Console
-    from rich.table import Table
-
+def list_images() -> None:
+    """List the data sets, their licences, and which are in the cache."""
     from cirm.data import cache
     from cirm.data.image_catalog import SOURCES
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("name", "train", "test", "licence", "origin", "cache"):
-        side: Literal["left", "right"] = "right" if title.startswith("t") else "left"
-        table.add_column(title, justify=side, no_wrap=True)
-    table.add_row("digits", "1,438", "359", "CC BY 4.0", "UCI", "built in")
+    rows = [["digits", "CC BY 4.0", "UCI", "built in", "1,438", "359"]]
     for source in SOURCES.values():
-        train, test = (f"{count:,}" for count in source.counts)
-        cached = _cached(cache.folder(source.name))
-        table.add_row(source.name, train, test, source.licence, source.origin, cached)
-    Console().print(table)
-    typer.echo(f"\nThe cache is {cache.root()}")
+        size = format_folder_size(cache.folder(source.name))
+        counts = [f"{count:,}" for count in source.counts]
+        rows.append([source.name, source.licence, source.origin, size, *counts])
+    headings = ("name", "licence", "origin", "in the cache", "train", "test")
+    print_table("Image data sets", headings, rows, text_columns=4)
+    typer.echo(f"\nThe cache is in {cache.root()}")
 
 
-@app.command()
 def show(
     source: Annotated[
-        str, typer.Option(help="digits, a data set's name, or a folder.")
+        str,
+        typer.Option(help="digits, a data set in the cache, or a folder of IDX files."),
     ] = "digits",
     scheme: Annotated[
         str | None,
-        typer.Option(help="b01, b11 or gray; b01 and b11 if not given."),
+        typer.Option(
+            help="What is coloured: b01 (the figure), b11 (the background), or gray "
+            "(nothing).",
+            show_default="b01 and b11",
+        ),
     ] = None,
-    setting: Annotated[
+    settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Another setting of the data set, name=value."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Another setting of the data set, for example environments=3; "
+            "repeatable. `cirm list datasets colored` shows them.",
+            show_default=False,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Whose draw is shown.")] = 0,
-    out: Annotated[Path, typer.Option(help="The figure: .png, .pdf or .svg.")] = Path(
-        "samples.png"
-    ),
+    seed: Annotated[int, typer.Option(help="Seed of the images and colours.")] = 0,
+    out: Annotated[
+        Path, typer.Option(help="File to draw to: .png, .pdf or .svg.")
+    ] = Path("samples.png"),
 ) -> None:
-    """Draw coloured samples: training environments above, the unseen one below."""
-    from cirm import settings
-    from cirm.data.colored import Colored
-    from cirm.paper.example_images import make_panel, write_examples
+    """Draw coloured images of the training environments and of the unseen one."""
+    from cirm.cli.progress import show_step
 
-    texts = settings.parse_assignments(setting or [], "--set")
-    panels = []
-    for each in [scheme] if scheme else ["b01", "b11"]:
-        chosen = {**texts, "source": source, "scheme": each}
-        dataset = settings.replace_settings(Colored(), chosen, "colored")
-        panels.append(make_panel(dataset, seed))
-    write_examples(panels, out)
+    with show_step("drawing"):
+        from cirm.data.colored import Colored
+        from cirm.paper.example_images import make_panel, write_examples
+        from cirm.settings import parse_assignments, replace_settings
+
+        texts = parse_assignments(settings or [], "--set")
+        panels = []
+        for each in [scheme] if scheme else ["b01", "b11"]:
+            chosen = {**texts, "source": source, "scheme": each}
+            dataset = replace_settings(Colored(), chosen, "colored")
+            panels.append(make_panel(dataset, seed))
+        write_examples(panels, out)
     typer.echo(f"Wrote {out.resolve()}")
 
 
-class Download:
-    """A bar of a rich progress display, driven by pooch."""
-
-    def __init__(self, progress: Progress, name: str) -> None:
-        self._progress = progress
-        self._task: TaskID = progress.add_task(name, total=None)
-
-    @property
-    def total(self) -> int:
-        """Bytes in all."""
-        return int(self._progress.tasks[self._task].total or 0)
-
-    @total.setter
-    def total(self, size: int) -> None:
-        self._progress.update(self._task, total=size or None)
-
-    def update(self, amount: int) -> None:
-        """So many bytes more have come."""
-        self._progress.advance(self._task, amount)
-
-    def reset(self) -> None:
-        """Start again from nothing."""
-        self._progress.reset(self._task, total=self.total or None)
-
-    def close(self) -> None:
-        """The download has ended."""
-        self._progress.stop_task(self._task)
-
-
-def _fetched(source: Source) -> Path:
-    """The data set's folder in the cache; a terminal shows each download's bar."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TransferSpeedColumn,
-    )
-
-    from cirm.data import downloads as files
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
-    quiet = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
-        return files.fetch(
-            source,
-            bars=functools.partial(Download, progress),
-            say=functools.partial(console.out, highlight=False),
-        )
-
-
-def _say_where(source: Source, path: Path) -> None:
+def print_location(source: Source, path: Path) -> None:
+    """Print where a data set is, and whether it has been verified."""
     train, test = source.counts
-    checked = "verified by SHA-256"
+    verified = "verified by SHA-256"
     if source.unverified:
-        checked = f"not verified by hash: {', '.join(source.unverified)}"
-    typer.echo(f"{source.name}: {train:,} + {test:,} images in {path}; {checked}")
+        verified = f"not verified by hash: {', '.join(source.unverified)}"
+    typer.echo(f"{source.name}: {train:,} + {test:,} images in {path}; {verified}")
 
 
-def _cached(path: Path) -> str:
+def format_folder_size(path: Path) -> str:
+    """Format the size of a folder; "no" if there is none."""
     if not path.is_dir():
         return "no"
     size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
     return f"{size / 1e6:.0f} MB"
+
+
+COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "fetch": (fetch, "cirm data fetch mnist fashion-mnist"),
+    "import": (import_folder, "cirm data import mnist downloads"),
+    "list": (list_images, "cirm data list"),
+    "show": (show, "cirm data show --scheme b11 --out coloured.png"),
+}
+for command, (function, example) in COMMANDS.items():
+    options.add_command(app, function, options.list_examples(example), name=command)

@@ -1,4 +1,4 @@
-"""`cirm evaluate`: how good a model is where the answers are known."""
+"""`cirm evaluate`: how good a model is on rows whose targets are known."""
 
 from __future__ import annotations
 
@@ -6,46 +6,56 @@ from typing import Annotated
 
 import typer
 
-from cirm.cli import shared
-from cirm.cli.shared import (
-    Data,
+from cirm.cli import options
+from cirm.cli.options import (
+    DataFiles,
     Device,
-    Environment,
+    EnvironmentColumn,
     FillMissing,
     Json,
     ModelFile,
-    Report,
+    ReportFile,
+)
+
+EXAMPLES = options.list_examples(
+    "cirm evaluate clinic-c.csv --model triage.cirm",
+    "cirm evaluate clinic-c.csv --model triage.cirm --group sex --report clinic-c.html",
 )
 
 
 def evaluate(
-    data: Data,
+    data: DataFiles,
     model: ModelFile,
-    environment: Environment = "",
+    environment: EnvironmentColumn = "",
     group: Annotated[
         list[str] | None,
-        typer.Option(help="Column by whose values to group; repeat."),
+        typer.Option(
+            help="Column by whose values the scores are also broken down; repeatable.",
+            show_default=False,
+        ),
     ] = None,
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     as_json: Json = False,
-    report: Report = None,
+    report: ReportFile = None,
 ) -> None:
-    """Score a model: overall, by environment, class and group, and its calibration.
+    """Score a model on data with known targets.
 
-    The scores are set beside what the training environments let one expect.
+    Prints the scores of all rows and of each environment, class and group, and
+    compares them with the scores of the training environments.
     """
-    from cirm.cli.fit import checked_device
-    from cirm.cli.model_screen import judged
-    from cirm.model.evaluate import evaluate as evaluate_model
-    from cirm.model.file import load
-    from cirm.report.model import evaluation_page
+    from cirm.cli.model_output import print_evaluation
+    from cirm.cli.output import get_command_line, write_result
+    from cirm.cli.progress import show_progress
 
-    shared.check_report(report)
-    shared.one_thread()
-    loaded = load(model, device=checked_device(device))
-    with shared.watching("nothing was written") as progress:
-        found = evaluate_model(
+    options.check_report_file(report)
+    with show_progress("Nothing was written.") as progress:
+        from cirm.model.evaluate import evaluate as evaluate_model
+        from cirm.model.file import load
+
+        options.use_one_thread()
+        loaded = load(model, device=options.check_device(device))
+        scores = evaluate_model(
             loaded,
             list(data),
             environment=environment,
@@ -53,8 +63,12 @@ def evaluate(
             fill_missing=fill_missing,
             progress=progress,
         )
-    content = {"model": str(model), "data": [str(path) for path in data], **found}
+    content = {"model": str(model), "data": [str(path) for path in data], **scores}
     if not as_json:
-        judged(content)
-    page = evaluation_page(content, shared.command()) if report else ""
-    shared.finish(content, as_json, report, page)
+        print_evaluation(content)
+    page = ""
+    if report:
+        from cirm.report.model import evaluation_page
+
+        page = evaluation_page(content, get_command_line())
+    write_result(content, as_json, report, page)

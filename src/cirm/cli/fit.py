@@ -1,4 +1,4 @@
-"""`cirm fit` and `cirm update`: a model of the first places, and of later ones."""
+"""`cirm fit` and `cirm update`: train a model, and continue training it."""
 
 from __future__ import annotations
 
@@ -7,96 +7,144 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cirm.cli import shared
-from cirm.cli.shared import (
-    Data,
+from cirm.cli import options
+from cirm.cli.options import (
+    DataFiles,
     Device,
-    Environment,
+    EnvironmentColumn,
     FillMissing,
+    FitOrder,
     Json,
+    LearnerSettings,
     ModelFile,
-    Order,
-    Report,
+    Preset,
+    ReportFile,
 )
 from cirm.learners import DEFAULT_LEARNER
 
 if TYPE_CHECKING:
     from cirm.model.model import Model
 
+TASKS = ("auto", "classification", "regression")
+FIT_EXAMPLES = options.list_examples(
+    "cirm fit clinic-a.csv --target outcome --model triage.cirm",
+    "cirm fit clinics.csv --target outcome --environment site --order sequential "
+    "--model triage.cirm --overwrite",
+)
+UPDATE_EXAMPLES = options.list_examples(
+    "cirm update clinic-b.csv --model triage.cirm",
+    "cirm update clinic-c.csv --model triage.cirm --out triage-2.cirm",
+)
+
 
 def fit(
-    data: Data,
+    data: DataFiles,
     model: ModelFile,
     target: Annotated[
         str,
-        typer.Option(help="Column to predict; arrays and images have their own."),
+        typer.Option(
+            help="Column to predict. NPZ files and folders of images have their own "
+            "targets and do not need it.",
+            show_default=False,
+        ),
     ] = "",
-    environment: Environment = "",
+    environment: EnvironmentColumn = "",
     learner: Annotated[
-        str, typer.Option(help="How to learn; `cirm list learners` names them.")
+        str,
+        typer.Option(help="Learning method; `cirm list learners` describes them."),
     ] = DEFAULT_LEARNER,
     task: Annotated[
-        str, typer.Option(help="classification or regression; auto detects it.")
+        str,
+        typer.Option(
+            help="classification, regression, or auto to detect it from the target."
+        ),
     ] = "auto",
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A learner's setting, name=value; repeat."),
-    ] = None,
-    preset: Annotated[str, typer.Option(help="Named settings of the learner.")] = "",
-    seed: Annotated[int, typer.Option(help="Of all random draws.")] = 0,
+    settings: LearnerSettings = None,
+    preset: Preset = "",
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
     device: Device = "cpu",
-    order: Order = "joint",
+    order: FitOrder = "joint",
     held_out: Annotated[
-        float, typer.Option(help="Part of each environment that only tests it.")
+        float,
+        typer.Option(
+            help="Fraction of the rows of each environment, from 0 to 0.5, that is "
+            "not trained on but used to score the model."
+        ),
     ] = 0.1,
     classes: Annotated[
-        str, typer.Option(help="All classes, as a,b; also those that come later.")
+        str,
+        typer.Option(
+            help="All classes, separated by commas, including those that first occur "
+            "in later environments. Example: well,ill,unknown.",
+            show_default="the classes in the data",
+        ),
     ] = "",
     category: Annotated[
-        list[str] | None, typer.Option(help="Column whose numbers are codes; repeat.")
+        list[str] | None,
+        typer.Option(
+            help="Numeric column whose values are codes rather than quantities; "
+            "repeatable.",
+            show_default=False,
+        ),
     ] = None,
     ids: Annotated[
         list[str] | None,
-        typer.Option("--id", help="Column that names rows: kept, not used; repeat."),
+        typer.Option(
+            "--id",
+            help="Column that identifies rows: copied to the predictions but not used "
+            "as an input; repeatable.",
+            show_default=False,
+        ),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option(help="Column to leave out; repeat.")
+        list[str] | None,
+        typer.Option(help="Column not to use; repeatable.", show_default=False),
     ] = None,
-    side: Annotated[int, typer.Option(min=1, help="Of images, in pixels.")] = 32,
-    channels: Annotated[int, typer.Option(help="Of images: 1 or 3.")] = 3,
+    side: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Width and height, in pixels, to resize images to."
+        ),
+    ] = 32,
+    channels: Annotated[
+        int, typer.Option(help="Colour channels of images: 1 (grey) or 3 (RGB).")
+    ] = 3,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a model that is there.")
+        bool, typer.Option("--overwrite", help="Replace the model file if it exists.")
     ] = False,
     as_json: Json = False,
-    report: Report = None,
+    report: ReportFile = None,
 ) -> None:
-    """Learn a first model from data, and write it to a file.
+    """Train a model on data of one or more environments and write it to a file.
 
-    What is found in the data and how each column is treated is said. The first
-    environment alone decides the scale of the columns.
+    Prints how each column is used and how well the model does on held-out rows. The
+    first environment alone decides how columns are scaled and encoded, so that a
+    value means the same at every site.
     """
-    from cirm.model.file import save
-    from cirm.model.fit import fit as fit_model
+    from cirm.cli.progress import show_progress
 
-    shared.check_folder(model, "--model")
-    shared.check_report(report)
-    shared.one_thread()
+    options.check_output_file(model, "--model")
+    options.check_report_file(report)
     if model.exists() and not overwrite:
         raise ValueError(
-            f"--model: {str(model)!r} must not be there yet (--overwrite replaces it, "
-            "`cirm update` goes on with it); got a file"
+            f"--model: the file {str(model)!r} already exists. Use --overwrite to "
+            "replace it, or `cirm update` to continue training it."
         )
-    with shared.watching(f"no model was written to {model}") as progress:
-        made = fit_model(
+    with show_progress(f"No model was written to {model}.") as progress:
+        from cirm.model.file import save
+        from cirm.model.fit import fit as fit_model
+
+        options.use_one_thread()
+        trained = fit_model(
             list(data),
             target,
             environment=environment,
-            task=checked_task(task),
+            task=check_task(task),
             learner=learner,
-            settings=settings_of(learner, assignments or []),
+            settings=parse_settings(learner, settings or []),
             preset=preset,
             seed=seed,
-            device=checked_device(device),
+            device=options.check_device(device),
             order=order,
             held_out=held_out,
             classes=[part.strip() for part in classes.split(",") if part.strip()],
@@ -107,46 +155,57 @@ def fit(
             channels=channels,
             progress=progress,
         )
-        save(made, model)
-    shown(made, model, as_json, report, task == "auto")
+        save(trained, model)
+    print_model(trained, model, as_json, report, is_task_detected=task == "auto")
 
 
 def update(
-    data: Data,
+    data: DataFiles,
     model: ModelFile,
-    environment: Environment = "",
+    environment: EnvironmentColumn = "",
     device: Device = "cpu",
-    order: Order = "joint",
+    order: FitOrder = "joint",
     fill_missing: FillMissing = False,
     accept_units: Annotated[
         bool,
         typer.Option(
-            "--accept-units", help="Learn numbers that look like another unit."
+            "--accept-units",
+            help="Learn from a column even if its numbers look as if they were in "
+            "another unit than before.",
         ),
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Learn rows that were learned before.")
+        bool,
+        typer.Option(
+            "--again",
+            help="Learn from rows even if the model has learned from them before.",
+        ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the new model here.", show_default="the same file"),
+        typer.Option(
+            help="File to write the updated model to.", show_default="the model file"
+        ),
     ] = None,
     as_json: Json = False,
-    report: Report = None,
+    report: ReportFile = None,
 ) -> None:
-    """Go on learning where the model stopped; earlier data are not needed.
+    """Continue training a model on new environments; earlier data are not needed.
 
-    The file is replaced when all is done, and stays as it was if anything fails.
+    The model file is replaced only when training has finished, and stays unchanged if
+    anything fails.
     """
-    from cirm.model.file import load, read_checksum, save
-    from cirm.model.fit import update as update_model
+    from cirm.cli.progress import show_progress
 
-    shared.check_folder(out or model, "--out" if out else "--model")
-    shared.check_report(report)
-    shared.one_thread()
-    old = load(model, device=checked_device(device))
-    mark = read_checksum(model)
-    with shared.watching(f"{model} is as it was") as progress:
+    options.check_output_file(out or model, "--out" if out else "--model")
+    options.check_report_file(report)
+    with show_progress(f"{model} is unchanged.") as progress:
+        from cirm.model.file import load, read_checksum, save
+        from cirm.model.fit import update as update_model
+
+        options.use_one_thread()
+        old = load(model, device=options.check_device(device))
+        checksum = read_checksum(model)
         new = update_model(
             old,
             list(data),
@@ -157,57 +216,52 @@ def update(
             again=again,
             progress=progress,
         )
-        if out is None and read_checksum(model) != mark:
+        if out is None and read_checksum(model) != checksum:
             raise ValueError(
-                f"model {str(model)!r}: it must not change while it is updated; got "
-                "another update's (run this one again)"
+                f"model {str(model)!r}: another command changed the file while this "
+                "one was running, so nothing was written. Run this update again."
             )
         save(new, out or model)
-    shown(new, out or model, as_json, report)
+    print_model(new, out or model, as_json, report)
 
 
-def shown(
-    model: Model, path: Path, as_json: bool, report: Path | None, detected: bool = False
+def print_model(
+    model: Model,
+    path: Path,
+    as_json: bool,
+    report: Path | None,
+    is_task_detected: bool = False,
 ) -> None:
-    """Show a model that was just written."""
-    from cirm.cli.model_screen import learned
+    """Print what was learned and what to do next."""
+    from cirm.cli.model_output import print_training
+    from cirm.cli.output import get_command_line, print_to_stderr, write_result
     from cirm.model.description import describe_model
     from cirm.report.model import model_page
 
     content = {"model": str(path), **describe_model(model)}
+    is_first = model.stages == 1
     if not as_json:
-        learned(content, detected, first=model.stages == 1)
-    page = model_page(content, shared.command()) if report else ""
-    shared.finish(content, as_json, report, page)
-    shared.say(f"Wrote {path}")
+        print_training(content, is_first, is_task_detected)
+    page = model_page(content, get_command_line()) if report else ""
+    write_result(content, as_json, report, page)
+    print_to_stderr(f"Wrote the model to {path}")
+    if is_first:
+        print_to_stderr(
+            f"Next: `cirm predict NEW.csv --model {path}` predicts new rows; `cirm "
+            f"update NEW.csv --model {path}` learns from another site."
+        )
 
 
-def settings_of(learner: str, assignments: list[str]) -> dict[str, Any]:
-    """The learner's settings among assignments such as epochs=10."""
+def parse_settings(learner: str, assignments: list[str]) -> dict[str, Any]:
+    """Parse settings of a learner, such as epochs=10."""
     from cirm.learners import parse_learner_settings
     from cirm.settings import parse_assignments
 
     return parse_learner_settings(learner, parse_assignments(assignments, "--set"))
 
 
-def checked_task(task: str) -> Any:  # noqa: ANN401  one of the literal names
-    """A task's name that is one."""
-    if task not in ("auto", "classification", "regression"):
-        raise ValueError(
-            f"--task: it must be one of auto, classification, regression; got {task!r}"
-        )
+def check_task(task: str) -> Any:  # noqa: ANN401  one of the literal names
+    """Return the task if there is one of this name."""
+    if task not in TASKS:
+        raise ValueError(f"--task: {task!r} is not one of {', '.join(TASKS)}.")
     return task
-
-
-def checked_device(device: str) -> str:
-    """A device that is there."""
-    import torch
-
-    try:
-        torch.empty(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise ValueError(
-            "--device: it must be a device of this machine, such as cpu; "
-            f"got {device!r}"
-        ) from None
-    return device

@@ -1,4 +1,4 @@
-"""`cirm inspect`: all that a model's file says of it."""
+"""`cirm inspect`: everything that a model file says."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ from typing import Annotated
 
 import typer
 
-from cirm.cli import shared
-from cirm.cli.shared import Json, Report
+from cirm.cli import options
+from cirm.cli.options import Json, ReportFile
+
+EXAMPLES = options.list_examples(
+    "cirm inspect triage.cirm", "cirm inspect triage.cirm --report triage.html"
+)
 
 
 def inspect(
     model: Annotated[
-        Path, typer.Argument(help="The model's file.", show_default=False)
+        Path,
+        typer.Argument(help="Model file, for example triage.cirm.", show_default=False),
     ],
     as_json: Json = False,
-    report: Report = None,
+    report: ReportFile = None,
 ) -> None:
-    """Show where a model has been, what it keeps of the past, and what it relies on."""
-    from cirm.cli.model_screen import described as show
-    from cirm.model.description import describe_model
-    from cirm.model.file import load
-    from cirm.report.model import model_page
+    """Show a model's environments, scores, stored data and important columns."""
+    from cirm.cli.model_output import print_description
+    from cirm.cli.output import get_command_line, write_result
+    from cirm.cli.progress import show_progress
 
-    shared.check_report(report)
-    content = {"model": str(model), **describe_model(load(model))}
+    options.check_report_file(report)
+    with show_progress("Nothing was written."):
+        from cirm.model.description import describe_model
+        from cirm.model.file import load
+        from cirm.report.model import model_page
+
+        content = {"model": str(model), **describe_model(load(model))}
+        page = model_page(content, get_command_line()) if report else ""
     if not as_json:
-        show(content)
-    page = model_page(content, shared.command()) if report else ""
-    shared.finish(content, as_json, report, page)
+        print_description(content)
+    write_result(content, as_json, report, page)

@@ -1,19 +1,207 @@
-"""Options that several commands share: where jobs run, and how many at a time."""
+"""Options that several commands share, and the checks of their values."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+DataFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        help="CSV, TSV, Parquet or NPZ files, or folders of images. Each is one "
+        "environment unless --environment is given.",
+        show_default=False,
+    ),
+]
+ModelFile = Annotated[
+    Path,
+    typer.Option(
+        "--model", help="Model file, for example triage.cirm.", show_default=False
+    ),
+]
+EnvironmentColumn = Annotated[
+    str,
+    typer.Option(
+        help="Column that names the environment (site) of each row.",
+        show_default="one environment per file",
+    ),
+]
+Device = Annotated[
+    str, typer.Option(help="Device to compute on, for example cpu or cuda.")
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print the result as JSON on standard output instead of tables."
+    ),
+]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        help="Also write the result as a self-contained HTML page.",
+        show_default=False,
+    ),
+]
+FitOrder = Annotated[
+    str,
+    typer.Option(
+        help="How the environments of this command are learned: joint (all at once), "
+        "sequential (one after another), or stage sizes such as 2+1.",
+    ),
+]
+FillMissing = Annotated[
+    bool,
+    typer.Option(
+        "--fill-missing",
+        help="Treat a column that the data lack as missing values instead of failing.",
+    ),
+]
+RunOrder = Annotated[
+    str,
+    typer.Option(
+        help="How training environments arrive: sequential (one after another), joint "
+        "(all at once), or stage sizes such as 2+1.",
+    ),
+]
+LearnerSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Setting of the learner, for example epochs=50; repeatable. "
+        "`cirm list learners NAME` shows all settings.",
+        show_default=False,
+    ),
+]
+Preset = Annotated[
+    str,
+    typer.Option(
+        help="Named group of settings to start from, for example paper; "
+        "`cirm list learners NAME` shows them.",
+        show_default="the learner's defaults",
+    ),
+]
 EngineName = Annotated[
-    str, typer.Option(help="Where jobs run: local, or ray for a cluster.")
+    str,
+    typer.Option(help="Where jobs run: local processes, or ray for a Ray cluster."),
 ]
 Address = Annotated[
     str,
     typer.Option(
-        help="The Ray cluster, HOST:PORT or ray://HOST:PORT.",
-        show_default="a running one, or one that starts here",
+        help="Address of the Ray cluster: HOST:PORT or ray://HOST:PORT.",
+        show_default="a running cluster, or a new one on this machine",
     ),
 ]
-Workers = Annotated[int, typer.Option(min=0, help="Jobs at a time; 0: one per core.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Number of jobs to run in parallel; 0 means one per core.",
+    ),
+]
+
+
+def list_examples(*commands: str) -> str:
+    """Return the end of a command's help: example invocations, one per line."""
+    heading = "Example:" if len(commands) == 1 else "Examples:"
+    return "\n\n".join([heading, *(f"$ {command}" for command in commands)])
+
+
+def add_command(
+    app: typer.Typer,
+    function: Callable[..., None],
+    examples: str,
+    **settings: Any,  # noqa: ANN401  arguments of Typer.command
+) -> None:
+    """Add a command whose help is the function's docstring, without line breaks."""
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    text = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+    app.command(help=text, epilog=examples, **settings)(function)
+
+
+def check_device(device: str) -> str:
+    """Return the device if PyTorch can compute on it."""
+    import torch
+
+    try:
+        torch.empty(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ValueError(
+            f"--device: PyTorch cannot use {device!r} on this machine. Use cpu, or "
+            "install the PyTorch build for your accelerator."
+        ) from None
+    return device
+
+
+def check_report_file(path: Path | None) -> None:
+    """Raise an error before any work if the HTML page could not be written."""
+    if path is None:
+        return
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(
+            f"--report: the page is written as HTML, so {str(path)!r} must end in "
+            ".html."
+        )
+    check_output_file(path, "--report")
+
+
+def check_output_file(path: Path, option: str) -> None:
+    """Raise an error before any work if a file could not be written."""
+    if path.is_dir():
+        raise ValueError(
+            f"{option}: {str(path)!r} is a folder. Give the name of a file in it."
+        )
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"{option}: the folder {str(path.parent)!r} does not exist. Create it "
+            "first."
+        )
+
+
+def create_result_folder(path: Path) -> None:
+    """Create the folder of results before any work goes into it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(
+            f"--out: the folder {str(path)!r} cannot be created: {reason}. Choose "
+            "another folder."
+        ) from None
+
+
+def parse_extra_options(arguments: list[str], command: str) -> dict[str, str]:
+    """Parse settings of a data set, given as --name value or --name=value."""
+    options: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        if not name.startswith("--"):
+            raise ValueError(
+                f"{command}: unexpected argument {name!r}. Settings of the data set "
+                "are given as --name value."
+            )
+        if not (equals or rest):
+            raise ValueError(
+                f"{command}: {name} has no value. Settings of the data set are given "
+                "as --name value."
+            )
+        options[name[2:].replace("-", "_")] = value if equals else rest.pop(0)
+    return options
+
+
+def use_one_thread() -> None:
+    """Compute on one thread, so that results do not depend on the number of cores.
+
+    Small networks are also faster on one thread than on several, and reading,
+    predicting and writing already run in threads of their own.
+    """
+    import torch
+
+    torch.set_num_threads(1)

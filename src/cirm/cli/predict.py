@@ -1,4 +1,4 @@
-"""`cirm predict`: a model's answers to new rows."""
+"""`cirm predict`: predictions for new rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cirm.cli import shared
-from cirm.cli.shared import Device, FillMissing, Json, ModelFile, Report
+from cirm.cli import options
+from cirm.cli.options import Device, FillMissing, Json, ModelFile, ReportFile
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+EXAMPLES = options.list_examples(
+    "cirm predict clinic-c.csv --model triage.cirm --out predictions.csv",
+    "cirm predict clinic-c.csv --model triage.cirm --probabilities --keep age",
+)
 
 
 def predict(
@@ -33,125 +37,142 @@ def predict(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The table of predictions, .csv, .tsv or .parquet.",
-            show_default="the standard output",
+            help="File to write the predictions to: .csv, .tsv or .parquet.",
+            show_default="standard output",
         ),
     ] = None,
     keep: Annotated[
-        list[str] | None, typer.Option(help="Column to keep beside ids; repeat.")
+        list[str] | None,
+        typer.Option(
+            help="Column of the data to copy to the predictions; repeatable. Columns "
+            "that identify rows are always copied.",
+            show_default=False,
+        ),
     ] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="A column for every class.")
+        bool,
+        typer.Option("--probabilities", help="Add the probability of every class."),
     ] = False,
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     as_json: Json = False,
-    report: Report = None,
+    report: ReportFile = None,
 ) -> None:
-    """Predict new rows: one row each, in order, with the columns that identify it.
+    """Predict the target of new rows, in the order of the data.
 
-    For classes: prediction, probability, uncertainty. For values: prediction, the
-    ends of a 90 % interval (low, high), uncertainty. The uncertainty is the standard
-    deviation over the learner's networks: draws from a posterior, or the members of
-    cirm; it is empty if the learner has one network.
+    Classification gives the columns prediction, probability and uncertainty;
+    regression gives prediction, the bounds low and high of a 90 % interval, and
+    uncertainty. The uncertainty is the standard deviation over the learner's
+    networks: samples of a posterior, or ensemble members. It is empty for learners
+    with a single network.
     """
-    from cirm.cli.fit import checked_device
-    from cirm.data.prefetch import prefetch
-    from cirm.data.sources import open_sources
-    from cirm.model.file import load
-    from cirm.model.predict import predict_chunks
-    from cirm.report.model import prediction_page
+    from cirm.cli.output import get_command_line, print_notes, print_to_stderr
+    from cirm.cli.output import write_result as write_summary
+    from cirm.cli.progress import show_progress
 
-    shared.check_report(report)
-    shared.one_thread()
+    options.check_report_file(report)
     if out is not None:
-        check_out(out)
+        check_table_file(out)
     if as_json and out is None:
-        raise ValueError("--json: --out must name the table of predictions; got none")
-    loaded = load(model, device=checked_device(device))
-    (source,) = open_sources(data, loaded.schema.treatment.shape)
-    tally = Tally()
-    said: list[str] = []
-    with shared.watching("no predictions were written") as progress:
-        frames = predict_chunks(
-            loaded, source, keep or [], probabilities, fill_missing, progress, said
+        raise ValueError(
+            "--json: the summary and the predictions cannot both go to standard "
+            "output. Add --out FILE for the predictions."
         )
-        write((tally.counted(frame) for frame in prefetch(frames)), out)
-    content = {"model": str(model), "data": str(data), **tally.summary()}
-    content["notes"] = list(dict.fromkeys(said))
-    shared.say(*(f"note: {text}" for text in content["notes"]))
+    summary = PredictionSummary()
+    notes: list[str] = []
+    with show_progress("No predictions were written.") as progress:
+        from cirm.data.prefetch import prefetch
+        from cirm.data.sources import open_sources
+        from cirm.model.file import load
+        from cirm.model.predict import predict_chunks
+
+        options.use_one_thread()
+        loaded = load(model, device=options.check_device(device))
+        (source,) = open_sources(data, loaded.schema.treatment.shape)
+        frames = predict_chunks(
+            loaded, source, keep or [], probabilities, fill_missing, progress, notes
+        )
+        write_predictions((summary.add(frame) for frame in prefetch(frames)), out)
+    content = {"model": str(model), "data": str(data), **summary.as_dict()}
+    content["notes"] = list(dict.fromkeys(notes))
+    print_notes(content["notes"])
     if out is not None:
-        shared.say(f"Wrote {tally.rows:,} predictions to {out}")
-    page = prediction_page(content, shared.command()) if report else ""
-    shared.finish(content, as_json, report, page)
+        print_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
+    page = ""
+    if report:
+        from cirm.report.model import prediction_page
+
+        page = prediction_page(content, get_command_line())
+    write_summary(content, as_json, report, page)
 
 
-class Tally:
-    """Counts of what was predicted."""
+class PredictionSummary:
+    """Counts and means over the predictions."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.sums: dict[str, float] = {}
         self.labels: dict[str, int] = {}
 
-    def counted(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The same table, counted."""
+    def add(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Count the rows of a table, and return it."""
         self.rows += len(frame)
-        for name in ("probability", "uncertainty", "low", "high"):
-            if name in frame and frame[name].notna().all():
-                own = float(frame[name].sum())
-                self.sums[name] = self.sums.get(name, 0.0) + own
+        numbers = ["probability", "uncertainty", "low", "high"]
         if "probability" in frame:
             for label, count in frame["prediction"].value_counts().items():
                 self.labels[str(label)] = self.labels.get(str(label), 0) + int(count)
         else:
-            own = float(frame["prediction"].sum())
-            self.sums["prediction"] = self.sums.get("prediction", 0.0) + own
+            numbers.append("prediction")
+        for name in numbers:
+            if name in frame and frame[name].notna().all():
+                total = self.sums.get(name, 0.0)
+                self.sums[name] = total + float(frame[name].sum())
         return frame
 
-    def summary(self) -> dict[str, Any]:
-        """Number of rows, of each label, and means."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the number of rows, the count of each class, and the means."""
         means = {name: total / self.rows for name, total in self.sums.items()}
         return {"rows": self.rows, "predictions": self.labels, "means": means}
 
 
-def check_out(path: Path) -> None:
-    """Refuse early a table that could not be written."""
-    known = [*SEPARATORS, ".parquet"]
-    if path.suffix.lower() not in known:
+def check_table_file(path: Path) -> None:
+    """Raise an error before any work if the predictions could not be written."""
+    endings = [*SEPARATORS, ".parquet"]
+    if path.suffix.lower() not in endings:
         raise ValueError(
-            f"--out: its name must end in {', '.join(known)}; got {str(path)!r}"
+            f"--out: cannot tell the format of {str(path)!r}. Use a name that ends in "
+            f"{', '.join(endings)}."
         )
-    shared.check_folder(path, "--out")
+    options.check_output_file(path, "--out")
 
 
-def write(frames: Iterator[pd.DataFrame], path: Path | None) -> None:
-    """Write tables one after another, at once or not at all."""
+def write_predictions(frames: Iterator[pd.DataFrame], path: Path | None) -> None:
+    """Write tables one after another; a file is written completely or not at all."""
     import pandas as pd
 
     if path is None:
-        _as_text(frames, sys.stdout, ",")
+        _write_csv(frames, sys.stdout, ",")
     elif path.suffix.lower() == ".parquet":
-        with replaced(path) as temporary:
+        with replace_file(path) as temporary:
             pd.concat(list(frames), ignore_index=True).to_parquet(temporary)
     else:
         with (
-            replaced(path) as temporary,
+            replace_file(path) as temporary,
             temporary.open("w", encoding="utf-8", newline="") as file,
         ):
-            _as_text(frames, file, SEPARATORS[path.suffix.lower()])
+            _write_csv(frames, file, SEPARATORS[path.suffix.lower()])
 
 
-def _as_text(frames: Iterator[pd.DataFrame], file: IO[str], separator: str) -> None:
+def _write_csv(frames: Iterator[pd.DataFrame], file: IO[str], separator: str) -> None:
     from cirm.model.csv_writer import format_csv
 
-    for place, frame in enumerate(frames):
-        file.write(format_csv(frame, separator, header=place == 0))
+    for index, frame in enumerate(frames):
+        file.write(format_csv(frame, separator, header=index == 0))
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A temporary file that takes the place of another when all went well."""
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary file that replaces another one if no error occurs."""
     temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         yield temporary

@@ -1,4 +1,4 @@
-"""`cirm report`: tables and pages from the records of reproductions."""
+"""`cirm report`: tables and pages from the records of `cirm reproduce`."""
 
 from __future__ import annotations
 
@@ -8,51 +8,66 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cirm.cli import options
+
 if TYPE_CHECKING:
     from cirm.report.findings import Part
 
 KINDS = (".md", ".tex", ".html")
 
 
+EXAMPLES = options.list_examples(
+    "cirm report reproduction/table1 --out table1.md",
+    "cirm report reproduction/table1 reproduction/table2 --out results.html",
+)
+
+
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of tables, with records.json.")
+        list[Path],
+        typer.Argument(
+            help="Folders written by `cirm reproduce`; each contains records.json.",
+            show_default=False,
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="The file: .md, .tex or .html.")] = Path(
-        "results.md"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="File to write: .md, .tex or .html.")
+    ] = Path("results.md"),
 ) -> None:
-    """Make tables or a page anew from the records of `cirm reproduce`.
+    """Write tables or a page from the records of `cirm reproduce`.
 
-    Nothing is run, and no data set is needed.
+    Nothing is trained, and no data set is needed.
     """
-    from cirm.paper.reproduction import read_experiment
-    from cirm.records import write_text
+    from cirm.cli.progress import show_step
 
     if out.suffix not in KINDS:
         raise ValueError(
-            f"{out}: the name must end with one of {', '.join(KINDS)}; "
-            f"got {out.suffix!r}"
+            f"--out: cannot tell the format of {str(out)!r}. Use a name that ends in "
+            f"{', '.join(KINDS)}."
         )
-    parts = {folder: read_experiment(folder) for folder in folders}
-    write_text(out, document(parts, out))
+    with show_step("writing the report"):
+        from cirm.paper.reproduction import read_experiment
+        from cirm.records import write_text
+
+        parts = {folder: read_experiment(folder) for folder in folders}
+        write_text(out, render_parts(parts, out))
     typer.echo(f"Wrote {out.resolve()}")
 
 
-def document(parts: dict[Path, Part], out: Path) -> str:
-    """The parts as Markdown, LaTeX or HTML, as the file's name says."""
+def render_parts(parts: dict[Path, Part], out: Path) -> str:
+    """Return the parts as Markdown, LaTeX or HTML, according to the file's name."""
     from cirm.paper.pages import name_sweep_file
     from cirm.paper.reproduction import combine_summaries
     from cirm.report.latex import latex
     from cirm.report.reproduction import reproduction_page
-    from cirm.report.results import results
+    from cirm.report.results import results as render_markdown
 
-    found = list(parts.values())
+    results = list(parts.values())
     if out.suffix == ".tex":
-        return "\n".join(latex(part.summary) for part in found)
-    claims = combine_summaries(found)["claims"]
+        return "\n".join(latex(part.summary) for part in results)
+    claims = combine_summaries(results)["claims"]
     if out.suffix == ".html":
-        return reproduction_page("Results", found, claims)
+        return reproduction_page("Results", results, claims)
     images = {
         str(part.summary["experiment"]): [
             (data.title, os.path.relpath(path, out.parent))
@@ -62,4 +77,4 @@ def document(parts: dict[Path, Part], out: Path) -> str:
         for folder, part in parts.items()
     }
     names = " ".join(map(str, parts))
-    return results(found, claims, images, f"cirm report {names} --out {out}")
+    return render_markdown(results, claims, images, f"cirm report {names} --out {out}")

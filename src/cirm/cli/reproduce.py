@@ -1,4 +1,4 @@
-"""`cirm reproduce`: the paper's tables and figures, ours beside theirs."""
+"""`cirm reproduce`: the paper's tables and figures, next to its numbers."""
 
 from __future__ import annotations
 
@@ -8,207 +8,209 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cirm.cli import options
 from cirm.cli.options import Address, EngineName, Workers
-from cirm.cli.shared import open_folder
 
 if TYPE_CHECKING:
-    from cirm.cli.progress import Timed
     from cirm.paper.reproduction import Plan
     from cirm.paper.trials import Experiment
     from cirm.report.comparison import Grid
     from cirm.report.findings import Part
-    from cirm.runs.archive import Archive
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
 READINGS = ("readings", "readings-inferred")
 NAMES = (*TABLES, *READINGS, "beyond", "ablation", "figures", "all")
-SHOWN = 4  # columns; wider tables do not fit a terminal
+MAX_COLUMNS = 4  # wider tables do not fit on a terminal
+EXAMPLES = options.list_examples(
+    "cirm reproduce table1 --seeds 1", "cirm reproduce figures --out figures"
+)
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}.")],
+    name: Annotated[
+        str, typer.Argument(help=f"What to reproduce: {', '.join(NAMES)}.")
+    ],
     seeds: Annotated[
-        int, typer.Option(min=0, help="How many seeds, from 0; 0: as the paper.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Number of seeds; 0 means as many as the paper uses.",
+        ),
     ] = 0,
     learner: Annotated[
-        list[str] | None, typer.Option(help="Run this learner only; repeat for more.")
+        list[str] | None,
+        typer.Option(
+            help="Run only this learner; repeatable.", show_default="all learners"
+        ),
     ] = None,
     engine: EngineName = "local",
     address: Address = "",
     workers: Workers = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of results.", show_default="reproduction/NAME"),
+        typer.Option(
+            help="Folder to write the results to.", show_default="reproduction/NAME"
+        ),
     ] = None,
 ) -> None:
-    """Run the paper's experiments and set the results beside its numbers.
+    """Run the experiments of the paper and compare the results with its numbers.
 
-    What has run is not run again: an interrupted reproduction continues, and tables in
-    folders beside one another share their jobs. A data set that is not in the cache
-    leaves its cells without data.
+    Jobs that have finished are not run again: the same command continues an
+    interrupted reproduction, and tables in neighbouring folders share their jobs.
+    Data sets that are not in the cache are skipped; `cirm data fetch` downloads them.
     """
-    from cirm.paper.reproduction import plan_reproduction
-    from cirm.runs.engines import Engine
-
     if name not in NAMES:
         raise ValueError(
-            f"reproduce: it must be one of {', '.join(NAMES)}; got {name!r}"
+            f"reproduce: {name!r} is not an experiment of the paper. Use one of "
+            f"{', '.join(NAMES)}."
         )
-    place = Engine(engine, workers, address)
+    from cirm.cli.progress import show_step
+
     root = out or Path("reproduction") / ("" if name == "all" else name)
-    failed: list[str] = []
+    failures: list[str] = []
     parts = []
-    for experiment, keys in chosen(name, learner or []):
-        folder = root / experiment.name if name == "all" else root
-        made = plan_reproduction(experiment, seeds or experiment.seeds, keys)
-        part, failures = carry_out(made, folder, place)
+    with show_step("preparing the experiments"):
+        from cirm.paper.pages import draw_samples, write_figures, write_overview
+        from cirm.paper.reproduction import plan_reproduction
+        from cirm.runs.engines import Engine
+
+        place = Engine(engine, workers, address)
+        plans = [
+            plan_reproduction(experiment, seeds or experiment.seeds, keys)
+            for experiment, keys in choose_experiments(name, learner or [])
+        ]
+    for plan in plans:
+        folder = root / plan.experiment.name if name == "all" else root
+        part, failed = run_plan(plan, folder, place)
         parts.append(part)
-        failed += failures
+        failures += failed
     if name in ("figures", "all"):
-        figures(root / "figures" if name == "all" else root)
+        folder = root / "figures" if name == "all" else root
+        with show_step("drawing the figures"):
+            write_figures(folder)
+        typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
     if name == "all":
-        overview(parts, root)
-    for line in failed:
+        with show_step("writing the report"):
+            pictures = draw_samples([plan.experiment for plan in plans])
+            write_overview(parts, root, pictures.values())
+        page = (root / "report.html").resolve()
+        typer.echo(f"Wrote the report of all experiments to {page}")
+    for line in failures:
         typer.echo(line, err=True)
-    if failed:
+    if failures:
         raise typer.Exit(1)
 
 
-def chosen(name: str, keys: Sequence[str]) -> list[tuple[Experiment, list[str]]]:
-    """The experiments of a name, each with those of the learners that it has."""
+def choose_experiments(
+    name: str, keys: Sequence[str]
+) -> list[tuple[Experiment, list[str]]]:
+    """Return the experiments of a name, each with those of the learners it has."""
     from cirm.paper import EXPERIMENTS, get_experiment
 
     if name == "figures":
         return []
     if name != "all":
-        one = get_experiment(name)
-        one.trials(keys)  # refuses unknown learners
-        return [(one, list(keys))]
+        experiment = get_experiment(name)
+        experiment.trials(keys)  # raises an error for unknown learners
+        return [(experiment, list(keys))]
     known = {key for one in EXPERIMENTS.values() for key in one.keys}
     for key in keys:
         if key not in known:
             raise ValueError(
-                f"reproduce: learners are {'; '.join(sorted(known))}; got {key!r}"
+                f"--learner: no experiment of the paper has a learner {key!r}. Use one "
+                f"of {'; '.join(sorted(known))}."
             )
     pairs = [(one, [k for k in keys if k in one.keys]) for one in EXPERIMENTS.values()]
-    return [(one, found) for one, found in pairs if found or not keys]
+    return [(one, chosen) for one, chosen in pairs if chosen or not keys]
 
 
-def carry_out(made: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]:
-    """Run what an experiment's folder lacks, write what was found; the failures."""
-    from cirm.cli.results import run_watched
+def run_plan(plan: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]:
+    """Run what a folder lacks of an experiment and write it; also return failures."""
+    from cirm.cli.progress import data_size, describe_job, run_with_progress, show_step
     from cirm.paper.pages import draw_samples, write_experiment
     from cirm.paper.reproduction import explain_missing_records, summarise_experiment
     from cirm.runs.archive import pack_jobs
     from cirm.runs.provenance import find_commit
 
-    open_folder(folder)
-    waiting = made.waiting(folder)
-    say_what_waits(made, waiting)
-    state = find_commit()
-    archive = pack_jobs(made.every, folder, state)
+    options.create_result_folder(folder)
+    waiting = plan.waiting(folder)
+    print_plan(plan, waiting)
+    commit = find_commit()
+    archive = pack_jobs(plan.every, folder, commit)
     failures: dict[str, str] = {}
     if waiting:
-        failures = run_watched(
-            made.every,
-            lambda: made.waiting(folder),
+        times = [
+            (entry["setup"]["learner"], size, entry["seconds"])
+            for entry in archive.entries.values()
+            if (size := data_size(entry["setup"]["dataset"], len(entry["seeds"])))
+        ]
+        failures = run_with_progress(
+            plan.every,
+            lambda: plan.waiting(folder),
             folder,
             engine,
-            made.experiment.name,
-            timed(archive),
-            lambda job: pack_jobs([job], folder, state),
+            plan.experiment.name,
+            times,
+            lambda job: pack_jobs([job], folder, commit),
         )
-        archive = pack_jobs(made.every, folder, state)
-    notes = explain_missing_records(made, failures, archive)
-    part = summarise_experiment(made.experiment, archive, made.seeds, notes)
-    write_experiment(part, folder, draw_samples([made.experiment]).values())
-    say_what_was_found(part, folder)
-    named = {job.key: job for job in waiting}
-    return part, [_failure(named[key], reason) for key, reason in failures.items()]
-
-
-def timed(archive: Archive) -> list[Timed]:
-    """The jobs that ended before, as the estimate of the time left wants them."""
-    from cirm.cli.progress import size
-
-    return [
-        (entry["setup"]["learner"], units, entry["seconds"])
-        for entry in archive.entries.values()
-        if (units := size(entry["setup"]["dataset"], len(entry["seeds"])))
+        archive = pack_jobs(plan.every, folder, commit)
+    with show_step("writing the report"):
+        notes = explain_missing_records(plan, failures, archive)
+        part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)
+        pictures = draw_samples([plan.experiment]).values()
+        write_experiment(part, folder, pictures)
+    print_comparison(part, folder)
+    jobs = {job.key: job for job in waiting}
+    return part, [
+        f"failed: {describe_job(jobs[key])}: {reason}"
+        for key, reason in failures.items()
     ]
 
 
-def figures(folder: Path) -> None:
-    """Write the coloured samples and the projections, each and as a page."""
-    from cirm.paper.pages import write_figures
-
-    write_figures(folder)
-    typer.echo(f"Figures: {(folder / 'report.html').resolve()}")
-
-
-def overview(parts: Sequence[Part], folder: Path) -> None:
-    """Write the page and the summary of all experiments together."""
-    from cirm.paper import EXPERIMENTS
-    from cirm.paper.pages import draw_samples, write_overview
-
-    pictures = draw_samples(list(EXPERIMENTS.values()))
-    write_overview(parts, folder, pictures.values())
-    typer.echo(f"All together: {(folder / 'report.html').resolve()}")
-
-
-def say_what_waits(made: Plan, waiting: Sequence[Job]) -> None:
-    """Say how much is to run, and what cannot."""
-    total = len(made.every)
-    done = total - len(waiting)
-    name = made.experiment.name
+def print_plan(plan: Plan, waiting: Sequence[Job]) -> None:
+    """Print how many jobs there are to run, and which data sets are missing."""
+    total = len(plan.every)
+    finished = total - len(waiting)
+    name = plan.experiment.name
     if not waiting and total:
-        typer.echo(f"{name}: all {total} jobs are done already; nothing is run again.")
-    elif done:
-        typer.echo(f"{name}: {done} of {total} jobs are done; continuing.")
+        typer.echo(f"{name}: all {total} jobs have finished already; nothing to run.")
+    elif finished:
+        typer.echo(f"{name}: continuing; {finished} of {total} jobs have finished.")
     elif total:
-        typer.echo(f"{name}: {total} jobs, {made.seeds} seeds.")
-    for reason in dict.fromkeys(made.absent.values()):
+        seeds = f"{plan.seeds} seed{'s' if plan.seeds > 1 else ''}"
+        typer.echo(f"{name}: {total} jobs, {seeds}.")
+    for reason in dict.fromkeys(plan.absent.values()):
         typer.echo(f"{name}: {reason}", err=True)
 
 
-def say_what_was_found(part: Part, folder: Path) -> None:
-    """Say how our numbers stand to the paper's, and where the results are."""
+def print_comparison(part: Part, folder: Path) -> None:
+    """Print our numbers next to the paper's, and where the results are."""
     from cirm.report.comparison import grids, readable
     from cirm.report.reproduction import lead
 
     for grid in map(readable, grids(part.summary)):
-        if len(grid.columns) <= SHOWN:
-            show(grid)
+        if len(grid.columns) <= MAX_COLUMNS:
+            print_grid(grid)
     typer.echo(lead([part], part.summary["claims"]))
-    typer.echo(f"Report: {(folder / 'report.html').resolve()}")
+    typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
 
 
-def show(grid: Grid) -> None:
-    """Print a table, ours with the paper's in brackets."""
-    from rich.console import Console
-    from rich.table import Table
-
+def print_grid(grid: Grid) -> None:
+    """Print a table, our numbers with the paper's in brackets."""
+    from cirm.cli.output import print_table
     from cirm.report.comparison import marked, number
 
-    table = Table(title=f"{grid.title}: ours (paper)", title_justify="left")
-    for heading in [*grid.corner, *[""] * len(grid.lines[0].headings)][
-        : len(grid.lines[0].headings)
-    ]:
-        table.add_column(heading, style="bold")
-    for column in grid.columns:
-        table.add_column(" ".join(column), justify="right")
+    count = len(grid.lines[0].headings)
+    corner = [*grid.corner, *[""] * count][:count]
+    rows = []
     for line in grid.lines:
         numbers = [
             f"{marked(cell, 'mean')} ({number(cell, 'paper') or '-'})" if cell else ""
             for cell in line.cells
         ]
-        table.add_row(*line.headings, *numbers)
-    Console().print(table)
-
-
-def _failure(job: Job, reason: str) -> str:
-    from cirm.cli.progress import told
-
-    return f"failed: {told(job)}: {reason}"
+        rows.append([*line.headings, *numbers])
+    headings = [*corner, *(" ".join(column) for column in grid.columns)]
+    print_table(f"{grid.title}: ours (paper)", headings, rows, count)

@@ -1,21 +1,39 @@
-"""`cirm select`: settings of a learner, chosen without the test environment."""
+"""`cirm select`: choose settings of a learner without the test environment."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cirm.cli.options import Address, EngineName, Workers
+from cirm.cli import options
+from cirm.cli.options import (
+    Address,
+    EngineName,
+    LearnerSettings,
+    Preset,
+    RunOrder,
+    Workers,
+)
+from cirm.cli.output import get_command_line, print_table
 
 if TYPE_CHECKING:
+    from cirm.runs.engines import Engine
+    from cirm.runs.jobs import Job
     from cirm.runs.plans import PreparedDataset
     from cirm.runs.search import Search
 
-CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 USAGE = "LEARNER [DATASET] [OPTIONS]"
+EXAMPLES = options.list_examples(
+    "cirm select irmv1 colored --rule worst-group --trials 20",
+    "cirm select erm --space 'rate=1e-4..1e-2:log,dropout=0|0.5' --rule all --reveal",
+)
+
+Summary = dict[str, Any]
 
 
 def select(
@@ -23,131 +41,143 @@ def select(
     rule: Annotated[
         list[str] | None,
         typer.Option(
-            help="held-out, next, worst-group, leave-one-out, oracle, or all; repeat "
-            "for more.",
+            help="Selection rule: held-out, next, worst-group, leave-one-out, oracle, "
+            "or all; repeatable.",
             show_default="worst-group",
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="How many settings to try.")] = 20,
+    trials: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of settings to try.")
+    ] = 20,
     space: Annotated[
         list[str] | None,
         typer.Option(
-            help="What to try, such as rate=1e-4..1e-2:log,dropout=0.5|0.75; repeat "
-            "for more.",
-            show_default="the learner's usual space",
+            help="Values to try: a range such as rate=1e-4..1e-2:log, or alternatives "
+            "such as dropout=0.5|0.75; separate several by commas, or repeat.",
+            show_default="the learner's usual ranges",
         ),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="A data set's setting, name=value; or simply --name value."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Setting of the data set; repeatable. --NAME VALUE works as well.",
+            show_default=False,
+        ),
     ] = None,
-    order: Annotated[
-        str, typer.Option(help="sequential, joint, or stage sizes such as 2+1.")
-    ] = "sequential",
+    order: RunOrder = "sequential",
     seeds: Annotated[
-        int, typer.Option(min=1, help="How many seeds each trial has, from 0.")
+        int, typer.Option(metavar="N", min=1, help="Number of seeds of each trial.")
     ] = 3,
-    preset: Annotated[
-        str, typer.Option(help="Named settings that the trials start from.")
-    ] = "",
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A fixed setting, name=value; repeat."),
-    ] = None,
+    preset: Preset = "",
+    settings: LearnerSettings = None,
     hold_out: Annotated[
-        float, typer.Option(help="Part of each environment that is held out.")
+        float,
+        typer.Option(
+            help="Fraction of each training environment that is held out, between 0 "
+            "and 1."
+        ),
     ] = 0.2,
-    draw: Annotated[int, typer.Option(help="Seed of the draws of settings.")] = 0,
+    draw: Annotated[
+        int, typer.Option(help="Seed of the random search over settings.")
+    ] = 0,
     reveal: Annotated[
         bool,
         typer.Option(
             "--reveal",
-            help="After the choice, also run each pick and score it on the test "
-            "environments.",
+            help="After the choice, train with the selected settings and score them "
+            "on the test environments.",
         ),
     ] = False,
     reveal_seeds: Annotated[
-        int, typer.Option(min=0, help="Seeds for that; 0: those of the trials.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Number of seeds for --reveal; 0 means as many as --seeds.",
+        ),
     ] = 0,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of results.", show_default="runs/select-LEARNER-HASH"
+            help="Folder to write the results to.",
+            show_default="runs/select-LEARNER-HASH",
         ),
     ] = None,
     engine: EngineName = "local",
     address: Address = "",
     workers: Workers = 0,
 ) -> None:
-    """Choose a learner's settings by random search; the test environment stays unseen.
+    """Choose settings of a learner by random search, without the test environment.
 
-    The first trial has the settings as they are, without a draw. Options that are not
-    listed here are settings of the data set, as for `cirm run`. A search that was
-    interrupted continues when it is started again, and one with more trials or rules
-    goes on from what it has.
+    LEARNER and DATASET (colored, if not given) are names that `cirm list` shows. The
+    first trial uses the settings as they are. All other options are settings of the
+    data set, as for `cirm run`. If a search is interrupted, the same command continues
+    it; with more trials or rules, it reuses the trials that have finished.
     """
-    from cirm.cli.picks import revealed, run_trials, show
-    from cirm.runs.engines import Engine
-    from cirm.runs.picks import summarise_search
-    from cirm.runs.plans import prepare_dataset
+    from cirm.cli.progress import show_step
+    from cirm.cli.run import exit_on_failure
 
-    place = Engine(engine, workers, address)
-    learner, dataset, texts = words_of(context.args, data or [])
-    on = prepare_dataset(dataset, texts)
-    search = planned(
-        on, learner, rule or ["worst-group"], space or [], assignments or [],
-        order=order, seeds=tuple(range(seeds)), trials=trials, preset=preset,
-        held=hold_out, draw=draw,
-    )  # fmt: skip
+    learner, dataset, texts = parse_arguments(context.args, data or [])
+    with show_step("preparing the data set"):
+        from cirm.runs.engines import Engine
+        from cirm.runs.picks import summarise_search
+        from cirm.runs.plans import prepare_dataset
+
+        chosen = Engine(engine, workers, address)
+        prepared = prepare_dataset(dataset, texts)
+        search = plan_search(
+            prepared, learner, rule or ["worst-group"], space or [], settings or [],
+            order=order, seeds=tuple(range(seeds)), trials=trials, preset=preset,
+            held=hold_out, draw=draw,
+        )  # fmt: skip
     folder = out or Path("runs") / f"select-{learner}-{search.key}"
-    failures = run_trials(search, folder, place)
-    found = summarise_search(search, folder)
+    jobs: list[Job] = [*search.every()]
+    failures = run_trials(search, jobs, folder, chosen)
+    summary = summarise_search(search, folder)
     if reveal:
-        later = tuple(range(reveal_seeds or seeds))
-        failures |= revealed(search, on, found, later, folder, place)
-    show(search, found, folder)
-    if failures:
-        for reason in dict.fromkeys(failures.values()):
-            typer.echo(f"failed: {reason}", err=True)
-        raise typer.Exit(1)
+        reveal_range = tuple(range(reveal_seeds or seeds))
+        picked = plan_picks(search, prepared, reveal_range, summary)
+        jobs += [job for some in picked.values() for job in some]
+        failures |= reveal_scores(picked, summary, folder, chosen)
+    write_and_print_picks(search, summary, folder)
+    exit_on_failure(jobs, failures)
 
 
-def words_of(
+def parse_arguments(
     arguments: Sequence[str], assignments: Sequence[str]
 ) -> tuple[str, str, dict[str, str]]:
-    """The learner, the data set, and the data set's settings among the arguments."""
+    """Return the learner, the data set, and settings of the data set."""
     from cirm.settings import parse_assignments
 
     names: list[str] = []
-    options = parse_assignments(list(assignments), "--data")
-    waiting = list(arguments)
-    while waiting:
-        word, equals, text = waiting.pop(0).partition("=")
-        if not word.startswith("--"):
-            names.append(word + equals + text)
-        elif equals or waiting:
-            options[word[2:].replace("-", "_")] = text if equals else waiting.pop(0)
+    rest: list[str] = []
+    is_value = False
+    for word in arguments:
+        if word.startswith("--") or is_value:
+            is_value = not is_value and "=" not in word
+            rest.append(word)
         else:
-            raise ValueError(
-                f"select: a data set's setting must be --name value; got {word!r}"
-            )
+            names.append(word)
+    texts = parse_assignments(list(assignments), "--data")
+    texts |= options.parse_extra_options(rest, "select")
     if not 1 <= len(names) <= 2:
         raise ValueError(
-            "select: there must be a learner and, after it, a data set or none, as in "
-            f"`cirm select erm colored`; got {' '.join(names) or 'nothing'}"
+            "select: give a learner and, optionally, a data set, for example `cirm "
+            f"select erm colored`; got {' '.join(names) or 'neither'}."
         )
-    return names[0], names[1] if len(names) > 1 else "colored", options
+    return names[0], names[1] if len(names) > 1 else "colored", texts
 
 
-def planned(
-    on: PreparedDataset,
+def plan_search(
+    data: PreparedDataset,
     learner: str,
     rules: Sequence[str],
     spaces: Sequence[str],
     assignments: Sequence[str],
-    **rest: Any,  # noqa: ANN401  fields of Search
+    **fields: Any,  # noqa: ANN401  fields of Search
 ) -> Search:
-    """The search that a user asks for; what would fail when it runs is refused now."""
+    """Return the search, after checking everything that could fail when it runs."""
     from cirm.environments import Stream
     from cirm.evaluation.selection import RULES, find_inapplicable_rules
     from cirm.learners import parse_learner_settings
@@ -155,27 +185,150 @@ def planned(
     from cirm.runs.search_space import parse_space
     from cirm.settings import parse_assignments
 
-    problem = on.problem
-    stages = len(Stream.from_order(problem.train, rest["order"]))
-    asked = list(RULES) if "all" in rules else list(dict.fromkeys(rules))
-    cannot = find_inapplicable_rules(
-        asked, stages, len(problem.train), len(problem.test)
+    problem = data.problem
+    stages = len(Stream.from_order(problem.train, fields["order"]))
+    names = list(RULES) if "all" in rules else list(dict.fromkeys(rules))
+    inapplicable = find_inapplicable_rules(
+        names, stages, len(problem.train), len(problem.test)
     )
-    for rule, why in cannot.items():
+    for rule, reason in inapplicable.items():
         if "all" not in rules:
-            raise ValueError(f"rule {rule}: {why}")
-        typer.echo(f"Rule {rule} is left out: {why}.")
+            raise ValueError(f"--rule {rule}: {reason}")
+        typer.echo(f"Rule {rule} is not used: {reason}.")
     fixed = parse_learner_settings(
         learner, parse_assignments(list(assignments), "--set")
     )
     space = {n: s for n, s in parse_space(learner, spaces).items() if n not in fixed}
-    if not 0 < rest["held"] < 1:
+    if not 0 < fields["held"] < 1:
         raise ValueError(
-            f"--hold-out: it must be between 0 and 1; got {rest['held']:g}"
+            f"--hold-out: {fields['held']:g} is not a fraction between 0 and 1."
         )
     search = Search(
-        drop_test_environments(on), learner, space=space, settings=fixed,
-        rules=tuple(rule for rule in asked if rule not in cannot), **rest,
+        drop_test_environments(data), learner, space=space, settings=fixed,
+        rules=tuple(rule for rule in names if rule not in inapplicable), **fields,
     )  # fmt: skip
-    search.every()  # refuses settings that make no sense before anything runs
+    search.every()  # raises an error for impossible settings before anything runs
     return search
+
+
+def run_trials(
+    search: Search, jobs: Sequence[Job], folder: Path, engine: Engine
+) -> dict[str, str]:
+    """Run the trials that have no scores yet; return reasons of failures by job."""
+    from cirm.runs.runner import list_unfinished
+
+    options.create_result_folder(folder)
+    left = len(list_unfinished(jobs, folder))
+    trials = f"{search.trials} trial{'s' if search.trials > 1 else ''}"
+    typer.echo(
+        f"{trials} of {search.learner}: {len(jobs)} training jobs, {left} to run."
+    )
+    return run_jobs(jobs, folder, engine, f"cirm select {search.learner}")
+
+
+def plan_picks(
+    search: Search, data: PreparedDataset, seeds: tuple[int, ...], summary: Summary
+) -> dict[int, list[Job]]:
+    """Return the jobs of each selected trial, the same as `cirm run` would run."""
+    from cirm.runs.picks import format_setting
+    from cirm.runs.plans import plan_jobs
+
+    jobs: dict[int, list[Job]] = {}
+    for pick in summary["picks"].values():
+        texts = [
+            f"{n}={format_setting(value)}" for n, value in pick["settings"].items()
+        ]
+        planned = plan_jobs(
+            data, search.learner, search.order, seeds, preset=search.preset,
+            texts=texts, label=f"{search.learner}, trial {pick['trial']}",
+        )  # fmt: skip
+        jobs[pick["trial"]] = [
+            replace(job, selection="a pick of cirm select") for job in planned
+        ]
+    return jobs
+
+
+def reveal_scores(
+    jobs: dict[int, list[Job]], summary: Summary, folder: Path, engine: Engine
+) -> dict[str, str]:
+    """Train with the selected settings and add their test scores to the summary.
+
+    This comes after the choice and does not change it. Returns reasons of failures.
+    """
+    from cirm.report.summary import summarise
+    from cirm.runs.runner import collect_records
+
+    typer.echo(f"The choice is made. Scoring {len(jobs)} selected settings.")
+    every = [job for some in jobs.values() for job in some]
+    failures = run_jobs(every, folder, engine, "scoring the selected settings")
+    for pick in summary["picks"].values():
+        records = collect_records(jobs[pick["trial"]], folder)
+        if records:
+            (entry,) = summarise(records)["learners"].values()
+            pick["revealed"] = {split: entry[split] for split in ("train", "test")}
+    return failures
+
+
+def run_jobs(
+    jobs: Sequence[Job], folder: Path, engine: Engine, title: str
+) -> dict[str, str]:
+    """Run the jobs that have not finished; return reasons of failures by job."""
+    from cirm.cli.progress import run_with_progress
+    from cirm.runs.runner import list_unfinished
+
+    if not list_unfinished(jobs, folder):
+        return {}
+    return run_with_progress(
+        jobs, lambda: list_unfinished(jobs, folder), folder, engine, title
+    )
+
+
+def write_and_print_picks(search: Search, summary: Summary, folder: Path) -> None:
+    """Write summary and page; print what each rule selects and how to use it."""
+    from cirm.records import write_text
+    from cirm.report.selection import markdown, named, selection_report
+    from cirm.runs.picks import format_command
+
+    picks = summary["picks"]
+    for pick in picks.values():
+        pick["command"] = format_command(search, pick["settings"])
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    if not picks:
+        typer.echo(
+            "No trial finished with finite scores, so no settings can be selected. Try "
+            "smaller values, for example --space rate=1e-5..1e-3:log."
+        )
+        return
+    page = selection_report(summary, get_command_line())
+    write_text(folder / "report.html", page)
+    write_text(folder / "table.md", markdown(summary))
+    print_picks(summary)
+    commands: dict[str, list[str]] = {}
+    for rule, pick in picks.items():
+        commands.setdefault(pick["command"], []).append(named(rule))
+    for command, rules in commands.items():
+        typer.echo(f"To use the settings selected by {', '.join(rules)}:\n  {command}")
+    typer.echo(f"Wrote summary.json and table.md to {folder}")
+    typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
+
+
+def print_picks(summary: Summary) -> None:
+    """Print what each rule selects."""
+    from cirm.cli.run_output import format_score
+    from cirm.report.selection import named
+
+    metric, picks = summary["metric"], summary["picks"]
+    unit = "accuracy in %" if metric == "accuracy" else "negative squared error"
+    is_revealed = any("revealed" in pick for pick in picks.values())
+    headings = ["rule", "score", "trial", *(["train", "unseen"] * is_revealed)]
+    rows = []
+    for rule, pick in picks.items():
+        row = [named(rule), format_score(pick["score"], metric), str(pick["trial"])]
+        if is_revealed:
+            scores = pick.get("revealed", {})
+            row += [format_score(scores.get(s), metric) for s in ("train", "test")]
+        rows.append(row)
+    title = f"Settings of {summary['learner']} that each rule selects ({unit})"
+    print_table(title, headings, rows)
+    if is_revealed:
+        typer.echo("The columns train and unseen were not used for the choice.")

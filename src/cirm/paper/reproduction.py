@@ -156,7 +156,10 @@ def summarise_experiment(
 def read_experiment(folder: Path) -> Part:
     """Summarise the experiment whose records a folder holds."""
     if not (folder / NAME).exists():
-        raise FileNotFoundError(f"{folder}: it must hold {NAME}; got none")
+        raise FileNotFoundError(
+            f"{folder}: the folder has no {NAME}. Give a folder that `cirm reproduce` "
+            "has written."
+        )
     path, name = folder / "summary.json", folder.resolve().name
     if path.exists():
         name = str(json.loads(path.read_text("utf-8"))["experiment"])

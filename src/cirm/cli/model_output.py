@@ -1,0 +1,171 @@
+"""Printing a model, and its scores, on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+from cirm.cli.output import print_notes, print_table
+from cirm.report.model import HEADINGS
+
+MAX_COLUMNS = 12  # shown of the most important ones
+MAX_CLASSES = 10
+
+Content = Mapping[str, Any]
+
+
+def print_training(content: Content, is_first: bool, is_task_detected: bool) -> None:
+    """Print what a fit or an update has learned."""
+    if is_first:
+        typer.echo(describe_target(content, is_task_detected))
+        print_columns("Columns, as the first environment defines them", content)
+    last = content["environments"][-1]["stage"]
+    print_environments([e for e in content["environments"] if e["stage"] == last])
+    typer.echo(describe_storage(content))
+    print_importance(content)
+    print_shortcut(content)
+    print_notes(content["environments"][-1]["notes"])
+
+
+def print_description(content: Content) -> None:
+    """Print everything that is known about a model."""
+    typer.echo(describe_target(content))
+    settings = ", ".join(f"{k}={v}" for k, v in content["settings"].items())
+    typer.echo(f"Learner: {content['learner']} ({content['method']})")
+    typer.echo(f"Settings: {settings}; seed={content['seed']}")
+    typer.echo(f"Network: {describe_network(content['network'])}")
+    print_environments(content["environments"])
+    print_table(
+        "Stored from past data",
+        ("part", "training rows", "numbers", "bytes"),
+        [
+            [name, *(f"{entry[k]:,}" for k in ("examples", "parameters", "bytes"))]
+            for name, entry in content["kept"].items()
+        ],
+    )
+    typer.echo(describe_storage(content))
+    print_columns("Columns", content)
+    print_importance(content)
+    print_shortcut(content)
+    for environment in content["environments"]:
+        name = environment["name"]
+        print_notes([f"{name}: {note}" for note in environment["notes"]])
+
+
+def print_evaluation(content: Content) -> None:
+    """Print the scores of a model."""
+    groups = {"all rows": {"": {"rows": content["rows"], **content["overall"]}}}
+    groups["environment"] = content["environments"]
+    if "classes" in content:
+        groups["class"] = content["classes"]
+    metrics = list(groups["all rows"][""])
+    rows = []
+    for kind, members in {**groups, **content["groups"]}.items():
+        for value, scores in members.items():
+            numbers = [
+                f"{scores[n]:,.0f}" if n == "rows" else _format(scores.get(n))
+                for n in metrics
+            ]
+            rows.append([f"{kind} {value}".strip(), *numbers])
+    print_table("Scores", ("", *_name_metrics(metrics)), rows)
+    if "within_interval" in content:
+        typer.echo(
+            f"{content['within_interval']:.1f} % of the targets lie within the 90 % "
+            "interval."
+        )
+    typer.echo(content["verdict"])
+    print_notes(content["notes"])
+
+
+def describe_target(content: Content, is_detected: bool = False) -> str:
+    """Describe what the model predicts."""
+    task = content["task"] + (" (detected)" if is_detected else "")
+    classes = content["classes"]
+    if not classes:
+        return f"Target {content['target']}: {task}"
+    more = ", ..." if len(classes) > MAX_CLASSES else ""
+    names = ", ".join(classes[:MAX_CLASSES]) + more
+    return f"Target {content['target']}: {task}, {len(classes)} classes: {names}"
+
+
+def describe_network(network: Content) -> str:
+    """Describe a network."""
+    if network["kind"] == "mlp":
+        return "-".join(map(str, network["sizes"])) + f", {network['activation']}"
+    return f"module {network['name']}"
+
+
+def describe_storage(content: Content) -> str:
+    """Describe what the model stores from past data."""
+    count = content["raw_examples"]
+    rows = "no training rows" if not count else f"{count:,} training rows"
+    return f"Stored from past data: {rows}, {content['bytes']:,} bytes in total"
+
+
+def print_environments(environments: Sequence[Content]) -> None:
+    """Print the scores and diagnostics of environments."""
+    metrics = list(
+        dict.fromkeys(n for e in environments for n in (*e["before"], *e["after"]))
+    )
+    rows = []
+    for one in environments:
+        count = f"{one['rows']:,}"
+        if one["before"]:
+            scores = [_format(one["before"].get(name)) for name in metrics]
+            rows.append([f"{one['name']}, before learning", "", count, "", *scores])
+        if one["after"]:
+            scores = [_format(one["after"].get(name)) for name in metrics]
+            date, held_out = one["when"][:16].replace("T", " "), f"{one['held_out']:,}"
+            rows.append([one["name"], date, count, held_out, *scores])
+    headings = ("environment", "learned on", "rows", "held out")
+    print_table("Environments", (*headings, *_name_metrics(metrics)), rows, 2)
+    names = list(dict.fromkeys(n for e in environments for n in e["diagnostics"]))
+    if names:
+        rows = [
+            [e["name"], *(_format(e["diagnostics"].get(name)) for name in names)]
+            for e in environments
+        ]
+        print_table("Diagnostics", ("environment", *names), rows)
+
+
+def print_importance(content: Content) -> None:
+    """Print the important columns, and those that are no longer important."""
+    values = content["relies_on"]
+    if not values:
+        return
+    total = sum(values.values()) or 1.0
+    parts = [f"{n} {value / total:.0%}" for n, value in values.items()]
+    more = len(parts) - MAX_COLUMNS
+    parts = parts[:MAX_COLUMNS] + ([f"{more} more"] if more > 0 else [])
+    typer.echo(f"Importance of columns: {', '.join(parts)}")
+    first = content["environments"][0]
+    first_total = sum(first["reliance"].values()) or 1.0
+    for name in content["turned_away_from"]:
+        typer.echo(
+            f"Importance of {name}: {first['reliance'][name] / first_total:.0%} after "
+            f"{first['name']}, {values[name] / total:.0%} now"
+        )
+
+
+def print_shortcut(content: Content) -> None:
+    """Print whether the model dropped a shortcut, and why."""
+    if shortcut := content["shortcut"]:
+        typer.echo(f"{shortcut['verdict']}. {shortcut['evidence']}")
+
+
+def print_columns(title: str, content: Content) -> None:
+    """Print how each column is used."""
+    if content["columns"]:
+        typer.echo(f"{title}:")
+        for column in content["columns"]:
+            typer.echo(f"  {column['name']}: {column['treatment']}")
+
+
+def _name_metrics(names: Sequence[str]) -> list[str]:
+    return [HEADINGS.get(name, name) for name in names]
+
+
+def _format(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

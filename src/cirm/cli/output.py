@@ -1,0 +1,61 @@
+"""Printing and writing the results of commands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def get_command_line() -> str:
+    """Return the command as the user typed it."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def print_to_stderr(*lines: str) -> None:
+    """Print lines on standard error, which leaves standard output to the result."""
+    for line in lines:
+        typer.echo(line, err=True)
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """Print each note once, on standard error."""
+    print_to_stderr(*(f"note: {note}" for note in dict.fromkeys(notes)))
+
+
+def write_result(
+    content: Mapping[str, Any], as_json: bool, report: Path | None, page: str = ""
+) -> None:
+    """Print the result as JSON and write it as a page, where the user wants that."""
+    from cirm.records import write_text
+
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+    if report is not None:
+        write_text(report, page)
+        print_to_stderr(f"Wrote the report to {report.resolve()}")
+
+
+def print_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text_columns: int = 1,
+) -> None:
+    """Print a table whose first columns are text and the others numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    for index, heading in enumerate(headings):
+        is_text = index < text_columns
+        table.add_column(heading, justify="left" if is_text else "right")
+    for row in rows:
+        table.add_row(*row)
+    # Where the output is no terminal, rich would cut tables at 80 columns.
+    Console(width=None if Console().is_terminal else 160).print(table)
