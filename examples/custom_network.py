@@ -42,7 +42,7 @@ model = InvariantClassifier(
     settings={"epochs": 8, "batch": 75, "rate": 3e-3, "samples": 2},
 )
 model.fit(images, labels, environments=sites)
-print(f"learned from {[visit.name for visit in model.model_.visits]}")
+print(f"learned from {[entry.name for entry in model.model_.history]}")
 print(f"{100 * model.score(images, labels):.1f} % right where it has learned")
 unseen = problem.test[0].take_all(1)
 print(f"{100 * model.score(unseen.x[0], unseen.y[0]):.1f} % right where it has not")

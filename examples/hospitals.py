@@ -19,7 +19,10 @@ with tempfile.TemporaryDirectory() as name:
     (folder / "clinic-a.csv").unlink()  # its data are gone
     model = update(model, folder / "clinic-b.csv")
 
-    for visit in model.visits:
-        print(f"{visit.name}: {visit.after['accuracy']:.1f} % right on rows held out")
+    for entry in model.history:
+        print(
+            f"{entry.name}: {entry.metrics_after['accuracy']:.1f} % of the held-out "
+            "rows are classified correctly"
+        )
     print(predict(model, folder / "clinic-c.csv").head(3).to_string(index=False))
     print(evaluate(model, folder / "clinic-c.csv")["verdict"])

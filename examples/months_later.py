@@ -22,7 +22,7 @@ with tempfile.TemporaryDirectory() as name:
     save(model, path)
 
     told = describe_model(load(path))
-    print(f"learned {len(told['environments'])} times by {told['learner']}")
+    print(f"learned {len(told['history'])} times by {told['learner']}")
     print(f"kept of past data: {told['raw_examples']} rows, {told['bytes']:,} bytes")
-    print(f"relies most on: {next(iter(told['relies_on']))}")
-    print(f"turned away from: {', '.join(told['turned_away_from']) or 'nothing'}")
+    print(f"most important column: {next(iter(told['importance']))}")
+    print(f"less important now: {', '.join(told['importance_drops']) or 'none'}")

@@ -58,7 +58,7 @@ def test_fit_prints_what_it_has_found_and_writes_the_model(fitted, clinics):
     assert "Target outcome: classification (detected), 2 classes: ill, well" in fitted
     assert "patient: left out, it just names or numbers the rows" in fitted
     assert "Stored from past data: no training rows" in fitted
-    assert load("m.cirm").visits[0].name == "clinic-a"
+    assert load("m.cirm").history[0].name == "clinic-a"
 
 
 def test_a_model_goes_from_clinic_to_clinic(cirm, fitted):
@@ -78,7 +78,7 @@ def test_a_model_goes_from_clinic_to_clinic(cirm, fitted):
     assert shown["probability"].between(0.5, 1).all()
     status, printed, _ = cirm("evaluate", "clinic-c.csv", "--model", "m.cirm")
     assert status == 0
-    assert "expected" in printed
+    assert "on the training environments" in printed
     status, printed, _ = cirm("inspect", "m.cirm")
     assert status == 0
     assert "Stored from past data" in printed
@@ -115,7 +115,7 @@ def test_tables_of_every_kind_are_read_and_written(cirm, fitted, clinics, ending
 def test_json_is_all_that_goes_to_the_standard_output(cirm, fitted):
     _, printed, _ = cirm("update", "clinic-b.csv", "--model", "m.cirm", "--json")
     content = json.loads(printed)
-    assert [e["name"] for e in content["environments"]] == ["clinic-a", "clinic-b"]
+    assert [e["name"] for e in content["history"]] == ["clinic-a", "clinic-b"]
     _, printed, _ = cirm("evaluate", "clinic-c.csv", "--model", "m.cirm", "--json")
     assert json.loads(printed)["rows"] == 150
     _, printed, _ = cirm("inspect", "m.cirm", "--json")
@@ -178,7 +178,7 @@ def test_npz_files_and_folders_of_images_can_be_learned(cirm, clinics):
     x = rng.normal(size=(80, 3))
     np.savez("flat.npz", X=x, y=(x[:, 0] > 0).astype(int), environment=["n", "s"] * 40)
     assert cirm("fit", "flat.npz", "--model", "f.cirm", *QUICK)[0] == 0
-    assert [visit.name for visit in load("f.cirm").visits] == ["n", "s"]
+    assert [entry.name for entry in load("f.cirm").history] == ["n", "s"]
     pixels = rng.integers(0, 99, (40, 6, 6), dtype=np.uint8)
     pixels[::2, :3] += 150
     np.savez("deep.npz", images=pixels, labels=np.arange(40) % 2)
@@ -225,7 +225,7 @@ def test_an_interrupted_update_leaves_the_model_unchanged(fitted, clinics, monke
         stderr=theirs,
     ) as process:
         os.close(theirs)
-        shown_until(ours, "learning many")
+        shown_until(ours, "training on many")
         process.send_signal(signal.SIGINT)
         ending = shown_until(ours)
         assert process.wait(60) == 130
@@ -269,7 +269,7 @@ def test_a_model_that_changes_while_it_is_updated_is_not_lost(
     status, _, error = cirm("update", "clinic-b.csv", "--model", "m.cirm")
     assert status == 2
     assert "another command changed the file while this one was running" in error
-    assert [visit.name for visit in load("m.cirm").visits] == ["clinic-a", "clinic-c"]
+    assert [entry.name for entry in load("m.cirm").history] == ["clinic-a", "clinic-c"]
 
 
 def test_an_update_can_be_written_to_a_new_file(cirm, fitted, clinics):
@@ -277,7 +277,7 @@ def test_an_update_can_be_written_to_a_new_file(cirm, fitted, clinics):
     words = ["update", "clinic-b.csv", "--model", "m.cirm", "--out", "n.cirm"]
     assert cirm(*words)[0] == 0
     assert (clinics / "m.cirm").read_bytes() == before
-    assert len(load("n.cirm").visits) == 2
+    assert len(load("n.cirm").history) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -303,11 +303,11 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_model(fitted, clinics):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         found = load(path)
-        wanted = old if len(found.visits) == 1 else new
+        wanted = old if len(found.history) == 1 else new
         assert all(
             map(torch.equal, list_tensors(found.state), list_tensors(wanted.state))
         )
-        seen.add(len(found.visits))
+        seen.add(len(found.history))
     assert seen == {1, 2}
 
 

@@ -152,7 +152,7 @@ def test_any_table_is_learned_or_refused_in_one_sentence(tmp_path_factory, table
         assert ": " in str(error)
         assert "; got " in str(error)
     else:
-        assert len(predict(model, path)) == model.visits[0].rows
+        assert len(predict(model, path)) == model.history[0].rows
 
 
 def test_what_is_no_data_is_refused():

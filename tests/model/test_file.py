@@ -5,16 +5,17 @@ import os
 import struct
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save as bytes_of
+from safetensors.torch import save as dump_tensors
 
 from cirm.learners import DEFAULT_LEARNER, LEARNERS
 from cirm.memory import list_tensors
 from cirm.model import fit, load, predict, save, update
-from cirm.model.file import FORMAT, VERSION, content
+from cirm.model.file import FORMAT, VERSION, encode_model
 
 RELEASED = Path(__file__).parent / "files"
 SPECIAL = {"mer": {"memory": 10, "epochs": 2}, "vclc": {"coreset": 20}}
@@ -58,8 +59,8 @@ def test_everything_but_the_device_comes_back(saved, files, quick):
     assert second.schema == first.schema
     assert second.plan == first.plan
     assert second.learner == first.learner
-    told = [{**vars(visit), "when": "", "seconds": 0} for visit in first.visits]
-    back = [{**vars(visit), "when": "", "seconds": 0} for visit in second.visits]
+    told = [{**vars(entry), "time": "", "seconds": 0} for entry in first.history]
+    back = [{**vars(entry), "time": "", "seconds": 0} for entry in second.history]
     assert back == told
 
 
@@ -80,7 +81,7 @@ def test_a_change_of_any_byte_is_refused(tmp_path_factory, data):
     whole[place] ^= data.draw(st.integers(1, 255))
     path = tmp_path_factory.mktemp("m") / "m.cirm"
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match=r"^model '.*': ") as refusal:
+    with pytest.raises(ValueError, match=r"^model file '.*'") as refusal:
         load(path)
     assert "\n" not in str(refusal.value)
 
@@ -89,21 +90,24 @@ def test_a_change_of_any_byte_is_refused(tmp_path_factory, data):
 def test_a_file_that_ends_too_early_is_refused(tmp_path_factory, length):
     path = tmp_path_factory.mktemp("m") / "m.cirm"
     path.write_bytes(WHOLE[: length % len(WHOLE)])
-    with pytest.raises(ValueError, match=r"^model '.*': "):
+    with pytest.raises(ValueError, match=r"^model file '.*'"):
         load(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "got an empty file"),
-        (b"a,b\n1,2\n", "got another format"),
-        (b"\x80\x04\x95pickle" * 9, "got another format"),
-        (struct.pack("<Q", 2**60) + b"{" * 20, "got another format"),
-        (struct.pack("<Q", 5000) + b'{"a":1}', "got only its beginning"),
-        (struct.pack("<Q", 4) + b"{[[]", "got an unreadable header"),
-        (bytes_of({"a": torch.zeros(2)}), "got safetensors of something else"),
-        (bytes_of({"a": torch.zeros(2)}, {"format": FORMAT}), "without 'version'"),
+        (b"", "is empty"),
+        (b"a,b\n1,2\n", "another format"),
+        (b"\x80\x04\x95pickle" * 9, "another format"),
+        (struct.pack("<Q", 2**60) + b"{" * 20, "another format"),
+        (struct.pack("<Q", 5000) + b'{"a":1}', "is incomplete: its end is missing"),
+        (struct.pack("<Q", 4) + b"{[[]", "is damaged: unreadable header"),
+        (dump_tensors({"a": torch.zeros(2)}), "a safetensors file of another program"),
+        (
+            dump_tensors({"a": torch.zeros(2)}, {"format": FORMAT}),
+            "its header lacks 'version'",
+        ),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):
@@ -114,20 +118,20 @@ def test_other_files_are_refused(tmp_path, content, message):
 
 
 def test_a_newer_version_is_refused(saved):
-    metadata = {"format": FORMAT, "version": "2", "model": "{}", "sha256": "0" * 64}
-    saved.write_bytes(bytes_of({"a": torch.zeros(1)}, metadata))
-    with pytest.raises(ValueError, match=r"its version must be at most 1.*got '2'"):
+    metadata = {"format": FORMAT, "version": "3", "model": "{}", "sha256": "0" * 64}
+    saved.write_bytes(dump_tensors({"a": torch.zeros(1)}, metadata))
+    with pytest.raises(ValueError, match=r"version '3', but .* reads versions 1 to 2"):
         load(saved)
 
 
-def test_a_file_that_is_not_there_is_missed(tmp_path):
-    with pytest.raises(FileNotFoundError, match="the file must exist; got none"):
+def test_a_missing_file_is_reported(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         load(tmp_path / "m.cirm")
-    with pytest.raises(ValueError, match="it must be a file; got a folder"):
+    with pytest.raises(ValueError, match="is a folder"):
         load(tmp_path)
 
 
-def resealed(path, change):
+def reseal(path, change):
     """A file with another description and a checksum that holds."""
     whole = path.read_bytes()
     (length,) = struct.unpack("<Q", whole[:8])
@@ -137,10 +141,10 @@ def resealed(path, change):
     change(described)
     import hashlib
 
-    from safetensors.torch import load as tensors_from
+    from safetensors.torch import load as load_tensors
 
     metadata |= {"model": json.dumps(described), "sha256": "0" * 64}
-    whole = bytes_of(tensors_from(whole), metadata)
+    whole = dump_tensors(load_tensors(whole), metadata)
     mark = hashlib.sha256(whole).hexdigest().encode()
     path.write_bytes(whole.replace(b"0" * 64, mark, 1))
 
@@ -148,26 +152,26 @@ def resealed(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.pop("plan"), "it must be whole; got KeyError"),
+        (lambda d: d.pop("plan"), r"is damaged \(KeyError: 'plan'\)"),
         (
             lambda d: d["plan"].update(learner="nope"),
             "no learner 'nope'. Choose",
         ),
-        (lambda d: d["plan"]["settings"].update(nope=1), "it must be whole"),
+        (lambda d: d["plan"]["settings"].update(nope=1), "is damaged"),
         (lambda d: d["plan"]["settings"].update(epochs=-1), "epochs and rate must be"),
-        (lambda d: d["plan"].update(learner="ewc"), "its parts|it must be whole"),
-        (lambda d: d["plan"].update(learner="erm"), "it must be whole"),
+        (lambda d: d["plan"].update(learner="ewc"), "is damaged"),
+        (lambda d: d["plan"].update(learner="erm"), "is damaged"),
         (
             lambda d: d["plan"]["network"].update(sizes=[10**9, 10**9, 2]),
-            "its parts must fit one another",
+            "its parts do not fit together",
         ),
         (
             lambda d: d["plan"]["network"].update(sizes=[7, 9, 2]),
-            "its parts must fit one another",
+            "its parts do not fit together",
         ),
         (
             lambda d: d["schema"]["treatment"].update(shape=[10**12]),
-            "its parts must fit one another",
+            "its parts do not fit together",
         ),
         (
             lambda d: d["schema"]["target"]["columns"][0].update(scale=0.0),
@@ -176,14 +180,14 @@ def resealed(path, change):
         (lambda d: d["schema"]["task"].update(classes=["a"]), "classes must be none"),
     ],
 )
-def test_a_description_that_makes_no_sense_is_refused(saved, change, message):
-    resealed(saved, change)
+def test_an_invalid_description_is_refused(saved, change, message):
+    reseal(saved, change)
     with pytest.raises(ValueError, match=message) as refusal:
         load(saved)
     assert "\n" not in str(refusal.value)
 
 
-def test_what_a_killed_writer_left_behind_is_removed_in_time(files, quick):
+def test_leftovers_of_a_killed_writer_are_removed_in_time(files, quick):
     old, young = (files / f".m.cirm.{digit * 16}" for digit in "ab")
     for path in (old, young):
         path.write_bytes(b"half a model")
@@ -193,19 +197,27 @@ def test_what_a_killed_writer_left_behind_is_removed_in_time(files, quick):
     assert young.exists()
 
 
-def test_a_resealed_file_that_says_the_same_is_read(saved):
-    resealed(saved, lambda described: None)
+def test_a_file_with_a_new_checksum_and_the_same_description_is_read(saved):
+    reseal(saved, lambda described: None)
     assert load(saved).plan.learner == "irmv1"
 
 
 @pytest.mark.parametrize("path", sorted(RELEASED.glob("*.cirm")), ids=lambda p: p.stem)
 def test_models_of_every_released_version_predict_as_they_did(path):
-    told = json.loads(path.with_suffix(".json").read_text())
-    import pandas as pd
-
-    frame = predict(load(path), pd.DataFrame(told["rows"]))
-    assert frame["prediction"].astype(str).tolist() == told["prediction"]
-    assert frame["probability"].tolist() == pytest.approx(told["probability"], abs=1e-4)
+    stored = json.loads(path.with_suffix(".json").read_text())
+    model = load(path)
+    frame = predict(model, pd.DataFrame(stored["rows"]))
+    assert frame["prediction"].astype(str).tolist() == stored["prediction"]
+    probabilities = pytest.approx(stored["probability"], abs=1e-4)
+    assert frame["probability"].tolist() == probabilities
+    first, second = model.history
+    assert (first.rows, second.rows, second.stage) == (100, 80, 1)
+    names = {"accuracy", "calibration_error", "log_loss"}
+    for metrics in (first.metrics_after, second.metrics_before):
+        assert set(metrics) - {"roc_auc"} == names  # the oldest files have none
+    assert len(first.fingerprint) == 16
+    assert set(first.importance) == {"category", "date", "flag", "number"}
+    assert not model.plan.adaptive_epochs
 
 
 @pytest.mark.parametrize("learner", ["virmv1", DEFAULT_LEARNER])
@@ -214,11 +226,9 @@ def test_there_are_files_of_this_version(learner):
 
 
 def _whole():
-    import pandas as pd
-
     x = list(range(40))
     frame = pd.DataFrame({"a": [n % 7 for n in x], "y": [n % 2 for n in x]})
-    return content(fit(frame, "y", settings={"hidden": (4,), "epochs": 1}))
+    return encode_model(fit(frame, "y", settings={"hidden": (4,), "epochs": 1}))
 
 
 WHOLE = _whole()

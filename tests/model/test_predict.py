@@ -8,8 +8,7 @@ import torch
 
 from cirm.data.sources import Frame
 from cirm.model import fit, predict
-from cirm.model.predict import predict_chunks
-from cirm.model.threads import cores, shared_out
+from cirm.model.predict import count_threads, map_in_threads, predict_chunks
 
 BRIEF = {"hidden": (8,), "epochs": 1, "plain_epochs": 1, "members": 2}
 
@@ -21,16 +20,18 @@ def test_items_are_worked_on_by_several_threads_and_come_back_in_order():
         both.wait()  # passes only if another thread is at work
         return item * item
 
-    assert shared_out(work, range(6), 2) == [0, 1, 4, 9, 16, 25]
+    assert map_in_threads(work, range(6), 2) == [0, 1, 4, 9, 16, 25]
 
 
 def test_torch_keeps_to_one_thread_meanwhile_and_has_its_own_back():
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        assert set(shared_out(lambda _: torch.get_num_threads(), range(4), 2)) == {1}
+        assert set(map_in_threads(lambda _: torch.get_num_threads(), range(4), 2)) == {
+            1
+        }
         with pytest.raises(ZeroDivisionError):
-            shared_out(lambda item: 1 / item, range(4), 2)
+            map_in_threads(lambda item: 1 / item, range(4), 2)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -38,9 +39,9 @@ def test_torch_keeps_to_one_thread_meanwhile_and_has_its_own_back():
 
 def test_the_number_of_threads_can_be_asked_for(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert cores() == 2
+    assert count_threads() == 2
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert cores() >= 1
+    assert count_threads() >= 1
 
 
 def test_the_number_of_threads_changes_no_digit(clinic, monkeypatch):

@@ -235,7 +235,7 @@ def print_model(
     """Print what was learned and what to do next."""
     from cirm.cli.model_output import print_training
     from cirm.cli.output import get_command_line, print_to_stderr, write_result
-    from cirm.model.description import describe_model
+    from cirm.model.explain import describe_model
     from cirm.report.model import model_page
 
     content = {"model": str(path), **describe_model(model)}

@@ -30,7 +30,7 @@ def inspect(
 
     options.check_report_file(report)
     with show_progress("Nothing was written."):
-        from cirm.model.description import describe_model
+        from cirm.model.explain import describe_model
         from cirm.model.file import load
         from cirm.report.model import model_page
 

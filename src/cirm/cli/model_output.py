@@ -21,12 +21,12 @@ def print_training(content: Content, is_first: bool, is_task_detected: bool) -> 
     if is_first:
         typer.echo(describe_target(content, is_task_detected))
         print_columns("Columns, as the first environment defines them", content)
-    last = content["environments"][-1]["stage"]
-    print_environments([e for e in content["environments"] if e["stage"] == last])
+    last = content["history"][-1]["stage"]
+    print_environments([e for e in content["history"] if e["stage"] == last])
     typer.echo(describe_storage(content))
     print_importance(content)
-    print_shortcut(content)
-    print_notes(content["environments"][-1]["notes"])
+    print_explanation(content)
+    print_notes(content["history"][-1]["notes"])
 
 
 def print_description(content: Content) -> None:
@@ -36,20 +36,20 @@ def print_description(content: Content) -> None:
     typer.echo(f"Learner: {content['learner']} ({content['method']})")
     typer.echo(f"Settings: {settings}; seed={content['seed']}")
     typer.echo(f"Network: {describe_network(content['network'])}")
-    print_environments(content["environments"])
+    print_environments(content["history"])
     print_table(
         "Stored from past data",
         ("part", "training rows", "numbers", "bytes"),
         [
             [name, *(f"{entry[k]:,}" for k in ("examples", "parameters", "bytes"))]
-            for name, entry in content["kept"].items()
+            for name, entry in content["memory"].items()
         ],
     )
     typer.echo(describe_storage(content))
     print_columns("Columns", content)
     print_importance(content)
-    print_shortcut(content)
-    for environment in content["environments"]:
+    print_explanation(content)
+    for environment in content["history"]:
         name = environment["name"]
         print_notes([f"{name}: {note}" for note in environment["notes"]])
 
@@ -70,9 +70,9 @@ def print_evaluation(content: Content) -> None:
             ]
             rows.append([f"{kind} {value}".strip(), *numbers])
     print_table("Scores", ("", *_name_metrics(metrics)), rows)
-    if "within_interval" in content:
+    if "interval_coverage" in content:
         typer.echo(
-            f"{content['within_interval']:.1f} % of the targets lie within the 90 % "
+            f"{content['interval_coverage']:.1f} % of the targets lie within the 90 % "
             "interval."
         )
     typer.echo(content["verdict"])
@@ -106,18 +106,19 @@ def describe_storage(content: Content) -> str:
 
 def print_environments(environments: Sequence[Content]) -> None:
     """Print the scores and diagnostics of environments."""
+    parts = "metrics_before", "metrics_after"
     metrics = list(
-        dict.fromkeys(n for e in environments for n in (*e["before"], *e["after"]))
+        dict.fromkeys(n for e in environments for part in parts for n in e[part])
     )
     rows = []
     for one in environments:
         count = f"{one['rows']:,}"
-        if one["before"]:
-            scores = [_format(one["before"].get(name)) for name in metrics]
+        if one["metrics_before"]:
+            scores = [_format(one["metrics_before"].get(name)) for name in metrics]
             rows.append([f"{one['name']}, before learning", "", count, "", *scores])
-        if one["after"]:
-            scores = [_format(one["after"].get(name)) for name in metrics]
-            date, held_out = one["when"][:16].replace("T", " "), f"{one['held_out']:,}"
+        if one["metrics_after"]:
+            scores = [_format(one["metrics_after"].get(name)) for name in metrics]
+            date, held_out = one["time"][:16].replace("T", " "), f"{one['held_out']:,}"
             rows.append([one["name"], date, count, held_out, *scores])
     headings = ("environment", "learned on", "rows", "held out")
     print_table("Environments", (*headings, *_name_metrics(metrics)), rows, 2)
@@ -132,7 +133,7 @@ def print_environments(environments: Sequence[Content]) -> None:
 
 def print_importance(content: Content) -> None:
     """Print the important columns, and those that are no longer important."""
-    values = content["relies_on"]
+    values = content["importance"]
     if not values:
         return
     total = sum(values.values()) or 1.0
@@ -140,19 +141,18 @@ def print_importance(content: Content) -> None:
     more = len(parts) - MAX_COLUMNS
     parts = parts[:MAX_COLUMNS] + ([f"{more} more"] if more > 0 else [])
     typer.echo(f"Importance of columns: {', '.join(parts)}")
-    first = content["environments"][0]
-    first_total = sum(first["reliance"].values()) or 1.0
-    for name in content["turned_away_from"]:
+    first = content["history"][0]["name"]
+    for name, drop in content["importance_drops"].items():
         typer.echo(
-            f"Importance of {name}: {first['reliance'][name] / first_total:.0%} after "
-            f"{first['name']}, {values[name] / total:.0%} now"
+            f"Importance of `{name}`: {drop['first']:.0f} % after {first}, "
+            f"{drop['last']:.0f} % now"
         )
 
 
-def print_shortcut(content: Content) -> None:
-    """Print whether the model dropped a shortcut, and why."""
-    if shortcut := content["shortcut"]:
-        typer.echo(f"{shortcut['verdict']}. {shortcut['evidence']}")
+def print_explanation(content: Content) -> None:
+    """Print what the learner decided, and why."""
+    if explanation := content["explanation"]:
+        typer.echo(f"{explanation['verdict']}. {explanation['evidence']}")
 
 
 def print_columns(title: str, content: Content) -> None:

@@ -1,8 +1,8 @@
-"""Tables of predictions as text, several times faster than cell by cell.
+"""Write tables of predictions as CSV, several times faster than pandas.
 
-Cells are rows of bytes, padded with zeros that are left out at the end. That serves
-labels, which are few, and probabilities, which have six places; all else is left to
-pandas.
+Cells are rows of bytes, padded with zeros that are removed at the end. This works for
+labels, of which there are few, and for probabilities, which have six decimal places;
+everything else is left to pandas.
 """
 
 from __future__ import annotations
@@ -13,94 +13,99 @@ from numpy.typing import NDArray
 
 from cirm.data.cells import Values
 
-PLACES = 6  # of probabilities
-WIDEST = 256  # bytes of a cell; more would pad all rows for the sake of one
+DECIMALS = 6  # of probabilities
+WIDEST_CELL = 256  # bytes; a wider cell would pad all rows to its width
 
 Cells = NDArray[np.uint8]
 """Text of each row, [n, bytes], with zeros between and after it."""
 
 
 def format_csv(frame: pd.DataFrame, separator: str = ",", header: bool = True) -> str:
-    """What pandas writes, but for numbers below 0.0001: 0.00001 and not 1e-05."""
-    quick = _quick(frame, separator)
-    slow = _slow(frame.iloc[:, : frame.shape[1] - len(quick)], separator)
-    if slow is None or not quick:
-        return _by_pandas(frame, separator, header)
-    columns = [*slow, *quick]
+    """Return what pandas writes, except that small numbers are 0.00001, not 1e-05."""
+    last = _format_last_columns(frame, separator)
+    first = _format_first_columns(
+        frame.iloc[:, : frame.shape[1] - len(last)], separator
+    )
+    if first is None or not last:
+        return _format_with_pandas(frame, separator, header)
+    columns = [*first, *last]
     ends = [separator] * (len(columns) - 1) + ["\n"]
     pieces = [
         piece
         for cells, end in zip(columns, ends, strict=True)
         for piece in (cells, np.full((len(frame), 1), ord(end), np.uint8))
     ]
-    whole = np.concatenate(pieces, axis=1)
-    names = _by_pandas(frame.iloc[:0], separator, True) if header else ""
-    return names + whole[whole != 0].tobytes().decode()
+    lines = np.concatenate(pieces, axis=1)
+    names = _format_with_pandas(frame.iloc[:0], separator, True) if header else ""
+    return names + lines[lines != 0].tobytes().decode()
 
 
-def _by_pandas(frame: pd.DataFrame, separator: str, header: bool) -> str:
+def _format_with_pandas(frame: pd.DataFrame, separator: str, header: bool) -> str:
     return frame.to_csv(index=False, header=header, sep=separator, lineterminator="\n")
 
 
-def _quick(frame: pd.DataFrame, separator: str) -> list[Cells]:
-    """As many of the last columns as can be written so."""
-    found: list[Cells] = []
-    for place in reversed(range(frame.shape[1])):
-        values = frame.iloc[:, place]
-        cells = _parts(values) if values.dtype == float else _labels(values, separator)
+def _format_last_columns(frame: pd.DataFrame, separator: str) -> list[Cells]:
+    """Format as many columns as possible, beginning with the last."""
+    columns: list[Cells] = []
+    for position in reversed(range(frame.shape[1])):
+        values = frame.iloc[:, position]
+        if values.dtype == float:
+            cells = _format_fractions(values)
+        else:
+            cells = _format_labels(values, separator)
         if cells is None:
             break
-        found.insert(0, cells)
-    return found
+        columns.insert(0, cells)
+    return columns
 
 
-def _slow(frame: pd.DataFrame, separator: str) -> list[Cells] | None:
-    """The columns that pandas must write, as one; None if rows cannot be told apart."""
+def _format_first_columns(frame: pd.DataFrame, separator: str) -> list[Cells] | None:
+    """Format the other columns with pandas, as one; None if a row has several lines."""
     if frame.empty:
         return []
-    text = _by_pandas(frame, separator, False)
+    text = _format_with_pandas(frame, separator, False)
     rows = text.encode().split(b"\n")[:-1]
-    if len(rows) != len(frame) or "\0" in text or max(map(len, rows)) > WIDEST:
+    if len(rows) != len(frame) or "\0" in text or max(map(len, rows)) > WIDEST_CELL:
         return None
-    # A gap is quoted only where it is all of a row.
-    return [_padded([b"" if row == b'""' else row for row in rows])]
+    # Pandas quotes a missing value only where it is the whole row.
+    return [_pad([b"" if row == b'""' else row for row in rows])]
 
 
-def _parts(values: Values) -> Cells | None:
-    """Numbers of six places from 0 to 1, without zeros at the end; None of others."""
-    numbers, scale = values.to_numpy(), 10**PLACES
+def _format_fractions(values: Values) -> Cells | None:
+    """Format numbers from 0 to 1 with six decimals; None if there are others."""
+    numbers, scale = values.to_numpy(), 10**DECIMALS
     if np.isnan(numbers).all():
         return np.zeros((len(numbers), 1), np.uint8)
     units = np.rint(numbers * scale)
     if not ((units >= 0) & (units <= scale) & (units / scale == numbers)).all():
         return None
-    rest, ended = units.astype(np.int32), np.ones(len(numbers), bool)
-    cells = np.full((len(numbers), PLACES + 2), ord("."), np.uint8)
-    for place in range(PLACES + 1, 1, -1):
+    rest, trailing = units.astype(np.int32), np.ones(len(numbers), bool)
+    cells = np.full((len(numbers), DECIMALS + 2), ord("."), np.uint8)
+    for position in range(DECIMALS + 1, 1, -1):
         rest, digit = np.divmod(rest, 10)
-        ended &= (digit == 0) & (place > 2)
-        cells[:, place] = np.where(ended, 0, digit + ord("0"))
+        trailing &= (digit == 0) & (position > 2)
+        cells[:, position] = np.where(trailing, 0, digit + ord("0"))
     cells[:, 0] = rest + ord("0")
     return cells
 
 
-def _labels(values: Values, separator: str) -> Cells | None:
-    """A few different texts, quoted where they must be; None if it is otherwise."""
-    codes, different = pd.factorize(values)
-    few = len(different) <= len(values) / 10 + 1 and not (codes < 0).any()
-    if not few or not all(isinstance(text, str) for text in different):
+def _format_labels(values: Values, separator: str) -> Cells | None:
+    """Format a few different texts, quoted where needed; None for anything else."""
+    codes, labels = pd.factorize(values)
+    few = len(labels) <= len(values) / 10 + 1 and not (codes < 0).any()
+    if not few or not all(isinstance(label, str) for label in labels):
         return None
-    written = [_quoted(text, separator).encode() for text in different]
-    if any(b"\0" in text or len(text) > WIDEST for text in written):
+    cells = [_quote(label, separator).encode() for label in labels]
+    if any(b"\0" in cell or len(cell) > WIDEST_CELL for cell in cells):
         return None
-    return _padded(written)[codes]
+    return _pad(cells)[codes]
 
 
-def _quoted(text: str, separator: str) -> str:
-    if any(sign in text for sign in (separator, '"', "\r", "\n")):
+def _quote(text: str, separator: str) -> str:
+    if any(character in text for character in (separator, '"', "\r", "\n")):
         return '"' + text.replace('"', '""') + '"'
     return text
 
 
-def _padded(rows: list[bytes]) -> Cells:
+def _pad(rows: list[bytes]) -> Cells:
     return np.array(rows).view(np.uint8).reshape(len(rows), -1)

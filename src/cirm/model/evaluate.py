@@ -1,4 +1,4 @@
-"""How good a model is on rows whose targets are known, and what was to be expected."""
+"""Evaluate a model on rows with known targets, compared with its training data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,35 @@ from cirm.data.rows import (
 )
 from cirm.data.sources import Data, open_sources
 from cirm.data.targets import encode_targets
-from cirm.model.metrics import BINS, Answers, compute_metrics, half_widths
+from cirm.environments import Environment, Stage
+from cirm.evaluation.diagnostics import compute_diagnostics, thin_environment
+from cirm.evaluation.groups import Reference
+from cirm.evaluation.measures import Look, predict_examples
+from cirm.model.metrics import (
+    Predictions,
+    compute_metrics,
+    confidence_bins,
+    interval_half_widths,
+)
 from cirm.model.model import Model
-from cirm.model.predict import oddities, predict_inputs
+from cirm.model.predict import concatenate_predictions, predict_inputs
+from cirm.model.warnings import find_input_warnings
+from cirm.randomness import Randomness
 
-WHOLE = 1 << 26  # bytes of inputs up to which rows are compared with those learned
-FEW = 20  # rows below which nothing is said about what was to be expected
+MOST_BYTES = 1 << 26  # of inputs that are kept to recognise training rows
+FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
 MOST_VALUES = 20  # of a grouping column; the most frequent ones are shown
+
+FAILURES = {
+    "constant": "the model predicts nearly the same for every row, so it has learned "
+    "next to nothing. Try a smaller penalty or learning rate.",
+    "shortcut": "the model predicts what plain training predicts, and fails where that "
+    "fails. Try another learner or a stronger penalty.",
+}
+KEPT_SHORTCUT = (
+    "the model predicts what plain training predicts, because it keeps the "
+    "shortcut. If you know better, drop it with --set shortcut=drop."
+)
 
 
 def evaluate(
@@ -45,191 +67,280 @@ def evaluate(
     fill_missing: bool = False,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
-    """Scores on the data: overall, by environment, class and groups; what to expect.
+    """Evaluate a model on data whose targets are known.
 
-    `groups` are columns by whose values the rows are grouped. All numbers are plain
-    values that JSON can hold.
+    Args:
+        model: A trained model.
+        data: The rows: a path to a CSV, TSV, Parquet or NPZ file or to a folder of
+            images, a DataFrame, or a list of these.
+        environment: Column that names the environment of each row. By default the
+            column that was used for training, or one environment per file.
+        groups: Columns by whose values the rows are also scored.
+        fill_missing: Whether to treat columns that the data lack as missing values.
+            Otherwise they raise an error.
+        progress: Called with a description and the number of rows so far.
+
+    Returns:
+        Plain values that JSON can hold: `rows`; the metrics `overall`, with the
+        `standard_error` of the first one, and by `environments`, `groups` and (for
+        classification) `classes`; `expected`, the same metric on training data;
+        `verdict`, a sentence that compares both; and `notes`, warnings about the data.
+        For classification also `reliability`, the accuracy by bins of confidence; for
+        regression `interval_coverage`, how many percent of the targets lie within the
+        90 % intervals.
+
+    Raises:
+        ValueError: If the data cannot be read as the model reads them. The message
+            names file, row and column.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import evaluate, fit
+        >>> table = pd.DataFrame({"age": range(40), "ill": ["no", "yes"] * 20})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = fit(table[:30], "ill", learner="erm", settings=settings)
+        >>> report = evaluate(model, table[30:])
+        >>> report["rows"], sorted(report["classes"])
+        (10, ['no', 'yes'])
     """
-    found = open_sources(data, model.schema.treatment.shape)
-    answered: list[Answers] = []
+    schema = model.schema
+    predictions: list[Predictions] = []
     targets: list[Tensor] = []
-    seen: list[np.ndarray] = []
+    kept: list[np.ndarray] = []
     notes: list[str] = []
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
-    for source in found:
-        check_source_kinds([source], model.schema.treatment.kind)
-        column = choose_environment_column(source, model.schema, environment)
-        for portion in prefetch(source.portions(list_numeric_columns(model.schema))):
-            frame = portion.frame
-            named = [environment] if environment else []
-            check_columns(
-                frame, [model.schema.target.name, *groups, *named], source.where
-            )
-            own = column if column in frame.columns else ""
-            notes.extend(
-                describe_column_changes(frame, model.schema, own, source.where)
-            )
-            inputs = encode_chunk(portion, model.schema, source.where, fill_missing)
-            if not answered:
-                notes += oddities(model, inputs)
-            answered.append(predict_inputs(model, inputs))
-            if sum(part.nbytes for part in seen) < WHOLE:
-                seen.append(inputs)
-            targets.append(
-                encode_targets(frame[model.schema.target.name], model.schema)
-            )
-            labels[""].append(read_environment_names(portion, own, source.name))
+    needed = [schema.target.name, *groups, *([environment] if environment else [])]
+    for source in open_sources(data, schema.treatment.shape):
+        check_source_kinds([source], schema.treatment.kind)
+        column = choose_environment_column(source, schema, environment)
+        for chunk in prefetch(source.portions(list_numeric_columns(schema))):
+            frame = chunk.frame
+            check_columns(frame, needed, source.where)
+            column = column if column in frame.columns else ""
+            notes += describe_column_changes(frame, schema, column, source.where)
+            inputs = encode_chunk(chunk, schema, source.where, fill_missing)
+            if not predictions:
+                notes += find_input_warnings(schema, torch.from_numpy(inputs))
+            predictions.append(predict_inputs(model, inputs))
+            if sum(part.nbytes for part in kept) < MOST_BYTES:
+                kept.append(inputs)
+            targets.append(encode_targets(frame[schema.target.name], schema))
+            labels[""].append(read_environment_names(chunk, column, source.name))
             for name in groups:
                 labels[name].append(cells.as_text(frame[name]).to_numpy(dtype=object))
             progress("predicting", sum(map(len, targets)))
-    answer = Answers(*map(torch.cat, zip(*answered, strict=True)))
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
-    known = _known(model, seen, torch.cat(targets), joined[""])
-    notes = list(dict.fromkeys([*notes, *known]))
-    return _judged(model, answer, torch.cat(targets), joined, notes)
+    notes += _find_training_rows(model, kept, torch.cat(targets), joined[""])
+    return _write_report(
+        model,
+        concatenate_predictions(predictions),
+        torch.cat(targets),
+        joined,
+        list(dict.fromkeys(notes)),
+    )
 
 
-def _known(
-    model: Model, seen: list[np.ndarray], targets: Tensor, names: np.ndarray
+def _find_training_rows(
+    model: Model, kept: list[np.ndarray], targets: Tensor, names: np.ndarray
 ) -> list[str]:
-    """Which environments the model has learned from, if all their inputs were kept."""
-    if not SAMPLE >= sum(map(len, seen)) == len(targets):
+    """Warn of environments that the model was trained on, if all inputs were kept."""
+    if not SAMPLE >= sum(map(len, kept)) == len(targets):
         return []
-    inputs = np.concatenate(seen)
-    marks = {visit.mark: visit for visit in model.visits}
-    found = []
+    inputs = np.concatenate(kept)
+    history = {entry.fingerprint: entry for entry in model.history}
+    notes = []
     for name in dict.fromkeys(names):
         rows = np.flatnonzero(names == name)
-        visit = marks.get(compute_fingerprint([(inputs[rows], targets.numpy()[rows])]))
-        if visit:
-            found.append(
-                f"environment {name!r}: the model learned from these rows on "
-                f"{visit.when[:10]}, so that they say little about places never seen"
+        digest = compute_fingerprint([(inputs[rows], targets.numpy()[rows])])
+        if entry := history.get(digest):
+            notes.append(
+                f"environment {name!r}: the model was trained on these rows on "
+                f"{entry.time[:10]}, so they say little about new places."
             )
-    return found
+    return notes
 
 
-def _judged(
+def _write_report(
     model: Model,
-    answer: Answers,
+    predictions: Predictions,
     targets: Tensor,
     labels: dict[str, np.ndarray],
     notes: list[str],
 ) -> dict[str, Any]:
-    overall, mean = compute_metrics(model, answer, targets), answer.mean
+    def score(values: np.ndarray) -> dict[str, dict[str, float]]:
+        return _score_groups(model, predictions, targets, values)
+
+    mean = predictions.mean
     report = {
         "rows": len(targets),
-        "overall": overall,
-        "error": standard_error(model, mean, targets),
-        "environments": _by(model, answer, targets, labels.pop("")),
-        "groups": {n: _by(model, answer, targets, own) for n, own in labels.items()},
-        "expected": expected(model),
+        "overall": compute_metrics(model, predictions, targets),
+        "standard_error": standard_error(model, mean, targets),
+        "environments": score(labels.pop("")),
+        "groups": {name: score(values) for name, values in labels.items()},
+        "expected": list_expected_scores(model),
         "notes": notes,
     }
     if model.task.classes:
         names = np.array(model.task.classes, dtype=object)
-        report["classes"] = _by(model, answer, targets, names[targets.numpy()])
+        report["classes"] = score(names[targets.numpy()])
         report["reliability"] = reliability(mean, targets)
     else:
-        half = half_widths(model, answer.spread[:, 0])
+        half = interval_half_widths(model, predictions.std[:, 0])
         inside = (mean[:, 0] - targets).abs() <= half
-        report["within_interval"] = 100 * float(inside.double().mean())
-    return report | {"verdict": verdict(report, metric(model))}
+        report["interval_coverage"] = 100 * float(inside.double().mean())
+    return report | {"verdict": write_verdict(report, choose_metric(model))}
 
 
-def metric(model: Model) -> str:
-    """The number by which a model is judged first."""
+def choose_metric(model: Model) -> str:
+    """Return the metric that a model is judged by first."""
     return "accuracy" if model.task.classes else "rmse"
 
 
-def _by(
-    model: Model, answer: Answers, targets: Tensor, labels: np.ndarray
+def _score_groups(
+    model: Model, predictions: Predictions, targets: Tensor, labels: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """Scores by label, the most frequent labels of all."""
+    """Return the metrics of the rows with each label, for the most frequent labels."""
     names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    chosen = np.sort(np.argsort(-counts, kind="stable")[:MOST_VALUES])
-    found = {}
-    for place in chosen.tolist():
-        rows = torch.from_numpy(np.flatnonzero(codes == place))
-        own = Answers(*(part[rows] for part in answer))
-        scores = compute_metrics(model, own, targets[rows])
-        found[str(names[place]) or "missing"] = {"rows": float(len(rows)), **scores}
-    return found
+    frequent = np.sort(np.argsort(-counts, kind="stable")[:MOST_VALUES])
+    groups = {}
+    for code in frequent.tolist():
+        rows = torch.from_numpy(np.flatnonzero(codes == code))
+        part = Predictions(*(values[rows] for values in predictions))
+        metrics = compute_metrics(model, part, targets[rows])
+        groups[str(names[code]) or "missing"] = {"rows": float(len(rows)), **metrics}
+    return groups
 
 
 def standard_error(model: Model, mean: Tensor, targets: Tensor) -> float:
-    """How far chance alone moves the overall score."""
+    """Standard error of the accuracy or of the root mean squared error."""
     if model.task.classes:
-        right = (mean.argmax(-1) == targets).double()
-        return float(100 * (right.var(correction=0) / len(right)).sqrt())
+        correct = (mean.argmax(-1) == targets).double()
+        return float(100 * (correct.var(correction=0) / len(correct)).sqrt())
     squares = (mean[:, 0] - targets).double().square()
+    # By the delta method; the clamp guards against a perfect fit.
     root = squares.mean().sqrt().clamp(min=1e-12)
-    spread = (squares.var(correction=0) / len(squares)).sqrt() / (2 * root)
-    return float(model.schema.target.scale * spread)
+    error = (squares.var(correction=0) / len(squares)).sqrt() / (2 * root)
+    return float(model.schema.target.scale * error)
 
 
-def expected(model: Model) -> dict[str, list[dict[str, Any]]]:
-    """What the training environments gave: on rows held out, and on arrival."""
-    name = metric(model)
+def list_expected_scores(model: Model) -> dict[str, list[dict[str, Any]]]:
+    """Return the scores of each training environment: held out, and on arrival."""
+    metric = choose_metric(model)
     return {
         "held_out": [
-            {"environment": v.name, "rows": v.held_out or v.rows, name: v.after[name]}
-            for v in model.visits
+            {
+                "environment": entry.name,
+                "rows": entry.held_out or entry.rows,
+                metric: entry.metrics_after[metric],
+            }
+            for entry in model.history
         ],
         "on_arrival": [
-            {"environment": v.name, "rows": v.rows, name: v.before[name]}
-            for v in model.visits
-            if v.before
+            {
+                "environment": entry.name,
+                "rows": entry.rows,
+                metric: entry.metrics_before[metric],
+            }
+            for entry in model.history
+            if entry.metrics_before
         ],
     }
 
 
-def verdict(report: dict[str, Any], name: str) -> str:
-    """The comparison with the training environments, in words."""
-    here, error = report["overall"][name], report["error"]
-    unit = " %" if name == "accuracy" else ""
-    text = f"{name} {here:.4g}{unit} here (standard error {error:.2g})"
+def write_verdict(report: dict[str, Any], metric: str) -> str:
+    """Compare the overall score with those of the training environments."""
+    score, error = report["overall"][metric], report["standard_error"]
+    unit = " %" if metric == "accuracy" else ""
+    text = f"{metric} {score:.4g}{unit} (standard error {error:.2g})"
     parts = []
-    for what, words in (
-        ("held_out", "in the training environments"),
-        ("on_arrival", "in new environments before they were learned"),
+    for kind, words in (
+        ("held_out", "on the training environments"),
+        ("on_arrival", "on new environments before learning from them"),
     ):
-        values = [entry[name] for entry in report["expected"][what]]
+        values = [entry[metric] for entry in report["expected"][kind]]
         if values:
             low, high = min(values), max(values)
             span = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
             parts.append(f"{span}{unit} {words}")
-    text += f"; expected {' and '.join(parts)}" if parts else ""
-    known = [entry for entries in report["expected"].values() for entry in entries]
-    if not known:
+    if not parts:
         return text
-    if report["rows"] < FEW:
-        return f"{text}: too few rows to tell"
-    sign = 1 if name == "accuracy" else -1
-    worst = min(known, key=lambda entry: sign * entry[name])
-    worse = sign * (worst[name] - here)
-    if worse > 2 * math.hypot(error, _chance(worst[name], worst["rows"], name)):
-        return f"{text}: worse than anywhere before, by more than chance"
-    return f"{text}: within what was to be expected, or better"
+    expected = " and ".join(parts)
+    if report["rows"] < FEWEST_COMPARED:
+        return f"{text}: too few rows to compare with {expected}"
+    sign = 1 if metric == "accuracy" else -1
+    known = [entry for entries in report["expected"].values() for entry in entries]
+    worst = min(known, key=lambda entry: sign * entry[metric])
+    drop = sign * (worst[metric] - score)
+    chance = math.hypot(error, _expected_error(worst[metric], worst["rows"], metric))
+    # Two standard errors: about 5 % of the models without a drop would be blamed.
+    if drop > 2 * chance:
+        return f"{text}: significantly worse than expected, compared with {expected}"
+    return f"{text}: no significant drop compared with {expected}"
 
 
-def _chance(value: float, rows: int, name: str) -> float:
-    """The standard error of a score of so many rows; of errors, if they are normal."""
-    if name == "accuracy":
-        return math.sqrt(value * (100 - value) / rows)
-    return value / math.sqrt(2 * rows)
+def _expected_error(score: float, rows: int, metric: str) -> float:
+    """Standard error of a score over so many rows, if residuals are normal."""
+    if metric == "accuracy":
+        return math.sqrt(score * (100 - score) / rows)
+    return score / math.sqrt(2 * rows)
 
 
 def reliability(mean: Tensor, targets: Tensor) -> list[dict[str, float]]:
-    """How often predictions are right, by how sure they are."""
+    """Mean confidence and accuracy in percent, by bins of confidence."""
     confidence, guess = mean.double().max(-1)
-    right = (guess == targets).double()
-    bins = (confidence * BINS).long().clamp(max=BINS - 1)
+    correct = (guess == targets).double()
+    bins = confidence_bins(confidence)
     return [
         {
-            "sure": 100 * float(confidence[bins == place].mean()),
-            "right": 100 * float(right[bins == place].mean()),
-            "rows": float((bins == place).sum()),
+            "confidence": 100 * float(confidence[bins == index].mean()),
+            "accuracy": 100 * float(correct[bins == index].mean()),
+            "rows": float((bins == index).sum()),
         }
-        for place in bins.unique().tolist()
+        for index in bins.unique().tolist()
     ]
+
+
+def diagnose_stage(
+    model: Model, stage: Stage, held_out: Stage, randomness: Randomness
+) -> dict[str, dict[str, float]]:
+    """Return diagnostics of each environment of a stage, on its held-out rows.
+
+    The reference model that infers the groups is trained on the stage and discarded.
+    """
+    looks = {
+        environment.name: _look_at(
+            model, environment, thin_environment(held, 1), randomness
+        )
+        for environment, held in zip(stage, held_out, strict=True)
+    }
+    diagnostics: dict[str, dict[str, float]] = {name: {} for name in looks}
+    for where, metric, values in compute_diagnostics(
+        model.learner.likelihood, model.task, looks, last=False
+    ):
+        if metric == "calibration":  # among the metrics of all held-out rows already
+            continue
+        value = float(values[0])
+        for name in diagnostics if where == "all" else [where]:
+            # Of all environments together, only what a single one cannot have.
+            if math.isfinite(value) and (where != "all" or len(looks) == 1):
+                diagnostics[name].setdefault(metric, value)
+            elif math.isfinite(value) and metric in ("calibration spread", *FAILURES):
+                diagnostics[name][metric] = value
+    return diagnostics
+
+
+def _look_at(
+    model: Model, environment: Environment, held: Environment, randomness: Randomness
+) -> Look:
+    source = randomness.at("diagnostics", environment.name)
+    reference = Reference.of(thin_environment(environment, 1), source)
+    x, y = held.take_all(1)
+    groups = reference.groups(held, reference.answers(x), y)
+    return Look(predict_examples(model.learner, model.state, x), y, groups)
+
+
+def describe_failures(model: Model, diagnostics: dict[str, float]) -> list[str]:
+    """Return a warning for each known failure among the diagnostics."""
+    kept = model.explain().get("dropped") is False
+    texts = {**FAILURES, "shortcut": KEPT_SHORTCUT} if kept else FAILURES
+    return [text for name, text in texts.items() if diagnostics.get(name) == 1]

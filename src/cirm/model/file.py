@@ -1,9 +1,10 @@
-"""The model's file: safetensors with a description in JSON, and a checksum.
+"""Model files: safetensors with a description in JSON and a checksum.
 
-The file is what safetensors says: eight bytes of length, a header in JSON, and the
-tensors' bytes. The header's `__metadata__` has `format`, `version`, `model` (the whole
-description as JSON) and `sha256`, the digest of the whole file with zeros in the place
-of the digest itself; so a change of any byte is seen. Nothing in it is ever executed.
+As in every safetensors file, eight bytes with the length of the header come first, then
+the header in JSON and the tensors. The header's `__metadata__` holds `format`,
+`version`, `model` (the whole description as JSON) and `sha256`, the digest of the file
+with zeros in place of the digest itself, so that a change of any byte is noticed.
+Nothing in a file is ever executed or imported.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import math
 import struct
 import time
+import typing
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,44 +23,82 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load as tensors_from
-from safetensors.torch import save as bytes_of
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 import cirm
 from cirm.data.columns import Encoding
 from cirm.data.schema import Schema, Treatment
 from cirm.environments import Task
-from cirm.model.model import Model, Plan, Visit, rebuilt
-from cirm.model.state import named_tensors, state_of
+from cirm.learners.base import Learner
+from cirm.model.model import HistoryEntry, Model, TrainingPlan, restore_learner
 from cirm.records import write_bytes
 
-FORMAT, VERSION = "cirm model", 1
-MOST_BYTES, MOST_HEADER, MOST_DRAWN = 2**32, 2**24, 2**30
-ABANDONED = 3600.0  # seconds after which nobody is still writing a file
-BLANK = "0" * 64  # where the digest will be
+FORMAT, VERSION = "cirm model", 2
+MOST_BYTES, MOST_HEADER = 2**32, 2**24  # no honest file is larger
+MOST_DRAWN = 2**30  # numbers; more would exhaust the memory of a laptop
+ABANDONED = 3600.0  # seconds after which nobody is still writing a temporary file
+BLANK = "0" * 64  # stands where the digest will be
+REMEDY = "Restore it from a backup, or fit the model again."
+
+RENAMED = {
+    "when": "time",
+    "mark": "fingerprint",
+    "before": "metrics_before",
+    "after": "metrics_after",
+    "reliance": "importance",
+    "calibration": "calibration_error",
+    "auc": "roc_auc",
+    "interval": "residual_quantile",
+}
+"""Keys of the history in files of version 1, and what they are called now."""
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Write a model's file, at once or not at all; the old one stays until then."""
+    """Write a model to a file.
+
+    The file appears at once or not at all: until it is complete, an older file of the
+    same name stays as it is.
+
+    Args:
+        model: A trained model.
+        path: Where to write it, by convention with the ending .cirm. An existing file
+            is replaced.
+
+    Raises:
+        OSError: If the file cannot be written.
+
+    Example:
+        >>> import os, tempfile
+        >>> import pandas as pd
+        >>> from cirm import fit, load, save
+        >>> table = pd.DataFrame({"age": range(20), "ill": ["no", "yes"] * 10})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = fit(table, "ill", learner="erm", settings=settings)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(model, os.path.join(folder, "model.cirm"))
+        ...     os.listdir(folder)
+        ['model.cirm']
+    """
     path = Path(path)
-    write_bytes(path, content(model))
-    # What a killed writer left behind; a younger one may still be at work.
+    write_bytes(path, encode_model(model))
+    # Leftovers of killed processes; a recent one may still be in use.
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > ABANDONED:
                 left.unlink()
 
 
-def content(model: Model) -> bytes:
-    """The bytes of a model's file."""
-    described = json.dumps(_as_dict(model), allow_nan=False)
+def encode_model(model: Model) -> bytes:
+    """Return the content of a model file."""
+    description = json.dumps(_model_to_dict(model), allow_nan=False)
     metadata = {"format": FORMAT, "version": str(VERSION)}
-    metadata |= {"model": described, "sha256": BLANK}
-    whole = bytes_of(named_tensors(model.state), metadata)
-    digest = hashlib.sha256(whole).hexdigest()
-    # The digest's own place is the only one in the header with its name before it.
-    before, blank, after = whole.partition(f'"sha256":"{BLANK}"'.encode())
+    metadata |= {"model": description, "sha256": BLANK}
+    content = dump_tensors(flatten_state(model.state), metadata)
+    digest = hashlib.sha256(content).hexdigest()
+    # Inside the description quotes are escaped, so this occurs only once.
+    before, blank, after = content.partition(f'"sha256":"{BLANK}"'.encode())
     assert blank
     return before + f'"sha256":"{digest}"'.encode() + after
 
@@ -66,89 +106,137 @@ def content(model: Model) -> bytes:
 def load(
     path: str | Path, network: nn.Module | None = None, device: str = "cpu"
 ) -> Model:
-    """The model of a file; `network` is the user's own, if it was trained with one."""
+    """Read a model from a file.
+
+    Files of all earlier versions can be read.
+
+    Args:
+        path: A file that `save` or `cirm fit` has written.
+        network: For a model that was trained with your own torch module, a module of
+            the same architecture. Its weights are not used.
+        device: Torch device to put the model on.
+
+    Returns:
+        The model. Updating it gives the same result as if it had never been saved.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is damaged, is not a model file, was written by a newer
+            version, or needs a network that is not given.
+
+    Example:
+        >>> import os, tempfile
+        >>> import pandas as pd
+        >>> from cirm import fit, load, save
+        >>> table = pd.DataFrame({"age": range(20), "ill": ["no", "yes"] * 10})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = fit(table, "ill", learner="erm", settings=settings)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(model, os.path.join(folder, "model.cirm"))
+        ...     load(os.path.join(folder, "model.cirm")).task.classes
+        ('no', 'yes')
+    """
     path = Path(path)
-    where = f"model {str(path)!r}"
-    whole = _read(path, where)
-    metadata = _metadata(whole, where)
-    _check_version(metadata, where)
-    _check_digest(whole, metadata["sha256"], where)
+    where = f"model file {str(path)!r}"
+    content = _read_content(path, where)
+    metadata = _parse_metadata(content, where)
+    version = _parse_version(metadata["version"], where)
+    _check_digest(content, metadata["sha256"], where)
     try:
-        described = json.loads(metadata["model"])
-        model = _from_dict(described, tensors_from(whole), network)
+        data = json.loads(metadata["model"])
+        data = _upgrade_description(data) if version == 1 else data
+        model = _model_from_dict(data, load_tensors(content), network)
     except (KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise ValueError(f"{where}: it must be whole; got {error!r}") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{where} is damaged ({reason}). {REMEDY}") from None
     except ValueError as error:
-        raise ValueError(f"{where}: {str(error).removeprefix('model: ')}") from None
+        raise ValueError(f"{where}: {error}") from None
     _check_state(model, where)
-    return model.on(device)
+    return model.to(device)
 
 
 def read_checksum(path: str | Path) -> str:
-    """The checksum that a model's file carries; empty if there is no such file."""
+    """Return the checksum in a model file; empty if there is no such file."""
     path = Path(path)
     if not path.exists():
         return ""
-    where = f"model {str(path)!r}"
-    return _metadata(_read(path, where), where)["sha256"]
+    where = f"model file {str(path)!r}"
+    return _parse_metadata(_read_content(path, where), where)["sha256"]
 
 
-def _read(path: Path, where: str) -> bytes:
+def _read_content(path: Path, where: str) -> bytes:
     if not path.exists():
-        raise FileNotFoundError(f"{where}: the file must exist; got none")
+        raise FileNotFoundError(
+            f"{where} does not exist. Check the path, or create it with `cirm fit`."
+        )
     if path.is_dir():
-        raise ValueError(f"{where}: it must be a file; got a folder")
+        raise ValueError(f"{where} is a folder. Give the path of a file.")
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(
-            f"{where}: it must have at most {MOST_BYTES:,} bytes; got {size:,}"
+            f"{where} has {size:,} bytes, but model files have at most "
+            f"{MOST_BYTES:,}. Check the path."
         )
     return path.read_bytes()
 
 
-def _metadata(whole: bytes, where: str) -> dict[str, str]:
-    """The header's description of itself, every part of which is text."""
-    length = struct.unpack("<Q", whole[:8])[0] if len(whole) > 8 else 0
-    if not whole:
-        raise ValueError(f"{where}: it must be a model's file; got an empty file")
-    wanted = f"{where}: it must be a model that `cirm fit` has written"
-    if not 2 <= length <= MOST_HEADER or whole[8:9] != b"{":
-        raise ValueError(f"{wanted}; got another format")
-    if length > len(whole) - 8:
-        raise ValueError(f"{wanted}, whole; got only its beginning")
+def _parse_metadata(content: bytes, where: str) -> dict[str, str]:
+    """Return the metadata of the header, which are all text."""
+    if not content:
+        raise ValueError(f"{where} is empty. {REMEDY}")
+    foreign = f"{where} was not written by cirm"
+    length = struct.unpack("<Q", content[:8])[0] if len(content) > 8 else 0
+    if not 2 <= length <= MOST_HEADER or content[8:9] != b"{":
+        raise ValueError(f"{foreign}: it has another format. Check the path.")
+    if length > len(content) - 8:
+        raise ValueError(f"{where} is incomplete: its end is missing. {REMEDY}")
     try:
-        header = json.loads(whole[8 : 8 + length])
+        header = json.loads(content[8 : 8 + length])
     except (ValueError, RecursionError):
-        raise ValueError(f"{wanted}; got an unreadable header") from None
-    found = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(f"{wanted}; got safetensors of something else")
+        raise ValueError(f"{where} is damaged: unreadable header. {REMEDY}") from None
+    metadata = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise ValueError(
+            f"{foreign}: it is a safetensors file of another program. Check the path."
+        )
     for name in ("version", "model", "sha256"):
-        if not isinstance(found.get(name), str):
-            raise ValueError(f"{wanted}; got a header without {name!r}")
-    return found
+        if not isinstance(metadata.get(name), str):
+            raise ValueError(f"{where} is damaged: its header lacks {name!r}. {REMEDY}")
+    return metadata
 
 
-def _check_version(metadata: dict[str, str], where: str) -> None:
-    version = metadata["version"]
-    if not version.isdecimal() or not 1 <= int(version[:9]) <= VERSION:
+def _parse_version(text: str, where: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= VERSION:
         raise ValueError(
-            f"{where}: its version must be at most {VERSION}, which this cirm "
-            f"({cirm.__version__}) reads; got {version[:20]!r} (a newer cirm wrote it?)"
+            f"{where} has the format version {text[:20]!r}, but cirm "
+            f"{cirm.__version__} reads versions 1 to {VERSION}. Install a newer cirm."
+        )
+    return int(text)
+
+
+def _check_digest(content: bytes, digest: str, where: str) -> None:
+    own = f'"sha256":"{digest}"'.encode()
+    blank = content.replace(own, f'"sha256":"{BLANK}"'.encode(), 1)
+    if hashlib.sha256(blank).hexdigest() != digest:
+        raise ValueError(
+            f"{where} is damaged: its checksum does not match its content. {REMEDY}"
         )
 
 
-def _check_digest(whole: bytes, told: str, where: str) -> None:
-    mark = f'"sha256":"{told}"'.encode()
-    blank = whole.replace(mark, f'"sha256":"{BLANK}"'.encode(), 1)
-    if hashlib.sha256(blank).hexdigest() != told:
-        raise ValueError(
-            f"{where}: its content must be as it was written (checksum); "
-            "got an altered or incomplete file"
-        )
+def _upgrade_description(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a file of version 1 as version 2 has it."""
+
+    def rename(part: Any) -> Any:  # noqa: ANN401  any JSON value
+        if not isinstance(part, dict):
+            return part
+        return {RENAMED.get(key, key): rename(value) for key, value in part.items()}
+
+    plan, history = dict(data["plan"]), data["visits"]
+    plan["adaptive_epochs"] = plan.pop("paced")
+    return {**data, "plan": plan, "history": [rename(entry) for entry in history]}
 
 
-def _as_dict(model: Model) -> dict[str, Any]:
+def _model_to_dict(model: Model) -> dict[str, Any]:
     schema = asdict(model.schema)
     treatment = model.schema.treatment
     if treatment.encoding is not None:
@@ -159,29 +247,30 @@ def _as_dict(model: Model) -> dict[str, Any]:
         "created": model.created,
         "plan": asdict(model.plan),
         "schema": schema,
-        "visits": [asdict(visit) for visit in model.visits],
+        "history": [asdict(entry) for entry in model.history],
     }
 
 
-def _from_dict(
+def _model_from_dict(
     data: dict[str, Any], tensors: dict[str, Tensor], network: nn.Module | None
 ) -> Model:
-    plan = Plan(**_tupled(data["plan"]))
-    schema = _schema(data["schema"])
-    task = schema.task
-    learner = rebuilt(plan.learner, plan.settings, plan.network, task, network)
+    plan = TrainingPlan(**_lists_to_tuples(data["plan"]))
+    schema = _schema_from_dict(data["schema"])
+    learner = restore_learner(
+        plan.learner, plan.settings, plan.network, schema.task, network
+    )
     return Model(
         plan=plan,
         schema=schema,
         learner=learner,
-        state=state_of(learner, tensors),
-        visits=tuple(Visit(**_tupled(visit)) for visit in data["visits"]),
+        state=unflatten_state(learner, tensors),
+        history=tuple(HistoryEntry(**_lists_to_tuples(e)) for e in data["history"]),
         created=data["created"],
     )
 
 
-def _schema(data: dict[str, Any]) -> Schema:
-    parts = _tupled(data["treatment"])
+def _schema_from_dict(data: dict[str, Any]) -> Schema:
+    parts = _lists_to_tuples(data["treatment"])
     if parts["encoding"] is not None:
         parts["encoding"] = Encoding.from_dict(parts["encoding"])
     known = {
@@ -189,28 +278,73 @@ def _schema(data: dict[str, Any]) -> Schema:
         "task": Task(tuple(data["task"]["classes"])),
         "target": Encoding.from_dict(data["target"]).columns[0],
     }
-    return Schema(**{**_tupled(data), **known})
+    return Schema(**{**_lists_to_tuples(data), **known})
 
 
-def _tupled(data: dict[str, Any]) -> dict[str, Any]:
-    """A dataclass's fields with the tuples that JSON made lists."""
+def _lists_to_tuples(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass with the tuples that JSON made lists."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
 
 
 def _check_state(model: Model, where: str) -> None:
-    """Refuse tensors that the learner cannot predict with, by one prediction."""
-    drawn = getattr(model.learner, "evaluations", 1) * model.learner.network.size
-    drawn += math.prod(model.schema.treatment.shape)
-    wanted = f"{where}: its parts must fit one another"
-    if drawn > MOST_DRAWN:
-        raise ValueError(f"{wanted}; got {drawn:,} numbers to draw for a prediction")
+    """Raise an error unless the model can make one prediction."""
+    misfit = f"{where} is damaged: its parts do not fit together"
+    numbers = getattr(model.learner, "evaluations", 1) * model.learner.network.size
+    numbers += math.prod(model.schema.treatment.shape)
+    if numbers > MOST_DRAWN:
+        raise ValueError(f"{misfit} (a prediction needs {numbers:,} numbers). {REMEDY}")
+    inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:
         with torch.no_grad():
-            made = model.learner.predict(
-                model.state, torch.zeros(1, 1, *model.schema.treatment.shape)
-            )
+            prediction = model.learner.predict(model.state, inputs)
     except (RuntimeError, TypeError, IndexError) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{wanted}; got {said}") from None
-    if made.shape != (1, 1, max(1, len(model.task.classes))):
-        raise ValueError(f"{wanted}; got predictions of shape {list(made.shape)}")
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{misfit} ({reason}). {REMEDY}") from None
+    if prediction.shape != (1, 1, max(1, len(model.task.classes))):
+        shape = list(prediction.shape)
+        raise ValueError(f"{misfit} (predictions of shape {shape}). {REMEDY}")
+
+
+def flatten_state(state: Any, prefix: str = "state") -> dict[str, Tensor]:  # noqa: ANN401
+    """Return the tensors of nested named tuples by path, as state.posterior.mean."""
+    if isinstance(state, Tensor):
+        # A copy, since safetensors refuses tensors that share memory.
+        return {prefix: state.detach().cpu().clone().contiguous()}
+    return {
+        name: tensor
+        for field, part in state._asdict().items()
+        for name, tensor in flatten_state(part, f"{prefix}.{field}").items()
+    }
+
+
+def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+    """Return the state of a learner from tensors by path, which must fit exactly.
+
+    The structure is taken from the types of the learner, not from the file.
+    """
+    rest = dict(tensors)
+    state = _build_state(_get_state_type(learner), "state", rest)
+    if rest:
+        raise ValueError(f"the learner has no tensor {next(iter(rest))!r}. {REMEDY}")
+    if {len(tensor) for tensor in tensors.values()} != {1}:
+        raise ValueError(f"the tensors are not of a single replica. {REMEDY}")
+    return state
+
+
+def _build_state(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+    if kind is Tensor:
+        if prefix not in tensors or tensors[prefix].ndim == 0:
+            raise ValueError(f"the tensor {prefix!r} is missing. {REMEDY}")
+        return tensors.pop(prefix)
+    hints = typing.get_type_hints(kind)
+    return kind(*(_build_state(h, f"{prefix}.{n}", tensors) for n, h in hints.items()))
+
+
+def _get_state_type(learner: Learner[Any]) -> Any:  # noqa: ANN401  a named tuple's class
+    for base in type(learner).__orig_bases__:  # type: ignore[attr-defined]
+        if typing.get_origin(base) is Learner:
+            return typing.get_args(base)[0]
+    raise ValueError(
+        f"The learner {type(learner).__name__} does not name the type of its state. "
+        "Derive it from Learner[State]."
+    )

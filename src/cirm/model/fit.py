@@ -1,4 +1,4 @@
-"""Fitting a model to its first environments, and updating it with later ones."""
+"""Fit a model to its first environments, and update it with later ones."""
 
 from __future__ import annotations
 
@@ -24,16 +24,22 @@ from cirm.data.supplied import TaskName
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
-from cirm.model import warnings as remarks
-from cirm.model.diagnostics import diagnosed, failures
-from cirm.model.metrics import answered, compute_metrics, interval
-from cirm.model.model import Model, Plan, Visit, planned
-from cirm.model.reliance import ROWS, reliance
+from cirm.model.evaluate import describe_failures, diagnose_stage
+from cirm.model.explain import IMPORTANCE_ROWS, compute_importance
+from cirm.model.metrics import compute_metrics, residual_quantile
+from cirm.model.model import HistoryEntry, Model, TrainingPlan, build_learner
+from cirm.model.predict import predict_rows
+from cirm.model.warnings import (
+    find_leaks,
+    find_single_class,
+    find_unit_changes,
+    find_unusual_values,
+)
 from cirm.randomness import Randomness
 from cirm.training import DivergenceError, Terms
 
-LEAST_HELD = 5  # fewer rows would tell nothing
-MEASURED = 100_000  # rows that are scored before and after learning
+FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
+MOST_SCORED = 100_000  # rows of an environment that the metrics are computed on
 
 
 def fit(
@@ -58,16 +64,70 @@ def fit(
     channels: int = 3,
     progress: Progress = ignore_progress,
 ) -> Model:
-    """A model of the user's first environments.
+    """Fit a new model to one or more environments.
 
-    `data` is a CSV, TSV, Parquet or NPZ file, a folder of images, a DataFrame, or
-    several; each is an environment, or the column `environment` names them. Those of
-    one call are learned together, or one after another if `order` is "sequential".
-    The part `held_out` of each is not trained on, to tell what to expect.
+    The first environment decides how columns are encoded and scaled. Later
+    environments, given here or to `update`, are read in the same way.
+
+    Args:
+        data: The training data: a path to a CSV, TSV, Parquet or NPZ file or to a
+            folder of images, a DataFrame, or a list of these. Each is an environment,
+            named after the file, unless `environment` is given.
+        target: Column to predict. Archives and folders of images have their own.
+        environment: Column that names the environment of each row.
+        task: "classification", "regression", or "auto" to infer it from the target.
+        learner: Key of the learning algorithm; `cirm list learners` shows them.
+        settings: Settings of the learner, its optimiser and its network by name, such
+            as {"epochs": 20, "hidden": (100,)}. They override the preset's. Without a
+            number of epochs, that number follows the number of rows.
+        preset: Name of a group of settings that the learner offers.
+        network: A torch module to train instead of a multi-layer perceptron. Its last
+            layer must be linear. The module itself is copied and does not change.
+        seed: Seed of all random draws. The same seed gives the same model.
+        device: Torch device to train on, such as "cpu" or "cuda".
+        order: "joint" to train on all environments together, "sequential" to train on
+            one after another, or the number of environments in each stage, as "2+1".
+        held_out: Fraction of each environment, from 0 to 0.5, that is not used for
+            training but to measure how good the model is.
+        classes: All classes, in order. Needed only if some of them first occur in
+            later data.
+        categories: Columns of numbers that are codes of categories.
+        ids: Columns that identify a row. They are repeated in predictions and not
+            used as inputs.
+        ignore: Columns to leave out.
+        side: Width and height in pixels to which images are resized.
+        channels: Colour channels of images: 1 (grey) or 3.
+        progress: Called with a description of the current step and how far it is, as
+            a fraction or as a number of rows.
+
+    Returns:
+        The trained model. Its `history` has an entry for each environment, with
+        metrics and warnings.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If the data or an option are invalid. The message names the file,
+            row and column, or the option.
+        DivergenceError: If the loss is no longer finite.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import fit
+        >>> table = pd.DataFrame({"age": range(40), "ill": ["no", "yes"] * 20})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = fit(table, "ill", learner="erm", settings=settings, held_out=0.2)
+        >>> entry = model.history[0]
+        >>> entry.rows, entry.held_out, sorted(entry.metrics_after)[0]
+        (40, 8, 'accuracy')
     """
-    check_wishes(held_out, channels)
-    found = open_sources(data, (channels, side, side))
-    wishes = ReadOptions(
+    if not 0 <= held_out <= 0.5:
+        raise ValueError(
+            f"held_out is {held_out}, but it must be a fraction from 0 to 0.5."
+        )
+    if channels not in (1, 3):
+        raise ValueError(f"channels is {channels}, but it must be 1 or 3.")
+    sources = open_sources(data, (channels, side, side))
+    options = ReadOptions(
         target,
         environment,
         task,
@@ -76,17 +136,17 @@ def fit(
         tuple(ids),
         tuple(ignore),
     )
-    survey = infer_schema(found, wishes, progress)
-    schema = survey.schema
-    made, chosen, shape = planned(
+    draft = infer_schema(sources, options, progress)
+    schema = draft.schema
+    built, all_settings, description = build_learner(
         learner, schema.task, schema.treatment.shape, settings or {}, preset, network
     )
-    free = not preset and not set(made.epoch_settings) & set(settings or {})
-    plan = Plan(learner, chosen, shape, seed, free, held_out)
-    state = made.init(Randomness((seed,)).at("init"))
-    model = Model(plan, schema, made, state, (), _now()).on(device)
-    rows = read_rows(found, schema, progress)
-    return learned(model, rows, order, tuple(remarks.leaks(survey)), progress)
+    adaptive = not preset and not set(built.epoch_settings) & set(settings or {})
+    plan = TrainingPlan(learner, all_settings, description, seed, adaptive, held_out)
+    state = built.init(Randomness((seed,)).at("init"))
+    model = Model(plan, schema, built, state, (), _format_time()).to(device)
+    rows = read_rows(sources, schema, progress)
+    return _train(model, rows, order, tuple(find_leaks(draft)), progress)
 
 
 def update(
@@ -100,165 +160,191 @@ def update(
     again: bool = False,
     progress: Progress = ignore_progress,
 ) -> Model:
-    """The model after learning from new environments; the old one stays as it is.
+    """Continue training with new environments, without the data of earlier ones.
 
-    Refused, unless asked for: a lacking column (`fill_missing` takes it for missing),
-    numbers that look like another unit (`accept_units`), and rows that were learned
-    before (`again`).
+    Args:
+        model: The model to continue. It does not change.
+        data: The new data, in any of the forms that `fit` accepts.
+        environment: Column that names the environment of each row. By default the
+            column that was used at the first fit, or one environment per file.
+        order: "joint" to train on all new environments together, "sequential" to train
+            on one after another, or the number of environments in each stage, as "2+1".
+        fill_missing: Whether to treat columns that the data lack as missing values.
+            Otherwise they raise an error.
+        accept_units: Whether to train on numbers that look like another unit than in
+            the first environment. Otherwise they raise an error.
+        again: Whether to train on rows that the model was trained on before.
+            Otherwise they raise an error.
+        progress: Called with a description of the current step and how far it is, as
+            a fraction or as a number of rows.
+
+    Returns:
+        The updated model. Its `history` has an entry for each new environment, with
+        metrics before and after training on it.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If the data are invalid, or suspicious and not accepted. The
+            message names file, row and column.
+        DivergenceError: If the loss is no longer finite.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import fit, update
+        >>> table = pd.DataFrame({"age": range(40), "ill": ["no", "yes"] * 20})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> first = fit(table[:20], "ill", learner="erm", settings=settings)
+        >>> second = update(first, table[20:])
+        >>> len(first.history), len(second.history)
+        (1, 2)
     """
-    found = open_sources(data, model.schema.treatment.shape)
-    rows = read_rows(found, model.schema, progress, fill_missing, environment)
-    said = []
-    for name, own in rows.rows.items():
-        inputs = rows.store.take(own[:SAMPLE])
-        odd = remarks.units(model.schema, inputs)
-        if odd and not accept_units:
+    sources = open_sources(data, model.schema.treatment.shape)
+    rows = read_rows(sources, model.schema, progress, fill_missing, environment)
+    notes = []
+    for name, indices in rows.rows.items():
+        inputs = rows.store.take(indices[:SAMPLE])
+        changes = find_unit_changes(model.schema, inputs)
+        if changes and not accept_units:
             raise ValueError(
-                f"environment {name!r}, {odd[0]} (--accept-units, in Python "
-                "accept_units=True, learns it as it is)"
+                f"environment {name!r}: {changes[0]}. Convert the column, or use "
+                "--accept-units (in Python accept_units=True) to train on it as it is."
             )
-        odd += remarks.far(model.schema, inputs)
-        odd += remarks.unknown(model.schema, inputs)
-        said += [f"environment {name!r}: {text}" for text in odd]
+        changes = [f"{text}." for text in changes]
+        changes += find_unusual_values(model.schema, inputs)
+        notes += [f"environment {name!r}: {text}" for text in changes]
     if not again:
-        _check_new(model, rows)
-    return learned(model, rows, order, tuple(said), progress)
+        _check_fingerprints(model, rows)
+    return _train(model, rows, order, tuple(notes), progress)
 
 
-def learned(
+def _train(
     model: Model,
     rows: EncodedRows,
     order: str,
-    said: tuple[str, ...],
+    notes: tuple[str, ...],
     progress: Progress,
 ) -> Model:
-    """The model after the stages of some rows, in an order such as "sequential"."""
-    names = list(rows.rows)
-    whole = [
-        rows.environment(name, rows.rows[name][:1], model.schema) for name in names
+    """Return the model after training on the stages that an order arranges."""
+    first_rows = [
+        rows.environment(name, indices[:1], model.schema)
+        for name, indices in rows.rows.items()
     ]
-    for stage in Stream.from_order(whole, order):
-        own = [environment.name for environment in stage]
-        model = _stage(model, rows, own, (*rows.notes, *said), progress)
-        said = ()
+    for stage in Stream.from_order(first_rows, order):
+        names = [environment.name for environment in stage]
+        model = _train_stage(model, rows, names, (*rows.notes, *notes), progress)
+        notes = ()
     return model
 
 
-def _stage(
+def _train_stage(
     model: Model,
     rows: EncodedRows,
     names: list[str],
     notes: tuple[str, ...],
-    tell: Progress,
+    progress: Progress,
 ) -> Model:
-    """The model after one stage."""
     source = Randomness((model.plan.seed,)).at("stage", model.stages)
-    split = {n: _split(rows.rows[n], model.plan.held_out, source.at(n)) for n in names}
-    stage, held = (
-        tuple(rows.environment(n, split[n][part], model.schema) for n in names)
+    fraction = model.plan.held_out
+    splits = {n: _split_rows(rows.rows[n], fraction, source.at(n)) for n in names}
+    stage, held_out = (
+        tuple(rows.environment(n, splits[n][part], model.schema) for n in names)
         for part in (0, 1)
     )
-    before = {n: _measured(model, rows, rows.rows[n]) for n in names if model.visits}
-    learner = model.learner.pace(stage) if model.plan.paced else model.learner
-    began = time.perf_counter()
-    after = replace(model, state=_observed(learner, model.state, stage, source, tell))
-    seconds = round(time.perf_counter() - began, 3)
-    tell("judging", 1)
-    numbers = diagnosed(after, stage, held, source)
-    visits = [
-        Visit(
+    before = {n: _score_rows(model, rows, rows.rows[n]) for n in names if model.history}
+    learner = model.learner
+    if model.plan.adaptive_epochs:
+        learner = learner.pace(stage)
+    start = time.perf_counter()
+    state = _observe_stage(learner, model.state, stage, source, progress)
+    seconds = round(time.perf_counter() - start, 3)
+    after = replace(model, state=state)
+    progress("evaluating", 1)
+    diagnostics = diagnose_stage(after, stage, held_out, source)
+    entries = [
+        HistoryEntry(
             name=name,
             stage=model.stages,
             rows=len(rows.rows[name]),
-            held_out=len(rows.rows[name]) - len(split[name][0]),
-            when=_now(),
+            held_out=len(rows.rows[name]) - len(splits[name][0]),
+            time=_format_time(),
             epochs=learner.descent.epochs,
             seconds=seconds,
-            mark=rows.mark(name),
-            before=before.get(name, {}),
-            after=_measured(after, rows, split[name][1]),
-            reliance=reliance(after, rows.store.take(rows.rows[name][:ROWS])),
-            diagnostics=numbers[name],
+            fingerprint=rows.mark(name),
+            metrics_before=before.get(name, {}),
+            metrics_after=_score_rows(after, rows, splits[name][1]),
+            importance=compute_importance(
+                after, rows.store.take(rows.rows[name][:IMPORTANCE_ROWS])
+            ),
+            diagnostics=diagnostics[name],
             notes=(
                 *notes,
-                *_short(own.targets, model),
-                *failures(after, numbers[name]),
+                *find_single_class(model.task.classes, environment.targets),
+                *describe_failures(after, diagnostics[name]),
             ),
         )
-        for name, own in zip(names, stage, strict=True)
+        for name, environment in zip(names, stage, strict=True)
     ]
-    return replace(after, visits=(*model.visits, *visits))
+    return replace(after, history=(*model.history, *entries))
 
 
-def _observed(
+def _observe_stage(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     stage: Stage,
     source: Randomness,
-    tell: Progress,
+    progress: Progress,
 ) -> Any:  # noqa: ANN401
-    """The state after a stage; a learner that diverges is named with its place."""
+    """Return the state after a stage; name the environment if the learner diverges."""
     names = ", ".join(environment.name for environment in stage)
 
     def watch(step: int, steps: int, numbers: Terms) -> None:
-        tell(f"learning {names}", step / steps)
+        progress(f"training on {names}", step / steps)
 
     try:
         return learner.observe(state, stage, source, watch)
     except DivergenceError as error:
         raise DivergenceError(
-            f"environment {names}: {error.args[0]}; try a smaller rate or penalty"
+            f"environment {names}: {error.args[0]}. Try a smaller learning rate "
+            "(rate) or penalty."
         ) from None
 
 
-def check_wishes(held_out: float, channels: int) -> None:
-    """Refuse to hold out what leaves nothing to learn from, and odd images."""
-    if not 0 <= held_out <= 0.5:
-        raise ValueError(f"held_out: it must be from 0 to 0.5; got {held_out}")
-    if channels not in (1, 3):
-        raise ValueError(f"channels: they must be 1 or 3; got {channels}")
-
-
-def _split(rows: Tensor, part: float, source: Randomness) -> tuple[Tensor, Tensor]:
-    """Rows to learn from and rows to judge by: others, if enough can be held out."""
-    count = int(part * len(rows))
-    if count < LEAST_HELD:
+def _split_rows(
+    rows: Tensor, fraction: float, source: Randomness
+) -> tuple[Tensor, Tensor]:
+    """Split rows into training and held-out rows; both are all rows if too few."""
+    count = int(fraction * len(rows))
+    if count < FEWEST_HELD_OUT:
         return rows, rows
-    mixed = source.at("held out").permutation(len(rows))[0]
-    return rows[mixed[count:].sort().values], rows[mixed[:count]]
+    shuffled = source.at("held out").permutation(len(rows))[0]
+    return rows[shuffled[count:].sort().values], rows[shuffled[:count]]
 
 
-def _measured(model: Model, rows: EncodedRows, own: Tensor) -> dict[str, float]:
-    own = own[:: -(-len(own) // MEASURED)]
-    answer, targets = answered(model, rows, own), rows.targets[own]
-    if not answer.mean.isfinite().all():
+def _score_rows(model: Model, rows: EncodedRows, indices: Tensor) -> dict[str, float]:
+    indices = indices[:: -(-len(indices) // MOST_SCORED)]
+    predictions, targets = predict_rows(model, rows, indices), rows.targets[indices]
+    if not predictions.mean.isfinite().all():
         raise DivergenceError(
-            "predictions must stay finite; try a smaller rate or penalty"
+            "The predictions are no longer finite. Try a smaller learning rate (rate) "
+            "or penalty."
         )
-    found = compute_metrics(model, answer, targets)
+    metrics = compute_metrics(model, predictions, targets)
     if not model.task.classes:
-        found["interval"] = interval(answer, targets)
-    return found
+        metrics["residual_quantile"] = residual_quantile(predictions, targets)
+    return metrics
 
 
-def _check_new(model: Model, rows: EncodedRows) -> None:
-    for visit in model.visits:
-        for name in rows.rows:
-            if visit.mark == rows.mark(name):
-                raise ValueError(
-                    f"environment {name!r}: its rows must be new to the model; got "
-                    f"those learned on {visit.when[:10]} as {visit.name!r} (--again "
-                    "lets them count twice)"
-                )
+def _check_fingerprints(model: Model, rows: EncodedRows) -> None:
+    """Raise an error if the model was trained on the rows of an environment before."""
+    history = {entry.fingerprint: entry for entry in model.history}
+    for name in rows.rows:
+        if entry := history.get(rows.mark(name)):
+            raise ValueError(
+                f"environment {name!r}: the model was trained on these rows on "
+                f"{entry.time[:10]}, as {entry.name!r}. Use --again (in Python "
+                "again=True) to train on them once more."
+            )
 
 
-def _short(targets: Tensor, model: Model) -> list[str]:
-    """What is to be said of an environment's targets [n]."""
-    if model.task.classes and len(targets.unique()) == 1:
-        only = model.task.classes[int(targets.flatten()[0])]
-        return [f"it has one class only, {only!r}: its accuracy tells little"]
-    return []
-
-
-def _now() -> str:
+def _format_time() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,152 +1,120 @@
-"""What a model predicts of encoded inputs, and how good that is."""
+"""Predictions of a model, and how good they are."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.rows import EncodedRows
-from cirm.likelihoods import CrossEntropy
 from cirm.model.model import Model
-from cirm.model.threads import cores
-from cirm.networks import MLP
 
-CHUNK = 2048  # rows predicted at once
-BINS = 10  # of the calibration error
-LEVEL = 0.9  # of intervals
+BINS = 10  # of confidence, the usual number for the calibration error
+COVERAGE = 0.9  # of prediction intervals
 
 
-class Answers(NamedTuple):
-    """Predictions of n rows, and how the posterior's draws of them spread.
+class Predictions(NamedTuple):
+    """Predictions for n rows, with their standard deviation over the networks.
 
-    `mean` are class probabilities [n, classes] or scaled values [n, 1]; `spread` is
-    the standard deviation over the draws, of the same shape: zero if the learner
-    believes in one network.
+    `mean` holds class probabilities [n, classes] or standardised values [n, 1]. `std`
+    has the same shape and is the standard deviation over the posterior samples or
+    ensemble members: zero if the learner has a single network.
     """
 
     mean: Tensor
-    spread: Tensor
+    std: Tensor
 
 
-@torch.no_grad()
-def answers(model: Model, inputs: Tensor) -> Answers:
-    """Predictions of inputs [n, *shape]."""
-    device = model.learner.descent.device
-    outputs = model.learner.outputs(model.state, inputs[None].to(device))
-    likelihood = model.learner.likelihood
-    if isinstance(likelihood, CrossEntropy):
-        outputs = likelihood.logits(outputs)
-    # Rows come last, [k, sample, n]: sums over a few classes or samples are fast so.
-    each = outputs[0].movedim(-1, 0).contiguous()
-    each = each.softmax(0) if isinstance(likelihood, CrossEntropy) else each
-    each = each.cpu()
-    apart = each - each[:, :1]  # exactly zero where all samples are the same
-    apart -= apart.mean(1, keepdim=True)
-    return Answers(each.mean(1).T, apart.square_().mean(1).sqrt_().T)
+def compute_metrics(
+    model: Model, predictions: Predictions, targets: Tensor
+) -> dict[str, float]:
+    """Score predictions for n rows against targets [n].
 
-
-def answered(model: Model, brought: EncodedRows, rows: Tensor) -> Answers:
-    """Predictions of some of the rows [m] of a store."""
-    pieces = [answers(model, brought.store.take(part)) for part in rows.split(CHUNK)]
-    return joined(pieces)
-
-
-def joined(pieces: Sequence[Answers]) -> Answers:
-    """Predictions of one portion after another."""
-    return Answers(*(torch.cat(part) for part in zip(*pieces, strict=True)))
-
-
-def workers(model: Model) -> int:
-    """How many threads may ask a model at once: a module of the user's own, one."""
-    known = isinstance(model.learner.network, MLP)
-    return cores() if known and model.learner.descent.device == "cpu" else 1
-
-
-def compute_metrics(model: Model, answer: Answers, targets: Tensor) -> dict[str, float]:
-    """How good predictions of n rows are at targets [n].
-
-    Classes: accuracy and calibration error in percent, the mean log loss and, of two
-    classes that both occur, the area under the curve (the chance that of two rows the
-    one of the second class is the one thought likelier to be). Values,
-    in the target's own units: the root mean squared and the mean absolute error, and
-    the part r2 of the variance that is explained.
+    Classification: accuracy and calibration error in percent, the mean log loss and,
+    if there are two classes and both occur, the area under the ROC curve. Regression,
+    in the units of the target: root mean squared error and mean absolute error; and r2,
+    the fraction of the variance that is explained.
     """
-    mean = answer.mean
+    mean = predictions.mean
     if model.task.classes:
-        found = {
+        chosen = mean.double().gather(1, targets[:, None])
+        metrics = {
             "accuracy": 100 * float((mean.argmax(-1) == targets).double().mean()),
-            "calibration": calibration(mean, targets),
-            "log_loss": float(
-                -mean.double().gather(1, targets[:, None]).clamp(min=1e-12).log().mean()
-            ),
+            "calibration_error": calibration_error(mean, targets),
+            # Clamped, so that one confident mistake does not make the mean infinite.
+            "log_loss": float(-chosen.clamp(min=1e-12).log().mean()),
         }
         if len(model.task.classes) == 2 and 0 < int(targets.sum()) < len(targets):
-            found["auc"] = roc_auc(mean[:, 1], targets)
-        return found
+            metrics["roc_auc"] = roc_auc(mean[:, 1], targets)
+        return metrics
     scale = model.schema.target.scale
-    misses = (mean[:, 0] - targets).double()
-    rest, whole = (
-        float(misses.square().sum()),
-        float((targets - targets.double().mean()).square().sum()),
-    )
-    found = {
-        "rmse": scale * (rest / len(targets)) ** 0.5,
-        "mae": scale * float(misses.abs().mean()),
+    residuals = (mean[:, 0] - targets).double()
+    squares = float(residuals.square().sum())
+    variation = float((targets - targets.double().mean()).square().sum())
+    metrics = {
+        "rmse": scale * (squares / len(targets)) ** 0.5,
+        "mae": scale * float(residuals.abs().mean()),
     }
-    if whole > 0:
-        found["r2"] = 1 - rest / whole
-    return found
+    if variation > 0:
+        metrics["r2"] = 1 - squares / variation
+    return metrics
 
 
-def roc_auc(chances: Tensor, targets: Tensor) -> float:
-    """Area under the curve of chances [n] for targets [n] of 0 and 1."""
-    ranks = torch.tensor(pd.Series(chances.double().numpy()).rank().to_numpy())
-    second = targets == 1
-    count, rest = int(second.sum()), int((~second).sum())
-    return float((ranks[second].sum() - count * (count + 1) / 2) / (count * rest))
+def roc_auc(probabilities: Tensor, targets: Tensor) -> float:
+    """Area under the ROC curve of probabilities [n] for targets [n] of 0 and 1."""
+    ranks = torch.tensor(pd.Series(probabilities.double().numpy()).rank().to_numpy())
+    positive = targets == 1
+    count, rest = int(positive.sum()), int((~positive).sum())
+    return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * rest))
 
 
-def half_widths(model: Model, spread: Tensor) -> Tensor:
-    """Half widths [n] of 90 % intervals around scaled values whose draws so spread.
+def calibration_error(probabilities: Tensor, targets: Tensor) -> float:
+    """Expected calibration error in percent, over ten equal bins of confidence.
 
-    Wide enough for each environment as it was when it was learned: `interval` times
-    the root of its mean squared error and the squared spread together.
+    The mean distance between the probability of the most likely class and how often
+    that class is correct.
     """
-    scale = model.schema.target.scale
-    each = [
-        visit.after["interval"]
-        * (spread.double().square() + (visit.after["rmse"] / scale) ** 2).sqrt()
-        for visit in model.visits
-        if "interval" in visit.after
-    ]
-    return torch.stack(each).amax(0) if each else torch.full_like(spread, torch.nan)
+    confidence, guess = probabilities.double().max(-1)
+    correct = (guess == targets).double()
+    gaps = torch.zeros(BINS, dtype=torch.float64)
+    gaps = gaps.index_add(0, confidence_bins(confidence), correct - confidence)
+    return 100 * float(gaps.abs().sum()) / len(targets)
 
 
-def interval(answer: Answers, targets: Tensor) -> float:
-    """By what 90 % of the misses, in units of their expected size, are exceeded.
+def confidence_bins(confidence: Tensor) -> Tensor:
+    """Return the bin of each confidence [n], from 0."""
+    return (confidence * BINS).long().clamp(max=BINS - 1)
 
-    Values [n, 1] at targets [n]; the rank has the usual correction for few rows.
+
+def residual_quantile(predictions: Predictions, targets: Tensor) -> float:
+    """90 % quantile of the absolute residuals, divided by their expected size.
+
+    Predictions [n, 1] and targets [n]. The expected size combines the mean squared
+    error with the prediction's own standard deviation. The rank is that of split
+    conformal prediction, ceil(0.9 (n + 1)): with it, an interval covers a new row of
+    the same kind with a probability of at least 90 %.
     """
-    misses = (answer.mean[:, 0] - targets).double().abs()
-    expected = (misses.square().mean() + answer.spread[:, 0].double().square()).sqrt()
-    ratios = (misses / expected.clamp(min=1e-12)).sort().values
-    rank = min(len(ratios), math.ceil(LEVEL * (len(ratios) + 1)))
+    residuals = (predictions.mean[:, 0] - targets).double().abs()
+    variances = residuals.square().mean() + predictions.std[:, 0].double().square()
+    # Where there is neither error nor spread, any positive number does.
+    ratios = (residuals / variances.sqrt().clamp(min=1e-12)).sort().values
+    rank = min(len(ratios), math.ceil(COVERAGE * (len(ratios) + 1)))
     return float(ratios[rank - 1])
 
 
-def calibration(chances: Tensor, targets: Tensor) -> float:
-    """Expected calibration error in percent: ten equal parts of the confidence.
+def interval_half_widths(model: Model, std: Tensor) -> Tensor:
+    """Half widths [n] of 90 % intervals around standardised values with this std [n].
 
-    The mean distance, by bins of the probability of the likeliest class, between that
-    probability and how often it is right.
+    An interval is wide enough for each environment of the history: the residual
+    quantile times the expected size of a residual.
     """
-    confidence, guess = chances.double().max(-1)
-    right = (guess == targets).double()
-    bins = (confidence * BINS).long().clamp(max=BINS - 1)
-    gaps = torch.zeros(BINS, dtype=torch.float64).index_add(0, bins, right - confidence)
-    return 100 * float(gaps.abs().sum()) / len(targets)
+    scale = model.schema.target.scale
+    widths = [
+        entry.metrics_after["residual_quantile"]
+        * (std.double().square() + (entry.metrics_after["rmse"] / scale) ** 2).sqrt()
+        for entry in model.history
+        if "residual_quantile" in entry.metrics_after
+    ]
+    return torch.stack(widths).amax(0) if widths else torch.full_like(std, torch.nan)

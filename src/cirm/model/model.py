@@ -1,7 +1,7 @@
-"""What a trained model is: how it reads data, how it learns, and what it has learned.
+"""A trained model: how it reads data, how it learns, and what it has learned.
 
-Nothing in it changes: learning gives a new model. All of it but the tensors is plain
-values that JSON can hold, so that a model's file explains itself.
+A model is immutable: training returns a new one. Everything except the tensors consists
+of plain values that JSON can hold, so a model file describes itself.
 """
 
 from __future__ import annotations
@@ -29,88 +29,127 @@ Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a model learns, in plain values; none of it changes after the first fit.
+class TrainingPlan:
+    """How a model learns, in plain values. It does not change after the first fit.
 
-    `learner` is the key and `settings` are all of its settings, defaults too: a later
-    version's defaults do not change an old model. With `paced` the number of epochs
-    follows the number of rows. `network` describes it; a module of the user's own is
-    described by its parameters.
+    Attributes:
+        learner: Key of the learner.
+        settings: All settings of the learner, including the defaults, so that the
+            defaults of a later version do not change an old model.
+        network: Description of the network.
+        seed: Seed of all random draws.
+        adaptive_epochs: Whether the number of epochs follows the number of rows.
+        held_out: Fraction of each environment that is used only for evaluation.
     """
 
     learner: str
     settings: Settings
     network: Settings
     seed: int = 0
-    paced: bool = True
+    adaptive_epochs: bool = True
     held_out: float = 0.1
 
 
 @dataclass(frozen=True)
-class Visit:
-    """One environment as it was when the model learned from it.
+class HistoryEntry:
+    """One environment that a model has learned from, and how the training went.
 
-    `held_out` of its `rows` were not trained on; `before` and `after` are what was
-    measured before and after learning, the latter on the rows held out if there are
-    any; `reliance` is how much each column moves the predictions. `diagnostics` are
-    further numbers by name. `mark` tells whether the same rows come again.
+    Attributes:
+        name: Name of the environment.
+        stage: Index of the training stage, from 0. Environments that were learned
+            together share it.
+        rows: Number of rows.
+        held_out: Number of those rows that were not used for training.
+        time: When the training ended, in ISO format (UTC).
+        epochs: Number of epochs.
+        seconds: Duration of the training of the whole stage.
+        fingerprint: Digest of the rows, by which they are recognised later.
+        metrics_before: Metrics on all rows before the model learned from them. Empty
+            for the first stage.
+        metrics_after: Metrics after training, on the held-out rows if there are any
+            and on the training rows otherwise.
+        importance: Mean change of the predictions when a column is replaced by random
+            values, for each column of a table.
+        diagnostics: Further numbers that show whether the model can be trusted.
+        notes: Warnings about the data and the training.
     """
 
     name: str
     stage: int
     rows: int
     held_out: int
-    when: str
+    time: str
     epochs: int
     seconds: float
-    mark: str
-    before: dict[str, float] = field(default_factory=dict)
-    after: dict[str, float] = field(default_factory=dict)
-    reliance: dict[str, float] = field(default_factory=dict)
+    fingerprint: str
+    metrics_before: dict[str, float] = field(default_factory=dict)
+    metrics_after: dict[str, float] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
     diagnostics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A learner with its state, how it reads data, and where it has been.
+    """A trained model: the result of `fit`, `update` and `load`.
 
-    `state` is what the learner remembers, a named tuple of tensors of one replica.
+    Attributes:
+        plan: How the model learns: learner, settings, network and seed.
+        schema: How it reads data: columns, target and task.
+        learner: The learner, ready to train and predict.
+        state: What the learner has learned, a named tuple of tensors of one replica.
+        history: The environments that it has learned from, oldest first.
+        created: When it was first fitted, in ISO format (UTC).
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import fit
+        >>> table = pd.DataFrame({"age": range(20), "ill": ["no", "yes"] * 10})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = fit(table, "ill", learner="erm", settings=settings)
+        >>> model.task.classes, model.stages, model.history[0].rows
+        (('no', 'yes'), 1, 20)
     """
 
-    plan: Plan
+    plan: TrainingPlan
     schema: Schema
     learner: Learner[Any]
     state: Any
-    visits: tuple[Visit, ...]
+    history: tuple[HistoryEntry, ...]
     created: str
 
     @property
     def stages(self) -> int:
-        """How often it has learned."""
-        return max((visit.stage for visit in self.visits), default=-1) + 1
+        """Number of training stages so far."""
+        return max((entry.stage for entry in self.history), default=-1) + 1
 
     @property
     def task(self) -> Task:
-        """What it predicts."""
+        """The task: the classes to tell apart, or a regression."""
         return self.schema.task
 
     def explain(self) -> dict[str, Any]:
-        """Return what the learner says about its own decisions; {} if nothing."""
+        """Return what the learner reports about its decisions; {} if nothing."""
         encoding = self.schema.treatment.encoding
         columns = encoding.columns if encoding is not None else ()
         widths = {column.name: len(column.features) for column in columns}
-        return self.learner.explain(self.state, widths, len(self.visits))
+        return self.learner.explain(self.state, widths, len(self.history))
 
-    def on(self, device: str) -> Model:
-        """The same model, computing on another device."""
-        learner = replace(
-            self.learner, descent=replace(self.learner.descent, device=device)
+    def to(self, device: str) -> Model:
+        """Return the same model on another device.
+
+        Args:
+            device: A torch device, such as "cpu" or "cuda".
+        """
+        descent = replace(self.learner.descent, device=device)
+        return replace(
+            self,
+            learner=replace(self.learner, descent=descent),
+            state=move_to_device(self.state, device),
         )
-        return replace(self, learner=learner, state=move_to_device(self.state, device))
 
 
-def planned(
+def build_learner(
     key: str,
     task: Task,
     shape: tuple[int, ...],
@@ -118,53 +157,53 @@ def planned(
     preset: str,
     network: nn.Module | None,
 ) -> tuple[Learner[Any], Settings, Settings]:
-    """A new learner, all its settings, and a description of its network."""
-    learner = create(key, _like(task, shape), settings, preset)
+    """Return a new learner, all its settings, and a description of its network."""
+    learner = create(key, _example(task, shape), settings, preset)
     if network is not None:
         if given := [name for name in NETWORK if name in settings]:
             raise ValueError(
-                "settings: a network of your own has its own shape; "
-                f"got {', '.join(given)}"
+                f"The settings {', '.join(given)} describe a network, but you passed "
+                "your own with network=. Remove these settings."
             )
-        # A copy, since learning draws new parameters: the user's own stays as it is.
+        # A copy, since training draws new parameters and the user's must not change.
         learner = replace(learner, network=ModuleNetwork(copy.deepcopy(network)))
-        _check_outputs(learner.network, task)
-        _check_inputs(learner.network, shape)
+        _check_network_outputs(learner.network, task)
+        _check_network_inputs(learner.network, shape)
     own = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner)}
     kept = {k: v for k, v in own.items() if k not in ("network", "likelihood")}
     descent = dataclasses.asdict(kept.pop("descent"))
     descent.pop("device")
-    return learner, {**kept, **descent}, described_network(learner.network)
+    return learner, {**kept, **descent}, describe_network(learner.network)
 
 
-def rebuilt(
+def restore_learner(
     key: str,
     settings: Mapping[str, Any],
     network: Mapping[str, Any],
     task: Task,
     module: nn.Module | None,
 ) -> Learner[Any]:
-    """The learner of these settings, as `planned` gave them, also after JSON."""
+    """Return the learner that `build_learner` described, also after JSON."""
     plain: Settings = {
         k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
     }
     names = {f.name for f in dataclasses.fields(Descent)} - {"device"}
-    made: Network
+    restored: Network
     if network["kind"] == "mlp":
         sizes = tuple(int(size) for size in network["sizes"])
-        made = MLP(sizes, network["activation"], network["dropout"])
+        restored = MLP(sizes, network["activation"], network["dropout"])
     else:
-        made = _own_network(network, module)
+        restored = _restore_module(network, module)
     return get_learner_class(key)(
-        network=made,
+        network=restored,
         likelihood=make_likelihood(task),
         descent=Descent(**{n: v for n, v in plain.items() if n in names}),
         **{n: v for n, v in plain.items() if n not in names},
     )
 
 
-def described_network(network: Network) -> Settings:
-    """A network in plain values."""
+def describe_network(network: Network) -> Settings:
+    """Describe a network in plain values."""
     if isinstance(network, MLP):
         return {
             "kind": "mlp",
@@ -178,51 +217,50 @@ def described_network(network: Network) -> Settings:
     return {"kind": "module", "name": type(module).__name__, "parameters": shapes}
 
 
-def _own_network(network: Mapping[str, Any], module: nn.Module | None) -> Network:
+def _restore_module(network: Mapping[str, Any], module: nn.Module | None) -> Network:
     if module is None:
         raise ValueError(
-            f"model: it was trained with a network of your own, {network['name']!r}, "
-            "which must be given to load it; got none"
+            f"The model was trained with your own network {network['name']!r}. Pass "
+            "such a module with network= to load it."
         )
     own = ModuleNetwork(copy.deepcopy(module))
-    if (got := described_network(own)["parameters"]) != network["parameters"]:
+    if (got := describe_network(own)["parameters"]) != network["parameters"]:
         raise ValueError(
-            "model: the given network must have the parameters that were trained, "
-            f"{network['parameters']}; got {got}"
+            f"The network has the parameters {got}, but the model was trained with "
+            f"{network['parameters']}. Pass a module with the trained architecture."
         )
     return own
 
 
-def _check_outputs(network: Network, task: Task) -> None:
+def _check_network_outputs(network: Network, task: Task) -> None:
     wanted = {1} if len(task.classes) < 3 else set()
     wanted |= {len(task.classes)} - {0}
     if network.outputs not in wanted:
         raise ValueError(
-            f"network: outputs of its last layer must be "
-            f"{' or '.join(map(str, wanted))} for this {task.kind}; "
-            f"got {network.outputs}"
+            f"The network has {network.outputs} outputs, but this {task.kind} needs "
+            f"{' or '.join(map(str, wanted))}. Change its last layer."
         )
 
 
-def _check_inputs(network: Network, shape: tuple[int, ...]) -> None:
-    """Refuse a network whose layers do not fit inputs of a shape, or one another."""
+def _check_network_inputs(network: Network, shape: tuple[int, ...]) -> None:
+    """Raise an error if the layers do not fit inputs of this shape, or one another."""
     try:
         with torch.no_grad():
             network(network.init(Randomness((0,))), torch.zeros(1, 2, *shape))
     except RuntimeError as error:
-        said = (str(error).splitlines() or ["an error"])[0]
+        reason = (str(error).splitlines() or ["unknown reason"])[0]
         raise ValueError(
-            f"network: it must take inputs of shape {list(shape)}; got {said!r}"
+            f"The network cannot process inputs of shape {list(shape)}: {reason}"
         ) from None
 
 
 @dataclass(frozen=True)
-class _Like:
-    """What `create` asks of an environment: features and a task."""
+class _Example:
+    """What `create` needs of an environment: the shape of its inputs and the task."""
 
     features: tuple[int, ...]
     task: Task
 
 
-def _like(task: Task, shape: tuple[int, ...]) -> Any:  # noqa: ANN401  an environment
-    return _Like(shape, task)
+def _example(task: Task, shape: tuple[int, ...]) -> Any:  # noqa: ANN401  an environment
+    return _Example(shape, task)

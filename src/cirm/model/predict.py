@@ -1,18 +1,29 @@
-"""A model's predictions of a user's rows, as a table in the same order."""
+"""Predictions for new rows, as a table in the order of the rows.
+
+Rows are predicted in chunks, by one thread per core. Within each thread torch computes
+on that thread only: by default it splits every single operation among all cores, which
+gains little on small networks and takes many times as long on a busy machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from cirm.data.columns import check_columns
 from cirm.data.prefetch import prefetch
 from cirm.data.rows import (
+    EncodedRows,
     Progress,
     check_source_kinds,
     describe_column_changes,
@@ -21,18 +32,17 @@ from cirm.data.rows import (
     list_numeric_columns,
 )
 from cirm.data.sources import Data, Source, open_sources
-from cirm.model import warnings as notes
-from cirm.model.metrics import (
-    CHUNK,
-    Answers,
-    answers,
-    half_widths,
-    joined,
-    workers,
-)
+from cirm.likelihoods import CrossEntropy
+from cirm.model.metrics import Predictions, interval_half_widths
 from cirm.model.model import Model
-from cirm.model.state import doubled
-from cirm.model.threads import shared_out
+from cirm.model.warnings import find_input_warnings
+from cirm.networks import MLP
+
+CHUNK = 2048  # rows predicted at once, so that the layers stay in the cache
+MOST_THREADS = 4  # more would wait for one another and for reading the files
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def predict(
@@ -44,23 +54,50 @@ def predict(
     fill_missing: bool = False,
     progress: Progress = ignore_progress,
 ) -> pd.DataFrame:
-    """Predictions of all rows of the data, one row each, in order.
+    """Predict the target of every row.
 
-    First come the columns that identify a row and those in `keep`; then `prediction`,
-    and for classes its `probability`, for values the ends `low` and `high` of a 90 %
-    interval; then `uncertainty`, the standard deviation of the probability or value
-    over the learner's networks (draws of a posterior, or the members of `cirm`), empty
-    where it has one.
+    Args:
+        model: A trained model.
+        data: The rows: a path to a CSV, TSV, Parquet or NPZ file or to a folder of
+            images, a DataFrame, or a list of these. The target may be missing.
+        keep: Columns to copy into the result, besides identifier columns.
+        probabilities: Whether to add a column with the probability of each class.
+        fill_missing: Whether to treat columns that the data lack as missing values.
+            Otherwise they raise an error.
+        progress: Called with a description and the number of rows so far.
+
+    Returns:
+        A table with one row per input row, in the same order. The columns that
+        identify a row and those in `keep` come first, then `prediction`. For
+        classification, `probability` is that of the predicted class; for regression,
+        `low` and `high` are the ends of a 90 % prediction interval. `uncertainty` is
+        the standard deviation of the probability or value over the learner's
+        posterior samples or ensemble members, and empty if it has a single network.
+
+    Raises:
+        ValueError: If the data cannot be read as the model reads them. The message
+            names file, row and column.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import fit, predict
+        >>> table = pd.DataFrame({"age": range(20), "ill": ["no", "yes"] * 10})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = fit(table, "ill", learner="erm", settings=settings)
+        >>> predictions = predict(model, table[:3], keep=["age"])
+        >>> list(predictions.columns)
+        ['age', 'prediction', 'probability', 'uncertainty']
+        >>> len(predictions)
+        3
     """
-    found = open_sources(data, model.schema.treatment.shape)
-    pieces = [
+    frames = [
         frame
-        for source in found
+        for source in open_sources(data, model.schema.treatment.shape)
         for frame in predict_chunks(
             model, source, keep, probabilities, fill_missing, progress
         )
     ]
-    return pd.concat(pieces, ignore_index=True)
+    return pd.concat(frames, ignore_index=True)
 
 
 def predict_chunks(
@@ -70,96 +107,168 @@ def predict_chunks(
     probabilities: bool = False,
     fill_missing: bool = False,
     progress: Progress = ignore_progress,
-    said: list[str] | None = None,
+    notes: list[str] | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Predictions of a source, portion by portion; `said` gets what is to be said."""
+    """Yield predictions for a source, chunk by chunk; warnings go to `notes`."""
     check_source_kinds([source], model.schema.treatment.kind)
     done = 0
-    for frame, inputs in prefetch(_encoded(model, source, keep, fill_missing)):
-        if not done and said is not None:
-            said += describe_column_changes(frame, model.schema, "", source.where)
-            said += oddities(model, inputs)
-        kept = frame[kept_columns(model, frame, keep)].reset_index(drop=True)
-        columns = _columns(model, predict_inputs(model, inputs), probabilities)
-        if clash := [name for name in columns if name in kept.columns]:
+    for frame, inputs in prefetch(_encode_chunks(model, source, keep, fill_missing)):
+        if not done and notes is not None:
+            notes += describe_column_changes(frame, model.schema, "", source.where)
+            notes += find_input_warnings(model.schema, torch.from_numpy(inputs))
+        names = select_kept_columns(model, frame, keep)
+        columns = _make_columns(model, predict_inputs(model, inputs), probabilities)
+        if clash := [name for name in columns if name in names]:
             raise ValueError(
-                f"{source.where}: a column that is kept must not be called as one of "
-                f"the predictions; got {clash[0]!r}"
+                f"{source.where}: the kept column {clash[0]!r} has the name of a "
+                "column of the predictions. Rename it."
             )
+        kept = frame[names].reset_index(drop=True)
         yield pd.concat([kept, pd.DataFrame(columns)], axis=1)
         done += len(frame)
         progress("predicting", done)
 
 
-def _encoded(
+def _encode_chunks(
     model: Model, source: Source, keep: Sequence[str], fill_missing: bool
 ) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
-    """Columns and inputs [n, *shape], portion by portion."""
-    for portion in prefetch(source.portions(list_numeric_columns(model.schema))):
-        check_columns(portion.frame, keep, source.where)
-        yield (
-            portion.frame,
-            encode_chunk(portion, model.schema, source.where, fill_missing),
-        )
+    """Yield columns and inputs [n, *shape], chunk by chunk."""
+    for chunk in prefetch(source.portions(list_numeric_columns(model.schema))):
+        check_columns(chunk.frame, keep, source.where)
+        inputs = encode_chunk(chunk, model.schema, source.where, fill_missing)
+        yield chunk.frame, inputs
 
 
-def predict_inputs(model: Model, inputs: np.ndarray, exact: bool = False) -> Answers:
-    """Predictions of inputs [n, *shape], some rows at a time.
-
-    If they are to be `exact`, in double precision: a row's prediction then does not
-    depend on the rows beside it, not even in the seventh digit.
-    """
-    rows = torch.from_numpy(inputs)
-    if exact:
-        model, rows = replace(model, state=doubled(model.state)), rows.double()
-    asked = partial(answers, model)
-    return joined(shared_out(asked, rows.split(CHUNK), workers(model)))
-
-
-def oddities(model: Model, inputs: np.ndarray) -> list[str]:
-    """What is odd about inputs [n, *shape]: other units, a place far away."""
-    own = torch.from_numpy(inputs)
-    units = notes.units(model.schema, own)
-    doubts = [
-        f"{unit}; what is predicted from it is not to be trusted" for unit in units
-    ]
-    return doubts + notes.far(model.schema, own) + notes.unknown(model.schema, own)
-
-
-def kept_columns(model: Model, frame: pd.DataFrame, keep: Sequence[str]) -> list[str]:
-    """The columns of a table that predictions keep."""
+def select_kept_columns(
+    model: Model, frame: pd.DataFrame, keep: Sequence[str]
+) -> list[str]:
+    """Return the columns of a table that predictions repeat."""
     encoding = model.schema.treatment.encoding
     columns = encoding.columns if encoding else ()
     known = [column.name for column in columns if column.kind == "identifier"]
     wanted = [*model.schema.ids, *known, *keep]
-    if encoding is None and "image" in frame.columns:
+    if encoding is None:
         wanted.insert(0, "image")
     return [name for name in dict.fromkeys(wanted) if name in frame.columns]
 
 
-def _columns(
-    model: Model, answer: Answers, probabilities: bool
+def _make_columns(
+    model: Model, predictions: Predictions, probabilities: bool
 ) -> dict[str, np.ndarray]:
-    known = bool(answer.spread.any())
+    mean, std = (part.double() for part in predictions)
+    empty = np.full(len(mean), np.nan)
     if not model.task.classes:
         target = model.schema.target
-        values = target.centre + target.scale * answer.mean[:, 0].double().numpy()
-        spread = target.scale * answer.spread[:, 0].double().numpy()
-        half = target.scale * half_widths(model, answer.spread[:, 0]).numpy()
+        values = target.centre + target.scale * mean[:, 0].numpy()
+        half = target.scale * interval_half_widths(model, std[:, 0]).numpy()
+        spread = target.scale * std[:, 0].numpy() if std.any() else empty
         columns = {"prediction": values, "low": values - half, "high": values + half}
-        return columns | {
-            "uncertainty": spread if known else np.full(len(spread), np.nan)
-        }
-    chance, place = answer.mean.max(-1)
-    spread = answer.spread.gather(1, place[:, None])[:, 0].double().numpy()
+        return columns | {"uncertainty": spread}
+    probability, index = mean.max(-1)
+    spread = std.gather(1, index[:, None])[:, 0].numpy().round(6)
     names = np.array(model.task.classes, dtype=object)
     columns = {
-        "prediction": names[place.numpy()],
-        "probability": chance.double().numpy().round(6),
-        "uncertainty": spread.round(6) if known else np.full(len(spread), np.nan),
+        "prediction": names[index.numpy()],
+        "probability": probability.numpy().round(6),
+        "uncertainty": spread if std.any() else empty,
     }
     if probabilities:
-        for index, name in enumerate(model.task.classes):
-            own = answer.mean[:, index].double().numpy().round(6)
-            columns[f"probability of {name}"] = own
+        for position, name in enumerate(model.task.classes):
+            columns[f"probability of {name}"] = mean[:, position].numpy().round(6)
     return columns
+
+
+def predict_inputs(
+    model: Model, inputs: np.ndarray, exact: bool = False
+) -> Predictions:
+    """Return predictions for inputs [n, *shape], computed chunk by chunk.
+
+    With `exact`, in double precision: then the prediction for a row does not depend on
+    the rows beside it, not even in the seventh digit.
+    """
+    rows = torch.from_numpy(inputs)
+    if exact:
+        state = _convert_to_double(model.state)
+        model, rows = replace(model, state=state), rows.double()
+    work = partial(predict_tensor, model)
+    return concatenate_predictions(
+        map_in_threads(work, rows.split(CHUNK), _count_workers(model))
+    )
+
+
+def predict_rows(model: Model, rows: EncodedRows, indices: Tensor) -> Predictions:
+    """Return predictions for some rows, given by their indices [m]."""
+    return concatenate_predictions(
+        [predict_tensor(model, rows.store.take(part)) for part in indices.split(CHUNK)]
+    )
+
+
+@torch.no_grad()
+def predict_tensor(model: Model, inputs: Tensor) -> Predictions:
+    """Return predictions for inputs [n, *shape] that fit into memory."""
+    device = model.learner.descent.device
+    outputs = model.learner.outputs(model.state, inputs[None].to(device))
+    likelihood = model.learner.likelihood
+    if isinstance(likelihood, CrossEntropy):
+        outputs = likelihood.logits(outputs)
+    # Rows last, [k, sample, n]: sums over few classes or samples are fast that way.
+    values = outputs[0].movedim(-1, 0).contiguous()
+    if isinstance(likelihood, CrossEntropy):
+        values = values.softmax(0)
+    values = values.cpu()
+    deviations = values - values[:, :1]  # exactly zero where all samples agree
+    deviations -= deviations.mean(1, keepdim=True)
+    return Predictions(values.mean(1).T, deviations.square_().mean(1).sqrt_().T)
+
+
+def concatenate_predictions(pieces: Sequence[Predictions]) -> Predictions:
+    """Join the predictions of consecutive chunks."""
+    return Predictions(*(torch.cat(part) for part in zip(*pieces, strict=True)))
+
+
+def _convert_to_double(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
+    if isinstance(state, Tensor):
+        return state.double() if state.is_floating_point() else state
+    return type(state)(*(_convert_to_double(part) for part in state))
+
+
+def _count_workers(model: Model) -> int:
+    """Return the number of threads; one for a user's module, which may not be safe."""
+    known = isinstance(model.learner.network, MLP)
+    return count_threads() if known and model.learner.descent.device == "cpu" else 1
+
+
+def map_in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item], workers: int
+) -> list[Result]:
+    """Return `work` of each item, in order, computed by at most so many threads."""
+    threads = min(workers, len(items))
+    with _limit_torch_threads():
+        if threads < 2:
+            return [work(item) for item in items]
+        # Torch keeps the number of threads per thread, so each one must set it.
+        with ThreadPoolExecutor(
+            threads, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
+            return list(pool.map(work, items))
+
+
+def count_threads() -> int:
+    """Return the number of cores or OMP_NUM_THREADS, at most four."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted):
+        return min(int(wanted), MOST_THREADS)
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    return min(os.cpu_count() or 1, MOST_THREADS)
+
+
+@contextmanager
+def _limit_torch_threads() -> Iterator[None]:
+    """Make torch compute on the calling thread only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

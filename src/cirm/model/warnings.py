@@ -1,140 +1,153 @@
-"""What a user should be told of the data before they are trusted."""
+"""Warnings about data that a user should read before trusting a model."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.columns import Column, Encoding
+from cirm.data.columns import Column
 from cirm.data.rows import SchemaDraft
 from cirm.data.schema import Schema
 
-FEW = 20  # rows with which nothing is said of leaks or units
-UNIT = 10.0  # a spread so many times another is taken for another unit
-OFTEN = 0.05  # of the rows that must have a new category to be worth a word
-FAR = 10.0  # deviations from the first mean that are worth a word
+FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little
+UNIT_RATIO = 10.0  # common units (g and mg, m and cm) differ by at least this factor
+NEW_CATEGORIES = 0.05  # fraction of rows with new categories that is worth a warning
+FAR_MEAN = 10.0  # standard deviations from the first mean that are worth a warning
 
 
-def leaks(survey: SchemaDraft) -> list[str]:
-    """Warnings of columns that alone tell the target in every row."""
-    encoding, classes = survey.schema.treatment.encoding, survey.schema.task.classes
-    if encoding is None or len(survey.sample) < FEW:
+def find_leaks(draft: SchemaDraft) -> list[str]:
+    """Warn of columns that alone determine the target in every row."""
+    encoding, classes = draft.schema.treatment.encoding, draft.schema.task.classes
+    if encoding is None or len(draft.sample) < FEWEST_ROWS:
         return []
-    if classes and len(survey.targets.unique()) < 2:
+    if classes and len(draft.targets.unique()) < 2:
         return []
-    found = []
-    for column in encoding.columns:
-        if column.features:
-            own = column.encode(survey.sample[column.name])
-            if _tells(own, survey.targets.numpy(), bool(classes)):
-                found.append(column.name)
+    targets = draft.targets.numpy()
+    names = [
+        column.name
+        for column in encoding.columns
+        if column.features
+        and _determines_target(
+            column.encode(draft.sample[column.name]), targets, bool(classes)
+        )
+    ]
     return [
-        f"column {name!r} alone tells the target in every row of the first "
-        f"environment; if it is made from the target, leave it out (--ignore {name})"
-        for name in found
+        f"column {name!r} alone determines the target in every row of the first "
+        f"environment. If it was derived from the target, exclude it (--ignore {name}, "
+        f"in Python ignore=[{name!r}])."
+        for name in names
     ]
 
 
-def _tells(features: np.ndarray, targets: np.ndarray, classes: bool) -> bool:
-    """Whether features [n, k] of one column determine the targets [n]."""
-    if not classes:
+def _determines_target(
+    features: np.ndarray, targets: np.ndarray, classification: bool
+) -> bool:
+    """Return whether the features [n, k] of one column determine the targets [n]."""
+    if not classification:
         spread = features.std(0)
         if (spread == 0).all() or targets.std() == 0:
             return False
-        own = features[:, spread.argmax()]
-        return bool(abs(np.corrcoef(own, targets)[0, 1]) > 0.99999)
-    if features.shape[1] > 1:  # a category, or a number with gaps that are marked
+        widest = features[:, spread.argmax()]
+        return bool(abs(np.corrcoef(widest, targets)[0, 1]) > 0.99999)
+    if features.shape[1] > 1:  # a category, or a number with marked missing values
         codes = pd.MultiIndex.from_arrays(list(features.T)).factorize()[0]
         groups = pd.Series(targets).groupby(codes)
         return bool(len(groups) <= len(targets) / 5 and (groups.nunique() == 1).all())
-    # Along the sorted column, each class must be in one piece.
-    order = np.lexsort((targets, features[:, 0]))
+    # Along the sorted column, each class must form one block.
+    values = features[:, 0]
+    order = np.lexsort((targets, values))
     changes = int((np.diff(targets[order]) != 0).sum())
-    return changes == len(np.unique(targets)) - 1 and _apart(features[:, 0], targets)
+    # No value may occur with two classes.
+    separate = (pd.Series(targets).groupby(values).nunique() == 1).all()
+    return changes == len(np.unique(targets)) - 1 and bool(separate)
 
 
-def _apart(values: np.ndarray, targets: np.ndarray) -> bool:
-    """Whether no value occurs with two targets."""
-    return bool((pd.Series(targets).groupby(values).nunique() == 1).all())
+def find_input_warnings(schema: Schema, inputs: Tensor) -> list[str]:
+    """Warn of everything unusual about inputs [n, *shape] that are to be predicted."""
+    doubts = [
+        f"{text}. Do not trust predictions from it unless the unit is the same."
+        for text in find_unit_changes(schema, inputs)
+    ]
+    return doubts + find_unusual_values(schema, inputs)
 
 
-def units(schema: Schema, inputs: Tensor) -> list[str]:
-    """Columns of an environment's inputs [n, d] that look like another unit.
+def find_unit_changes(schema: Schema, inputs: Tensor) -> list[str]:
+    """Return a description of each column of inputs [n, d] in another unit.
 
-    Numbers are in deviations of the first environment, so another unit shows as a
-    spread far from one.
+    Numbers are standardised by the first environment, so another unit shows as a
+    standard deviation far from one.
     """
+    changes = []
+    for column, values in _iterate_numbers(schema, inputs):
+        if len(values) < FEWEST_ROWS:
+            continue
+        mean, std = float(values.mean()), float(values.std(correction=0))
+        if std > UNIT_RATIO or 0 < std < 1 / UNIT_RATIO:
+            changes.append(
+                f"column {column.name!r} seems to be in another unit than in the first "
+                f"environment: its mean is {column.centre + column.scale * mean:.4g} "
+                f"and its standard deviation {column.scale * std:.4g}; they were "
+                f"{column.centre:.4g} and {column.scale:.4g}"
+            )
+    return changes
+
+
+def find_unusual_values(schema: Schema, inputs: Tensor) -> list[str]:
+    """Warn of columns of inputs [n, d] that are shifted, empty or mostly unknown."""
+    shifted, empty = [], []
+    for column, values in _iterate_numbers(schema, inputs):
+        if not len(values):
+            empty.append(f"column {column.name!r}: all values are missing.")
+        elif len(values) >= FEWEST_ROWS and abs(float(values.mean())) > FAR_MEAN:
+            mean = column.centre + column.scale * float(values.mean())
+            shifted.append(
+                f"column {column.name!r} is far from the data of the first "
+                f"environment: its mean is {mean:.4g}; it was {column.centre:.4g} with "
+                f"a standard deviation of {column.scale:.4g}. Predictions may be poor."
+            )
+    return shifted + empty + _find_new_categories(schema, inputs)
+
+
+def _find_new_categories(schema: Schema, inputs: Tensor) -> list[str]:
     encoding = schema.treatment.encoding
-    if encoding is None or len(inputs) < FEW:
+    if encoding is None or len(inputs) < FEWEST_ROWS:
         return []
-    found = (odd(column, own) for column, own in numbers(encoding, inputs))
-    return [text for text in found if text]
-
-
-def numbers(encoding: Encoding, inputs: Tensor) -> list[tuple[Column, Tensor]]:
-    """The columns of numbers and their scaled values [n]; filled gaps are left out."""
-    found, start = [], 0
-    for column in encoding.columns:
-        if column.kind == "number":
-            own = inputs[:, start].double()
-            filled = torch.tensor((column.fill - column.centre) / column.scale)
-            # A gap is the median exactly; few other values are.
-            found.append((column, own[own != filled.float().double()]))
-        start += len(column.features)
-    return found
-
-
-def odd(column: Column, own: Tensor) -> str:
-    """What is odd about a column's scaled values [n]; nothing if nothing is."""
-    if len(own) < FEW:
-        return ""
-    mean, spread = float(own.mean()), float(own.std(correction=0))
-    here = f"mean {column.centre + column.scale * mean:.4g}"
-    here += f", deviation {column.scale * spread:.4g}"
-    there = f"mean {column.centre:.4g}, deviation {column.scale:.4g}"
-    if spread > UNIT or 0 < spread < 1 / UNIT:
-        return (
-            f"column {column.name!r}: its unit must be that of the first environment "
-            f"({there}); got {here}"
-        )
-    return ""
-
-
-def far(schema: Schema, inputs: Tensor) -> list[str]:
-    """Columns of inputs [n, d] whose mean is far from the first environment's."""
-    encoding = schema.treatment.encoding
-    if encoding is None or len(inputs) < FEW:
-        return []
-    return [
-        f"column {column.name!r} is far from where the model has learned: its mean is "
-        f"{column.centre + column.scale * float(own.mean()):.4g}, that of the first "
-        f"environment {column.centre:.4g} with a deviation of {column.scale:.4g}"
-        for column, own in numbers(encoding, inputs)
-        if len(own) >= FEW and abs(float(own.mean())) > FAR
-    ]
-
-
-def unknown(schema: Schema, inputs: Tensor) -> list[str]:
-    """Columns of inputs [n, d] with nothing in them, or with many new categories."""
-    encoding = schema.treatment.encoding
-    if encoding is None or len(inputs) < FEW:
-        return []
-    found = [
-        f"column {column.name!r}: all of its values are missing"
-        for column, own in numbers(encoding, inputs)
-        if not len(own)
-    ]
-    start = 0
+    warnings, start = [], 0
     for column in encoding.columns:
         if column.kind == "category":
-            part = float(inputs[:, start + len(column.categories)].mean())
-            if part >= OFTEN:
-                found.append(
-                    f"column {column.name!r}: {100 * part:.0f} % of the rows have "
-                    "categories that the model does not know by name, which count as "
-                    "one"
+            fraction = float(inputs[:, start + len(column.categories)].mean())
+            if fraction >= NEW_CATEGORIES:
+                warnings.append(
+                    f"column {column.name!r}: {100 * fraction:.0f} % of the rows have "
+                    "categories that the model does not know. They are all treated as "
+                    "one category, 'other'."
                 )
         start += len(column.features)
-    return found
+    return warnings
+
+
+def _iterate_numbers(schema: Schema, inputs: Tensor) -> Iterator[tuple[Column, Tensor]]:
+    """Yield each numeric column with its standardised values, without missing ones."""
+    encoding = schema.treatment.encoding
+    if encoding is None or len(inputs) < FEWEST_ROWS:
+        return
+    start = 0
+    for column in encoding.columns:
+        if column.kind == "number":
+            values = inputs[:, start].double()
+            median = torch.tensor((column.fill - column.centre) / column.scale)
+            # Missing values were filled with exactly the median; few others equal it.
+            yield column, values[values != median.float().double()]
+        start += len(column.features)
+
+
+def find_single_class(classes: tuple[str, ...], targets: Tensor) -> list[str]:
+    """Warn if all targets [n] of an environment are of one class."""
+    if classes and len(targets.unique()) == 1:
+        only = classes[int(targets.flatten()[0])]
+        return [f"all rows have the class {only!r}, so the accuracy says little."]
+    return []

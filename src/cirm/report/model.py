@@ -13,14 +13,14 @@ from cirm.report import blocks
 from cirm.report.blocks import Cell
 from cirm.report.markup import Markup
 from cirm.report.page import Section, page
-from cirm.report.text import format_bytes, join_words
+from cirm.report.text import format_bytes
 
 HEADINGS = {
     "rows": "rows",
     "accuracy": "accuracy, %",
-    "calibration": "calibration error, %",
+    "calibration_error": "calibration error, %",
     "log_loss": "log loss",
-    "auc": "area under the curve",
+    "roc_auc": "area under the ROC curve",
     "rmse": "root mean squared error",
     "mae": "mean absolute error",
     "r2": "variance explained",
@@ -30,12 +30,12 @@ HEADINGS = {
 
 def model_page(content: Mapping[str, Any], command: str = "") -> str:
     """The page of a model, from what `cirm inspect --json` prints."""
-    visits = content["environments"]
+    visits = content["history"]
     last = visits[-1]
     lead = (
         f"A {content['task']} model of {content['target']}, learned from "
         f"{len(visits)} environment{'s' if len(visits) > 1 else ''} by "
-        f"{content['learner']}, last on {last['when'][:10]}."
+        f"{content['learner']}, last on {last['time'][:10]}."
     )
     sections = [
         Section("", (blocks.facts(_model_facts(content)),)),
@@ -93,9 +93,9 @@ def prediction_page(content: Mapping[str, Any], command: str = "") -> str:
 
 
 def _model_facts(content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    visits = content["environments"]
+    visits = content["history"]
     metric = "accuracy" if content["classes"] else "rmse"
-    score = visits[-1]["after"].get(metric)
+    score = visits[-1]["metrics_after"].get(metric)
     found = [
         (f"{len(visits)}", "environments"),
         (f"{sum(visit['rows'] for visit in visits):,}", "rows learned from"),
@@ -109,14 +109,18 @@ def _model_facts(content: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _visits(visits: Sequence[Mapping[str, Any]]) -> tuple[Markup, ...]:
-    names = list(dict.fromkeys(n for v in visits for n in (*v["before"], *v["after"])))
+    names = list(
+        dict.fromkeys(
+            n for v in visits for n in (*v["metrics_before"], *v["metrics_after"])
+        )
+    )
     headings = [Cell("environment"), Cell("learned"), _head("rows"), _head("held out")]
     headings += [_head(HEADINGS.get(name, name)) for name in names]
     rows = []
     for visit in visits:
         counts = [_count(visit["rows"]), _count(visit["held_out"])]
-        if visit["before"]:
-            own = [_number(visit["before"].get(n)) for n in names]
+        if visit["metrics_before"]:
+            own = [_number(visit["metrics_before"].get(n)) for n in names]
             rows.append(
                 [
                     Cell(f"{visit['name']}, on arrival"),
@@ -126,11 +130,11 @@ def _visits(visits: Sequence[Mapping[str, Any]]) -> tuple[Markup, ...]:
                     *own,
                 ]
             )
-        own = [_number(visit["after"].get(n)) for n in names]
+        own = [_number(visit["metrics_after"].get(n)) for n in names]
         rows.append(
             [
                 Cell(visit["name"]),
-                Cell(visit["when"][:16].replace("T", " ")),
+                Cell(visit["time"][:16].replace("T", " ")),
                 *counts,
                 *own,
             ]
@@ -163,31 +167,38 @@ def _diagnostics(visits: Sequence[Mapping[str, Any]]) -> Section | None:
 
 
 def _reliance(content: Mapping[str, Any]) -> Section | None:
-    found = content["relies_on"]
+    found = content["importance"]
     if not found:
         return None
-    visits = [visit for visit in content["environments"] if visit["reliance"]]
+    visits = [visit for visit in content["history"] if visit["importance"]]
     headings = [Cell("column"), *(_head(f"after {v['name']}") for v in visits)]
     rows = []
     for name in found:
         shares = [
-            100 * v["reliance"].get(name, 0.0) / (sum(v["reliance"].values()) or 1.0)
+            100
+            * v["importance"].get(name, 0.0)
+            / (sum(v["importance"].values()) or 1.0)
             for v in visits
         ]
         rows.append([Cell(name), *(_count(share, "%") for share in shares)])
-    text = "Each column's part in what moves the predictions, after each environment."
-    away = list(content["turned_away_from"])
-    if away:
-        text += f" It turned away from {join_words(away)} since the first one."
-    return Section("What it relies on", (text, blocks.table(headings, rows)))
+    text = (
+        "Share of each column in the importance, after each environment: how far the "
+        "predictions change when the column is replaced by random values."
+    )
+    first = content["history"][0]["name"]
+    for name, drop in content["importance_drops"].items():
+        before, now = drop["first"], drop["last"]
+        text += f" The importance of {name} was {before:.0f} % after {first} and is "
+        text += f"{now:.0f} % now."
+    return Section("Importance of the columns", (text, blocks.table(headings, rows)))
 
 
 def _shortcut(content: Mapping[str, Any]) -> Section | None:
-    said = content["shortcut"]
+    said = content["explanation"]
     if not said:
         return None
     parts = [f"{said['verdict']}. {said['evidence']}"]
-    if said["rows"]:
+    if said.get("rows"):
         groups = list(said["rows"])
         headings = [Cell("model"), *(_head(f"reference {name}") for name in groups)]
         rows = [[Cell("rows"), *(_count(said["rows"][name]) for name in groups)]]
@@ -208,7 +219,7 @@ def _kept(content: Mapping[str, Any]) -> tuple[str, ...]:
             _count(entry["parameters"]),
             Cell(format_bytes(entry["bytes"]), numeric=True),
         ]
-        for name, entry in content["kept"].items()
+        for name, entry in content["memory"].items()
     ]
     raw = content["raw_examples"]
     text = (
@@ -286,10 +297,14 @@ def _reliability(content: Mapping[str, Any]) -> Section | None:
     if not content.get("reliability"):
         return None
     rows = [
-        [Cell(f"{b['sure']:.1f} %"), _count(b["right"], "%"), _count(b["rows"])]
+        [
+            Cell(f"{b['confidence']:.1f} %"),
+            _count(b["accuracy"], "%"),
+            _count(b["rows"]),
+        ]
         for b in content["reliability"]
     ]
-    headings = [Cell("sure on average"), _head("right"), _head("rows")]
+    headings = [Cell("mean confidence"), _head("accuracy"), _head("rows")]
     text = "Where the model is well calibrated the first two columns agree."
     return Section("Calibration", (text, blocks.table(headings, rows)))
 

@@ -41,9 +41,9 @@ if __name__ == "__main__":
         save(model, HERE / f"{name}.cirm")
         rows = table(12, 2).drop(columns="y")
         frame = predict(model, rows)
-        told = {
+        stored = {
             "rows": rows.to_dict("list"),
             "prediction": frame["prediction"].tolist(),
             "probability": frame["probability"].tolist(),
         }
-        (HERE / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+        (HERE / f"{name}.json").write_text(json.dumps(stored, indent=1) + "\n")

@@ -1,0 +1,179 @@
+"""Describe a model: its history, what it stores, and which columns matter to it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cirm.data.columns import Column
+from cirm.learners import summarize_learner
+from cirm.memory import count_memory
+from cirm.model.model import Model
+from cirm.model.predict import predict_tensor
+from cirm.randomness import Draws, Randomness
+
+IMPORTANCE_ROWS = 1_000  # enough for two digits
+MOST_COLUMNS = 500  # each costs a prediction of all those rows
+RELEVANT = 0.05  # share of the importance below which a column is not followed
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Describe a model in plain values that JSON can hold.
+
+    Args:
+        model: A trained model.
+
+    Returns:
+        What `cirm inspect --json` prints: learner, settings, network and columns;
+        `history`, one entry per environment; `memory`, what is stored of past data;
+        `importance`, the mean change of the predictions when a column is replaced by
+        random values; `importance_drops`, the columns whose share of the importance
+        (in percent) has fallen by half or more since the first environment; and
+        `explanation`, what the learner reports about its decisions.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import fit
+        >>> from cirm.model import describe_model
+        >>> table = pd.DataFrame({"age": range(20), "ill": ["no", "yes"] * 10})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = fit(table, "ill", learner="erm", settings=settings)
+        >>> description = describe_model(model)
+        >>> description["learner"], description["raw_examples"]
+        ('erm', 0)
+    """
+    schema, plan = model.schema, model.plan
+    memory = count_stored_data(model)
+    importance = model.history[-1].importance
+    return {
+        "created": model.created,
+        "task": model.task.kind,
+        "classes": list(model.task.classes),
+        "target": schema.target.name,
+        "learner": plan.learner,
+        "method": summarize_learner(plan.learner),
+        "settings": {k: plan.settings[k] for k in sorted(plan.settings)},
+        "network": plan.network,
+        "seed": plan.seed,
+        "held_out": plan.held_out,
+        "history": [
+            {**asdict(entry), "notes": list(entry.notes)} for entry in model.history
+        ],
+        "memory": memory,
+        "raw_examples": sum(part["examples"] for part in memory.values()),
+        "bytes": sum(part["bytes"] for part in memory.values()),
+        "input_shape": list(schema.treatment.shape),
+        "columns": describe_columns(model),
+        "environment_column": schema.environment,
+        "importance": dict(sorted(importance.items(), key=lambda item: -item[1])),
+        "importance_drops": find_importance_drops(
+            model.history[0].importance, importance
+        ),
+        "explanation": model.explain(),
+    }
+
+
+def count_stored_data(model: Model) -> dict[str, dict[str, int]]:
+    """Count what the model stores of past data: examples, numbers and bytes.
+
+    Besides the state of the learner, these are the statistics of the columns (means,
+    standard deviations, medians, categories) and the history.
+    """
+    memory = dict(count_memory(model.state))
+    encoding = model.schema.treatment.encoding
+    if encoding is not None:
+        numbers = sum(
+            3 * (c.kind in ("number", "date")) + len(c.categories)
+            for c in encoding.columns
+        )
+        size = len(json.dumps(encoding.as_dict()))
+        memory["columns"] = {"examples": 0, "parameters": numbers, "bytes": size}
+    history = [asdict(entry) for entry in model.history]
+    numbers = sum(
+        len(part) for entry in history for part in entry.values() if type(part) is dict
+    )
+    size = len(json.dumps(history))
+    memory["history"] = {"examples": 0, "parameters": numbers, "bytes": size}
+    return memory
+
+
+def describe_columns(model: Model) -> list[dict[str, Any]]:
+    """Return each column of a table with a description of its treatment."""
+    schema = model.schema
+    columns = []
+    if schema.treatment.encoding is not None:
+        for column in schema.treatment.encoding.columns:
+            text = column.describe().removeprefix(f"{column.name}: ")
+            columns.append(
+                {"name": column.name, "kind": column.kind, "treatment": text}
+            )
+    for names, kind, text in (
+        (schema.ids, "identifier", "identifier, repeated in the predictions"),
+        (schema.ignored, "ignored", "ignored, as requested"),
+    ):
+        columns += [{"name": name, "kind": kind, "treatment": text} for name in names]
+    return columns
+
+
+def compute_importance(model: Model, inputs: Tensor) -> dict[str, float]:
+    """Return the importance of each column of inputs [n, d], largest first.
+
+    One column at a time is replaced by values that do not depend on the environment
+    (numbers and dates: standard normal; booleans and categories: uniform). The
+    importance is the mean change of the prediction: half the summed absolute change of
+    the class probabilities, or the absolute change in standard deviations of the
+    target. As the replacement is the same everywhere, environments can be compared
+    although their own columns vary to different degrees.
+    """
+    encoding = model.schema.treatment.encoding
+    if encoding is None or len(encoding.columns) > MOST_COLUMNS:
+        return {}
+    inputs = inputs[:IMPORTANCE_ROWS]
+    original = predict_tensor(model, inputs).mean
+    draws = Randomness((0,), ("reliance",)).start_draws()
+    importance, start = {}, 0
+    for column in encoding.columns:
+        end = start + len(column.features)
+        if end > start:
+            changed = inputs.clone()
+            changed[:, start:end] = _draw_features(column, len(inputs), draws)
+            change = (predict_tensor(model, changed).mean - original).abs().sum(-1)
+            factor = 0.5 if model.task.classes else 1.0
+            importance[column.name] = factor * float(change.mean())
+        start = end
+    return dict(sorted(importance.items(), key=lambda item: -item[1]))
+
+
+def _draw_features(column: Column, count: int, draws: Draws) -> Tensor:
+    """Draw features [count, k] of a column that do not depend on an environment."""
+    features = torch.zeros(count, len(column.features))
+    if column.kind == "category":
+        chosen = draws.integers(len(column.categories), count)[0]
+        features[torch.arange(count), chosen] = 1
+    elif column.kind in ("number", "date"):
+        features[:, 0] = draws.normal(count)[0]
+    else:  # a boolean, or a constant whose missing values are marked
+        features[:, 0] = draws.integers(2, count)[0].float()
+    return features
+
+
+def find_importance_drops(
+    first: dict[str, float], last: dict[str, float]
+) -> dict[str, dict[str, float]]:
+    """Return columns whose share of the importance fell by half or more, in percent.
+
+    Columns that never had a twentieth of the importance are left out.
+    """
+    before, now = (
+        {name: value / (sum(part.values()) or 1) for name, value in part.items()}
+        for part in (first, last)
+    )
+    return {
+        name: {"first": 100 * share, "last": 100 * now.get(name, 0.0)}
+        for name, share in before.items()
+        if share >= RELEVANT and now.get(name, 0.0) <= share / 2
+    }
