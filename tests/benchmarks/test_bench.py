@@ -14,7 +14,7 @@ from benchmarks import cells, floors, growth, learners, peers, start, usual
 from benchmarks.cells import Cell, Ours
 from benchmarks.report import bench_report, markdown
 from benchmarks.timing import exponent, interleaved, ratio, spread
-from cirm.learners.gem import projected
+from cirm.learners.gem import project_gradient
 from cirm.randomness import Randomness
 
 CELL = Cell("small", "", 12, (8, 8), 2, 20, 0, 1)
@@ -103,7 +103,7 @@ def test_the_general_solver_bends_gradients_as_ours_does():
     guards = Randomness((1,)).normal(2, 6)[0]
     slope = -guards.sum(0) + Randomness((2,)).normal(6)[0]
     torch.testing.assert_close(
-        usual.bent(slope, guards), projected(slope, guards), rtol=1e-3, atol=1e-3
+        usual.bent(slope, guards), project_gradient(slope, guards), rtol=1e-3, atol=1e-3
     )
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
-from cirm.inference import INFERENCE, create_inference, describe
-from cirm.inference.eiil import EIIL, JoinedInputs, joined, placed
+from cirm.inference import INFERENCE, create_inference, summarize_inference
+from cirm.inference.eiil import EIIL, PooledInputs, maximise_penalty, pool_stage
 from cirm.randomness import Randomness
 
 QUICK = {"hidden": (), "epochs": 30, "reference_rate": 0.05}
@@ -62,13 +62,13 @@ def test_the_gradient_is_that_of_the_mean_penalty():
         loss.backward()
         optimiser.step()
     torch.testing.assert_close(
-        placed(slopes, start, 20, 0.1), logits.detach(), rtol=1e-4, atol=1e-4
+        maximise_penalty(slopes, start, 20, 0.1), logits.detach(), rtol=1e-4, atol=1e-4
     )
 
 
 def test_ascent_ends_at_the_signs_of_the_slopes():
     slopes = Randomness((1,)).normal(400)[0]
-    places = placed(slopes, Randomness((2,)).normal(400)[0], 3000, 1e-2) > 0
+    places = maximise_penalty(slopes, Randomness((2,)).normal(400)[0], 3000, 1e-2) > 0
     positive = slopes > 0
     assert torch.equal(places, positive) or torch.equal(places, ~positive)
 
@@ -133,11 +133,11 @@ def test_joined_inputs_come_in_the_order_that_is_asked():
             replicated=True,
         ),
     )
-    pool = joined((a, b))
+    pool = pool_stage((a, b))
     x, y = pool.take(torch.tensor([[4, 0, 3, 2]]))
     assert x[0, :, 0].tolist() == [11.0, 0.0, 10.0, 2.0]
     assert y[0].tolist() == [1.0, 0.0, 1.0, 0.0]
-    assert isinstance(pool.inputs, JoinedInputs) and joined((a,)) is a
+    assert isinstance(pool.inputs, PooledInputs) and pool_stage((a,)) is a
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_impossible_settings_are_refused(settings, message):
 
 
 def test_it_is_made_by_its_key():
-    assert describe("eiil").startswith("Environment inference")
+    assert summarize_inference("eiil").startswith("Environment inference")
     assert list(INFERENCE) == ["eiil"]
     made = create_inference("eiil", {"steps": 7}, "paper")
     assert (made.steps, made.hidden, made.outputs) == (7, (390, 390), 1)

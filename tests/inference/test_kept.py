@@ -5,7 +5,7 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.inference.eiil import EIIL
-from cirm.inference.kept import Kept
+from cirm.inference.kept import CachedInference
 from cirm.randomness import Randomness
 
 QUICK = EIIL(hidden=(), epochs=5, steps=20)
@@ -31,8 +31,8 @@ def epochs(infer, examples, randomness=SEED):
 
 def test_what_was_inferred_is_not_inferred_again(tmp_path):
     plain = groups(QUICK(stage(), SEED))
-    assert epochs(Kept(QUICK, tmp_path, "data"), stage()) == (plain, 5)
-    assert epochs(Kept(QUICK, tmp_path, "data"), stage()) == (plain, 0)
+    assert epochs(CachedInference(QUICK, tmp_path, "data"), stage()) == (plain, 5)
+    assert epochs(CachedInference(QUICK, tmp_path, "data"), stage()) == (plain, 0)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_what_was_inferred_is_not_inferred_again(tmp_path):
 def test_other_settings_data_seeds_and_stages_are_inferred_anew(
     tmp_path, infer, data, randomness
 ):
-    epochs(Kept(QUICK, tmp_path, "data"), stage())
-    found, taken = epochs(Kept(infer, tmp_path, data), stage(), randomness)
+    epochs(CachedInference(QUICK, tmp_path, "data"), stage())
+    found, taken = epochs(CachedInference(infer, tmp_path, data), stage(), randomness)
     assert taken == 5
     assert found == groups(infer(stage(), randomness))
 
@@ -65,7 +65,7 @@ def test_other_settings_data_seeds_and_stages_are_inferred_anew(
     ],
 )
 def test_a_damaged_file_is_made_anew(tmp_path, damage):
-    infer = Kept(QUICK, tmp_path, "data")
+    infer = CachedInference(QUICK, tmp_path, "data")
     expected, _ = epochs(infer, stage())
     (path,) = tmp_path.iterdir()
     whole = path.read_text()
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, damage):
 
 def test_groups_of_any_number_of_examples_come_back(tmp_path):
     for count in (8, 9, 15, 16):
-        infer = Kept(QUICK, tmp_path, str(count))
+        infer = CachedInference(QUICK, tmp_path, str(count))
         first, _ = epochs(infer, stage(count))
         again, taken = epochs(infer, stage(count))
         assert (again, taken) == (first, 0)
@@ -86,7 +86,7 @@ def test_groups_of_any_number_of_examples_come_back(tmp_path):
 
 def test_a_wrong_number_of_seeds_is_refused_before_anything_is_kept(tmp_path):
     with pytest.raises(ValueError, match="one seed at a time; got 2 seeds"):
-        Kept(QUICK, tmp_path, "data")(stage(), Randomness((3, 5)))
+        CachedInference(QUICK, tmp_path, "data")(stage(), Randomness((3, 5)))
     assert list(tmp_path.iterdir()) == []
 
 

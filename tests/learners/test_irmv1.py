@@ -130,8 +130,8 @@ def test_the_penalty_counts_in_full_from_the_anneal_point_on(batch):
 
 
 def test_an_anneal_of_one_never_comes():
-    assert IRMv1(NETWORK, penalty=50.0, anneal=1.0).weight(0.999) == 1.0
-    assert IRMv1(NETWORK, penalty=0.5, anneal=1.0).weight(0.0) == 0.5
+    assert IRMv1(NETWORK, penalty=50.0, anneal=1.0).get_penalty_weight(0.999) == 1.0
+    assert IRMv1(NETWORK, penalty=0.5, anneal=1.0).get_penalty_weight(0.0) == 0.5
 
 
 @pytest.mark.parametrize("settings", [{"penalty": -1.0}, {"anneal": 1.5}, {"l2": -1.0}])

@@ -227,8 +227,8 @@ def test_the_preset_of_environment_inference_is_that_of_the_original():
     learner = create("c-virmv1", environment, preset="eiil")
     assert learner.network == MLP((392, 390, 390, 1), "relu")
     assert learner.descent.count_steps((environment,)) * learner.descent.epochs == 501
-    assert learner.weight(189 / 501) == 1
-    assert learner.weight(190 / 501) == learner.penalty > 190_000
+    assert learner.get_penalty_weight(189 / 501) == 1
+    assert learner.get_penalty_weight(190 / 501) == learner.penalty > 190_000
     assert (learner.samples, learner.draws) == (3, "weights")
 
 

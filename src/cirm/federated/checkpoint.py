@@ -138,4 +138,4 @@ def result(folder: Path) -> tuple[Any, Any]:
     if kept is None or not parts:
         raise FileNotFoundError(f"{folder}: a stage must have ended there; got none")
     learner = Study.read(kept[1]["study"]).made()
-    return learner, learner.closing(*parts)
+    return learner, learner.finish_stage(*parts)

@@ -101,11 +101,11 @@ class Meetings:
         """A stage at its start."""
         ended = self.checkpoint.ended()
         state = (
-            learner.closing(*ended)
+            learner.finish_stage(*ended)
             if ended
             else learner.init(Randomness(self.study.seeds).at("init"))
         )
-        features, shared = learner.opening(state)
+        features, shared = learner.start_stage(state)
         sizes = [self.link.facts[name].examples for name in names]
         batch = learner.descent.batch
         steps = -(-max(sizes) // batch) if batch else 1
@@ -115,7 +115,7 @@ class Meetings:
             features=moving,
             shared=shared,
             past=state.last,
-            prior=learner.prior(state),
+            prior=learner.get_prior(state),
             mover=learner.descent.make_optimiser(moving),
         )
 

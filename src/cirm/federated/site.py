@@ -71,7 +71,7 @@ class Site:
         carry = self._carry(tensors, notes, arrived["shared"])
         mover = learner.descent.make_optimiser(carry.local)
         restore_mover(mover, "mover", tensors)
-        look = learner.looking(tensors["prior"], course.examples)
+        look = learner.make_viewer(tensors["prior"], course.examples)
         turns, length = learner.admm.turns, learner.admm.count_round_steps(course.steps)
         number, nobody = -1, carry.u[:, :0]
         for turn in range(visit.first, visit.last):
@@ -107,7 +107,7 @@ class Site:
         number = (visit.last - 1) // learner.admm.turns
         batch = self._batch(study, course, number, f"slope {visit.last}")
         features = arrived["features"].clone().requires_grad_()
-        view = learner.looking(kept["prior"], course.examples)(features, batch)
+        view = learner.make_viewer(kept["prior"], course.examples)(features, batch)
         loss = view.outer(arrived["shared"]).sum()
         return torch.autograd.grad(loss, features)[0]
 

@@ -34,16 +34,18 @@ class Consensus(Protocol):
     def init(self, randomness: Randomness) -> Any:  # noqa: ANN401  its own state
         """The state before any data."""
 
-    def opening(self, state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    def start_stage(self, state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Features [replica, f] and w [replica, q] that a stage starts from."""
 
-    def prior(self, state: Any) -> Tensor:  # noqa: ANN401
+    def get_prior(self, state: Any) -> Tensor:  # noqa: ANN401
         """What an environment must know of the past."""
 
-    def looking(self, prior: Tensor, examples: int) -> Callable[[Tensor, Batch], View]:
+    def make_viewer(
+        self, prior: Tensor, examples: int
+    ) -> Callable[[Tensor, Batch], View]:
         """What a batch of a stage with so many examples says."""
 
-    def closing(self, features: Tensor, shared: Tensor, local: Tensor) -> Any:  # noqa: ANN401
+    def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> Any:  # noqa: ANN401
         """The state after a stage that ends so."""
 
 

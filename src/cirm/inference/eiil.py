@@ -79,8 +79,8 @@ class EIIL:
 
         If one group is empty there is one environment, "inferred 0".
         """
-        pool = joined(stage)
-        return grouped(pool, self.second(pool, randomness, watch))
+        pool = pool_stage(stage)
+        return split_groups(pool, self.second(pool, randomness, watch))
 
     def second(
         self, pool: Environment, randomness: Randomness, watch: Watch = ignore_steps
@@ -98,7 +98,7 @@ class EIIL:
         if not self.steps:
             return slopes > 0
         start = randomness.at("places").normal(len(pool))[0]
-        return placed(slopes, start, self.steps, self.rate) > 0
+        return maximise_penalty(slopes, start, self.steps, self.rate) > 0
 
     def slopes(
         self, pool: Environment, randomness: Randomness, watch: Watch = ignore_steps
@@ -131,7 +131,7 @@ class EIIL:
         return {"risk": risk, "l2": self.l2 * params.square().sum(-1)}
 
 
-def placed(slopes: Tensor, logits: Tensor, steps: int, rate: float) -> Tensor:
+def maximise_penalty(slopes: Tensor, logits: Tensor, steps: int, rate: float) -> Tensor:
     """Logits [n] of the second group after Adam's ascent of the mean penalty.
 
     With the chances q and the slopes s, the penalties are (mean q s)^2 and
@@ -149,7 +149,7 @@ def placed(slopes: Tensor, logits: Tensor, steps: int, rate: float) -> Tensor:
     return logits
 
 
-def grouped(pool: Environment, second: Tensor) -> Stage:
+def split_groups(pool: Environment, second: Tensor) -> Stage:
     """The groups that are not empty, "inferred 0" and so on, by `second` [n]."""
     groups = [(second == side).nonzero().T for side in (False, True)]
     found = [rows for rows in groups if rows.numel()]
@@ -159,7 +159,7 @@ def grouped(pool: Environment, second: Tensor) -> Stage:
     )
 
 
-def joined(stage: Stage) -> Environment:
+def pool_stage(stage: Stage) -> Environment:
     """The examples of all environments of a stage as one environment."""
     if len(stage) == 1:
         return stage[0]
@@ -167,12 +167,12 @@ def joined(stage: Stage) -> Environment:
     targets = [e.targets if e.replicated else e.targets[None] for e in stage]
     name = " and ".join(environment.name for environment in stage)
     return Environment(
-        name, JoinedInputs(stage), torch.cat(targets, 1), stage[0].task, replicated=True
+        name, PooledInputs(stage), torch.cat(targets, 1), stage[0].task, replicated=True
     )
 
 
 @dataclass(frozen=True)
-class JoinedInputs:
+class PooledInputs:
     """Inputs of environments one after another, taken from them on request."""
 
     environments: Stage

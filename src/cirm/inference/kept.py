@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
-from cirm.inference.eiil import EIIL, grouped, joined
+from cirm.inference.eiil import EIIL, pool_stage, split_groups
 from cirm.randomness import Randomness
 from cirm.records import write_text
 from cirm.training import Watch, ignore_steps
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedInference:
     """An inference whose outcome is read from `folder` if it is there.
 
     `data` says, in any words, which data the stages come from.
@@ -39,13 +39,13 @@ class Kept:
         self, stage: Stage, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Stage:
         """The environments inferred of the stage's examples, now or earlier."""
-        pool = joined(stage)
+        pool = pool_stage(stage)
         path = self._path(randomness)
-        second = read(path, len(pool))
+        second = read_groups(path, len(pool))
         if second is None:
             second = self.inference.second(pool, randomness, watch)
-            write(path, second)
-        return grouped(pool, second)
+            write_groups(path, second)
+        return split_groups(pool, second)
 
     def _path(self, randomness: Randomness) -> Path:
         content = repr((self.data, self.inference, randomness))
@@ -53,7 +53,7 @@ class Kept:
         return self.folder / f"{name}.json"
 
 
-def write(path: Path, second: Tensor) -> None:
+def write_groups(path: Path, second: Tensor) -> None:
     """Keep which examples [n] are in the second group."""
     places = np.packbits(second.numpy()).tobytes()
     content = {
@@ -64,7 +64,7 @@ def write(path: Path, second: Tensor) -> None:
     write_text(path, json.dumps(content) + "\n")
 
 
-def read(path: Path, examples: int) -> Tensor | None:
+def read_groups(path: Path, examples: int) -> Tensor | None:
     """Which of so many examples are in the second group, [n]; none if not known."""
     try:
         content = json.loads(path.read_text("utf-8"))

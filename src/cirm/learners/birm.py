@@ -117,27 +117,29 @@ class BIRM(Learner[State]):
         watch: Watch = ignore_steps,
     ) -> State:
         """Find the w that the stage's environments and the past agree on."""
-        look = self.looking(self.prior(state), sum(map(len, stage)))
-        features, shared = self.opening(state)
+        look = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
+        features, shared = self.start_stage(state)
         features, carry = self.admm.solve(
             look, features, shared, state.last, self.descent, stage, randomness, watch
         )
-        return self.closing(features, carry.shared, carry.local)
+        return self.finish_stage(features, carry.shared, carry.local)
 
-    def opening(self, state: State) -> tuple[Tensor, Tensor]:
+    def start_stage(self, state: State) -> tuple[Tensor, Tensor]:
         """Features [replica, f] and w [replica, q] that a stage starts from."""
         features, shared = state.params.tensor_split((self._cut,), 1)
         return features, shared
 
-    def prior(self, state: State) -> Tensor:
+    def get_prior(self, state: State) -> Tensor:
         """What an environment must know of the past: nothing, [replica, 0]."""
         return state.params[:, :0]
 
-    def looking(self, prior: Tensor, examples: int) -> Callable[[Tensor, Batch], View]:
+    def make_viewer(
+        self, prior: Tensor, examples: int
+    ) -> Callable[[Tensor, Batch], View]:
         """What a batch of a stage with so many examples says; see `ADMM.solve`."""
-        return self.of_head if self.constraint == "head" else self.of_network
+        return self.view_head if self.constraint == "head" else self.view_network
 
-    def closing(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
+    def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
         """The state after a stage that ends so; `local` is [replica, e, q]."""
         params = torch.cat([features, shared], 1)
         return State(params, local.mean(1, keepdim=True))
@@ -146,7 +148,7 @@ class BIRM(Learner[State]):
         """Outputs of the network, [replica, 1, n, k]."""
         return self.network(state.params, inputs).unsqueeze(1)
 
-    def of_network(self, features: Tensor, batch: Batch) -> View:
+    def view_network(self, features: Tensor, batch: Batch) -> View:
         """Risks of whole networks, and their gradients by differentiation."""
         each = split_environments(batch)
 
@@ -158,7 +160,7 @@ class BIRM(Learner[State]):
 
         return View(slopes, lambda shared: shared.sum(-1))
 
-    def of_head(self, features: Tensor, batch: Batch) -> View:
+    def view_head(self, features: Tensor, batch: Batch) -> View:
         """Risks of heads on the same features, and their gradients in closed form."""
         blank = features.new_zeros(len(features), self.network.size - self._cut)
         whole = torch.cat([features, blank], 1)

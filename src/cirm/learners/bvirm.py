@@ -132,33 +132,39 @@ class BVIRM(Learner[State]):
         watch: Watch = ignore_steps,
     ) -> State:
         """Find the posterior that the stage's environments and the past agree on."""
-        look = self.looking(self.prior(state), sum(map(len, stage)))
-        features, shared = self.opening(state)
+        look = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
+        features, shared = self.start_stage(state)
         features, carry = self.admm.solve(
             look, features, shared, state.last, self.descent, stage, randomness, watch
         )
-        return self.closing(features, carry.shared, carry.local)
+        return self.finish_stage(features, carry.shared, carry.local)
 
-    def opening(self, state: State) -> tuple[Tensor, Tensor]:
+    def start_stage(self, state: State) -> tuple[Tensor, Tensor]:
         """Beliefs of features [replica, 2f] and w [replica, 2q] to start from."""
         start = init_posterior(state.start, state.posterior, self.initial_std)
-        features, shared = map(flatten_gaussian, self.split(start))
+        features, shared = map(flatten_gaussian, self.split_posterior(start))
         return features, shared
 
-    def prior(self, state: State) -> Tensor:
+    def get_prior(self, state: State) -> Tensor:
         """What an environment must know of the past: the posterior, [replica, 2p]."""
         return flatten_gaussian(state.posterior)
 
-    def looking(self, prior: Tensor, examples: int) -> Callable[[Tensor, Batch], View]:
+    def make_viewer(
+        self, prior: Tensor, examples: int
+    ) -> Callable[[Tensor, Batch], View]:
         """What a batch of a stage with so many examples says; see `ADMM.solve`."""
         near = self.beta * kl_factor(self.kl_scale, examples)
         return partial(
-            self.look, prior=self.split(unflatten_gaussian(prior)), near=near
+            self.view_posterior,
+            prior=self.split_posterior(unflatten_gaussian(prior)),
+            near=near,
         )
 
-    def closing(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
+    def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
         """The state after a stage that ends so; `local` is [replica, e, 2q]."""
-        posterior = together(unflatten_gaussian(features), unflatten_gaussian(shared))
+        posterior = join_posterior(
+            unflatten_gaussian(features), unflatten_gaussian(shared)
+        )
         return State(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
@@ -167,7 +173,7 @@ class BVIRM(Learner[State]):
             state.posterior, inputs, self.evaluations
         )
 
-    def look(
+    def view_posterior(
         self,
         features: Tensor,
         batch: Batch,
@@ -181,7 +187,7 @@ class BVIRM(Learner[State]):
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
             own = unflatten_gaussian(local.flatten(0, 1))
-            risks = self.risks(together(fixed, own), each)[:, 0]
+            risks = self.risks(join_posterior(fixed, own), each)[:, 0]
             terms = {"risk": risks, "kl": near * kl(own, expected)}
             objective = (terms["risk"] + terms["kl"]).sum()
             (gradients,) = torch.autograd.grad(objective, local, create_graph=True)
@@ -189,7 +195,9 @@ class BVIRM(Learner[State]):
 
         def outer(shared: Tensor) -> Tensor:
             moving = unflatten_gaussian(features)
-            risks = self.risks(together(moving, unflatten_gaussian(shared)), batch)
+            risks = self.risks(
+                join_posterior(moving, unflatten_gaussian(shared)), batch
+            )
             return (risks + near * kl(moving, prior[0]).unsqueeze(-1)).sum(-1)
 
         return View(slopes, outer)
@@ -200,14 +208,14 @@ class BVIRM(Learner[State]):
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
         return environment_means(losses, batch.share)
 
-    def split(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
+    def split_posterior(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
         """What is believed of the features, and of w."""
         pieces = [part.tensor_split((self._cut,), 1) for part in q]
         features, own = (Gaussian(*part) for part in zip(*pieces, strict=True))
         return features, own
 
 
-def together(features: Gaussian, own: Gaussian) -> Gaussian:
+def join_posterior(features: Gaussian, own: Gaussian) -> Gaussian:
     """One belief of all parameters."""
     if not features.mean.shape[1]:
         return own

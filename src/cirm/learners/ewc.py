@@ -79,8 +79,8 @@ class EWC(Learner[State]):
         params = self.descent.minimise(
             self.loss, past.params, past, stage, randomness, watch
         )
-        examples = self.drawn(stage, randomness.at("memory"))
-        found = self.information(params, examples).unsqueeze(1)
+        examples = self.draw_fisher_examples(stage, randomness.at("memory"))
+        found = self.compute_fisher(params, examples).unsqueeze(1)
         fisher = torch.cat([past.fisher, found], 1).sum(1, keepdim=True)
         anchor = params.unsqueeze(1)
         if not self.online:
@@ -103,7 +103,7 @@ class EWC(Learner[State]):
             held = quadratic_penalty(params, past.anchor[:, 0], past.fisher[:, 0])
         return {"risk": pool_risks(risks, batch), "penalty": self.strength * held}
 
-    def drawn(self, stage: Stage, randomness: Randomness) -> Examples:
+    def draw_fisher_examples(self, stage: Stage, randomness: Randomness) -> Examples:
         """`memory` examples of a stage, evenly from its environments."""
         even, rest = divmod(self.memory, len(stage))
         drawn = concatenate_examples(
@@ -112,20 +112,20 @@ class EWC(Learner[State]):
         )
         return Examples(*move_to_device(drawn, self.descent.device))
 
-    def information(self, params: Tensor, examples: Examples) -> Tensor:
+    def compute_fisher(self, params: Tensor, examples: Examples) -> Tensor:
         """Mean squared gradient of single examples, [replica, p]."""
         params = params.detach().requires_grad_()
         total = torch.zeros_like(params)
         for x, y in zip(examples.x.split(1, 1), examples.y.split(1, 1), strict=True):
             outputs = self.network(params, x)
-            for direction in self.directions(outputs.detach(), y).unbind(-1):
+            for direction in self.factor_fisher(outputs.detach(), y).unbind(-1):
                 (slope,) = torch.autograd.grad(
                     outputs, params, direction, retain_graph=True
                 )
                 total += slope.square()
         return total / examples.y.shape[1]
 
-    def directions(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def factor_fisher(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Vectors [replica, n, k, m] whose outer products add up to the information.
 
         In outputs [replica, n, k] it is the residual's outer product; its mean over

@@ -80,7 +80,7 @@ class GEM(Learner[State]):
         watch: Watch = ignore_steps,
     ) -> State:
         """Follow the bent gradients of the stage's risk, then keep some examples."""
-        past = side_by_side(state.memory, torch.device(self.descent.device))
+        past = stack_memories(state.memory, torch.device(self.descent.device))
         params = self.descent.follow_gradient(
             self.gradient, state.params, past, stage, randomness, watch
         )
@@ -114,7 +114,9 @@ class GEM(Learner[State]):
         opposed = products < 0
         lost = ~products.isfinite().all(-1)
         for replica in (opposed.any(-1) & ~lost).nonzero().flatten().tolist():
-            slope[replica] = projected(slope[replica], guards[replica], self.margin)
+            slope[replica] = project_gradient(
+                slope[replica], guards[replica], self.margin
+            )
         if lost.any():
             slope[lost] = torch.nan  # so that the loop reports the divergence
         return slope, {**terms, "opposed": opposed.sum(-1).to(slope.dtype)}
@@ -130,7 +132,7 @@ class GEM(Learner[State]):
         return torch.autograd.grad(risks, copies)[0].unflatten(0, (-1, environments))
 
 
-def side_by_side(memory: Memory, device: torch.device) -> Past:
+def stack_memories(memory: Memory, device: torch.device) -> Past:
     """The memories of past environments on an axis of their own."""
     sizes = memory.sizes
     longest = max(sizes, default=0)
@@ -145,7 +147,7 @@ def side_by_side(memory: Memory, device: torch.device) -> Past:
     return Past(Examples(x, y), weight.to(device).expand(len(y), -1, -1))
 
 
-def projected(slope: Tensor, guards: Tensor, margin: float = 0.0) -> Tensor:
+def project_gradient(slope: Tensor, guards: Tensor, margin: float = 0.0) -> Tensor:
     """The nearest vector to `slope` [p] that no row of `guards` [e, p] opposes.
 
     It is the slope plus the guards times dual weights that are not negative, or not

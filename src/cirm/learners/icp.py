@@ -104,11 +104,11 @@ class ICP(Learner[State]):
                     f"examples; got {len(environment)}"
                 )
         replicas = len(randomness.seeds)
-        found = [moments_of(*environment.take_all(replicas)) for environment in stage]
+        found = [sum_products(*environment.take_all(replicas)) for environment in stage]
         moments = torch.stack(found, 1)
         if state.moments.shape[1]:
             moments = torch.cat([state.moments, moments], 1)
-        findings = self.findings(State(moments, state.coefficients))
+        findings = self.compute_findings(State(moments, state.coefficients))
         index = (findings.sets == findings.parents.unsqueeze(1)).all(-1).int().argmax(1)
         rows = torch.arange(replicas)
         watch(1, 1, {"parents": findings.parents.sum(-1).float()})
@@ -123,12 +123,12 @@ class ICP(Learner[State]):
         values = torch.baddbmm(intercept.unsqueeze(-1), x, slopes.unsqueeze(-1))
         return values.unsqueeze(1)
 
-    def findings(self, state: State) -> Findings:
+    def compute_findings(self, state: State) -> Findings:
         """Every searched set's test, and what follows for the features."""
         pooled = state.moments.sum(1)
-        sets = searched(pooled, self.most)
-        coefficients, errors = regressions(pooled, sets)
-        p_sets = invariance(state.moments, coefficients)
+        sets = list_candidate_sets(pooled, self.most)
+        coefficients, errors = fit_regressions(pooled, sets)
+        p_sets = invariance_p_values(state.moments, coefficients)
         accepted = p_sets > self.level
         some = accepted.any(1, keepdim=True)
         parents = (sets | ~accepted.unsqueeze(-1)).all(1) & some
@@ -155,18 +155,18 @@ class ICP(Learner[State]):
         return torch.from_numpy(special.stdtrit(free.numpy(), tail.numpy()))
 
 
-def moments_of(x: Tensor, y: Tensor) -> Tensor:
+def sum_products(x: Tensor, y: Tensor) -> Tensor:
     """Sums of products of (1, inputs, target), [replica, d + 2, d + 2]."""
     x = x.flatten(2).double()
     whole = torch.cat([torch.ones_like(x[..., :1]), x, y.unsqueeze(-1).double()], -1)
     return whole.mT @ whole
 
 
-def searched(pooled: Tensor, most: int) -> Tensor:
+def list_candidate_sets(pooled: Tensor, most: int) -> Tensor:
     """The sets to test, [replica, set, d]: all subsets of at most `most` features."""
     width = pooled.shape[-1] - 2
     every = torch.ones(len(pooled), 1, width, dtype=torch.bool)
-    coefficients, errors = regressions(pooled, every)
+    coefficients, errors = fit_regressions(pooled, every)
     weight = (coefficients[:, 0, 1:] / errors[:, 0].clamp(min=1e-300)).abs()
     chosen = weight.topk(min(most, width), dim=-1).indices.sort(-1).values
     kinds = torch.tensor(list(product([False, True], repeat=chosen.shape[1])))
@@ -175,7 +175,7 @@ def searched(pooled: Tensor, most: int) -> Tensor:
     return every.new_zeros(*kinds.shape[:2], width).scatter(-1, places, kinds)
 
 
-def regressions(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+def fit_regressions(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
     """Least squares on sets [replica, set, d] of features.
 
     Coefficients [replica, set, d + 1], the intercept first, and the standard errors of
@@ -198,7 +198,7 @@ def regressions(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
     return coefficients, (variance * spread).sqrt()
 
 
-def invariance(moments: Tensor, coefficients: Tensor) -> Tensor:
+def invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor:
     """p-value of each set's residuals being alike everywhere, [replica, set]."""
     environments = moments.shape[1]
     if environments == 1:
@@ -210,8 +210,10 @@ def invariance(moments: Tensor, coefficients: Tensor) -> Tensor:
     # Rounding errors of a perfect fit must not look like a difference.
     floor = 1e-12 * moments[..., -1, -1].sum(1)[:, None, None] / size.sum(-1, True)
     sums = [size, total, square]
-    own = summary(sums, floor)
-    rest = summary([part.sum(-1, keepdim=True) - part for part in sums], floor)
+    own = summarize_residuals(sums, floor)
+    rest = summarize_residuals(
+        [part.sum(-1, keepdim=True) - part for part in sums], floor
+    )
     least = torch.minimum(t_test(own, rest), f_test(own, rest)).amin(-1)
     # Of two environments each is the other's rest, so both make the same two tests.
     tests = 2 * (environments if environments > 2 else 1)
@@ -226,7 +228,7 @@ class Summary(NamedTuple):
     variance: Tensor
 
 
-def summary(sums: list[Tensor], floor: Tensor) -> Summary:
+def summarize_residuals(sums: list[Tensor], floor: Tensor) -> Summary:
     """Samples by their sizes, sums and sums of squares; no variance below a floor."""
     size, total, square = sums
     mean = total / size

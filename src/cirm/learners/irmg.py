@@ -100,7 +100,7 @@ class IRMG(Learner[State]):
         """Play until the epochs are over or every replica's game has ended."""
         state = move_to_device(state, self.descent.device)
         past = state.players if self.past else state.players[:, :0]
-        movers = self._movers(state, len(stage), randomness)
+        movers = self._make_movers(state, len(stage), randomness)
         names = [environment.name for environment in stage]
         loss = partial(self.loss, past=past, names=[*names, "representation"])
         steps = self.descent.count_steps(stage)
@@ -110,9 +110,9 @@ class IRMG(Learner[State]):
         ):
             for mover, stays in zip(movers, kept, strict=True):
                 mover[~playing] = stays[~playing]
-            whole, ruled = step % steps == 0, self._is_ruled(step)
+            whole, ruled = step % steps == 0, self._may_stop(step)
             if whole or ruled:
-                score = self._score(movers, past, batch)
+                score = self._score_average(movers, past, batch)
                 if ruled:
                     check_finite(torch.cat(movers, -1), step)
                     playing = playing & (score >= 100 * (self.stop_accuracy or 0))
@@ -128,8 +128,8 @@ class IRMG(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Average outputs of the players, [replica, 1, n, k]."""
-        members = [*state.players.unbind(1), *self._body(state)]
-        return self._answer(members, state.past, inputs).unsqueeze(1)
+        members = [*state.players.unbind(1), *self._get_body(state)]
+        return self._average_players(members, state.past, inputs).unsqueeze(1)
 
     def loss(
         self,
@@ -143,31 +143,33 @@ class IRMG(Learner[State]):
         alone = turn < len(batch.sizes)
         x, y = batch.split()[turn] if alone else (batch.x, batch.y)
         losses = self.likelihood.losses(
-            self._answer(movers, past, x, batch.noise, turn), y
+            self._average_players(movers, past, x, batch.noise, turn), y
         )
         if not alone:
             losses = environment_means(losses, batch.share)
         return {f"risk {names[turn]}": losses.mean(-1)}
 
-    def _movers(self, state: State, count: int, randomness: Randomness) -> list[Tensor]:
+    def _make_movers(
+        self, state: State, count: int, randomness: Randomness
+    ) -> list[Tensor]:
         """So many players, the state's first, and then the body, if it moves."""
         known = state.players if state.players.shape[1] else state.past
         fresh = [
             self.network.init(randomness.at("player", index))[:, self._cut :]
             for index in range(known.shape[1], count)
         ]
-        movers = [*known.unbind(1)[:count], *fresh, *self._body(state)]
+        movers = [*known.unbind(1)[:count], *fresh, *self._get_body(state)]
         return [mover.to(self.descent.device, copy=True) for mover in movers]
 
-    def _body(self, state: State) -> list[Tensor]:
+    def _get_body(self, state: State) -> list[Tensor]:
         return [state.representation] if self._cut else []
 
-    def _is_ruled(self, step: int) -> bool:
+    def _may_stop(self, step: int) -> bool:
         """Whether the game may end at this step."""
         accuracy = self.likelihood.metric == "accuracy"
         return accuracy and self.stop_accuracy is not None and step > self.warm_start
 
-    def _answer(
+    def _average_players(
         self,
         members: list[Tensor],
         past: Tensor,
@@ -197,8 +199,10 @@ class IRMG(Learner[State]):
         )
 
     @torch.no_grad()
-    def _score(self, members: list[Tensor], past: Tensor, batch: Batch) -> Tensor:
+    def _score_average(
+        self, members: list[Tensor], past: Tensor, batch: Batch
+    ) -> Tensor:
         """Mean score of the average on a batch, [replica]."""
-        outputs = self._answer(members, past, batch.x).unsqueeze(1)
+        outputs = self._average_players(members, past, batch.x).unsqueeze(1)
         predictions = self.likelihood.predict(outputs)
         return self.likelihood.scores(predictions, batch.y).mean(-1)

@@ -107,7 +107,7 @@ class IRMv1(Learner[State]):
         losses = self.likelihood.losses(outputs, batch.y)
         risk = environment_means(losses, batch.share).mean(-1)
         penalty = penalties.mean(-1)
-        weight = self.weight(batch.progress)
+        weight = self.get_penalty_weight(batch.progress)
         scale = 1 / max(1.0, weight)
         terms = {"risk": scale * risk, "penalty": scale * weight * penalty}
         if self.l2:
@@ -128,6 +128,6 @@ class IRMv1(Learner[State]):
         )
         return outputs, gradients.square().mean(-1)
 
-    def weight(self, progress: float) -> float:
+    def get_penalty_weight(self, progress: float) -> float:
         """The penalty's weight when so much of the stage's training is done."""
         return anneal_penalty(self.penalty, self.anneal, progress)

@@ -107,8 +107,10 @@ class MER(Learner[State]):
         for step, batch in enumerate(
             self.descent.iterate_batches(stage, randomness), 1
         ):
-            for arriving in self.portions(batch):
-                numbers = self.learn(params, optimiser, memory, arriving, chosen)
+            for arriving in self.split_arrivals(batch):
+                numbers = self.learn_arrival(
+                    params, optimiser, memory, arriving, chosen
+                )
                 if self.memory and step <= steps:
                     offered = Examples(arriving.x.cpu(), arriving.y.cpu())
                     memory, seen = update_reservoir(
@@ -128,7 +130,7 @@ class MER(Learner[State]):
         risks = environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": pool_risks(risks, batch)}
 
-    def portions(self, batch: Batch) -> Iterator[Batch]:
+    def split_arrivals(self, batch: Batch) -> Iterator[Batch]:
         """What is learned at once: a minibatch or, if literal, one example."""
         if not self.literal:
             yield batch
@@ -136,7 +138,7 @@ class MER(Learner[State]):
         for x, y in zip(batch.x.split(1, 1), batch.y.split(1, 1), strict=True):
             yield self.descent.make_batch([Examples(x, y)], batch.noise, batch.progress)
 
-    def learn(
+    def learn_arrival(
         self,
         params: Tensor,
         optimiser: torch.optim.Optimizer,
@@ -148,7 +150,7 @@ class MER(Learner[State]):
         before = params.detach().clone()
         for _ in range(self.batches):
             begun = params.detach().clone()
-            for batch in (*self.replayed(memory, arriving, draws), arriving):
+            for batch in (*self.draw_replays(memory, arriving, draws), arriving):
                 params.grad, numbers = make_gradient(self.loss)(params, None, batch)
                 optimiser.step()
             way = self.beta * arriving.y.shape[1]
@@ -156,7 +158,7 @@ class MER(Learner[State]):
         params.data = before.lerp_(params.detach(), self.gamma)
         return numbers
 
-    def replayed(
+    def draw_replays(
         self, memory: Examples, arriving: Batch, draws: Draws
     ) -> Iterator[Batch]:
         """`replay` batches, with one random example of the memory for each arriving."""

@@ -95,30 +95,32 @@ class VCLC(Learner[State]):
         watch: Watch = ignore_steps,
     ) -> State:
         """Train on the stage but for its coreset, then, for prediction, on that."""
-        rows = [self.rows(e, randomness.at("coreset", e.name)) for e in stage]
+        rows = [self.select_coreset(e, randomness.at("coreset", e.name)) for e in stage]
         pairs = list(zip(stage, rows, strict=True))
         rest = tuple(e.subset(select_other_rows(r, len(e))) for e, r in pairs)
         past = move_to_device(state, self.descent.device)
         start = init_posterior(past.start, past.posterior, self.initial_std)
-        posterior = self.trained(start, past.posterior, rest, randomness, watch)
+        posterior = self.train_posterior(start, past.posterior, rest, randomness, watch)
         kept = [state.coreset, *(e.take(r) for e, r in pairs)]
         predictive, coreset = posterior, state.coreset
         if any(piece.y.shape[1] for piece in kept):
             coreset = concatenate_examples(kept)
             last = Environment("coreset", *coreset, stage[0].task, replicated=True)
             source = randomness.at("predictive")
-            predictive = self.trained(posterior, posterior, (last,), source)
+            predictive = self.train_posterior(posterior, posterior, (last,), source)
         none = posterior.mean.new_zeros(len(posterior.mean), 0)
         return State(posterior, none, predictive, coreset)
 
-    def rows(self, environment: Environment, randomness: Randomness) -> Tensor:
+    def select_coreset(
+        self, environment: Environment, randomness: Randomness
+    ) -> Tensor:
         """Rows [replica, m] of the examples that are kept."""
         size = min(self.coreset, len(environment) // 2)
         if self.select == "random":
             return draw_rows(randomness, len(environment), size)
         return select_k_centers(environment.take_all(len(randomness.seeds)).x, size)
 
-    def trained(
+    def train_posterior(
         self,
         start: Gaussian,
         prior: Gaussian,

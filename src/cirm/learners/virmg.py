@@ -122,9 +122,9 @@ class VIRMG(Learner[State]):
     ) -> State:
         """Play the stage's environments, near what was believed before."""
         state = move_to_device(state, self.descent.device)
-        seats = self._seats(state, stage, randomness)
+        seats = self._make_seats(state, stage, randomness)
         movers = [flatten_gaussian(seat.start) for seat in seats]
-        loss = partial(self.loss, past=members(state.players), seats=seats)
+        loss = partial(self.loss, past=split_players(state.players), seats=seats)
         steps = self.descent.count_steps(stage)
         for step, _, numbers in self.descent.take_turns(
             loss, movers, stage, randomness
@@ -137,9 +137,9 @@ class VIRMG(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Outputs of averages of networks drawn from all, [replica, sample, n, k]."""
-        return self._answer(
-            members(state.players),
-            members(state.past),
+        return self._average_players(
+            split_players(state.players),
+            split_players(state.past),
             state.representation,
             lambda q: self.network.sample_predictions(q, inputs, self.evaluations),
         )
@@ -156,7 +156,7 @@ class VIRMG(Learner[State]):
         alone = turn < len(batch.sizes)
         x, y = batch.split()[turn] if alone else (batch.x, batch.y)
         beliefs = [unflatten_gaussian(mover) for mover in movers]
-        outputs = self._answer(
+        outputs = self._average_players(
             beliefs[: len(batch.sizes)],
             past,
             beliefs[-1],
@@ -171,10 +171,12 @@ class VIRMG(Learner[State]):
             f"kl {name}": weight * kl(beliefs[turn], prior),
         }
 
-    def _seats(self, state: State, stage: Stage, randomness: Randomness) -> list[Seat]:
+    def _make_seats(
+        self, state: State, stage: Stage, randomness: Randomness
+    ) -> list[Seat]:
         """A seat for each environment, and for the representation if it moves."""
-        lasts, seats = members(state.players), []
-        starts = lasts or members(state.past)
+        lasts, seats = split_players(state.players), []
+        starts = lasts or split_players(state.past)
         for index, environment in enumerate(stage):
             if index < len(starts):
                 start = starts[index]
@@ -182,23 +184,23 @@ class VIRMG(Learner[State]):
                 params = self.network.init(randomness.at("player", index))
                 means = params[:, self._cut :].to(self.descent.device)
                 start = make_gaussian(means, self.initial_std)
-            prior = start if index < len(lasts) else self._prior(start)
-            weight = self._weight(len(environment))
+            prior = start if index < len(lasts) else self._make_prior(start)
+            weight = self._get_kl_weight(len(environment))
             seats.append(Seat(environment.name, start, prior, weight))
         if self._cut:
             start = state.representation
-            prior = start if lasts else self._prior(start)
-            weight = self._weight(sum(map(len, stage)))
+            prior = start if lasts else self._make_prior(start)
+            weight = self._get_kl_weight(sum(map(len, stage)))
             seats.append(Seat("representation", start, prior, weight))
         return seats
 
-    def _prior(self, start: Gaussian) -> Gaussian:
+    def _make_prior(self, start: Gaussian) -> Gaussian:
         return make_gaussian(start.mean, self.prior_std, centred=True)
 
-    def _weight(self, examples: int) -> float:
+    def _get_kl_weight(self, examples: int) -> float:
         return self.beta * kl_factor(self.kl_scale, examples)
 
-    def _answer(
+    def _average_players(
         self,
         players: list[Gaussian],
         past: list[Gaussian],
@@ -210,7 +212,7 @@ class VIRMG(Learner[State]):
         On one representation that is the output of the average head.
         """
         if self._cut:
-            head = average(players, past)
+            head = average_players(players, past)
             whole = (torch.cat(pair, -1) for pair in zip(body, head, strict=True))
             return ask(Gaussian(*whole))
         # A prediction gives all the same draws; turned, they are independent.
@@ -218,15 +220,15 @@ class VIRMG(Learner[State]):
         return average_outputs(answers[: len(players)], answers[len(players) :])
 
 
-def members(q: Gaussian) -> list[Gaussian]:
+def split_players(q: Gaussian) -> list[Gaussian]:
     """Each player's belief, [replica, p], of [replica, player, p]."""
     return [unflatten_gaussian(flat) for flat in flatten_gaussian(q).unbind(1)]
 
 
-def average(players: list[Gaussian], past: list[Gaussian]) -> Gaussian:
+def average_players(players: list[Gaussian], past: list[Gaussian]) -> Gaussian:
     """The mean of independent draws from the players and, as one more, the past."""
     if past:
-        players = [*players, average(past, [])]
+        players = [*players, average_players(past, [])]
     variance = torch.stack([(2 * q.log_std).exp() for q in players]).mean(0)
     spread = (variance / len(players)).log() / 2
     return Gaussian(torch.stack([q.mean for q in players]).mean(0), spread)

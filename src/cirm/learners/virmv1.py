@@ -159,7 +159,7 @@ class VIRMv1(Learner[State]):
         outputs = sample(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
         slopes = self.likelihood.scale_gradients(outputs, batch.y).mean(1)
-        weight = self.weight(batch.progress)
+        weight = self.get_penalty_weight(batch.progress)
         scale = 1 / max(1.0, weight) if self.rescale else 1.0
         penalty = environment_means(slopes, batch.share).square().mean(-1)
         terms = {
@@ -172,6 +172,6 @@ class VIRMv1(Learner[State]):
             terms["l2"] = scale * self.l2 * squares.sum(-1)
         return terms
 
-    def weight(self, progress: float) -> float:
+    def get_penalty_weight(self, progress: float) -> float:
         """The penalty's weight when so much of the stage's training is done."""
         return anneal_penalty(self.penalty, self.anneal, progress)

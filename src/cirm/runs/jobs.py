@@ -135,13 +135,15 @@ def inference_of(job: Job, folder: Path | None) -> Transform | None:
     if not job.infer:
         return None
     from cirm.inference import create_inference
-    from cirm.inference.kept import Kept
+    from cirm.inference.kept import CachedInference
 
     inference = create_inference(job.infer, job.inference)
     if folder is None:
         return inference
     data = [__version__, job.dataset, job.data, job.files, job.order]
-    return Kept(inference, folder / "inferred", json.dumps(data, sort_keys=True))
+    return CachedInference(
+        inference, folder / "inferred", json.dumps(data, sort_keys=True)
+    )
 
 
 def identify_trial(label: str, order: str, dataset: dict[str, Any]) -> str:

@@ -293,9 +293,9 @@ def test_a_single_output_is_the_logit_of_the_second_class(places, inverted):
 
 def test_dropout_eases_with_the_examples_and_is_never_more_than_is_set():
     strong, mild = (CIRM(MLP((4, 8, 2), dropout=d)) for d in (0.9, 0.3))
-    left = [1 - strong.wet(count).dropout for count in (10, 1000, 4000, 10**6)]
+    left = [1 - strong.network_for(count).dropout for count in (10, 1000, 4000, 10**6)]
     assert left == pytest.approx([0.1, 0.1, 0.2, 0.5])
-    assert {mild.wet(count).dropout for count in (10, 10**6)} == {0.3}
+    assert {mild.network_for(count).dropout for count in (10, 10**6)} == {0.3}
 
 
 def test_any_module_can_be_the_network(places, inverted):

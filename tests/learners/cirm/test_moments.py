@@ -1,7 +1,13 @@
 import pytest
 import torch
 
-from cirm.learners.cirm.moments import changed, moments, nothing, pooled, weights_like
+from cirm.learners.cirm.moments import (
+    compute_moments,
+    compute_similarity_weights,
+    find_changed_columns,
+    make_empty_moments,
+    pool_moments,
+)
 
 ALIKE = 0.01
 
@@ -25,14 +31,14 @@ def unhidden(replicas=1, width=4):
 
 
 def found(*places, hidden=None, rank=4):
-    parts = [moments(*p) for p in places]
+    parts = [compute_moments(*p) for p in places]
     hidden = unhidden(len(parts[0].number)) if hidden is None else hidden
-    return changed(parts, hidden, ALIKE, rank)
+    return find_changed_columns(parts, hidden, ALIKE, rank)
 
 
 def test_moments_are_the_covariance():
     x, y = place(0, 1.0)
-    seen = moments(x, y)
+    seen = compute_moments(x, y)
     both = torch.cat([x[0], y[0].unsqueeze(-1)], 1)
     torch.testing.assert_close(
         seen.second[0].double(), both.T.cov(correction=0), rtol=1e-5, atol=1e-6
@@ -43,7 +49,7 @@ def test_moments_are_the_covariance():
 def test_pooled_moments_are_those_within_both():
     one, other = place(0, 1.0), place(1, 1.0, rows=200)
     far = other[0] + 100, other[1] - 7
-    both = pooled(moments(*one), moments(*far))
+    both = pool_moments(compute_moments(*one), compute_moments(*far))
     inner = [
         torch.cat([x, y.unsqueeze(-1)], 2) - torch.cat([x, y.unsqueeze(-1)], 2).mean(1)
         for x, y in (one, far)
@@ -57,8 +63,8 @@ def test_pooled_moments_are_those_within_both():
 
 def test_even_noise_is_not_heavy_and_noise_that_grows_is():
     x, y = place(0, 1.0, rows=4000)
-    assert float(moments(x, y).heavy) == pytest.approx(1, abs=0.1)
-    assert float(moments(x, y + 2 * x[..., 0] * x[..., 1]).heavy) > 1.3
+    assert float(compute_moments(x, y).heavy) == pytest.approx(1, abs=0.1)
+    assert float(compute_moments(x, y + 2 * x[..., 0] * x[..., 1]).heavy) > 1.3
 
 
 def test_by_chance_the_probability_is_even():
@@ -128,15 +134,15 @@ def test_columns_that_depend_on_each_other_do_no_harm():
 
 
 def test_pooling_with_nothing_changes_nothing():
-    seen = moments(*place(0, 1.0))
-    assert pooled(nothing(1), seen) is seen
+    seen = compute_moments(*place(0, 1.0))
+    assert pool_moments(make_empty_moments(1), seen) is seen
 
 
 def test_weights_bring_inputs_to_where_others_lie():
     one, other = place(0, 1.0, rows=4000), place(1, 1.0, rows=4000)
     far = other[0] + torch.tensor([0.5, 0, 0, 0]), other[1]
-    like, there = moments(*one), moments(*far)
-    here = moments(*far, weights_like(far[0], there, like))
+    like, there = compute_moments(*one), compute_moments(*far)
+    here = compute_moments(*far, compute_similarity_weights(far[0], there, like))
     assert float(there.mean[0, 0] - like.mean[0, 0]) == pytest.approx(0.5, abs=0.1)
     torch.testing.assert_close(here.mean[:, :4], like.mean[:, :4], rtol=0, atol=0.12)
     assert 100 < float(here.number) < 4000
@@ -148,8 +154,8 @@ def test_a_curved_dependence_seen_elsewhere_is_no_change_but_looks_like_one():
     noise = 0.3 * torch.randn(1, 8000, generator=source, dtype=torch.float64)
     one, other = (x, x[..., 0].square() + noise[:, :4000]), x.roll(1, 1) + 0.7
     other = other, other[..., 0].square() + noise[:, 4000:]
-    like, there = moments(*one), moments(*other)
+    like, there = compute_moments(*one), compute_moments(*other)
     bare = unhidden(1, 2)
-    assert changed([like, there], bare, ALIKE, 0)[1] < 1e-6
-    here = moments(*other, weights_like(other[0], there, like))
-    assert changed([like, here], bare, ALIKE, 0)[1] > ALIKE
+    assert find_changed_columns([like, there], bare, ALIKE, 0)[1] < 1e-6
+    here = compute_moments(*other, compute_similarity_weights(other[0], there, like))
+    assert find_changed_columns([like, here], bare, ALIKE, 0)[1] > ALIKE

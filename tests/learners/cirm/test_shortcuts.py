@@ -7,16 +7,16 @@ from torch.nn import functional as F
 from cirm.environments import Environment, Task
 from cirm.learners.cirm.shortcuts import (
     FAINT,
-    balance,
-    chosen,
-    contrasts,
-    correction,
-    merged,
-    retargeted,
-    shares,
-    shortened,
-    strides,
-    without,
+    assign_rows,
+    balance_weights,
+    compute_contrasts,
+    fit_correction,
+    list_row_chunks,
+    merge_directions,
+    remove_directions,
+    replace_targets,
+    select_member_rows,
+    truncate_environment,
 )
 from cirm.randomness import Randomness
 
@@ -31,7 +31,7 @@ def cells_of(*counts):
 
 def totals(cells, classes, cap):
     """Weights [2 * classes] of cells, and the total weight of each group of a class."""
-    weights = balance(cells, classes, cap)
+    weights = balance_weights(cells, classes, cap)
     counts = torch.zeros_like(weights).scatter_add_(1, cells, torch.ones(cells.shape))
     return weights[0], (weights * counts).view(classes, 2)
 
@@ -65,8 +65,8 @@ def test_a_class_without_a_second_group_is_left_as_it_is():
 
 def test_replicas_are_balanced_on_their_own():
     cells = torch.cat([cells_of(1, 3, 2, 2), cells_of(2, 2, 3, 1)])
-    wanted = [balance(row[None], 2, 10.0) for row in cells]
-    torch.testing.assert_close(balance(cells, 2, 10.0), torch.cat(wanted))
+    wanted = [balance_weights(row[None], 2, 10.0) for row in cells]
+    torch.testing.assert_close(balance_weights(cells, 2, 10.0), torch.cat(wanted))
 
 
 def summed(inputs, targets, answers, classes):
@@ -88,9 +88,9 @@ def test_a_contrast_is_the_shift_that_goes_with_the_answer():
     shift = torch.tensor([1.0, -2.0, 0.0, 0.5])
     noise = Randomness((0,)).normal(len(targets), 4)[0]
     inputs = noise + answers[:, None] * shift
-    found = contrasts(*summed(inputs, targets, answers, 2))
+    found = compute_contrasts(*summed(inputs, targets, answers, 2))
     torch.testing.assert_close(found, shift[None, None], atol=0.15, rtol=0)
-    exact = contrasts(*summed(inputs - noise, targets, answers, 2))
+    exact = compute_contrasts(*summed(inputs - noise, targets, answers, 2))
     torch.testing.assert_close(exact, shift[None, None])
 
 
@@ -101,7 +101,7 @@ def test_a_contrast_does_not_depend_on_what_the_label_adds(classes):
     noise = source.at("noise").normal(len(targets), 5)[0]
     added = 10 * source.at("label").normal(classes, 5)[0]
     plain, moved = (
-        contrasts(*summed(x, targets, answers, classes))
+        compute_contrasts(*summed(x, targets, answers, classes))
         for x in (noise, noise + added[targets])
     )
     assert plain.shape == (1, classes - 1, 5)
@@ -112,13 +112,13 @@ def test_classes_where_the_answer_never_varies_do_not_count():
     targets = torch.tensor([0, 0, 1, 1, 1])
     answers = torch.tensor([0, 1, 1, 1, 1])
     inputs = torch.tensor([[1.0], [3.0], [50.0], [60.0], [70.0]])
-    found = contrasts(*summed(inputs, targets, answers, 2))
+    found = compute_contrasts(*summed(inputs, targets, answers, 2))
     assert found.tolist() == [[[2.0]]]
 
 
 def test_an_answer_that_is_always_the_same_has_no_direction():
     targets, answers = torch.tensor([0, 1, 1]), torch.tensor([1, 1, 1])
-    found = contrasts(*summed(torch.ones(3, 2), targets, answers, 2))
+    found = compute_contrasts(*summed(torch.ones(3, 2), targets, answers, 2))
     assert found.tolist() == [[[0.0, 0.0]]]
 
 
@@ -126,19 +126,19 @@ def test_a_direction_that_returns_is_kept_and_one_by_chance_is_left_behind():
     planted, kept = F.one_hot(torch.tensor(0), 40).float(), torch.zeros(1, 0, 40)
     for turn in range(8):
         noise = Randomness((0,)).at(turn).normal(40) / 40**0.5
-        kept = merged(kept, torch.stack([planted[None], 0.5 * noise], 1), 3)
+        kept = merge_directions(kept, torch.stack([planted[None], 0.5 * noise], 1), 3)
     assert kept.shape == (1, 3, 40)
     lengths = kept[0].norm(dim=-1)
     torch.testing.assert_close(lengths[0], torch.tensor(8.0**0.5), atol=0.2, rtol=0)
     inputs = torch.cat([planted[None], noise])[None]
-    seen = without(inputs, kept)
+    seen = remove_directions(inputs, kept)
     assert seen[0, 0].norm() < 0.15
     assert seen[0, 1].norm() > 0.9 * noise[0, 1:].norm()
 
 
 def test_merged_directions_are_orthogonal_and_their_lengths_are_singular_values():
     old, new = (Randomness((0, 1)).at(n).normal(3, 6) for n in ("old", "new"))
-    kept = merged(old, new, 4)
+    kept = merge_directions(old, new, 4)
     squares = kept @ kept.mT
     wanted = torch.linalg.svdvals(torch.cat([old, new], 1))[:, :4].square()
     torch.testing.assert_close(squares, wanted.diag_embed(), atol=1e-4, rtol=1e-4)
@@ -146,19 +146,21 @@ def test_merged_directions_are_orthogonal_and_their_lengths_are_singular_values(
 
 @pytest.mark.parametrize(("rank", "width"), [(1, 6), (4, 6), (5, 2)])
 def test_so_many_directions_are_carried_however_many_there_are(rank, width):
-    kept = merged(torch.zeros(2, 0, width), Randomness((0, 1)).normal(3, width), rank)
+    kept = merge_directions(
+        torch.zeros(2, 0, width), Randomness((0, 1)).normal(3, width), rank
+    )
     assert kept.shape == (2, rank, width)
     assert (kept.norm(dim=-1) > 1e-6).sum(1).tolist() == [min(rank, 3, width)] * 2
-    nothing = merged(torch.zeros(2, 0, width), torch.zeros(2, 0, width), rank)
+    nothing = merge_directions(torch.zeros(2, 0, width), torch.zeros(2, 0, width), rank)
     assert torch.equal(nothing, torch.zeros(2, rank, width))
 
 
 def test_inputs_without_directions_are_a_projection():
     inputs = Randomness(SEEDS).at("x").normal(20, 6)
     found = Randomness(SEEDS).at("d").normal(2, 6)
-    directions = merged(torch.zeros(3, 0, 6), found, 4)
-    once = without(inputs, directions)
-    torch.testing.assert_close(without(once, directions), once)
+    directions = merge_directions(torch.zeros(3, 0, 6), found, 4)
+    once = remove_directions(inputs, directions)
+    torch.testing.assert_close(remove_directions(once, directions), once)
     torch.testing.assert_close(
         once @ directions.mT, torch.zeros(3, 20, 4), atol=1e-5, rtol=0
     )
@@ -170,13 +172,13 @@ def test_inputs_without_directions_are_a_projection():
 
 def test_only_parts_along_the_stronger_directions_are_taken():
     directions = torch.diag(torch.tensor([2.0, 2 * FAINT * 1.01, 2 * FAINT * 0.99]))
-    seen = without(torch.ones(1, 1, 3), directions[None])
+    seen = remove_directions(torch.ones(1, 1, 3), directions[None])
     torch.testing.assert_close(seen, torch.tensor([[[0.0, 0.0, 1.0]]]))
 
 
 def test_without_any_direction_inputs_are_as_they_were():
     inputs = Randomness((0,)).normal(5, 3)
-    assert torch.equal(without(inputs, torch.zeros(1, 4, 3)), inputs)
+    assert torch.equal(remove_directions(inputs, torch.zeros(1, 4, 3)), inputs)
 
 
 def calibrated(classes, leak):
@@ -197,7 +199,7 @@ def calibrated(classes, leak):
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_where_nothing_leaks_nothing_is_corrected(classes):
-    factors = correction(*calibrated(classes, 0.0))
+    factors = fit_correction(*calibrated(classes, 0.0))
     torch.testing.assert_close(
         factors, torch.tensor([[1.0, 0.0]] * 2), atol=1e-4, rtol=0
     )
@@ -206,7 +208,7 @@ def test_where_nothing_leaks_nothing_is_corrected(classes):
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("leak", [0.5, 2.0])
 def test_an_answer_that_was_added_is_taken_off(classes, leak):
-    scale, back = correction(*calibrated(classes, leak)).unbind(1)
+    scale, back = fit_correction(*calibrated(classes, leak)).unbind(1)
     assert (scale > 0.8).all()
     assert (back < -0.7 * leak).all() and (back > -leak).all()
 
@@ -220,7 +222,9 @@ def test_a_correction_is_where_the_weighted_risk_has_no_slope(size):
     noise = 0.2 * source.at("noise").normal(200, 3)
     logits = size * (F.one_hot(seen, 3) + F.one_hot(answers, 3) / 2 + noise)
     weights = 0.1 + source.at("weight").uniform(200)
-    factors = correction(logits, answers, targets, weights).double().requires_grad_()
+    factors = (
+        fit_correction(logits, answers, targets, weights).double().requires_grad_()
+    )
     added = F.one_hot(answers, 3) - 1 / 3
     scale, back = factors[..., None, None].unbind(1)
     chances = (scale * logits.double() + back * added).log_softmax(-1)
@@ -236,7 +240,7 @@ def test_a_correction_is_where_the_weighted_risk_has_no_slope(size):
 def test_members_are_judged_on_disjoint_parts_that_they_do_not_learn_from(
     count, members
 ):
-    learned, judged = shares(count, members, Randomness(SEEDS))
+    learned, judged = assign_rows(count, members, Randomness(SEEDS))
     size = count // members
     assert judged.shape == (3 * members, size)
     assert learned.shape == (3 * members, count - size)
@@ -248,12 +252,12 @@ def test_members_are_judged_on_disjoint_parts_that_they_do_not_learn_from(
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_too_few_examples_are_learned_and_judged_by_every_member(count):
-    for rows in shares(count, 4, Randomness(SEEDS)):
+    for rows in assign_rows(count, 4, Randomness(SEEDS)):
         assert rows.sort(1).values.tolist() == [list(range(count))] * 12
 
 
 def test_shares_of_a_replica_do_not_depend_on_its_neighbours():
-    beside, alone = (shares(9, 2, Randomness(seeds)) for seeds in (SEEDS, (1,)))
+    beside, alone = (assign_rows(9, 2, Randomness(seeds)) for seeds in (SEEDS, (1,)))
     for many, one in zip(beside, alone, strict=True):
         assert torch.equal(many[2:4], one)
 
@@ -271,7 +275,7 @@ def numbered(replicated):
 @pytest.mark.parametrize("replicated", [False, True])
 def test_a_member_gets_the_examples_of_its_rows_in_its_replica(replicated):
     rows = Randomness(range(6)).integers(5, 4)  # three replicas of two members
-    some = chosen(numbered(replicated), rows, 2)
+    some = select_member_rows(numbered(replicated), rows, 2)
     assert some.inputs.shape == (6, 4, 2, 3)
     replica = torch.arange(3).repeat_interleave(2)[:, None]
     wanted = (rows + 10 * replica * replicated).float()
@@ -284,8 +288,8 @@ def test_a_member_gets_the_examples_of_its_rows_in_its_replica(replicated):
 
 
 def test_other_targets_leave_the_inputs_as_they_were():
-    some = chosen(numbered(True), torch.tensor([[0, 4]] * 3), 1)
-    other = retargeted(some, torch.full((3, 2), 5), 6)
+    some = select_member_rows(numbered(True), torch.tensor([[0, 4]] * 3), 1)
+    other = replace_targets(some, torch.full((3, 2), 5), 6)
     assert torch.equal(other.take_all(3).x, some.take_all(3).x)
     assert other.take_all(3).y.tolist() == [[5, 5]] * 3
     assert len(other.task.classes) == 6
@@ -293,7 +297,7 @@ def test_other_targets_leave_the_inputs_as_they_were():
 
 def test_strides_are_all_rows_in_order():
     rows = torch.zeros(2, 9000, dtype=torch.int64)
-    pieces = strides(chosen(numbered(False), rows, 1))
+    pieces = list_row_chunks(select_member_rows(numbered(False), rows, 1))
     assert [piece.shape[1] for piece in pieces] == [4096, 4096, 808]
     assert torch.equal(torch.cat(pieces, 1), torch.arange(9000).expand(2, -1))
 
@@ -301,12 +305,12 @@ def test_strides_are_all_rows_in_order():
 def test_a_shortened_environment_holds_each_members_first_examples():
     inputs = torch.arange(40.0).view(20, 2)
     environment = Environment("a", inputs, torch.arange(20) % 2, TASK)
-    rows, _ = shares(20, 2, Randomness(SEEDS))
-    whole = chosen(environment, rows, 2)
-    short = shortened(whole, 4)
+    rows, _ = assign_rows(20, 2, Randomness(SEEDS))
+    whole = select_member_rows(environment, rows, 2)
+    short = truncate_environment(whole, 4)
     assert short.inputs.shape == (6, 4, 2)
     x, y = short.take_all(6)
     torch.testing.assert_close(x, whole.take_all(6).x[:, :4])
     torch.testing.assert_close(y, whole.targets[:, :4])
-    assert shortened(whole, 0) is whole
-    assert shortened(whole, 10) is whole
+    assert truncate_environment(whole, 0) is whole
+    assert truncate_environment(whole, 10) is whole

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from cirm.environments import Environment, Stage
 from cirm.learners.cirm import drift, shortcuts
-from cirm.learners.cirm.drift import Sample, Slope
+from cirm.learners.cirm.drift import Evaluation, Slope
 from cirm.learners.cirm.stage import Work
 
 UNLIKELY = 0.01  # probability by chance below which a disagreement is evidence
 SETTLED = 0.1  # above this, nothing is left of it but what the reference explains
 
 
-class Found(NamedTuple):
+class Disagreement(NamedTuple):
     """What environments disagree on.
 
     `chance` [replica] is the least probability that they disagree so much by chance,
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     centres: Tensor
     comparisons: Tensor
 
-    def answers(self, work: Work) -> list[Tensor]:
+    def predict(self, work: Work) -> list[Tensor]:
         """What it answers on what is learned, [replica * member, n] each."""
         logits, centres = (
             part.repeat_interleave(work.learner.members, 0)
@@ -43,8 +43,10 @@ class Found(NamedTuple):
         return [
             torch.cat(
                 [
-                    drift.nearest(work.inputs(e, rows).cpu() @ logits.mT, centres)
-                    for rows in shortcuts.strides(e)
+                    drift.find_nearest(
+                        work.take_inputs(e, rows).cpu() @ logits.mT, centres
+                    )
+                    for rows in shortcuts.list_row_chunks(e)
                 ],
                 1,
             )
@@ -60,33 +62,39 @@ class Drift:
     plain: Tensor
     reference: Tensor
 
-    def slope(self) -> Slope:
+    def compute_slope(self) -> Slope:
         """How the plain model's risk slopes where it was not learned."""
-        return drift.slope(drift.together([self._sample(e) for e in self._new]))
+        return drift.compute_slope(
+            drift.concatenate_evaluations([self._evaluate(e) for e in self._arrived])
+        )
 
-    def found(self) -> Found:
+    def find_disagreement(self) -> Disagreement:
         """What the environments disagree on: this stage's, and the past ones."""
         work, past = self.work, self.work.past
-        found = self._nothing()
+        found = self._make_empty()
         if not work.first:
             old = Drift(work, past.plain.flatten(0, 1), past.reference.flatten(0, 1))
-            sample = drift.together([old._sample(e) for e in self._new])
-            found = _added(found, sample, past.slope)
-        samples = [self._sample(e) for e in work.judged] if len(work.judged) > 1 else []
+            sample = drift.concatenate_evaluations(
+                [old._evaluate(e) for e in self._arrived]
+            )
+            found = _add_comparison(found, sample, past.slope)
+        samples = (
+            [self._evaluate(e) for e in work.judged] if len(work.judged) > 1 else []
+        )
         for index, one in enumerate(samples[: 1 if len(samples) == 2 else None]):
-            rest = drift.together(samples[:index] + samples[index + 1 :])
-            found = _added(found, one, drift.slope(rest))
+            rest = drift.concatenate_evaluations(samples[:index] + samples[index + 1 :])
+            found = _add_comparison(found, one, drift.compute_slope(rest))
         return found
 
     @property
-    def _new(self) -> Stage:
+    def _arrived(self) -> Stage:
         """What arrived, and no model before has learned from."""
         return self.work.judged[: self.work.arrived]
 
-    def _nothing(self) -> Found:
+    def _make_empty(self) -> Disagreement:
         past, k = self.work.past, self.work.learner.classes
         replicas, width = len(past.tally), past.centre.shape[1]
-        return Found(
+        return Disagreement(
             torch.ones(replicas),
             torch.ones(replicas),
             torch.zeros(replicas).bool(),
@@ -95,44 +103,49 @@ class Drift:
             torch.zeros(replicas),
         )
 
-    def _sample(self, environment: Environment) -> Sample:
+    def _evaluate(self, environment: Environment) -> Evaluation:
         work = self.work
         enough = shortcuts.STRIDE // work.learner.members
-        some = shortcuts.shortened(environment, enough)
-        plainly = work.sight(hidden=False)
+        some = shortcuts.truncate_environment(environment, enough)
+        plainly = work.get_view(hidden=False)
         logits, answers = (
-            work.asked(params, some, plainly) for params in (self.plain, self.reference)
+            work.compute_logits(params, some, plainly)
+            for params in (self.plain, self.reference)
         )
         parts = (
-            work.inputs(some, shortcuts.strides(some)[0]).cpu(),
+            work.take_inputs(some, shortcuts.list_row_chunks(some)[0]).cpu(),
             logits,
             some.targets,
             answers.argmax(-1),
         )
-        return Sample(*(work.gathered(part) for part in parts))
+        return Evaluation(*(work.gather_members(part) for part in parts))
 
 
-def _added(found: Found, sample: Sample, other: Slope) -> Found:
+def _add_comparison(
+    found: Disagreement, sample: Evaluation, other: Slope
+) -> Disagreement:
     """What is found, or what a sample and another slope show if that is less likely."""
-    here = drift.slope(sample, other.cells.sum(2, keepdim=True))
-    chance = drift.chance(here, other)
-    left = drift.chance(drift.slope(sample, other.cells), other)
+    here = drift.compute_slope(sample, other.cells.sum(2, keepdim=True))
+    chance = drift.disagreement_p_value(here, other)
+    left = drift.disagreement_p_value(drift.compute_slope(sample, other.cells), other)
     fresh = (chance < UNLIKELY) & (left < UNLIKELY)
     logits, centres = found.logits, found.centres
     if fresh.any():
-        made = drift.turned(sample, here, other)
+        made = drift.fit_change(sample, here, other)
         fresh = fresh & (made != 0).any(2).any(1)
-        means = drift.centroids(sample.inputs @ made.mT, sample.targets, made.shape[1])
+        means = drift.compute_centroids(
+            sample.inputs @ made.mT, sample.targets, made.shape[1]
+        )
         best = fresh & ((chance <= found.chance) | ~found.fresh)
         best = best.view(-1, 1, 1)
         logits = torch.where(best, made, logits)
         centres = torch.where(best, means, centres)
     told = torch.where(fresh | (left >= SETTLED), chance, 1.0)
-    return Found(
+    return Disagreement(
         torch.minimum(chance, found.chance),
         torch.minimum(told, found.told),
         found.fresh | fresh,
         logits,
         centres,
-        found.comparisons + drift.comparable(here, other),
+        found.comparisons + drift.is_comparable(here, other),
     )

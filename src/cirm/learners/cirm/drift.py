@@ -23,7 +23,7 @@ TURNS = 30  # of refitting a bias, each of which brings it close
 STEPS = 300  # towards the logits that explain a change
 
 
-class Sample(NamedTuple):
+class Evaluation(NamedTuple):
     """Examples of a replica: inputs [replica, n, d] and what is known of each.
 
     `logits` [replica, n, k] are a model's that did not learn from them, `targets` and a
@@ -50,12 +50,12 @@ class Slope(NamedTuple):
     cells: Tensor
 
 
-def together(samples: list[Sample]) -> Sample:
+def concatenate_evaluations(samples: list[Evaluation]) -> Evaluation:
     """All examples as one sample."""
-    return Sample(*(torch.cat(parts, 1) for parts in zip(*samples, strict=True)))
+    return Evaluation(*(torch.cat(parts, 1) for parts in zip(*samples, strict=True)))
 
 
-def slope(sample: Sample, like: Tensor | None = None) -> Slope:
+def compute_slope(sample: Evaluation, like: Tensor | None = None) -> Slope:
     """The slope, of examples weighted so that their cells are `like` [replica, k, 2].
 
     With cells of [replica, k, 1] the classes are.
@@ -73,15 +73,15 @@ def slope(sample: Sample, like: Tensor | None = None) -> Slope:
         share = (like / have.clamp(min=1)).flatten(1).gather(1, place)
         weights = (share / share.mean(1, keepdim=True)).clamp(max=HEAVIEST)
         weights = (weights / weights.mean(1, keepdim=True)).unsqueeze(-1)
-    off = weights * _misses(sample, weights)
+    off = weights * _compute_residuals(sample, weights)
     x = sample.inputs - (weights * sample.inputs).mean(1, keepdim=True)
     count = x.shape[1]
     mean = off.mT @ x / count
     noise = (off.square().mT @ x.square() / count - mean.square()) / count
-    return Slope(mean, noise, _freedom(_some(x), _some(off)), cells)
+    return Slope(mean, noise, _count_freedom(_thin_out(x), _thin_out(off)), cells)
 
 
-def chance(one: Slope, other: Slope) -> Tensor:
+def disagreement_p_value(one: Slope, other: Slope) -> Tensor:
     """Probability [replica] that slopes of like environments are so far apart.
 
     It is 1 where nothing can be told: of few examples, or of other classes.
@@ -90,10 +90,10 @@ def chance(one: Slope, other: Slope) -> Tensor:
     freedom = torch.minimum(one.freedom, other.freedom)
     ratio = square / (one.noise + other.noise).sum((1, 2)).clamp(min=1e-20)
     chance = torch.special.gammaincc(freedom / 2, freedom / 2 * ratio)
-    return torch.where(comparable(one, other), chance, 1.0)
+    return torch.where(is_comparable(one, other), chance, 1.0)
 
 
-def comparable(one: Slope, other: Slope) -> Tensor:
+def is_comparable(one: Slope, other: Slope) -> Tensor:
     """Whether there are enough examples [replica], of the same two or more classes."""
     counts = [s.cells.sum(2) for s in (one, other)]
     seen = [count > 0 for count in counts]
@@ -101,7 +101,7 @@ def comparable(one: Slope, other: Slope) -> Tensor:
     return alike & (torch.minimum(*(c.sum(1) for c in counts)) >= ENOUGH)
 
 
-def turned(sample: Sample, one: Slope, other: Slope) -> Tensor:
+def fit_change(sample: Evaluation, one: Slope, other: Slope) -> Tensor:
     """The sparsest linear logits [replica, k, d] that would undo a change of slope.
 
     Up to its noise, that is: least squares with a penalty on each coefficient that is
@@ -114,7 +114,7 @@ def turned(sample: Sample, one: Slope, other: Slope) -> Tensor:
     chances = sample.logits.softmax(-1)
     bend = (chances * (1 - chances)).sum(-1, keepdim=True) / chances.shape[-1]
     x = sample.inputs - sample.inputs.mean(1, keepdim=True)
-    x = _some(x * bend.sqrt())
+    x = _thin_out(x * bend.sqrt())
     x = x / math.sqrt(x.shape[1])
     step = 1 / torch.linalg.matrix_norm(x, ord=2).square().clamp(min=1e-12)
     at = ahead = torch.zeros_like(change)
@@ -126,7 +126,7 @@ def turned(sample: Sample, one: Slope, other: Slope) -> Tensor:
     return at
 
 
-def centroids(seen: Tensor, targets: Tensor, classes: int) -> Tensor:
+def compute_centroids(seen: Tensor, targets: Tensor, classes: int) -> Tensor:
     """Mean [replica, class, j] of what is seen [replica, n, j] of each class.
 
     That of a class without examples is far from everything.
@@ -136,17 +136,17 @@ def centroids(seen: Tensor, targets: Tensor, classes: int) -> Tensor:
     return torch.where(counts > 0, hot.mT @ seen / counts.clamp(min=1), FAR)
 
 
-def nearest(seen: Tensor, centres: Tensor) -> Tensor:
+def find_nearest(seen: Tensor, centres: Tensor) -> Tensor:
     """Class [replica, n] whose centre is the nearest."""
     return torch.cdist(seen, centres).argmin(-1)
 
 
-def _some(parts: Tensor) -> Tensor:
+def _thin_out(parts: Tensor) -> Tensor:
     """Some examples of [replica, n, ...], evenly from all."""
     return parts[:, :: max(1, parts.shape[1] // FEW)]
 
 
-def _misses(sample: Sample, weights: Tensor) -> Tensor:
+def _compute_residuals(sample: Evaluation, weights: Tensor) -> Tensor:
     """Labels less chances [replica, n, k], on average zero for each class."""
     hot = one_hot(sample.targets, sample.logits.shape[-1]).to(sample.logits.dtype)
     wanted = (weights * hot).sum(1, keepdim=True).clamp(min=1e-6)
@@ -158,7 +158,7 @@ def _misses(sample: Sample, weights: Tensor) -> Tensor:
     return hot - (sample.logits + bias).softmax(-1)
 
 
-def _freedom(x: Tensor, off: Tensor) -> Tensor:
+def _count_freedom(x: Tensor, off: Tensor) -> Tensor:
     """In how many directions [replica] examples move a slope, if all moved it alike.
 
     By the products of the parts of any two examples, since there may be more

@@ -72,7 +72,7 @@ def _find_hidden_columns(state: State, columns: Mapping[str, int]) -> dict[str, 
     directions = state.directions[0]
     if not columns or not directions.any():
         return {}
-    squares = shortcuts.basis(directions).square().sum((0, 1))
+    squares = shortcuts.scale_directions(directions).square().sum((0, 1))
     pieces = squares.split(list(columns.values()))
     parts = [float(piece.sum() / squares.sum()) for piece in pieces]
     named = zip(columns, parts, strict=True)
@@ -97,7 +97,9 @@ def _describe_comparison(
     """Compare the accuracies of both models on held-out rows."""
     if "wrong" not in explanation["rows"]:
         return "The reference model, the easiest predictor, is right for every row."
-    shares = dict(zip(GROUPS, shortcuts.fair(learner.classes).tolist(), strict=True))
+    shares = dict(
+        zip(GROUPS, shortcuts.fair_shares(learner.classes).tolist(), strict=True)
+    )
     kinds = "plain", "invariant"
     means = [
         sum(shares[name] * rate for name, rate in explanation[kind].items())

@@ -111,16 +111,16 @@ class CIRM(Learner[State]):
         return self.likelihood.classes if known else 0  # type: ignore[attr-defined]
 
     @property
-    def dry(self) -> Network:
+    def network_without_dropout(self) -> Network:
         """The network without dropout, for all but the invariant model of classes."""
         if isinstance(self.network, MLP):
             return replace(self.network, dropout=0.0)
         return self.network
 
-    def wet(self, examples: int) -> Network:
+    def network_for(self, examples: int) -> Network:
         """The network of the invariant model, which learns from so many examples."""
         if not self.classes:
-            return self.dry
+            return self.network_without_dropout
         if not isinstance(self.network, MLP) or examples <= FEW:
             return self.network
         left = (1 - self.network.dropout) * math.sqrt(examples / FEW)
@@ -149,7 +149,7 @@ class CIRM(Learner[State]):
                 torch.zeros(replicas),
                 torch.zeros(replicas, self.classes, 2),
             ),
-            moments.nothing(replicas),
+            moments.make_empty_moments(replicas),
             make_empty_memory(replicas),
         )
 
@@ -167,15 +167,17 @@ class CIRM(Learner[State]):
         past = move_to_device(state, self.descent.device)._replace(**small)
         first = not past.centre.shape[1]
         if first:
-            past = past._replace(centre=self._centre(stage, len(randomness.seeds)))
-        whole = (*stage, *self._recalled(state, stage[0]))
+            past = past._replace(
+                centre=self._compute_centre(stage, len(randomness.seeds))
+            )
+        whole = (*stage, *self._get_memory_stage(state, stage[0]))
         rows = [
-            shortcuts.shares(len(e), self.members, randomness.at("shares", e.name))
+            shortcuts.assign_rows(len(e), self.members, randomness.at("shares", e.name))
             for e in whole
         ]
         learned, judged = (
             tuple(
-                shortcuts.chosen(e, pair[side], self.members)
+                shortcuts.select_member_rows(e, pair[side], self.members)
                 for e, pair in zip(whole, rows, strict=True)
             )
             for side in (0, 1)
@@ -183,9 +185,9 @@ class CIRM(Learner[State]):
         kind = ClassWork if self.classes else ValueWork
         work = kind(self, past, learned, judged, randomness, watch, first, len(stage))
         try:
-            made = work.done()
+            made = work.run()
         except DivergenceError as error:
-            raise self._blamed(error) from None
+            raise self._name_replicas(error) from None
         memory, source = state.memory, randomness.at("memory")
         for environment in stage:
             size = round(self.memory * len(environment))
@@ -197,12 +199,12 @@ class CIRM(Learner[State]):
         drop = self.drops_shortcut(state)
         seen = (inputs.flatten(2) - state.centre.unsqueeze(1)).view(inputs.shape)
         if not drop.any():
-            return self._plain(state, seen)
-        invariant = self._invariant(state, seen)
+            return self._predict_plain(state, seen)
+        invariant = self._predict_invariant(state, seen)
         if drop.all():
             return invariant
         chosen = drop.view(-1, 1, 1, 1).to(inputs.device)
-        return torch.where(chosen, invariant, self._plain(state, seen))
+        return torch.where(chosen, invariant, self._predict_plain(state, seen))
 
     def explain(
         self,
@@ -221,7 +223,9 @@ class CIRM(Learner[State]):
         if not self.classes:
             return evidence[:, 0] >= STRONG
         rates = tally[:, 1:] / tally[:, :1].clamp(min=1)
-        plain, invariant = (rates * shortcuts.fair(self.classes)).sum(-1).unbind(1)
+        plain, invariant = (
+            (rates * shortcuts.fair_shares(self.classes)).sum(-1).unbind(1)
+        )
         return (invariant > plain + self.margin(state)) & (tally[:, 0, 1] > 0)
 
     def margin(self, state: State) -> Tensor:
@@ -233,7 +237,9 @@ class CIRM(Learner[State]):
         tally = state.tally.cpu()
         counts = tally[:, :1].clamp(min=1)
         rates = tally[:, 1:] / counts
-        noise = rates * (1 - rates) / counts * shortcuts.fair(self.classes).square()
+        noise = (
+            rates * (1 - rates) / counts * shortcuts.fair_shares(self.classes).square()
+        )
         margin = noise.sum((1, 2)).sqrt().clamp(min=MARGIN)
         return torch.where(self.has_evidence(state), -margin, margin)
 
@@ -245,38 +251,38 @@ class CIRM(Learner[State]):
         evidence = state.evidence.cpu()
         return evidence[:, 0] * evidence[:, 2].clamp(min=1) < UNLIKELY
 
-    def _plain(self, state: State, seen: Tensor) -> Tensor:
-        return self._asked(state.plain, self._shared(seen))
+    def _predict_plain(self, state: State, seen: Tensor) -> Tensor:
+        return self._compute_logits(state.plain, self._repeat_for_members(seen))
 
-    def _invariant(self, state: State, seen: Tensor) -> Tensor:
-        means, wide = state.posterior.mean, self._shared(seen)
+    def _predict_invariant(self, state: State, seen: Tensor) -> Tensor:
+        means, wide = state.posterior.mean, self._repeat_for_members(seen)
         directions = state.directions.flatten(0, 1)
         if not directions.shape[1]:
-            logits = self._asked(means, wide)
+            logits = self._compute_logits(means, wide)
         elif isinstance(self.network, MLP):
             # To hide directions from the first layer is the same, and done once.
             means = means.clone()
             weight = self.network.split_layers(means.flatten(0, 1))[0][0]
-            weight.copy_(shortcuts.without(weight.mT, directions).mT)
-            logits = self._asked(means, wide)
+            weight.copy_(shortcuts.remove_directions(weight.mT, directions).mT)
+            logits = self._compute_logits(means, wide)
         else:
-            hidden = shortcuts.without(wide.flatten(2), directions)
-            logits = self._asked(means, hidden.view(wide.shape))
+            hidden = shortcuts.remove_directions(wide.flatten(2), directions)
+            logits = self._compute_logits(means, hidden.view(wide.shape))
         if not self.classes or not self.correct:
             return logits
-        answers = self._asked(state.reference, wide).mean(1).argmax(-1)
+        answers = self._compute_logits(state.reference, wide).mean(1).argmax(-1)
         hot = torch.nn.functional.one_hot(answers, self.classes) - 1 / self.classes
         scale, back = state.correction.view(-1, 2, 1, 1, 1).unbind(1)
         return scale * logits + back * hot.unsqueeze(1)
 
-    def _shared(self, seen: Tensor) -> Tensor:
+    def _repeat_for_members(self, seen: Tensor) -> Tensor:
         """The same inputs for every member, not copied if there is one replica."""
         wide = seen.unsqueeze(1).expand(-1, self.members, *seen.shape[1:])
         return wide.flatten(0, 1)
 
-    def _asked(self, params: Tensor, inputs: Tensor) -> Tensor:
+    def _compute_logits(self, params: Tensor, inputs: Tensor) -> Tensor:
         """Logits [replica, member, n, k] of inputs [replica * member, n, ...]."""
-        outputs = self.dry(params.flatten(0, 1), inputs)
+        outputs = self.network_without_dropout(params.flatten(0, 1), inputs)
         return self.logits(outputs).unflatten(0, (-1, self.members))
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -285,12 +291,12 @@ class CIRM(Learner[State]):
             return self.likelihood.logits(outputs)
         return outputs
 
-    def _blamed(self, error: DivergenceError) -> DivergenceError:
+    def _name_replicas(self, error: DivergenceError) -> DivergenceError:
         """The same error, of the replicas whose members were lost."""
         message, lost = error.args
         return DivergenceError(message, sorted({row // self.members for row in lost}))
 
-    def _centre(self, stage: Stage, replicas: int) -> Tensor:
+    def _compute_centre(self, stage: Stage, replicas: int) -> Tensor:
         total, count = torch.zeros(()), 0
         for environment in stage:
             rows = torch.arange(len(environment)).expand(replicas, -1)
@@ -299,7 +305,7 @@ class CIRM(Learner[State]):
             count += len(environment)
         return (total / count).to(self.descent.device)
 
-    def _recalled(self, state: State, like: Environment) -> Stage:
+    def _get_memory_stage(self, state: State, like: Environment) -> Stage:
         kept = state.memory.kept
         if not kept.y.shape[1]:
             return ()

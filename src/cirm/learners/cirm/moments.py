@@ -39,13 +39,15 @@ class Moments(NamedTuple):
     heavy: Tensor
 
 
-def nothing(replicas: int) -> Moments:
+def make_empty_moments(replicas: int) -> Moments:
     """The moments of no examples, of no columns."""
     empty = torch.zeros(replicas)
     return Moments(torch.zeros(replicas, 0, 0), torch.zeros(replicas, 0), empty, empty)
 
 
-def moments(inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Moments:
+def compute_moments(
+    inputs: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> Moments:
     """Those of inputs [replica, n, d] and targets [replica, n] of one environment.
 
     Weights [replica, n] are one in all; even, if there are none.
@@ -56,35 +58,37 @@ def moments(inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> M
     mean = (weights.unsqueeze(-1) * both).sum(1)
     both = both - mean.unsqueeze(1)
     second = both.mT @ (weights.unsqueeze(-1) * both)
-    x, square = both[..., :-1], _firm(second[:, :-1, :-1])
+    x, square = both[..., :-1], _regularise(second[:, :-1, :-1])
     slope = torch.linalg.solve(square, second[:, :-1, -1:])
     off = (both[..., -1:] - x @ slope).square().squeeze(-1)
-    reach = _reach(x, square)
+    reach = _squared_distances(x, square)
     even = (weights * off).sum(1) * (weights * reach).sum(1)
     heavy = ((weights * off * reach).sum(1) / even.clamp(min=1e-30)).clamp(min=1)
     number = 1 / weights.square().sum(1)
     return Moments(*(part.float() for part in (second, mean, number, heavy)))
 
 
-def weights_like(inputs: Tensor, own: Moments, like: Moments) -> Tensor:
+def compute_similarity_weights(inputs: Tensor, own: Moments, like: Moments) -> Tensor:
     """Weights [replica, n], one in all, under which inputs lie as others do."""
     distances, sizes = [], []
     inputs = inputs.double()
     for part in (own, like):
-        square = _firm(part.second[:, :-1, :-1].double())
-        distances.append(_reach(inputs - part.mean[:, None, :-1].double(), square))
+        square = _regularise(part.second[:, :-1, :-1].double())
+        distances.append(
+            _squared_distances(inputs - part.mean[:, None, :-1].double(), square)
+        )
         sizes.append(torch.linalg.slogdet(square)[1].unsqueeze(1))
     nearer = (distances[0] - distances[1] + sizes[0] - sizes[1]) / 2
     ratio = nearer.clamp(max=math.log(HEAVIEST)).exp()
     return ratio / ratio.sum(1, keepdim=True).clamp(min=1e-30)
 
 
-def _reach(x: Tensor, square: Tensor) -> Tensor:
+def _squared_distances(x: Tensor, square: Tensor) -> Tensor:
     """Squared distances [replica, n] of x [replica, n, d] in units of their spread."""
     return (x * torch.linalg.solve(square, x.mT).mT).sum(-1)
 
 
-def pooled(one: Moments, other: Moments) -> Moments:
+def pool_moments(one: Moments, other: Moments) -> Moments:
     """The moments of both, each about its own means."""
     if not one.second.shape[1]:
         return other
@@ -99,13 +103,13 @@ def pooled(one: Moments, other: Moments) -> Moments:
     )
 
 
-def enough(parts: Sequence[Moments]) -> Tensor:
+def has_enough(parts: Sequence[Moments]) -> Tensor:
     """Whether there are examples enough [replica] to tell anything."""
     least = torch.stack([part.number for part in parts]).amin(0)
     return least >= ENOUGH + 2 * (parts[0].second.shape[1] - 1)
 
 
-def changed(
+def find_changed_columns(
     parts: Sequence[Moments], hidden: Tensor, unlikely: float, rank: int
 ) -> tuple[Tensor, Tensor]:
     """The fewest columns [replica, d] without which the regression stays the same.
@@ -116,27 +120,27 @@ def changed(
     too few examples to tell. What is `hidden`, [replica, k, d] of length one or zero,
     is left out anyway.
     """
-    found, chances, known = [], [], enough(parts)
+    found, chances, known = [], [], has_enough(parts)
     for replica, axes in enumerate(hidden):
         own = [Moments(*(part[replica].double() for part in p)) for p in parts]
         width = axes.shape[1]
         out = torch.zeros(width, dtype=torch.bool)
         chance = torch.tensor(1.0, dtype=torch.float64)
         if known[replica]:
-            own = [_without(part, axes.double()) for part in own]
+            own = [_remove_directions(part, axes.double()) for part in own]
             lost = int(axes.any(1).sum())
-            chance = _chance(own, out[None], lost)[0]
+            chance = _regression_p_values(own, out[None], lost)[0]
             while chance < unlikely and int(out.sum()) < min(rank, width - 1):
                 left = (~out).nonzero().squeeze(1)
                 tried = out | torch.eye(width, dtype=torch.bool)[left]
-                each = _chance(own, tried, lost)
+                each = _regression_p_values(own, tried, lost)
                 chance, out = each.max(), tried[each.argmax()]
         found.append(out)
         chances.append(chance.float())
     return torch.stack(found), torch.stack(chances)
 
 
-def _chance(parts: Sequence[Moments], out: Tensor, lost: int) -> Tensor:
+def _regression_p_values(parts: Sequence[Moments], out: Tensor, lost: int) -> Tensor:
     """Probability [k] that regressions are so far apart, without columns `out` [k, d].
 
     The parts are of one replica; so many directions as `lost` were taken from all.
@@ -146,26 +150,26 @@ def _chance(parts: Sequence[Moments], out: Tensor, lost: int) -> Tensor:
     for part in parts:
         square = part.second[:-1, :-1] * kept.unsqueeze(-1) * kept.unsqueeze(-2)
         product = (part.second[:-1, -1] * kept).unsqueeze(-1)
-        slope = torch.linalg.solve(_firm(square), product)
+        slope = torch.linalg.solve(_regularise(square), product)
         left = part.second[-1, -1] - (slope * product).sum((1, 2))
         noise = part.heavy * left.clamp(min=1e-12) / part.number
         weights.append(square / noise.view(-1, 1, 1))
         slopes.append(slope)
     pairs = list(zip(weights, slopes, strict=True))
-    middle = torch.linalg.solve(_firm(sum(weights)), sum(w @ s for w, s in pairs))
+    middle = torch.linalg.solve(_regularise(sum(weights)), sum(w @ s for w, s in pairs))
     apart = sum(((s - middle).mT @ w @ (s - middle)).flatten() for w, s in pairs)
     freedom = (len(parts) - 1) * (kept.sum(1) - lost).clamp(min=1)
     return torch.special.gammaincc(freedom / 2, apart / 2)
 
 
-def _without(part: Moments, axes: Tensor) -> Moments:
+def _remove_directions(part: Moments, axes: Tensor) -> Moments:
     """The moments of one replica less directions [k, d] of length one."""
     keep = torch.eye(len(part.second), dtype=axes.dtype)
     keep[:-1, :-1] -= axes.mT @ axes
     return part._replace(second=keep @ part.second @ keep)
 
 
-def _firm(square: Tensor) -> Tensor:
+def _regularise(square: Tensor) -> Tensor:
     """Squares [..., d, d] that can be divided by, also if columns depend."""
     own = square.diagonal(dim1=-2, dim2=-1).clamp(min=1e-12)
     return square + RIDGE * torch.diag_embed(own)

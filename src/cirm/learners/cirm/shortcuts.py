@@ -43,7 +43,9 @@ class MemberInputs:
         return inputs.unflatten(1, (self.members, -1)).flatten(0, 1)
 
 
-def shares(count: int, members: int, randomness: Randomness) -> tuple[Tensor, Tensor]:
+def assign_rows(
+    count: int, members: int, randomness: Randomness
+) -> tuple[Tensor, Tensor]:
     """Rows that each member learns from and is judged on, [replica * member, m].
 
     The parts on which members are judged are disjoint; with fewer examples than
@@ -62,7 +64,9 @@ def shares(count: int, members: int, randomness: Randomness) -> tuple[Tensor, Te
     return tuple(torch.stack(rows, 1).flatten(0, 1) for rows in (learned, parts))  # type: ignore[return-value]
 
 
-def chosen(environment: Environment, rows: Tensor, members: int) -> Environment:
+def select_member_rows(
+    environment: Environment, rows: Tensor, members: int
+) -> Environment:
     """The environment of each member's rows [replica * member, m]."""
     apart = rows.unflatten(0, (-1, members))
     targets = environment.targets
@@ -78,7 +82,7 @@ def chosen(environment: Environment, rows: Tensor, members: int) -> Environment:
     )
 
 
-def shortened(environment: Environment, count: int) -> Environment:
+def truncate_environment(environment: Environment, count: int) -> Environment:
     """The first `count` examples of each member, a random draw; 0: all of them."""
     inputs = environment.inputs
     if not count or len(environment) <= count or not isinstance(inputs, MemberInputs):
@@ -88,29 +92,31 @@ def shortened(environment: Environment, count: int) -> Environment:
     return Environment(environment.name, fewer, targets, environment.task, True)
 
 
-def retargeted(environment: Environment, targets: Tensor, classes: int) -> Environment:
+def replace_targets(
+    environment: Environment, targets: Tensor, classes: int
+) -> Environment:
     """The same inputs with other targets, of so many classes."""
     task = Task.classification(classes)
     return Environment(environment.name, environment.inputs, targets, task, True)
 
 
-def strides(environment: Environment) -> list[Tensor]:
+def list_row_chunks(environment: Environment) -> list[Tensor]:
     """Rows [replica, m] of an environment, in portions."""
     rows = torch.arange(len(environment)).expand(len(environment.targets), -1)
     return list(rows.split(STRIDE, 1))
 
 
-def fair(classes: int) -> Tensor:
+def fair_shares(classes: int) -> Tensor:
     """Shares [2] of right and wrong answers that say nothing about the class."""
     return torch.tensor([1.0, classes - 1.0]) / classes
 
 
-def cells(targets: Tensor, answers: Tensor) -> Tensor:
+def number_cells(targets: Tensor, answers: Tensor) -> Tensor:
     """Twice the class of each example, plus one if the reference's answer is right."""
     return 2 * targets + (targets == answers)
 
 
-def balance(cells: Tensor, classes: int, cap: float) -> Tensor:
+def balance_weights(cells: Tensor, classes: int, cap: float) -> Tensor:
     """Weights [replica, 2 * classes] under which the reference is right by chance.
 
     Of the cells of examples, [replica, n]. Each class keeps its part of the whole, and
@@ -120,7 +126,7 @@ def balance(cells: Tensor, classes: int, cap: float) -> Tensor:
     counts = torch.zeros(len(cells), 2 * classes, device=cells.device)
     counts.scatter_add_(1, cells, torch.ones_like(cells, dtype=counts.dtype))
     grouped = counts.unflatten(1, (classes, 2))
-    shares = fair(classes).flip(0).to(cells.device) * (grouped > 0)
+    shares = fair_shares(classes).flip(0).to(cells.device) * (grouped > 0)
     shares = shares / shares.sum(-1, keepdim=True).clamp(min=1e-9)
     wanted = shares * grouped.sum(-1, keepdim=True) / grouped.clamp(min=1)
     capped = wanted.clamp(max=cap)
@@ -130,7 +136,7 @@ def balance(cells: Tensor, classes: int, cap: float) -> Tensor:
     return (weights / mean).flatten(1)
 
 
-def contrasts(sums: Tensor, counts: Tensor) -> Tensor:
+def compute_contrasts(sums: Tensor, counts: Tensor) -> Tensor:
     """Where inputs move when the reference's answer does, and the label does not.
 
     From sums [replica, class, answer, d] and counts [replica, class, answer] of the
@@ -146,7 +152,7 @@ def contrasts(sums: Tensor, counts: Tensor) -> Tensor:
     return moved[:, 1:]
 
 
-def merged(old: Tensor, new: Tensor, rank: int) -> Tensor:
+def merge_directions(old: Tensor, new: Tensor, rank: int) -> Tensor:
     """The strongest directions of both, [replica, rank, d], orthogonal to each other.
 
     Their lengths are the singular values of all directions together, so that one that
@@ -158,20 +164,20 @@ def merged(old: Tensor, new: Tensor, rank: int) -> Tensor:
     return torch.nn.functional.pad(kept, (0, 0, 0, rank - kept.shape[1]))
 
 
-def basis(directions: Tensor) -> Tensor:
+def scale_directions(directions: Tensor) -> Tensor:
     """The stronger directions [replica, rank, d] at length one, the others zero."""
     lengths = directions.norm(dim=-1, keepdim=True)
     strong = lengths > FAINT * lengths.amax(1, keepdim=True)
     return directions / lengths.clamp(min=1e-12) * strong
 
 
-def without(inputs: Tensor, directions: Tensor) -> Tensor:
+def remove_directions(inputs: Tensor, directions: Tensor) -> Tensor:
     """Inputs [replica, n, d] less their parts along the stronger directions."""
-    axes = basis(directions)
+    axes = scale_directions(directions)
     return inputs - (inputs @ axes.mT) @ axes
 
 
-def correction(
+def fit_correction(
     logits: Tensor, answers: Tensor, targets: Tensor, weights: Tensor
 ) -> Tensor:
     """Factors [replica, 2] of logits and of the reference's answers that fit best.
@@ -201,11 +207,13 @@ def correction(
         spread = parts - mean.unsqueeze(2)
         scaled = (weights.unsqueeze(-1) * chances).unsqueeze(-1) * spread
         bend = torch.einsum("rnki,rnkj->rij", scaled, spread) + hold
-        factors = _lower(risk, factors, torch.linalg.solve(bend, slope))
+        factors = _halve_until_lower(risk, factors, torch.linalg.solve(bend, slope))
     return factors
 
 
-def _lower(risk: Callable[[Tensor], Tensor], at: Tensor, step: Tensor) -> Tensor:
+def _halve_until_lower(
+    risk: Callable[[Tensor], Tensor], at: Tensor, step: Tensor
+) -> Tensor:
     """Where a step leads, halved as often as it must be for the risk not to rise."""
     limit = risk(at) + 1e-5  # below this the risk is rounding
     for _ in range(HALVINGS):

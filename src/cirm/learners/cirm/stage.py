@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cirm.environments import Environment, Stage
 from cirm.learners.cirm import shortcuts
-from cirm.learners.cirm.state import Past, State, View, viewed
+from cirm.learners.cirm.state import Past, State, View, make_view
 from cirm.networks import Network
 from cirm.objectives import Batch, environment_means, pool_risks
 from cirm.randomness import Randomness
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cirm.learners.cirm.learner import CIRM
 
 
-def doubled(descent: Descent, turn: int) -> Descent:
+def double_epochs(descent: Descent, turn: int) -> Descent:
     """The descent of a round after the first: as long as all before it."""
     return replace(descent, epochs=descent.epochs * 2 ** (turn - 1))
 
@@ -49,13 +49,15 @@ class Work:
     first: bool
     arrived: int
 
-    def plain(self, view: View) -> Tensor:
+    def train_plain(self, view: View) -> Tensor:
         """Plain models [replica * member, p] after the stage, its first part."""
-        start, source = self.past.plain.flatten(0, 1), self.members("plain")
+        start, source = self.past.plain.flatten(0, 1), self.spawn_members("plain")
         descent = replace(self.learner.descent, epochs=self.learner.plain_epochs)
-        return self.minimised(start, self.learned, view, source, descent, self._started)
+        return self.minimise_plain(
+            start, self.learned, view, source, descent, self._watch_plain
+        )
 
-    def minimised(
+    def minimise_plain(
         self,
         params: Tensor,
         stage: Stage,
@@ -68,7 +70,7 @@ class Work:
         past = Past(view, params.new_zeros(0), Gaussian(params, params))
         return descent.minimise(self.plain_loss, params, past, stage, source, watch)
 
-    def invariant(
+    def train_invariant(
         self,
         stage: Stage,
         past: State,
@@ -87,23 +89,25 @@ class Work:
         prior = Gaussian(*(part.flatten(0, 1) for part in past.posterior))
         start = prior
         if anew.any():
-            prior, start = self._begun(prior, anew)
+            prior, start = self._restart(prior, anew)
         weight = learner.beta * noise / sum(map(len, stage))
         loss = partial(self.loss, weight=weight)
-        view = viewed(past, learner.members)
+        view = make_view(past, learner.members)
         fixed = Past(view, weights.to(descent.device), prior)
-        source = self.members("invariant")
+        source = self.spawn_members("invariant")
         flat = descent.minimise(
-            loss, flatten_gaussian(start), fixed, stage, source, self._seen
+            loss, flatten_gaussian(start), fixed, stage, source, self._watch_invariant
         )
         rounds = torch.ones(len(anew)) if rounds is None else rounds
         for turn in range(1, int(rounds.max())):
-            source = self.members("invariant", turn)
-            new = doubled(descent, turn).minimise(loss, flat, fixed, stage, source)
-            flat = self.either(rounds > turn, new, flat)
+            source = self.spawn_members("invariant", turn)
+            new = double_epochs(descent, turn).minimise(
+                loss, flat, fixed, stage, source
+            )
+            flat = self.choose(rounds > turn, new, flat)
         return unflatten_gaussian(flat)
 
-    def _begun(self, old: Gaussian, anew: Tensor) -> tuple[Gaussian, Gaussian]:
+    def _restart(self, old: Gaussian, anew: Tensor) -> tuple[Gaussian, Gaussian]:
         """The prior and the start [replica * member, p] of those who begin anew.
 
         The prior is around zero, but for values around where they start.
@@ -111,17 +115,17 @@ class Work:
         learner = self.learner
         means = self.past.plain.flatten(0, 1)
         if not self.first:
-            means = learner.network.init(self.members("anew")).to(means)
+            means = learner.network.init(self.spawn_members("anew")).to(means)
         prior = make_gaussian(means, learner.prior_std, centred=learner.classes > 0)
         start = make_gaussian(means, learner.initial_std)
         return tuple(  # type: ignore[return-value]
-            Gaussian(*(self.either(anew, n, o) for n, o in zip(new, old, strict=True)))
+            Gaussian(*(self.choose(anew, n, o) for n, o in zip(new, old, strict=True)))
             for new in (prior, start)
         )
 
     def plain_loss(self, params: Tensor, past: Past, batch: Batch) -> Terms:
         """Mean risk of a plain model."""
-        outputs = self.learner.dry(params, past.view(batch.x))
+        outputs = self.learner.network_without_dropout(params, past.view(batch.x))
         losses = self.learner.likelihood.losses(outputs, batch.y)
         return {"plain risk": pool_risks(environment_means(losses, batch.share), batch)}
 
@@ -142,7 +146,7 @@ class Work:
         risk = pool_risks(environment_means(losses, batch.share), batch)
         return {"risk": risk, "kl": weight * kl(q, past.prior)}
 
-    def hidden(self, found: Tensor, anew: Tensor) -> Tensor:
+    def merge_hidden(self, found: Tensor, anew: Tensor) -> Tensor:
         """All directions to hide, [replica, member, rank, d]; no old ones if anew."""
         learner = self.learner
         shape = (len(found), 0, found.shape[-1])
@@ -151,57 +155,62 @@ class Work:
         old = self.past.directions.flatten(0, 1)
         if not learner.carry or not old.shape[1]:
             old = found.new_zeros(shape)
-        old = self.either(anew, torch.zeros_like(old), old)
-        merged = shortcuts.merged(old, found, learner.rank)
+        old = self.choose(anew, torch.zeros_like(old), old)
+        merged = shortcuts.merge_directions(old, found, learner.rank)
         return merged.unflatten(0, (-1, learner.members))
 
-    def asked(self, params: Tensor, environment: Environment, seen: View) -> Tensor:
+    def compute_logits(
+        self, params: Tensor, environment: Environment, seen: View
+    ) -> Tensor:
         """Logits [replica * member, n, k] of a network, beside the examples."""
         learner, device = self.learner, self.learner.descent.device
         with torch.no_grad():
             pieces = [
                 learner.logits(
-                    learner.dry(params, seen(environment.take(rows).x.to(device)))
+                    learner.network_without_dropout(
+                        params, seen(environment.take(rows).x.to(device))
+                    )
                 ).cpu()
-                for rows in shortcuts.strides(environment)
+                for rows in shortcuts.list_row_chunks(environment)
             ]
         return torch.cat(pieces, 1)
 
-    def either(self, those: Tensor, ours: Tensor, others: Tensor) -> Tensor:
+    def choose(self, those: Tensor, ours: Tensor, others: Tensor) -> Tensor:
         """What [replica * member, ...] some replicas have, and what the others do."""
         chosen = those.repeat_interleave(self.learner.members).to(others.device)
         return torch.where(chosen.view(-1, *[1] * (others.ndim - 1)), ours, others)
 
-    def inputs(self, environment: Environment, rows: Tensor) -> Tensor:
+    def take_inputs(self, environment: Environment, rows: Tensor) -> Tensor:
         """Inputs [replica * member, n, d] of rows, as plain models see them."""
-        view = self.sight(hidden=False)
+        view = self.get_view(hidden=False)
         return view(environment.take(rows).x.to(view.centre.device)).flatten(2)
 
-    def sight(self, hidden: bool) -> View:
+    def get_view(self, hidden: bool) -> View:
         """How plain models see inputs; or, if `hidden`, the invariant ones."""
-        return viewed(self.past, self.learner.members, hidden)
+        return make_view(self.past, self.learner.members, hidden)
 
-    def members(self, *path: str | int) -> Randomness:
+    def spawn_members(self, *path: str | int) -> Randomness:
         """A source for each member."""
         return self.randomness.at(*path).spawn(self.learner.members)
 
-    def gathered(self, part: Tensor) -> Tensor:
+    def gather_members(self, part: Tensor) -> Tensor:
         """What [replica * member, n, ...] says of each replica, [replica, ...]."""
         return part.unflatten(0, (-1, self.learner.members)).flatten(1, 2)
 
-    def apart(self, q: Gaussian) -> Gaussian:
+    def split_members(self, q: Gaussian) -> Gaussian:
         """The posterior with members on an axis of their own."""
         return Gaussian(*(p.unflatten(0, (-1, self.learner.members)) for p in q))
 
-    def _started(self, step: int, steps: int, numbers: Terms) -> None:
+    def _watch_plain(self, step: int, steps: int, numbers: Terms) -> None:
         """Of the plain models, which come first, nothing but progress is told."""
         later = self.learner.descent.epochs * steps // self.learner.plain_epochs
         self.watch(step, steps + later, {})
 
-    def _seen(self, step: int, steps: int, numbers: Terms) -> None:
+    def _watch_invariant(self, step: int, steps: int, numbers: Terms) -> None:
         """Numbers of a replica are the means of its members'."""
         means = {
-            name: self.gathered(v.unsqueeze(1)).mean(1) for name, v in numbers.items()
+            name: self.gather_members(v.unsqueeze(1)).mean(1)
+            for name, v in numbers.items()
         }
         sooner = self.learner.plain_epochs * steps // self.learner.descent.epochs
         self.watch(step + sooner, steps + sooner, means)
@@ -210,4 +219,4 @@ class Work:
     def _network(self) -> Network:
         """The invariant model's, with the dropout that suits what arrived."""
         sides = self.learned[: self.arrived] + self.judged[: self.arrived]
-        return self.learner.wet(sum(map(len, sides)))
+        return self.learner.network_for(sum(map(len, sides)))

@@ -51,7 +51,7 @@ class View(NamedTuple):
         """Inputs [replica, n, ...] as they are seen."""
         flat = inputs.flatten(2) - self.centre.unsqueeze(1)
         if self.directions.shape[1]:
-            flat = shortcuts.without(flat, self.directions)
+            flat = shortcuts.remove_directions(flat, self.directions)
         return flat.view(inputs.shape)
 
 
@@ -63,7 +63,7 @@ class Past(NamedTuple):
     prior: Gaussian
 
 
-def viewed(state: State, members: int, hidden: bool = True) -> View:
+def make_view(state: State, members: int, hidden: bool = True) -> View:
     """How members see inputs: with the state's directions hidden, or not."""
     centre = state.centre.repeat_interleave(members, 0)
     directions = state.directions.flatten(0, 1)

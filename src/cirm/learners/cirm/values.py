@@ -13,13 +13,13 @@ from cirm.learners.cirm import shortcuts
 from cirm.learners.cirm.moments import (
     WIDEST,
     Moments,
-    changed,
-    enough,
-    moments,
-    pooled,
-    weights_like,
+    compute_moments,
+    compute_similarity_weights,
+    find_changed_columns,
+    has_enough,
+    pool_moments,
 )
-from cirm.learners.cirm.stage import Work, doubled
+from cirm.learners.cirm.stage import Work, double_epochs
 from cirm.learners.cirm.state import State, View
 
 STRONG = 5.0  # squared slope of a risk, in units of its noise, that counts as evidence
@@ -47,42 +47,42 @@ class Change(NamedTuple):
 class ValueWork(Work):
     """What happens to a stage whose targets are values."""
 
-    def done(self) -> State:
+    def run(self) -> State:
         """The state after a stage of values."""
-        learner, past, plainly = self.learner, self.past, self.sight(hidden=False)
+        learner, past, plainly = self.learner, self.past, self.get_view(hidden=False)
         new, slopes = self.learned[: self.arrived], []
         if not self.first:
-            slopes.append(self._slope(past.plain, new, plainly))
-        plain, rounds = self._fitted(plainly)
+            slopes.append(self._compute_slope(past.plain, new, plainly))
+        plain, rounds = self._train_plain_rounds(plainly)
         if len(self.judged) > 1:
             apart = plain.unflatten(0, (-1, learner.members))
-            slopes += [self._slope(apart, (e,), plainly) for e in self.judged]
+            slopes += [self._compute_slope(apart, (e,), plainly) for e in self.judged]
         shape = len(plain), 0, past.centre.shape[1]
         found = (
             torch.cat([s for s, _ in slopes], 1) if slopes else plain.new_zeros(shape)
         )
         none = torch.zeros(len(past.evidence))
         strong = torch.stack([none, *(k for _, k in slopes)]).amax(0)
-        change = self._change(strong)
-        strength = self._strength(strong, change)
-        found = self.either(change.settled, torch.zeros_like(found), found)
-        found = torch.cat([found, self._axes(change)], 1)
+        change = self._detect_change(strong)
+        strength = self._update_strength(strong, change)
+        found = self.choose(change.settled, torch.zeros_like(found), found)
+        found = torch.cat([found, self._make_axes(change)], 1)
         first = torch.full_like(change.settled, self.first)
-        past = past._replace(directions=self.hidden(found, first))
+        past = past._replace(directions=self.merge_hidden(found, first))
         even = plain.new_ones(len(plain), 1)
         anew = first | change.columns.any(1)  # what was learned goes by them
-        misses = self._misses(plain, self.judged[: self.arrived], plainly)[2]
+        misses = self._compute_residuals(plain, self.judged[: self.arrived], plainly)[2]
         noise = misses.square().mean(1).clamp(LEAST, 1.0)
-        posterior = self.invariant(self.learned, past, even, anew, noise, rounds)
+        posterior = self.train_invariant(self.learned, past, even, anew, noise, rounds)
         evidence = torch.cat([strength.unsqueeze(1), past.evidence[:, 1:]], 1)
         return past._replace(
-            posterior=self.apart(posterior),
+            posterior=self.split_members(posterior),
             plain=plain.unflatten(0, (-1, learner.members)),
             evidence=evidence,
             moments=change.moments,
         )
 
-    def _fitted(self, view: View) -> tuple[Tensor, Tensor]:
+    def _train_plain_rounds(self, view: View) -> tuple[Tensor, Tensor]:
         """Plain models, and the rounds [replica] that held-out examples asked for.
 
         Each round after the first is as long as all before it.
@@ -90,28 +90,28 @@ class ValueWork(Work):
         learner = self.learner
         descent = replace(learner.descent, epochs=learner.plain_epochs)
         steps = descent.epochs * descent.count_steps(self.learned)
-        plain = self.plain(view)
-        error = self._error(plain, view)
+        plain = self.train_plain(view)
+        error = self._held_out_error(plain, view)
         going, rounds = torch.ones_like(error).bool(), torch.ones_like(error)
         turn = 1
         while going.any() and steps * 2**turn <= LONGEST:
-            source = self.members("plain", turn)
-            new = self.minimised(
-                plain, self.learned, view, source, doubled(descent, turn)
+            source = self.spawn_members("plain", turn)
+            new = self.minimise_plain(
+                plain, self.learned, view, source, double_epochs(descent, turn)
             )
-            other = self._error(new, view)
+            other = self._held_out_error(new, view)
             going = going & (other < error)
-            plain = self.either(going, new, plain)
+            plain = self.choose(going, new, plain)
             error = torch.where(going, other, error)
             rounds, turn = rounds + going, turn + 1
         return plain, rounds
 
-    def _error(self, plain: Tensor, view: View) -> Tensor:
+    def _held_out_error(self, plain: Tensor, view: View) -> Tensor:
         """Mean squared miss [replica] of plain models where they did not learn."""
-        misses = self._misses(plain, self.judged, view)[2]
-        return self.gathered(misses).square().mean(1).cpu()
+        misses = self._compute_residuals(plain, self.judged, view)[2]
+        return self.gather_members(misses).square().mean(1).cpu()
 
-    def _change(self, strong: Tensor) -> Change:
+    def _detect_change(self, strong: Tensor) -> Change:
         """What the regressions of what came before and of what arrived differ in.
 
         Where too few examples lie alike, the regressions of all must do, if the misses
@@ -122,42 +122,46 @@ class ValueWork(Work):
         columns = torch.zeros(centre.shape).bool()
         if centre.shape[1] > WIDEST:
             return Change(columns, none, ~none, before)
-        samples = [self._sample(e) for e in self.judged[: self.arrived]]
-        parts = [moments(*sample) for sample in samples]
+        samples = [self._take_examples(e) for e in self.judged[: self.arrived]]
+        parts = [compute_moments(*sample) for sample in samples]
         after = before
         for part in parts:
-            after = pooled(after, part)
+            after = pool_moments(after, part)
         past = [] if self.first else [before]
         if len(past + parts) < 2 or not learner.hide:
             return Change(columns, none, none, after)
         like = after if self.first else before
         alike = past + [
-            moments(inputs, targets, weights_like(inputs, part, like))
+            compute_moments(
+                inputs, targets, compute_similarity_weights(inputs, part, like)
+            )
             for (inputs, targets), part in zip(samples, parts, strict=True)
         ]
         bare = torch.zeros(len(centre), 0, centre.shape[1])
         old = bare
         if not self.first:
-            old = shortcuts.basis(self.past.directions[:, 0].cpu())
-        found, chance = changed(past + parts, old, ALIKE, learner.rank)
+            old = shortcuts.scale_directions(self.past.directions[:, 0].cpu())
+        found, chance = find_changed_columns(past + parts, old, ALIKE, learner.rank)
         apart = found.any(1) | (chance < ALIKE) | old.any(2).any(1)
         moved = torch.where(
-            enough(alike),
-            changed(alike, bare, ALIKE, 0)[1] < ALIKE,
+            has_enough(alike),
+            find_changed_columns(alike, bare, ALIKE, 0)[1] < ALIKE,
             apart & (strong >= STRONG),
         )
         told = found.any(1) | old.any(2).any(1)
         settled = moved & told & (chance >= ALIKE)
         return Change(found & settled.unsqueeze(1), settled, moved, after)
 
-    def _sample(self, environment: Environment) -> tuple[Tensor, Tensor]:
+    def _take_examples(self, environment: Environment) -> tuple[Tensor, Tensor]:
         """Inputs [replica, n, d] and targets of an environment, of many some."""
-        rows = shortcuts.strides(environment)[:PORTIONS]
-        inputs = torch.cat([self.inputs(environment, some) for some in rows], 1).cpu()
+        rows = shortcuts.list_row_chunks(environment)[:PORTIONS]
+        inputs = torch.cat(
+            [self.take_inputs(environment, some) for some in rows], 1
+        ).cpu()
         targets = environment.targets[:, : inputs.shape[1]].cpu()
-        return self.gathered(inputs), self.gathered(targets)
+        return self.gather_members(inputs), self.gather_members(targets)
 
-    def _axes(self, change: Change) -> Tensor:
+    def _make_axes(self, change: Change) -> Tensor:
         """Axes [replica * member, rank, d] of the columns that changed."""
         axes = torch.zeros(
             len(change.columns), self.learner.rank, change.columns.shape[1]
@@ -167,7 +171,7 @@ class ValueWork(Work):
             own[range(len(places)), places] = 1.0
         return axes.to(self.past.centre).repeat_interleave(self.learner.members, 0)
 
-    def _strength(self, strong: Tensor, change: Change) -> Tensor:
+    def _update_strength(self, strong: Tensor, change: Change) -> Tensor:
         """How strongly [replica] environments disagree, the most so far.
 
         Slopes count if the regressions changed too: a model may miss merely because
@@ -177,14 +181,16 @@ class ValueWork(Work):
         told = torch.where(change.columns.any(1), STRONG, 0.0)
         return torch.stack([self.past.evidence[:, 0], here, told]).amax(0)
 
-    def _slope(self, plain: Tensor, stage: Stage, view: View) -> tuple[Tensor, Tensor]:
+    def _compute_slope(
+        self, plain: Tensor, stage: Stage, view: View
+    ) -> tuple[Tensor, Tensor]:
         """Slope [replica * member, 1, d] of the risk in the inputs, and its strength.
 
         The strength [replica] is the squared slope in units of its noise; a slope that
         is not above the noise is zero. One that is, but could explain next to nothing,
         is of a model that does not fit quite, and has no strength.
         """
-        x, y, off = self._misses(plain.flatten(0, 1), stage, view)
+        x, y, off = self._compute_residuals(plain.flatten(0, 1), stage, view)
         x, off = x - x.mean(1, keepdim=True), off - off.mean(1, keepdim=True)
         parts = x * off.unsqueeze(-1)
         slope = parts.mean(1)
@@ -204,7 +210,7 @@ class ValueWork(Work):
         certain = (strength >= STRONG).repeat_interleave(self.learner.members)
         return (slope * certain[:, None]).unsqueeze(1), strength.cpu()
 
-    def _misses(
+    def _compute_residuals(
         self, params: Tensor, stage: Stage, view: View
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs [replica * member, n, d] and targets of some examples, and misses.
@@ -214,10 +220,12 @@ class ValueWork(Work):
         seen, targets, off = [], [], []
         with torch.no_grad():
             for environment in stage:
-                for rows in shortcuts.strides(environment)[:PORTIONS]:
+                for rows in shortcuts.list_row_chunks(environment)[:PORTIONS]:
                     x, y = environment.take(rows)
                     x, y = view(x.to(params.device)), y.to(params.device)
-                    off.append(y - self.learner.dry(params, x).squeeze(-1))
+                    off.append(
+                        y - self.learner.network_without_dropout(params, x).squeeze(-1)
+                    )
                     targets.append(y)
                     seen.append(x.flatten(2))
         return torch.cat(seen, 1), torch.cat(targets, 1), torch.cat(off, 1)
