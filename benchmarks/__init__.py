@@ -1,1 +1,1 @@
-"""The benchmark: our learners beside bare products, usual code and other packages."""
+"""The benchmark: our learners compared with matrix products, usual code and peers."""

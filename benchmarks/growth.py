@@ -1,4 +1,4 @@
-"""How time and memory grow with the size of the work; the power of each is fitted."""
+"""How time and memory grow with the size of the work: exponents of a power law."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from typing import Any
 
 import torch
 
-from benchmarks.cells import Cell
-from benchmarks.timing import Tell, exponent, interleaved, spread
+from benchmarks.timing import Report, compute_quartiles, fit_exponent, time_in_turns
+from benchmarks.workloads import Workload
 from cirm.environments import Environment, Task
 from cirm.learners.base import Learner
 from cirm.memory import count_memory
 from cirm.randomness import Randomness
 
-CELL = Cell("growth", "", 392, (100, 100), 2, 1000, 0, 4)
-SMALL = Cell("growth", "", 32, (16,), 2, 128, 0, 1)
+WORKLOAD = Workload("growth", "", 392, (100, 100), 2, 1000, 0, 4)
+SMALL = Workload("growth", "", 32, (16,), 2, 128, 0, 1)
 CONTINUAL = ("cirm", "erm", "irmv1", "ewc", "gem", "mer", "vcl", "virmv1", "bvirm")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that grows: its sizes, the learners, and the cell of a size.
+    """A quantity that grows, its sizes, and the learners that are measured.
 
-    Or a setting of the learner that takes the size, or the number of replicas.
+    The size goes into the workload (`resize`), into a setting of the learner, or into
+    the number of replicas.
     """
 
     name: str
     sizes: tuple[int, ...]
     learners: tuple[str, ...]
-    cell: Callable[[Cell, int], Cell] = lambda cell, size: cell
+    resize: Callable[[Workload, int], Workload] = lambda workload, size: workload
     setting: str = ""
     replicas: bool = False
 
@@ -40,77 +41,77 @@ AXES = (
         "examples",
         (1, 2, 4, 8, 16),
         ("erm", "irmv1", "virmv1"),
-        lambda cell, size: replace(cell, examples=size * cell.examples),
+        lambda workload, size: replace(workload, examples=size * workload.examples),
     ),
     Axis(
         "features",
         (1, 2, 4, 8),
         ("erm", "irmv1", "virmv1"),
-        lambda cell, size: replace(cell, inputs=size * cell.inputs // 2),
+        lambda workload, size: replace(workload, inputs=size * workload.inputs // 2),
     ),
     Axis(
         "environments at once",
         (1, 2, 4, 8),
         ("irmv1", "birm"),
-        lambda cell, size: replace(cell, together=size),
+        lambda workload, size: replace(workload, together=size),
     ),
     Axis("seeds side by side", (1, 2, 4, 8), ("erm", "irmv1"), replicas=True),
     Axis("Monte-Carlo evaluations", (1, 2, 4, 8), ("vcl", "virmv1"), setting="samples"),
 )
 
 
-def measured(quick: bool, rounds: int, tell: Tell) -> list[dict[str, Any]]:
-    """Powers of time and of memory along every axis, and over past environments."""
-    base, found = SMALL if quick else CELL, []
+def measure_growth(quick: bool, rounds: int, report: Report) -> list[dict[str, Any]]:
+    """Measure the exponents along every axis, and over past environments."""
+    base, results = SMALL if quick else WORKLOAD, []
     for axis in AXES:
         sizes = axis.sizes[:2] if quick else axis.sizes
         for key in axis.learners:
-            tell(f"{axis.name}, {key}")
-            found.append(grown(axis, key, sizes, base, rounds))
+            report(f"{axis.name}, {key}")
+            results.append(measure_axis(axis, key, sizes, base, rounds))
     stages = 3 if quick else 9
     for key in CONTINUAL:
-        tell(f"environments so far, {key}")
-        found.append(remembered(key, base, stages, rounds))
-    return found
+        report(f"environments so far, {key}")
+        results.append(measure_past(key, base, stages, rounds))
+    return results
 
 
-def grown(
-    axis: Axis, key: str, sizes: tuple[int, ...], base: Cell, rounds: int
+def measure_axis(
+    axis: Axis, key: str, sizes: tuple[int, ...], base: Workload, rounds: int
 ) -> dict[str, Any]:
-    """A learner along an axis."""
+    """Measure one learner along an axis."""
     works = {str(size): Step(axis, key, size, base) for size in sizes}
-    times = interleaved(works, rounds)
-    middles = [spread(values)["median"] for values in times.values()]
-    kept = [work.kept() for work in works.values()]
+    times = time_in_turns(works, rounds)
+    medians = [compute_quartiles(values)["median"] for values in times.values()]
+    saved = [work.count_saved_bytes() for work in works.values()]
     return {
         "axis": axis.name,
         "learner": key,
         "sizes": list(sizes),
-        "seconds": middles,
-        "bytes": kept,
-        "time_power": exponent(sizes, middles),
-        "memory_power": exponent(sizes, kept),
+        "seconds": medians,
+        "bytes": saved,
+        "time_power": fit_exponent(sizes, medians),
+        "memory_power": fit_exponent(sizes, saved),
     }
 
 
 class Step:
-    """A learner at one size of an axis; a call learns a stage of a few steps."""
+    """A learner at one size of an axis; each call trains it for a few steps."""
 
-    def __init__(self, axis: Axis, key: str, size: int, base: Cell) -> None:
-        cell = axis.cell(base, size)
+    def __init__(self, axis: Axis, key: str, size: int, base: Workload) -> None:
+        workload = axis.resize(base, size)
         settings = {axis.setting: size} if axis.setting else {}
-        self.learner: Learner[Any] = cell.learner(key, "", **settings)
+        self.learner: Learner[Any] = workload.make_learner(key, "", **settings)
         seeds = tuple(range(size)) if axis.replicas else (0,)
         self.randomness = Randomness(seeds)
-        self.stage = cell.stages()[1]
+        self.stage = workload.make_stages()[1]
         self.state = self.learner.init(self.randomness.at("init"))
 
     def __call__(self) -> object:
-        """The state after the stage."""
+        """Return the state after the stage."""
         return self.learner.observe(self.state, self.stage, self.randomness)
 
-    def kept(self) -> int:
-        """Bytes that the largest backward pass of a stage keeps until it is done."""
+    def count_saved_bytes(self) -> int:
+        """Return the bytes that autograd saves for the backward pass."""
         sizes: dict[int, int] = {}
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -126,15 +127,15 @@ class Step:
         return max(1, sum(sizes.values()))
 
 
-def remembered(key: str, base: Cell, stages: int, rounds: int) -> dict[str, Any]:
-    """Time of each further environment of a sequence, and what is kept of the past."""
-    learner = base.learner(key, "")
+def measure_past(key: str, base: Workload, stages: int, rounds: int) -> dict[str, Any]:
+    """Measure the time of each further environment, and the size of the state."""
+    learner = base.make_learner(key, "")
     randomness = Randomness((0,))
     state = learner.init(randomness.at("init"))
     works: dict[str, Callable[[], object]] = {}
     kept = []
     for number in range(1, stages + 1):
-        stage = (environment(base, number),)
+        stage = (make_environment(base, number),)
         at = randomness.at("stage", number)
 
         def work(state: Any = state, stage: Any = stage, at: Randomness = at) -> object:  # noqa: ANN401
@@ -144,23 +145,23 @@ def remembered(key: str, base: Cell, stages: int, rounds: int) -> dict[str, Any]
         if number > 1:  # the first has no past
             works[str(number)] = work
             kept.append(sum(part["bytes"] for part in count_memory(state).values()))
-    times = interleaved(works, rounds)
-    middles = [spread(values)["median"] for values in times.values()]
+    times = time_in_turns(works, rounds)
+    medians = [compute_quartiles(values)["median"] for values in times.values()]
     sizes = [int(name) for name in works]
     return {
         "axis": "environments so far",
         "learner": key,
         "sizes": sizes,
-        "seconds": middles,
+        "seconds": medians,
         "bytes": kept,
-        "time_power": exponent(sizes, middles),
-        "memory_power": exponent(sizes, kept),
+        "time_power": fit_exponent(sizes, medians),
+        "memory_power": fit_exponent(sizes, kept),
     }
 
 
-def environment(cell: Cell, number: int) -> Environment:
-    """An environment of a cell's size, with examples of its own."""
+def make_environment(workload: Workload, number: int) -> Environment:
+    """Return an environment with the sizes of a workload and its own examples."""
     source = Randomness((number,), ("growth",))
-    x = source.at("x").uniform(cell.examples, cell.inputs)[0]
-    y = source.at("y").integers(2, cell.examples)[0]
+    x = source.at("x").uniform(workload.examples, workload.inputs)[0]
+    y = source.at("y").integers(2, workload.examples)[0]
     return Environment(f"{number}", x, y, Task.classification(2))

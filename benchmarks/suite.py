@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from benchmarks.report import bench_report, markdown
-from benchmarks.timing import Tell
+from benchmarks.timing import Report
 from cirm.cli.options import create_result_folder
 from cirm.cli.output import get_command_line, print_to_stderr
 from cirm.records import write_text
@@ -27,10 +27,10 @@ def run_benchmarks(
     create_result_folder(folder)
     command = get_command_line()
 
-    def tell(name: str) -> None:
+    def report(name: str) -> None:
         print_to_stderr(f"measuring {name}")
 
-    for results in measure_parts(parts, rounds, quick, peers, tell):
+    for results in measure_parts(parts, rounds, quick, peers, report):
         text = json.dumps({"command": command, **results}, indent=1)
         write_text(folder / "bench.json", text + "\n")
         write_text(folder / "bench.md", markdown(results))
@@ -54,20 +54,19 @@ def check_parts(parts: Sequence[str], peers: Path | None) -> None:
 
 
 def measure_parts(
-    parts: Sequence[str], rounds: int, quick: bool, peers: Path | None, tell: Tell
+    parts: Sequence[str], rounds: int, quick: bool, peers: Path | None, report: Report
 ) -> Iterator[dict[str, Any]]:
     """Yield all results so far, after each part."""
     import torch
 
-    from benchmarks import growth, learners, start
-    from benchmarks import peers as others
-    from benchmarks.timing import machine
+    from benchmarks import cold_start, growth, learner_speed, peer_comparison
+    from benchmarks.timing import describe_machine
     from cirm.runs.provenance import find_commit
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     results: dict[str, Any] = {
-        "machine": machine(),
+        "machine": describe_machine(),
         "commit": find_commit(),
         "rounds": rounds,
         "quick": quick,
@@ -75,13 +74,15 @@ def measure_parts(
     try:
         for part in parts:
             if part == "learners":
-                results[part] = learners.measured(quick, rounds, tell)
+                results[part] = learner_speed.measure_learners(quick, rounds, report)
             elif part == "growth":
-                results[part] = growth.measured(quick, rounds, tell)
+                results[part] = growth.measure_growth(quick, rounds, report)
             elif part == "start":
-                results[part] = start.measured(rounds, tell)
+                results[part] = cold_start.measure_starts(rounds, report)
             elif peers is not None:
-                results[part] = others.measured(peers, quick, rounds, tell)
+                results[part] = peer_comparison.measure_peers(
+                    peers, quick, rounds, report
+                )
             yield dict(results)
     finally:
         torch.set_num_threads(threads)

@@ -1,8 +1,8 @@
-"""Times of works that take turns, and how they compare.
+"""Timing functions that take turns, and comparing their times.
 
-A work's time is the processor time of this process, which runs on one thread: what
-else the machine does matters little. Works take turns round by round, so that a slow
-spell meets them all, and comparisons are made within a round.
+A time is the processor time of this process, which runs on one thread, so that other
+processes matter little. The functions take turns in rounds and are compared within a
+round, so that a slow phase of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from statistics import median, quantiles
 from typing import Any
 
 Work = Callable[[], object]
-Tell = Callable[[str], None]
-"""Is told, in a few words, what is being measured."""
+Report = Callable[[str], None]
+"""Takes a few words that say what is being measured."""
 
 
-def interleaved(works: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each work in each round, after one round that does not count."""
+def time_in_turns(works: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each function in each round, after one to warm up."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
@@ -30,22 +30,22 @@ def interleaved(works: Mapping[str, Work], rounds: int) -> dict[str, list[float]
     return times
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median and quartiles."""
+def compute_quartiles(values: Sequence[float]) -> dict[str, float]:
+    """Return the median and the quartiles."""
     if len(values) == 1:
         return {"median": values[0], "low": values[0], "high": values[0]}
     low, _, high = quantiles(values, n=4, method="inclusive")
     return {"median": median(values), "low": low, "high": high}
 
 
-def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
-    """How many times longer one takes than the other, compared within each round."""
+def compare_times(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
+    """Return quartiles of the ratio of two times, taken within each round."""
     pairs = zip(over, under, strict=True)
-    return spread([a / max(b, 1e-9) for a, b in pairs])
+    return compute_quartiles([a / max(b, 1e-9) for a, b in pairs])
 
 
-def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The power of the size that the values grow with: a slope of logarithms."""
+def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return the exponent of a power law, fitted as the slope of the logarithms."""
     x = [math.log(size) for size in sizes]
     y = [math.log(max(value, 1e-12)) for value in values]
     middle_x, middle_y = sum(x) / len(x), sum(y) / len(y)
@@ -53,15 +53,15 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
     return covariance / sum((a - middle_x) ** 2 for a in x)
 
 
-def machine() -> dict[str, Any]:
-    """What it was measured on."""
+def describe_machine() -> dict[str, Any]:
+    """Describe the machine and the versions used."""
     import os
     import platform
 
     import torch
 
     return {
-        "processor": processor(),
+        "processor": find_processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -69,8 +69,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def processor() -> str:
-    """The processor's name, if the system tells."""
+def find_processor() -> str:
+    """Return the name of the processor, if the system reports one."""
     import platform
     from pathlib import Path
 

@@ -10,14 +10,27 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import cells, floors, growth, learners, peers, start, usual
-from benchmarks.cells import Cell, Ours
+from benchmarks import (
+    cold_start,
+    growth,
+    learner_speed,
+    matrix_products,
+    peer_comparison,
+    usual_pytorch,
+    workloads,
+)
 from benchmarks.report import bench_report, markdown
-from benchmarks.timing import exponent, interleaved, ratio, spread
+from benchmarks.timing import (
+    compare_times,
+    compute_quartiles,
+    fit_exponent,
+    time_in_turns,
+)
+from benchmarks.workloads import OwnLearner, Workload
 from cirm.learners.gem import project_gradient
 from cirm.randomness import Randomness
 
-CELL = Cell("small", "", 12, (8, 8), 2, 20, 0, 1)
+WORKLOAD = Workload("small", "", 12, (8, 8), 2, 20, 0, 1)
 
 
 def flops(work):
@@ -26,112 +39,123 @@ def flops(work):
     return counter.get_total_flops()
 
 
-def test_works_take_turns_and_the_first_round_does_not_count():
+def test_functions_take_turns_and_the_first_round_does_not_count():
     order = []
     works = {name: lambda name=name: order.append(name) for name in "ab"}
-    times = interleaved(works, 3)
+    times = time_in_turns(works, 3)
     assert order == ["a", "b"] * 4
     assert {name: len(values) for name, values in times.items()} == {"a": 3, "b": 3}
 
 
-def test_a_slow_spell_that_meets_both_leaves_their_ratio():
-    assert ratio([2.0, 20.0, 4.0], [1.0, 10.0, 2.0])["median"] == 2.0
-    assert spread([3.0]) == {"median": 3.0, "low": 3.0, "high": 3.0}
+def test_a_slow_phase_does_not_change_the_ratio():
+    assert compare_times([2.0, 20.0, 4.0], [1.0, 10.0, 2.0])["median"] == 2.0
+    assert compute_quartiles([3.0]) == {"median": 3.0, "low": 3.0, "high": 3.0}
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 1.7])
-def test_the_power_of_a_power_law_is_found(power):
+def test_the_exponent_of_a_power_law_is_found(power):
     sizes = [1, 2, 4, 8]
-    assert exponent(sizes, [3 * size**power for size in sizes]) == pytest.approx(power)
+    assert fit_exponent(sizes, [3 * size**power for size in sizes]) == pytest.approx(
+        power
+    )
 
 
 @pytest.mark.parametrize(
     ("key", "floor", "settings"),
     [
-        ("erm", floors.plain(CELL.sizes, 20), {}),
-        ("irmv1", floors.plain(CELL.sizes, 20), {}),
-        ("vcl", floors.sums(CELL.sizes, 20, 3), {"samples": 3}),
-        ("virmv1", floors.sums(CELL.sizes, 20, 3), {"samples": 3}),
+        ("erm", matrix_products.plain_products(WORKLOAD.sizes, 20), {}),
+        ("irmv1", matrix_products.plain_products(WORKLOAD.sizes, 20), {}),
+        ("vcl", matrix_products.local_products(WORKLOAD.sizes, 20, 3), {"samples": 3}),
+        (
+            "virmv1",
+            matrix_products.local_products(WORKLOAD.sizes, 20, 3),
+            {"samples": 3},
+        ),
         (
             "bvirm",
-            floors.constrained(CELL.sizes, 20, 3),
+            matrix_products.constrained_products(WORKLOAD.sizes, 20, 3),
             {"samples": 3, "constraint": "network"},
         ),
         (
             "virmv1",
-            floors.weights(CELL.sizes, 20, 3),
+            matrix_products.sampled_products(WORKLOAD.sizes, 20, 3),
             {"samples": 3, "draws": "weights"},
         ),
     ],
 )
-def test_a_floor_has_the_products_of_the_learners_step_and_no_other(
-    key, floor, settings
-):
-    step = Ours(CELL, CELL.learner(key, "", **settings), past=False)
+def test_a_floor_has_exactly_the_products_of_a_training_step(key, floor, settings):
+    step = OwnLearner(WORKLOAD, WORKLOAD.make_learner(key, "", **settings), past=False)
     averages = 2 * 2 * 2 * 20  # means over the examples are products here, of vectors
     assert flops(floor) <= flops(step) <= flops(floor) + 2 * averages
 
 
-def test_a_cell_counts_its_steps_and_the_examples_of_each():
-    cell = replace(CELL, examples=100, batch=30, epochs=3, together=2)
-    assert (cell.steps, cell.rows) == (12, 50)
-    assert [len(stage) for stage in cell.stages()] == [2, 2]
-    assert cells.table1(quick=False).steps == 20
+def test_a_workload_counts_its_steps_and_the_examples_of_each():
+    workload = replace(WORKLOAD, examples=100, batch=30, epochs=3, together=2)
+    assert (workload.steps, workload.rows) == (12, 50)
+    assert [len(stage) for stage in workload.make_stages()] == [2, 2]
+    assert workloads.table1(quick=False).steps == 20
 
 
 @pytest.mark.parametrize(
-    "entry", learners.ENTRIES, ids=lambda entry: f"{entry.key}-{entry.cell.__name__}"
+    "entry",
+    learner_speed.ENTRIES,
+    ids=lambda entry: f"{entry.key}-{entry.workload.__name__}",
 )
-def test_usual_code_learns_its_cell(entry):
+def test_usual_code_learns_its_workload(entry):
     mer = entry.key == "mer"
-    outputs, epochs = entry.cell(quick=True).outputs, 12 if mer else 100
-    cell = replace(CELL, together=1, outputs=outputs, epochs=epochs)
+    outputs, epochs = entry.workload(quick=True).outputs, 12 if mer else 100
+    workload = replace(WORKLOAD, together=1, outputs=outputs, epochs=epochs)
     free = dict.fromkeys(("dropout", "decay", "beta", "l2", "rho0", "rho1"), 0.0)
     own = {"rate": 0.1, "beta": 1.0, "replay": 1} if mer else {}
     quick = {"rate": 0.03, "penalty": 0.1, "samples": 2, "memory": 10}
-    settings = {**learners.settings_of(entry), **quick, **free, **own}
+    settings = {**learner_speed.get_entry_settings(entry), **quick, **free, **own}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = entry.usual(cell, settings).eval()
-        x, y = cell.data[1]
+        model = entry.usual(workload, settings).eval()
+        x, y = workload.data[1]
         with torch.no_grad():
-            risk = usual.cross_entropy(model(x), y).item()
+            risk = usual_pytorch.cross_entropy(model(x), y).item()
     assert risk < 0.9 * math.log(2)
 
 
-def test_the_general_solver_bends_gradients_as_ours_does():
+def test_the_general_solver_projects_gradients_as_ours_does():
     guards = Randomness((1,)).normal(2, 6)[0]
     slope = -guards.sum(0) + Randomness((2,)).normal(6)[0]
     torch.testing.assert_close(
-        usual.bent(slope, guards), project_gradient(slope, guards), rtol=1e-3, atol=1e-3
+        usual_pytorch.project_gradient(slope, guards),
+        project_gradient(slope, guards),
+        rtol=1e-3,
+        atol=1e-3,
     )
 
 
 def test_an_entry_is_measured_against_its_floor_and_usual_code():
-    entry = next(e for e in learners.ENTRIES if e.key == "irmv1")
-    row = learners.compared(entry, CELL, 2)
+    entry = next(e for e in learner_speed.ENTRIES if e.key == "irmv1")
+    row = learner_speed.compare_entry(entry, WORKLOAD, 2)
     assert min(row["floor"]["median"], row["usual"]["median"]) > 0
     assert row["ours_step"]["low"] <= row["ours_step"]["high"]
 
 
 def test_memory_grows_in_proportion_to_the_examples_and_not_with_the_past():
     axis = next(axis for axis in growth.AXES if axis.name == "examples")
-    base = replace(CELL, examples=200)
-    row = growth.grown(axis, "erm", (1, 2, 4), base, 1)
+    base = replace(WORKLOAD, examples=200)
+    row = growth.measure_axis(axis, "erm", (1, 2, 4), base, 1)
     assert 0.8 < row["memory_power"] < 1.05
-    assert growth.remembered("ewc", CELL, 4, 1)["memory_power"] == 0
-    assert growth.remembered("gem", CELL, 4, 1)["memory_power"] > 0.5
+    assert growth.measure_past("ewc", WORKLOAD, 4, 1)["memory_power"] == 0
+    assert growth.measure_past("gem", WORKLOAD, 4, 1)["memory_power"] > 0.5
 
 
 def test_a_peer_that_is_not_installed_is_reported_and_stops_nothing():
-    outcome = peers.asked(Path(sys.executable), "icp", {"place0": np.zeros((3, 2))})
+    outcome = peer_comparison.run_peer(
+        Path(sys.executable), "icp", {"place0": np.zeros((3, 2))}
+    )
     assert "causalicp" in outcome["failed"]
 
 
-def test_a_cold_start_that_fails_is_refused():
-    assert start.timed("pass") > 0
-    with pytest.raises(ValueError, match=r"must end well; got no such luck"):
-        start.timed("raise SystemExit('no such luck')")
+def test_a_failing_process_is_an_error():
+    assert cold_start.time_code("pass") > 0
+    with pytest.raises(ValueError, match="a new process failed: no such luck"):
+        cold_start.time_code("raise SystemExit('no such luck')")
 
 
 def test_every_part_has_a_table_and_texts_are_escaped():

@@ -1,4 +1,4 @@
-"""Variational methods and ADMM as people usually write them in PyTorch."""
+"""Variational methods and ADMM in the usual style of PyTorch."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
-from benchmarks.cells import Cell
-from benchmarks.usual import (
+from benchmarks.usual_pytorch import (
     Settings,
-    adam,
     cross_entropy,
-    minibatches,
-    network,
+    iterate_minibatches,
+    make_network,
+    make_optimiser,
 )
+from benchmarks.workloads import Workload
 
 
 class BayesianLinear(nn.Module):
-    """A linear layer whose weights are drawn anew in every forward pass."""
+    """A linear layer that samples new weights in every forward pass."""
 
     def __init__(self, inputs: int, outputs: int, std: float) -> None:
         super().__init__()
@@ -30,59 +30,59 @@ class BayesianLinear(nn.Module):
         self.bias_log_std = nn.Parameter(torch.full((outputs,), std).log())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs by weights of this moment."""
+        """Return the outputs for newly sampled weights."""
         weight = self.mean + self.log_std.exp() * torch.randn_like(self.mean)
         bias = self.bias + self.bias_log_std.exp() * torch.randn_like(self.bias)
         return F.linear(x, weight, bias)
 
-    def divergence(self) -> Tensor:
-        """KL from a standard normal."""
+    def kl(self) -> Tensor:
+        """Return the KL divergence from a standard normal."""
         prior = Normal(0.0, 1.0)
         pairs = (self.mean, self.log_std), (self.bias, self.bias_log_std)
         found = [kl_divergence(Normal(m, s.exp()), prior).sum() for m, s in pairs]
         return torch.stack(found).sum()
 
 
-def bayesian(cell: Cell, settings: Settings) -> nn.Sequential:
-    """Bayesian layers with activation and dropout between them."""
+def make_bayesian_network(workload: Workload, settings: Settings) -> nn.Sequential:
+    """Return Bayesian layers with activation and dropout between them."""
     relu = settings.get("activation") == "relu"
     layers: list[nn.Module] = []
-    for a, b in pairwise(cell.sizes[:-1]):
+    for a, b in pairwise(workload.sizes[:-1]):
         layers += [BayesianLinear(a, b, 0.05), nn.ReLU() if relu else nn.ELU()]
         if settings.get("dropout"):
             layers.append(nn.Dropout(settings["dropout"]))
-    return nn.Sequential(*layers, BayesianLinear(*cell.head, 0.05))
+    return nn.Sequential(*layers, BayesianLinear(*workload.head, 0.05))
 
 
-def divergence(model: nn.Sequential) -> Tensor:
-    """KL of all layers."""
+def total_kl(model: nn.Sequential) -> Tensor:
+    """Return the KL divergence of all layers."""
     layers = [layer for layer in model if isinstance(layer, BayesianLinear)]
-    return torch.stack([layer.divergence() for layer in layers]).sum()
+    return torch.stack([layer.kl() for layer in layers]).sum()
 
 
-def vcl(cell: Cell, settings: Settings) -> nn.Module:
-    """A forward pass for every draw of the weights."""
-    model = bayesian(cell, settings)
-    optimiser = adam(model, settings)
-    for places in minibatches(cell):
+def vcl(workload: Workload, settings: Settings) -> nn.Module:
+    """Use a forward pass for every sample of the weights."""
+    model = make_bayesian_network(workload, settings)
+    optimiser = make_optimiser(model, settings)
+    for places in iterate_minibatches(workload):
         optimiser.zero_grad()
         risks = [
             cross_entropy(model(x), y)
             for x, y in places
             for _ in range(settings["samples"])
         ]
-        near = settings["beta"] / cell.examples * divergence(model)
+        near = settings["beta"] / workload.examples * total_kl(model)
         (torch.stack(risks).mean() + near).backward()
         optimiser.step()
     return model
 
 
-def virmv1(cell: Cell, settings: Settings) -> nn.Module:
-    """A forward pass for every draw and environment, and a gradient of a gradient."""
-    model = bayesian(cell, settings)
-    optimiser = adam(model, settings)
+def virmv1(workload: Workload, settings: Settings) -> nn.Module:
+    """Use a forward pass per sample and environment, and a gradient of a gradient."""
+    model = make_bayesian_network(workload, settings)
+    optimiser = make_optimiser(model, settings)
     weight = settings["penalty"]
-    for places in minibatches(cell):
+    for places in iterate_minibatches(workload):
         risks, penalties = [], []
         for x, y in places:
             scale = torch.ones(1, requires_grad=True)
@@ -94,25 +94,27 @@ def virmv1(cell: Cell, settings: Settings) -> nn.Module:
             risks.append(risk)
             penalties.append(slope.square().sum())
         loss = torch.stack(risks).mean() + weight * torch.stack(penalties).mean()
-        loss = loss + settings["beta"] * divergence(model)
+        loss = loss + settings["beta"] * total_kl(model)
         optimiser.zero_grad()
         (loss / max(1.0, weight)).backward()
         optimiser.step()
     return model
 
 
-def bvirm(cell: Cell, settings: Settings) -> nn.Module:
-    """Each environment's own Bayesian network, its gradient descended by autograd."""
-    locals_ = [bayesian(cell, settings) for _ in range(cell.together)]
+def bvirm(workload: Workload, settings: Settings) -> nn.Module:
+    """Train a Bayesian network per environment on the norm of its own gradient."""
+    locals_ = [
+        make_bayesian_network(workload, settings) for _ in range(workload.together)
+    ]
     shared = torch.zeros(sum(p.numel() for p in locals_[0].parameters()))
     duals = [torch.zeros_like(shared) for _ in locals_]
     multipliers = [torch.zeros_like(shared) for _ in locals_]
-    optimisers = [adam(model, settings) for model in locals_]
-    for places in minibatches(cell):
+    optimisers = [make_optimiser(model, settings) for model in locals_]
+    for places in iterate_minibatches(workload):
         for place, (x, y) in enumerate(places):
             model = locals_[place]
             risks = [cross_entropy(model(x), y) for _ in range(settings["samples"])]
-            quality = torch.stack(risks).mean() + settings["beta"] * divergence(model)
+            quality = torch.stack(risks).mean() + settings["beta"] * total_kl(model)
             found = list(model.parameters())
             slopes = torch.autograd.grad(quality, found, create_graph=True)
             flat = torch.cat([p.flatten() for p in found])
@@ -126,17 +128,17 @@ def bvirm(cell: Cell, settings: Settings) -> nn.Module:
     return locals_[0]
 
 
-def birm(cell: Cell, settings: Settings) -> nn.Module:
-    """Heads of the environments in turn, by autograd's gradient of a gradient."""
-    model = network(cell, settings)
+def birm(workload: Workload, settings: Settings) -> nn.Module:
+    """Train the heads of the environments in turn, by a gradient of a gradient."""
+    model = make_network(workload, settings)
     body, head = model[:-1], model[-1]
     assert isinstance(head, nn.Linear)
-    heads = [nn.Linear(*cell.head) for _ in range(cell.together)]
+    heads = [nn.Linear(*workload.head) for _ in range(workload.together)]
     duals = [[torch.zeros_like(p) for p in head.parameters()] for _ in heads]
     multipliers = [[torch.zeros_like(p) for p in head.parameters()] for _ in heads]
-    optimisers = [adam(own, settings) for own in heads]
-    outer = adam(body, settings)
-    for places in minibatches(cell):
+    optimisers = [make_optimiser(own, settings) for own in heads]
+    outer = make_optimiser(body, settings)
+    for places in iterate_minibatches(workload):
         for place, (x, y) in enumerate(places):
             own = list(heads[place].parameters())
             risk = cross_entropy(heads[place](body(x).detach()), y)

@@ -1,4 +1,4 @@
-"""Ours beside other packages, which run in an interpreter of their own."""
+"""Our learners compared with other packages, which have their own interpreter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.timing import Tell, ratio, spread
+from benchmarks.timing import Report, compare_times, compute_quartiles
 from cirm.data.colored import Colored
 from cirm.data.downloads import load
 from cirm.data.scm import SCM
@@ -23,8 +23,8 @@ from cirm.evaluation import score
 from cirm.learners import create
 from cirm.randomness import Randomness
 
-SCRIPT = Path(__file__).with_name("peer.py")
-LIMIT = 600  # seconds that a peer may take for one run
+SCRIPT = Path(__file__).with_name("peer_script.py")
+LIMIT = 600  # seconds after which a run of another package is stopped
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "erm": ("Avalanche, Naive", {}),
     "ewc": ("Avalanche, EWC", {"strength": 0.1, "memory": 100}),
@@ -34,23 +34,25 @@ PLAIN = {"hidden": (100, 100), "rate": 1e-3, "dropout": 0.0}
 Outcome = dict[str, Any]
 
 
-def measured(
-    python: Path, quick: bool, rounds: int, tell: Tell
+def measure_peers(
+    python: Path, quick: bool, rounds: int, report: Report
 ) -> list[dict[str, Any]]:
-    """Seconds of learning of both on the same data, a seed each round."""
-    found = []
-    images = "digits" if quick else source()
+    """Time both on the same data, with one seed per round."""
+    results = []
+    images = "digits" if quick else choose_images()
     for key, (name, settings) in METHODS.items():
-        tell(name)
-        both = _images(key, settings, images, 2 if quick else 100)
-        row = _compared(key, name, python, both, rounds)
-        found.append({**row, "data": images})
-    tell("causalicp")
-    found.append(_compared("icp", "causalicp", python, _causes(quick), rounds))
-    return found
+        report(name)
+        both = _prepare_images(key, settings, images, 2 if quick else 100)
+        row = _compare(key, name, python, both, rounds)
+        results.append({**row, "data": images})
+    report("causalicp")
+    results.append(
+        _compare("icp", "causalicp", python, _prepare_causal_model(quick), rounds)
+    )
+    return results
 
 
-def _compared(
+def _compare(
     key: str,
     name: str,
     python: Path,
@@ -58,10 +60,10 @@ def _compared(
     rounds: int,
 ) -> dict[str, Any]:
     ours, theirs = [], []
-    both(0)  # the first run of a process is slower, and a peer's time has no start-up
+    both(0)  # warm up: the other package's time does not include its start either
     for seed in range(rounds):
         own, arrays = both(seed)
-        outcome = asked(python, key, arrays)
+        outcome = run_peer(python, key, arrays)
         if "failed" in outcome:
             return {"learner": key, "peer": name, "failed": outcome["failed"]}
         ours.append(own)
@@ -71,9 +73,9 @@ def _compared(
         "learner": key,
         "peer": name,
         "version": theirs[0]["version"],
-        "ours": spread(times[0]),
-        "theirs": spread(times[1]),
-        "ratio": ratio(times[1], times[0]),
+        "ours": compute_quartiles(times[0]),
+        "theirs": compute_quartiles(times[1]),
+        "ratio": compare_times(times[1], times[0]),
     }
     for what in ("accuracy", "features"):
         if what in theirs[0]:
@@ -82,8 +84,8 @@ def _compared(
     return row
 
 
-def asked(python: Path, method: str, arrays: dict[str, Any]) -> Outcome:
-    """What a peer makes of arrays; why not, if it cannot."""
+def run_peer(python: Path, method: str, arrays: dict[str, Any]) -> Outcome:
+    """Run another package on arrays; return its result, or why it failed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "arrays.npz"
         np.savez(path, **arrays)
@@ -103,16 +105,16 @@ def asked(python: Path, method: str, arrays: dict[str, Any]) -> Outcome:
     return outcome
 
 
-def _images(
+def _prepare_images(
     key: str, settings: dict[str, Any], images: str, epochs: int
 ) -> Callable[[int], tuple[Outcome, dict[str, Any]]]:
-    """Table 1's data, learned by us, and as arrays for a peer."""
+    """Return a function that trains on table 1's data and returns them as arrays."""
     data, batch = Colored(source=images, sweep=()), 256
 
     def both(seed: int) -> tuple[Outcome, dict[str, Any]]:
         problem = data.draw((seed,))
         given = {**PLAIN, "epochs": epochs, "batch": batch, **settings}
-        own = learned(key, problem, given, seed)
+        own = train_learner(key, problem, given, seed)
         pieces = [place.take_all(1) for place in problem.train]
         test = problem.test[0].take_all(1)
         return own, {
@@ -128,8 +130,8 @@ def _images(
     return both
 
 
-def source() -> str:
-    """Where images come from: MNIST, or digits where that was not fetched."""
+def choose_images() -> str:
+    """Return the image set: MNIST, or digits if MNIST is not in the cache."""
     try:
         load("mnist")
     except FileNotFoundError:
@@ -137,8 +139,10 @@ def source() -> str:
     return "mnist"
 
 
-def learned(key: str, problem: Problem, settings: dict[str, Any], seed: int) -> Outcome:
-    """Our learner over the environments in turn: its time and unseen accuracy."""
+def train_learner(
+    key: str, problem: Problem, settings: dict[str, Any], seed: int
+) -> Outcome:
+    """Train our learner on one environment after another; return time and accuracy."""
     learner = create(key, problem.train[0], settings)
     randomness = Randomness((seed,))
     began = time.process_time()
@@ -150,8 +154,10 @@ def learned(key: str, problem: Problem, settings: dict[str, Any], seed: int) -> 
     return {"seconds": seconds, "accuracy": accuracy}
 
 
-def _causes(quick: bool) -> Callable[[int], tuple[Outcome, dict[str, Any]]]:
-    """The structural causal model, learned by ICP, and as arrays for a peer."""
+def _prepare_causal_model(
+    quick: bool,
+) -> Callable[[int], tuple[Outcome, dict[str, Any]]]:
+    """Return a function that runs ICP on a causal model and returns its arrays."""
     data = SCM(dimension=4 if quick else 10, noise="homoskedastic", sweep=())
 
     def both(seed: int) -> tuple[Outcome, dict[str, Any]]:

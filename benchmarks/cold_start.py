@@ -1,4 +1,4 @@
-"""Cold start: how long a new process takes until it can do something."""
+"""The time that a new process takes until it has done something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 import time
 from typing import Any
 
-from benchmarks.timing import Tell, spread
+from benchmarks.timing import Report, compute_quartiles
 
 COMMAND = "import sys; from cirm.cli import main; sys.argv = ['cirm', *{}]; main()"
 FIRST = (
@@ -32,21 +32,23 @@ STARTS = {
 }
 
 
-def measured(rounds: int, tell: Tell) -> list[dict[str, Any]]:
-    """Seconds on the clock until each is done, in a process and folder of its own."""
+def measure_starts(rounds: int, report: Report) -> list[dict[str, Any]]:
+    """Time each start in a new process and an empty folder."""
     times: dict[str, list[float]] = {name: [] for name in STARTS}
     for number in range(rounds + 1):
         for name, code in STARTS.items():
             if not number:
-                tell(f"start, {name}")
-            seconds = timed(code)
+                report(f"start, {name}")
+            seconds = time_code(code)
             if number:
                 times[name].append(seconds)
-    return [{"what": name, **spread(values)} for name, values in times.items()]
+    return [
+        {"what": name, **compute_quartiles(values)} for name, values in times.items()
+    ]
 
 
-def timed(code: str) -> float:
-    """Seconds that a new interpreter takes for some code."""
+def time_code(code: str) -> float:
+    """Return the seconds that a new interpreter takes to run some code."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         done = subprocess.run(
@@ -59,7 +61,5 @@ def timed(code: str) -> float:
         )
         seconds = time.perf_counter() - began
     if done.returncode:
-        raise ValueError(
-            f"bench: a cold start must end well; got {done.stderr.strip()[-300:]}"
-        )
+        raise ValueError(f"bench: a new process failed: {done.stderr.strip()[-300:]}")
     return seconds

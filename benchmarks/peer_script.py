@@ -1,8 +1,8 @@
-"""Run by a peer's own interpreter: learn what is in a file, print what came out.
+"""A script that trains another package in that package's own interpreter.
 
-It must not import anything of cirm: the interpreter has another environment. Called
-with a method and the file of arrays; prints one line of JSON with the processor seconds
-of learning, a version, and the accuracy or the features that were found.
+It must not import cirm, which that interpreter does not have. Its arguments are a
+method and a file of arrays; it prints one line of JSON with the processor seconds of
+training, the version, and the accuracy or the selected features.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 
 def main() -> None:
-    """Learn by the method of the first argument the arrays in the second's file."""
+    """Train the method of the first argument on the file of the second."""
     import numpy as np
 
     warnings.filterwarnings("ignore")
     method, path = sys.argv[1:]
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    found = causal(arrays) if method == "icp" else continual(method, arrays)
-    print("\n" + json.dumps(found))
+    result = run_causal(arrays) if method == "icp" else run_continual(method, arrays)
+    print("\n" + json.dumps(result))
 
 
-def causal(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Invariant causal prediction of the last column from the others."""
+def run_causal(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Run invariant causal prediction of the last column from the others."""
     from importlib.metadata import version
 
     import causalicp
@@ -44,8 +44,8 @@ def causal(arrays: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def continual(method: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Naive training, EWC or GEM by Avalanche on two environments in turn."""
+def run_continual(method: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Train naively, or by EWC or GEM, with Avalanche on two environments in turn."""
     from importlib.metadata import version
 
     import torch

@@ -1,0 +1,70 @@
+"""The floor of a training step: its matrix products alone, with the same shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+Product = tuple[Tensor, Tensor, Tensor]
+"""Two factors, and the tensor for their product."""
+
+
+def plain_products(sizes: tuple[int, ...], rows: int) -> Callable[[], None]:
+    """Return the forward and backward products, without the inputs' gradients."""
+    return _multiply_all(_list_products(sizes, [rows] * (len(sizes) - 1), 1))
+
+
+def local_products(
+    sizes: tuple[int, ...], rows: int, samples: int
+) -> Callable[[], None]:
+    """Return the products of local reparametrisation, two for each plain one.
+
+    The samples share the products of the first layer; the other layers have their own.
+    """
+    counts = [rows] + [rows * samples] * (len(sizes) - 2)
+    return _multiply_all(_list_products(sizes, counts, 2))
+
+
+def sampled_products(
+    sizes: tuple[int, ...], rows: int, samples: int
+) -> Callable[[], None]:
+    """Return the products of networks with sampled weights, one set per sample."""
+    return _multiply_all(_list_products(sizes, [rows] * (len(sizes) - 1), samples))
+
+
+def constrained_products(
+    sizes: tuple[int, ...], rows: int, samples: int
+) -> Callable[[], None]:
+    """Return the products of a loss that contains the norm of its own gradient.
+
+    A forward product has two backward products, and differentiating these three again
+    gives six more: nine in total. The first layer, whose inputs need no gradient, has
+    four. Local reparametrisation doubles both.
+    """
+    counts = [rows] + [rows * samples] * (len(sizes) - 2)
+    return _multiply_all(_list_products(sizes, counts, 6, 4))
+
+
+def _list_products(
+    sizes: tuple[int, ...], counts: list[int], times: int, first: int = 0
+) -> list[Product]:
+    """List the products of all layers, each `times` times (the first `first` times)."""
+    products = []
+    for place, ((a, b), rows) in enumerate(zip(pairwise(sizes), counts, strict=True)):
+        x, w, back = torch.rand(rows, a), torch.rand(a, b), torch.rand(rows, b)
+        some = [(x, w, torch.empty(rows, b)), (x.T, back, torch.empty(a, b))]
+        if place:
+            some.append((back, w.T, torch.empty(rows, a)))
+        products += some * (times if place else first or times)
+    return products
+
+
+def _multiply_all(products: list[Product]) -> Callable[[], None]:
+    def work() -> None:
+        for a, b, out in products:
+            torch.mm(a, b, out=out)
+
+    return work
