@@ -52,8 +52,11 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
             "learner erm has no preset 'nope'. Choose one of paper",
         ),
         (["run", "--infer", "nope"], "no inference 'nope'. Choose one of eiil"),
-        (["run", "--engine", "cloud"], "engine must be one of local, ray"),
-        (["run", "--address", "h:1"], "address: it must come with the engine ray"),
+        (["run", "--engine", "cloud"], "no engine 'cloud'. Choose one of local, ray"),
+        (
+            ["run", "--address", "h:1"],
+            "The address 'h:1' has no meaning for the engine local. Add --engine ray",
+        ),
         (["list", "nope"], "list: 'nope' is not one of learners, datasets"),
     ],
 )

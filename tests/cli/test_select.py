@@ -59,7 +59,8 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
     found = json.loads((tmp_path / "summary.json").read_text())
     assert found["dataset"] == {"name": "scm", "dimension": 4, "examples": 40}
     assert found["metric"] == "error"
-    assert "Rule next is not used: there must be two or more stages; got 1." in printed
+    reason = "it needs two or more stages, and there is 1"
+    assert f"Rule next is not used: {reason}." in printed
     assert "next" not in found["picks"]
 
 
@@ -70,8 +71,14 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
         (["select", "a", "b", "c"], "got a b c"),
         (["select", "nope"], "no learner 'nope'. Choose one of cirm, erm"),
         (["select", "erm", "nope"], "no dataset 'nope'. Choose one of colored, scm"),
-        (["select", "erm", "--rule", "best"], "rule: it must be one of held-out"),
-        (["select", "erm", "--space", "rate"], "--space: it must be name=low..high"),
+        (
+            ["select", "erm", "--rule", "best"],
+            "There is no selection rule 'best'. Choose one of held-out",
+        ),
+        (
+            ["select", "erm", "--space", "rate"],
+            "--space 'rate' cannot be read. Write name=low..high",
+        ),
         (
             ["select", "erm", "--hold-out", "1.5"],
             "--hold-out: 1.5 is not a fraction between 0 and 1.",
@@ -85,7 +92,7 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
         ),
         (
             ["select", "erm", "--order", "joint", "--rule", "next"],
-            "--rule next: there must be two or more stages; got 1",
+            "--rule next: it needs two or more stages, and there is 1. Choose another",
         ),
     ],
 )

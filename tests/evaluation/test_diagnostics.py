@@ -5,10 +5,14 @@ from cirm.data.colored import Colored
 from cirm.data.scm import SCM
 from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run
-from cirm.evaluation.diagnostics import MOST, Diagnosis, thin_environment
+from cirm.evaluation.diagnostics import (
+    MAX_EXAMPLES,
+    DiagnosticsRecorder,
+    thin_environment,
+)
 from cirm.learners import create
 from cirm.records import Score, format_record
-from cirm.runs.archive import packed, unpacked
+from cirm.runs.archive import pack_records, unpack_records
 
 QUICK = {"hidden": (8,), "epochs": 3}
 SEEDS = (0, 1)
@@ -62,9 +66,9 @@ def digits(**settings):
 def test_the_test_environment_is_not_looked_at():
     given = problem(fresh=True)
     learner = create("erm", given.train[0], QUICK)
-    diagnosis = Diagnosis(learner, given, "joint", SEEDS, "erm")
-    state = learner.init(diagnosis.randomness)
-    assert list(diagnosis.after(0, state))
+    recorder = DiagnosticsRecorder(learner, given, "joint", SEEDS, "erm")
+    state = learner.init(recorder.randomness)
+    assert list(recorder.score_stage(0, state))
     with pytest.raises(AssertionError, match="looked at"):
         given.test[0].take_all(2)
 
@@ -117,25 +121,25 @@ def test_values_are_diagnosed_too_and_every_number_can_be_packed(order):
     found = diagnostic(rows)
     assert {r.seed for r in found} == set(SEEDS)
     assert all(torch.tensor([r.value for r in found]).isfinite())
-    again = diagnostic(unpacked(packed(rows)))
+    again = diagnostic(unpack_records(pack_records(rows)))
     assert len(again) == len(found)
 
 
 def test_a_model_that_goes_by_the_shortcut_is_named():
     given = problem(fresh=True)
     learner = create("erm", given.train[0], {"hidden": (), "epochs": 60, "rate": 0.02})
-    diagnosis = Diagnosis(learner, given, "joint", SEEDS, "erm")
-    state = learner.init(diagnosis.randomness)
-    early = {r.metric: r.value for r in diagnosis.after(0, state)}
-    state = learner.observe(state, given.train, diagnosis.randomness)
-    late = {r.metric: r.value for r in diagnosis.after(0, state)}
+    recorder = DiagnosticsRecorder(learner, given, "joint", SEEDS, "erm")
+    state = learner.init(recorder.randomness)
+    early = {r.metric: r.value for r in recorder.score_stage(0, state)}
+    state = learner.observe(state, given.train, recorder.randomness)
+    late = {r.metric: r.value for r in recorder.score_stage(0, state)}
     assert late["shortcut"] == 1.0
     assert late["agreement"] > max(85.0, early["agreement"])
     assert late["worst group"] < 25.0
 
 
 def test_no_more_examples_than_needed_are_looked_at():
-    large = environment("large", 0.1, rows=MOST + 500)
-    assert len(thin_environment(large, 2)) == MOST
+    large = environment("large", 0.1, rows=MAX_EXAMPLES + 500)
+    assert len(thin_environment(large, 2)) == MAX_EXAMPLES
     small = environment("small", 0.1)
     assert thin_environment(small, 2) is small

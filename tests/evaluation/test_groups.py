@@ -5,11 +5,11 @@ from cirm.environments import Environment, Task
 from cirm.evaluation.groups import (
     Groups,
     Reference,
-    counted,
+    concatenate_groups,
     group_means,
     group_sizes,
-    joined,
-    worst,
+    select_large_groups,
+    worst_group_mean,
 )
 from cirm.randomness import Randomness
 
@@ -38,24 +38,24 @@ def values(rows=400, scale=50.0):
 
 
 def groups_of(environment, seeds=SEEDS):
-    reference = Reference.of(environment, Randomness(seeds).at("reference"))
+    reference = Reference.fit(environment, Randomness(seeds).at("reference"))
     x, y = environment.take_all(len(seeds))
-    return reference.groups(environment, reference.answers(x), y)
+    return reference.group_examples(environment.task, x, y)
 
 
 def test_the_reference_errs_where_the_shortcut_does():
     environment, wrong = shortcut()
     groups = groups_of(environment)
-    erred = groups.number % 2 == 0
+    erred = groups.indices % 2 == 0
     assert ((erred == wrong).float().mean(-1) > 0.95).all()
 
 
 def test_a_group_is_a_class_and_whether_the_reference_is_right():
     environment, _ = shortcut(rows=100)
     groups = groups_of(environment)
-    assert torch.equal(groups.number // 2, environment.targets.expand(2, -1))
-    right = groups.answers == environment.targets
-    assert torch.equal(groups.number % 2 == 1, right)
+    assert torch.equal(groups.indices // 2, environment.targets.expand(2, -1))
+    right = groups.reference == environment.targets
+    assert torch.equal(groups.indices % 2 == 1, right)
     assert groups.names[1] == "0, reference right"
     assert groups.names[2] == "1, reference wrong"
 
@@ -64,24 +64,24 @@ def test_groups_of_values_are_thirds_of_the_residuals():
     environment = values(rows=300)
     groups = groups_of(environment)
     assert group_sizes(groups).tolist() == [[100.0] * 3] * 2
-    residuals = environment.targets - groups.answers
+    residuals = environment.targets - groups.reference
     means = group_means(residuals, groups)
     assert (means[:, 0] < means[:, 1]).all() and (means[:, 1] < means[:, 2]).all()
     top = residuals.topk(100, -1).indices
-    assert (groups.number.gather(1, top) == 2).all()
+    assert (groups.indices.gather(1, top) == 2).all()
 
 
 def test_the_reference_of_values_learns_whatever_their_units_are():
     environment = values(scale=50.0)
     groups = groups_of(environment)
-    error = (groups.answers - environment.targets).square().mean(-1)
+    error = (groups.reference - environment.targets).square().mean(-1)
     assert (error < 0.2 * environment.targets.var()).all()
 
 
 def test_a_replica_has_the_same_groups_alone_as_beside_others():
     environment, _ = shortcut(flip=0.3)
     beside, alone = groups_of(environment), groups_of(environment, SEEDS[1:])
-    assert torch.equal(beside.number[1:], alone.number)
+    assert torch.equal(beside.indices[1:], alone.indices)
 
 
 def test_replicas_with_data_of_their_own_have_groups_of_their_own():
@@ -93,9 +93,9 @@ def test_replicas_with_data_of_their_own_have_groups_of_their_own():
         one.task,
         replicated=True,
     )
-    number = groups_of(both).number
+    number = groups_of(both).indices
     for row, single in enumerate((one, two)):
-        assert torch.equal(number[row], groups_of(single).number[row])
+        assert torch.equal(number[row], groups_of(single).indices[row])
 
 
 def test_means_and_the_worst_are_taken_by_group():
@@ -106,20 +106,22 @@ def test_means_and_the_worst_are_taken_by_group():
     assert means[0, [0, 1, 3]].tolist() == [1.0, 0.5, 0.0]
     assert means[0, 2].isnan()
     # The group of one example is too small to count.
-    assert counted(groups).tolist() == [[True, True, False, False]]
-    assert worst(values, groups, high=False).tolist() == [0.5]
-    assert worst(values, groups, high=True).tolist() == [1.0]
+    assert select_large_groups(groups).tolist() == [[True, True, False, False]]
+    assert worst_group_mean(values, groups, highest=False).tolist() == [0.5]
+    assert worst_group_mean(values, groups, highest=True).tolist() == [1.0]
 
 
 def test_small_groups_count_where_all_are_small():
     number = torch.tensor([[0, 1, 1]])
     groups = Groups(number, ("a", "b", "c"), number)
-    assert counted(groups).tolist() == [[True, True, False]]
-    assert worst(torch.tensor([[1.0, 0.0, 1.0]]), groups, False).tolist() == [0.5]
+    assert select_large_groups(groups).tolist() == [[True, True, False]]
+    assert worst_group_mean(
+        torch.tensor([[1.0, 0.0, 1.0]]), groups, False
+    ).tolist() == [0.5]
 
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_groups_of_several_environments_lie_one_after_another(parts):
     single = groups_of(shortcut(rows=50)[0])
-    both = joined([single] * parts)
+    both = concatenate_groups([single] * parts)
     assert group_sizes(both).tolist() == (parts * group_sizes(single)).tolist()

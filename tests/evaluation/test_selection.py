@@ -4,15 +4,24 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Problem, Task
-from cirm.evaluation import selection
 from cirm.evaluation.run import score
-from cirm.evaluation.selection import Offer, Trained
+from cirm.evaluation.selection import (
+    RULES,
+    Rule,
+    Trained,
+    TrainingAndTest,
+    TrainingOnly,
+    get_rule,
+    remove_from_order,
+    train_candidate,
+)
 from cirm.learners import create
 from cirm.randomness import Randomness
 
 SEEDS = (0, 1)
 LINEAR = {"hidden": (), "epochs": 2, "batch": 0}
 NONE = torch.empty(len(SEEDS), 0)
+WORST = f"{__name__}:WorstEnvironment"
 
 
 class Trap:
@@ -42,8 +51,12 @@ def problem():
     return Problem(train, test=(test,))
 
 
-def offer(part=0.25):
-    return Offer.of(problem().train, SEEDS, part)
+def split(part=0.25):
+    return TrainingOnly.split(problem().train, SEEDS, part)
+
+
+def rule_score(rule, model, data):
+    return get_rule(rule).score(model, data)
 
 
 def by_input(index):
@@ -53,37 +66,44 @@ def by_input(index):
     weights = torch.zeros(len(SEEDS), 2, 2)
     weights[:, index] = torch.tensor([-1.0, 1.0])
     flat = torch.cat([weights.flatten(1), torch.zeros(len(SEEDS), 2)], 1)
-    return Trained(learner, state._replace(params=flat), NONE)
+    return Trained(learner, state._replace(params=flat), SEEDS, NONE)
 
 
 def test_an_offer_has_no_place_for_a_test_environment():
-    assert {f.name for f in dataclasses.fields(Offer)} == {"whole", "learn", "held"}
-    given = offer()
+    assert {f.name for f in dataclasses.fields(TrainingOnly)} == {
+        "whole",
+        "learn",
+        "held_out",
+    }
+    given = split()
     with pytest.raises((AttributeError, TypeError)):
         object.__setattr__(given, "test", problem().test)
     with pytest.raises(TypeError):
-        Offer(given.whole, given.learn, given.held, test=problem().test)
+        TrainingOnly(given.whole, given.learn, given.held_out, test=problem().test)
 
 
 def test_no_rule_but_the_oracle_looks_at_the_test_environment():
-    given, seen = problem(), offer()
+    given, seen = problem(), split()
     learner = create("erm", given.train[0], LINEAR)
-    model = selection.trained(learner, seen, "sequential", SEEDS)
-    assert selection.held_out(model, seen, SEEDS).isfinite().all()
-    assert selection.next_environment(model).isfinite().all()
-    assert selection.worst_inferred_group(model, seen, SEEDS).isfinite().all()
+    model = train_candidate(learner, seen, "sequential", SEEDS)
+    assert rule_score("held-out", model, seen).isfinite().all()
+    assert rule_score("next", model, seen).isfinite().all()
+    assert rule_score("worst-group", model, seen).isfinite().all()
     for left in (0, 1):
-        model = selection.trained(learner, seen, "sequential", SEEDS, left)
-        assert selection.leave_one_out(model, seen, left, SEEDS).isfinite().all()
+        model = train_candidate(learner, seen, "sequential", SEEDS, left)
+        assert rule_score("leave-one-out", model, seen).isfinite().all()
     with pytest.raises(AssertionError, match="looked at"):
-        selection.oracle(model, SEEDS, test=given.test)
+        both = TrainingAndTest(seen.whole, seen.learn, seen.held_out, given.test)
+        rule_score("oracle", model, both)
+    with pytest.raises(TypeError, match="needs the test environments"):
+        rule_score("oracle", model, seen)
 
 
 def test_what_is_learned_and_what_is_held_out_make_up_the_whole():
     rows = torch.arange(40.0)[:, None]
     given = Environment("a", rows, torch.zeros(40), Task.regression())
-    seen = Offer.of((given,), SEEDS, 0.25)
-    learn, held = seen.learn[0].take_all(2).x, seen.held[0].take_all(2).x
+    seen = TrainingOnly.split((given,), SEEDS, 0.25)
+    learn, held = seen.learn[0].take_all(2).x, seen.held_out[0].take_all(2).x
     assert held.shape[1] == 10
     both = torch.cat([learn, held], 1)[..., 0].sort(-1).values
     assert torch.equal(both, rows.T.expand(2, -1))
@@ -91,17 +111,17 @@ def test_what_is_learned_and_what_is_held_out_make_up_the_whole():
 
 
 def test_a_part_that_leaves_nothing_is_refused():
-    with pytest.raises(ValueError, match=r"examples on either side; got 0\.001 of 400"):
-        offer(0.001)
+    with pytest.raises(
+        ValueError, match=r"400 examples, of which a part of 0\.001 cannot be held out"
+    ):
+        split(0.001)
 
 
 def test_the_worst_group_prefers_what_lasts_and_held_out_examples_the_shortcut():
-    seen = offer()
+    seen = split()
     lasting, shortcut = by_input(0), by_input(1)
-    worst = [
-        selection.worst_inferred_group(m, seen, SEEDS) for m in (lasting, shortcut)
-    ]
-    mean = [selection.held_out(m, seen, SEEDS) for m in (lasting, shortcut)]
+    worst = [rule_score("worst-group", m, seen) for m in (lasting, shortcut)]
+    mean = [rule_score("held-out", m, seen) for m in (lasting, shortcut)]
     assert (worst[0] > 50).all() and (worst[1] == 0).all()
     assert (mean[1] > mean[0]).all()
 
@@ -111,27 +131,27 @@ def test_a_constant_has_no_worst_group_above_zero():
     params = torch.zeros_like(model.state.params)
     params[:, -1] = 1.0
     flat = model._replace(state=model.state._replace(params=params))
-    assert selection.worst_inferred_group(flat, offer(), SEEDS).tolist() == [0, 0]
+    assert rule_score("worst-group", flat, split()).tolist() == [0, 0]
 
 
 def test_the_next_environment_is_scored_whole_and_before_it_is_learned():
-    seen = offer()
+    seen = split()
     learner = create("erm", problem().train[0], LINEAR)
-    model = selection.trained(learner, seen, "sequential", SEEDS)
+    model = train_candidate(learner, seen, "sequential", SEEDS)
     source = Randomness(SEEDS)
     state = learner.init(source.at("init"))
     state = learner.observe(state, seen.learn[:1], source.at("stage", 0))
     expected = score(learner, state, problem().train[1], 2)
-    torch.testing.assert_close(selection.next_environment(model), expected)
+    torch.testing.assert_close(rule_score("next", model, seen), expected)
 
 
 def test_an_environment_that_is_left_out_plays_no_part_in_training():
-    seen = offer()
+    seen = split()
     other = environment("b", 0.9, seed=7)
-    changed = Offer.of((problem().train[0], other), SEEDS, 0.25)
+    changed = TrainingOnly.split((problem().train[0], other), SEEDS, 0.25)
     learner = create("erm", other, LINEAR)
     states = [
-        selection.trained(learner, o, "joint", SEEDS, left=1).state
+        train_candidate(learner, o, "joint", SEEDS, left_out=1).state
         for o in (seen, changed)
     ]
     assert torch.equal(states[0].params, states[1].params)
@@ -142,11 +162,11 @@ def test_errors_count_as_negative_scores():
     given = Environment("a", x, x[:, 0], Task.regression())
     learner = create("erm", given, LINEAR)
     state = learner.init(Randomness(SEEDS))
-    found = selection.benefit(learner, state, [given], 2)
-    torch.testing.assert_close(found, -score(learner, state, given, 2))
-    seen = Offer.of((given,), SEEDS, 0.25)
-    model = Trained(learner, state, NONE)
-    assert (selection.worst_inferred_group(model, seen, SEEDS) < 0).all()
+    model = Trained(learner, state, SEEDS, NONE)
+    expected = -score(learner, state, given, 2)
+    torch.testing.assert_close(model.mean_score([given]), expected)
+    seen = TrainingOnly.split((given,), SEEDS, 0.25)
+    assert (rule_score("worst-group", model, seen) < 0).all()
 
 
 @pytest.mark.parametrize(
@@ -160,14 +180,45 @@ def test_errors_count_as_negative_scores():
     ],
 )
 def test_an_order_loses_the_place_of_what_is_left_out(order, left, expected):
-    assert selection.shortened(order, left) == expected
+    assert remove_from_order(order, left) == expected
 
 
 def test_rules_say_what_they_need():
-    every = list(selection.RULES)
-    lacking = selection.find_inapplicable_rules(every, stages=1, train=1, test=0)
-    assert set(lacking) == {"next", "leave-one-out", "oracle"}
-    assert lacking["next"] == "there must be two or more stages; got 1"
-    assert selection.find_inapplicable_rules(every, stages=2, train=2, test=1) == {}
-    with pytest.raises(ValueError, match=r"must be one of held-out.* got 'best'"):
-        selection.find_inapplicable_rules(["best"], 2, 2, 1)
+    rules = [get_rule(key) for key in RULES]
+    assert [rule.name for rule in rules] == list(RULES)
+    lacking = {
+        rule.name: rule.find_obstacle(stages=1, train=1, test=0) for rule in rules
+    }
+    assert {name for name, why in lacking.items() if why} == {
+        "next",
+        "leave-one-out",
+        "oracle",
+    }
+    assert lacking["next"] == "it needs two or more stages, and there is 1"
+    assert not any(rule.find_obstacle(stages=2, train=2, test=1) for rule in rules)
+    assert all(rule.description for rule in rules)
+    with pytest.raises(ValueError, match=r"no selection rule 'best'.*held-out"):
+        get_rule("best")
+
+
+class WorstEnvironment(Rule):
+    """A rule of a user's own."""
+
+    name = "worst-environment"
+    description = "score on the worst environment"
+
+    def score(self, trained, data):
+        return torch.stack([trained.mean_score([e]) for e in data.held_out]).amin(0)
+
+
+def test_a_rule_of_ones_own_works_as_an_instance_and_by_its_import_path():
+    seen, model = split(), by_input(1)
+    found = [rule_score(r, model, seen) for r in (WorstEnvironment(), WORST)]
+    each = [model.mean_score([part]) for part in seen.held_out]
+    expected = torch.minimum(*each)
+    assert torch.equal(found[0], expected) and torch.equal(found[1], expected)
+
+
+def test_leave_one_out_says_if_no_environment_was_left_out():
+    with pytest.raises(ValueError, match="trained without one"):
+        rule_score("leave-one-out", by_input(0), split())

@@ -92,8 +92,8 @@ def test_a_wrong_number_of_seeds_is_refused_before_anything_is_kept(tmp_path):
 
 def test_learners_of_one_job_folder_share_an_inference(tmp_path):
     from cirm.records import Score
+    from cirm.runs.local import collect_records, run_jobs
     from cirm.runs.plans import plan_jobs, prepare_dataset
-    from cirm.runs.runner import collect_records, run_jobs
 
     on = prepare_dataset("colored", {"source": "digits", "examples": "60", "sweep": ""})
     texts = ["epochs=2", "hidden=4"]

@@ -9,7 +9,7 @@ from cirm.paper.reproduction import (
     summarise_experiment,
 )
 from cirm.runs.archive import pack_jobs
-from cirm.runs.runner import run_jobs
+from cirm.runs.local import run_jobs
 
 CELLS = [
     ("table1", "mnist", "irmg", "test", 2),

@@ -5,17 +5,17 @@ import pytest
 from cirm.learners.erm import ERM
 from cirm.records import Curve, Run, Score, read_records, write_records
 from cirm.runs.archive import (
-    MOST,
+    MAX_POINTS,
     Archive,
     inherit_jobs,
     load_archive,
     pack_jobs,
-    packed,
+    pack_records,
     save_archive,
-    unpacked,
+    unpack_records,
 )
 from cirm.runs.jobs import Job, identify_trial
-from cirm.runs.runner import get_record_path
+from cirm.runs.local import get_record_path
 
 JOB = Job("colored", "erm", "sequential", (0, 1), {"source": "digits"}, label="erm")
 
@@ -58,7 +58,7 @@ def scores(rows):
 
 def test_scores_and_the_run_come_back_as_they_were():
     rows = records()
-    back = unpacked(packed(rows))
+    back = unpack_records(pack_records(rows))
     assert scores(back) == scores(rows)
     assert back[-1] == rows[-1]
 
@@ -66,28 +66,30 @@ def test_scores_and_the_run_come_back_as_they_were():
 def test_values_keep_six_digits():
     first, *_, run = records(seeds=(0,), curves=0)
     rows = [dataclasses.replace(first, value=100 / 3), run]
-    (score, _) = unpacked(packed(rows))
+    (score, _) = unpack_records(pack_records(rows))
     assert score.value == 33.3333
 
 
 def test_only_residuals_are_kept_of_the_curves_and_few_points_of_them():
-    curves = [r for r in unpacked(packed(records())) if isinstance(r, Curve)]
+    curves = [
+        r for r in unpack_records(pack_records(records())) if isinstance(r, Curve)
+    ]
     assert {curve.metric for curve in curves} == {"consensus"}
     for stage in (0, 1):
         steps = [c.step for c in curves if (c.seed, c.stage) == (0, stage)]
-        assert len(steps) <= MOST + 1
+        assert len(steps) <= MAX_POINTS + 1
         assert (steps[0], steps[-1]) == (1, 60)
         assert steps == sorted(set(steps))
 
 
 def test_an_archive_is_read_as_it_was_written(tmp_path):
     archive = Archive()
-    archive.put("k1", {"commit": "abc", **packed(records())})
-    archive.put("k2", {"commit": "abc", **packed(records("gem"))})
+    archive.put("k1", {"commit": "abc", **pack_records(records())})
+    archive.put("k2", {"commit": "abc", **pack_records(records("gem"))})
     save_archive(archive, tmp_path)
     again = load_archive(tmp_path)
     assert list(again.entries) == ["k1", "k2"]
-    assert unpacked(again.entries["k2"]) == unpacked(archive.entries["k2"])
+    assert unpack_records(again.entries["k2"]) == unpack_records(archive.entries["k2"])
     save_archive(again, tmp_path / "copy")
     texts = [(tmp_path / n / "records.json").read_text() for n in ("", "copy")]
     assert texts[0] == texts[1]
@@ -96,7 +98,7 @@ def test_an_archive_is_read_as_it_was_written(tmp_path):
 def test_what_jobs_share_is_said_once(tmp_path):
     archive = Archive()
     for seed in range(20):
-        archive.put(f"k{seed}", {"commit": "a", **packed(records(seeds=(seed,)))})
+        archive.put(f"k{seed}", {"commit": "a", **pack_records(records(seeds=(seed,)))})
     save_archive(archive, tmp_path)
     text = (tmp_path / "records.json").read_text()
     assert text.count('"settings"') == 1
@@ -105,9 +107,9 @@ def test_what_jobs_share_is_said_once(tmp_path):
 
 def test_records_are_found_by_trial_and_seed():
     archive = Archive()
-    archive.put("b", {"commit": "a", **packed(records(seeds=(2, 3)))})
-    archive.put("a", {"commit": "a", **packed(records(seeds=(0, 1)))})
-    archive.put("c", {"commit": "a", **packed(records("gem"))})
+    archive.put("b", {"commit": "a", **pack_records(records(seeds=(2, 3)))})
+    archive.put("a", {"commit": "a", **pack_records(records(seeds=(0, 1)))})
+    archive.put("c", {"commit": "a", **pack_records(records("gem"))})
     rows = archive.records(TRIAL, range(3))
     assert {r.learner for r in rows} == {"erm"}
     assert [r.seeds for r in rows if isinstance(r, Run)] == [(0, 1), (2, 3)]
@@ -116,18 +118,20 @@ def test_records_are_found_by_trial_and_seed():
 
 def test_other_settings_replace_a_trials_older_jobs():
     archive = Archive()
-    archive.put("old0", {"commit": "a", **packed(records(seeds=(0,)))})
-    archive.put("old1", {"commit": "a", **packed(records(seeds=(1,)))})
-    archive.put("gem", {"commit": "a", **packed(records("gem"))})
-    archive.put("new0", {"commit": "b", **packed(records(seeds=(0,), rate=0.2))})
+    archive.put("old0", {"commit": "a", **pack_records(records(seeds=(0,)))})
+    archive.put("old1", {"commit": "a", **pack_records(records(seeds=(1,)))})
+    archive.put("gem", {"commit": "a", **pack_records(records("gem"))})
+    archive.put("new0", {"commit": "b", **pack_records(records(seeds=(0,), rate=0.2))})
     assert list(archive.entries) == ["gem", "new0"]
 
 
 def test_the_same_seed_again_replaces_its_job_only():
     archive = Archive()
     for seed in (0, 1):
-        archive.put(f"old{seed}", {"commit": "a", **packed(records(seeds=(seed,)))})
-    archive.put("new0", {"commit": "b", **packed(records(seeds=(0,), shift=1.0))})
+        archive.put(
+            f"old{seed}", {"commit": "a", **pack_records(records(seeds=(seed,)))}
+        )
+    archive.put("new0", {"commit": "b", **pack_records(records(seeds=(0,), shift=1.0))})
     assert list(archive.entries) == ["old1", "new0"]
 
 
@@ -154,7 +158,7 @@ def test_a_folder_takes_over_the_jobs_it_wants_from_others(tmp_path):
 @pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"jobs": [1]}'])
 def test_another_file_is_refused_by_its_name(tmp_path, text):
     (tmp_path / "records.json").write_text(text)
-    with pytest.raises(ValueError, match=r"records\.json: it must be an archive"):
+    with pytest.raises(ValueError, match=r"records\.json is not an archive of records"):
         load_archive(tmp_path)
 
 
@@ -173,13 +177,13 @@ def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatc
     assert first.key != before
     write_records(get_record_path(first, tmp_path), records(shift=5.0))
     kept = pack_jobs((first,), tmp_path, "c2")
-    assert {entry["commit"] for entry in kept.of(TRIAL)} == {"c2"}
+    assert {entry["commit"] for entry in kept.list_entries(TRIAL)} == {"c2"}
     assert scores(kept.records(TRIAL, range(4))) == scores(records(shift=5.0))
 
 
 def test_a_setting_that_is_new_leaves_older_results_as_they_are():
-    archive, later = Archive(), packed(records(seeds=(2,)))
-    archive.put("old", {"commit": "a", **packed(records(seeds=(0,)))})
+    archive, later = Archive(), pack_records(records(seeds=(2,)))
+    archive.put("old", {"commit": "a", **pack_records(records(seeds=(0,)))})
     later["setup"] = {**later["setup"], "settings": {"rate": 0.1, "slope": "outputs"}}
     archive.put("new", {"commit": "b", **later})
     assert list(archive.entries) == ["old", "new"]

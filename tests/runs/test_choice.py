@@ -6,15 +6,15 @@ import pytest
 
 from cirm.data.scm import SCM
 from cirm.records import Run, Score
-from cirm.runs.archive import packed
-from cirm.runs.choice import Choosing, best_of, parted
+from cirm.runs.archive import pack_records
+from cirm.runs.choice import ChoiceJob, find_best, hold_out_environments
 from cirm.runs.jobs import Job, execute
-from cirm.runs.runner import collect_records, run_jobs
+from cirm.runs.local import collect_records, run_jobs
 
 DATA = {"dimension": 4, "examples": 60, "sweep": ()}
 QUICK = {"epochs": 30, "hidden": (), "batch": 0, "rate": 0.05}
 VALUES = (0.0, 10.0, 1000.0)
-JOB = Choosing(
+JOB = ChoiceJob(
     "scm",
     "irmv1",
     "joint",
@@ -76,7 +76,7 @@ def test_a_job_leaves_one_closing_row_with_all_values_and_can_be_archived(tmp_pa
     assert last.settings["penalty"] == list(VALUES)
     assert (last.seeds, last.selection) == (JOB.seeds, "by the third")
     assert last.seconds > 0
-    assert packed(found)["seeds"] == [0, 1, 2]
+    assert pack_records(found)["seeds"] == [0, 1, 2]
     assert reports == sorted(reports)
 
 
@@ -92,13 +92,15 @@ def test_the_best_is_the_least_error_or_the_highest_accuracy_after_the_last_stag
         ]
 
     errors = {1.0: rows("error", 0.1, 3.0), 2.0: rows("error", 9.0, 2.0)}
-    assert best_of(errors, 0) == 2.0
+    assert find_best(errors, 0) == 2.0
     accuracies = {1.0: rows("accuracy", 50.0), 2.0: rows("accuracy", 40.0)}
-    assert best_of(accuracies, 0) == 1.0
-    assert best_of({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0) == 5.0
+    assert find_best(accuracies, 0) == 1.0
+    assert find_best({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0) == 5.0
 
 
 @pytest.mark.parametrize("held", [0, 3])
 def test_something_must_be_held_and_something_left(held):
-    with pytest.raises(ValueError, match=rf"choice: .*; got {held} of 3"):
-        parted(SCM(**DATA).draw((0,)), held)
+    with pytest.raises(
+        ValueError, match=rf"^{held} of 3 training environments cannot be held out"
+    ):
+        hold_out_environments(SCM(**DATA).draw((0,)), held)

@@ -19,9 +19,9 @@ import pytest
 from cirm.cli import main
 from cirm.records import Score, format_record
 from cirm.runs.engines import Engine
+from cirm.runs.local import collect_records, list_unfinished
 from cirm.runs.plans import plan_jobs, prepare_dataset
-from cirm.runs.ray_engine import check_address, joined, work
-from cirm.runs.runner import collect_records, list_unfinished
+from cirm.runs.ray_engine import check_address, connect, run_remote_job
 
 DATA = {"dimension": "4", "examples": "100"}  # which a new worker has quickly
 
@@ -56,7 +56,7 @@ def cluster():
         )
         try:
             wait_until_it_answers(head, address)
-            with joined(address):  # so that all tests share its workers
+            with connect(address):  # so that all tests share its workers
                 yield SimpleNamespace(address=address, process=head.pid)
         finally:
             head.terminate()
@@ -165,12 +165,15 @@ def test_the_command_line_gives_the_summary_of_local(cluster, monkeypatch, tmp_p
 
 def test_a_worker_of_another_version_is_named():
     (job,) = jobs(seeds=1)
-    text, reason = work(job, "0.0.1", None)
+    text, reason = run_remote_job(job, "0.0.1", None)
     assert text == ""
-    assert reason.startswith("its worker must have cirm 0.0.1; got ")
+    assert reason.startswith("its worker has cirm ")
+    assert "the driver has 0.0.1: install the same version" in reason
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nonsense"])
 def test_an_address_without_a_cluster_is_refused_at_once(address):
-    with pytest.raises(ValueError, match=f"must answer .*; got none at {address!r}"):
+    with pytest.raises(
+        ValueError, match=f"No Ray cluster answers at {address!r}. Start one"
+    ):
         check_address(address)

@@ -7,10 +7,14 @@ import pytest
 
 from cirm.records import Score
 from cirm.runs.jobs import execute
-from cirm.runs.picks import format_command, summarise_search
+from cirm.runs.local import get_record_path, list_unfinished, run_jobs
 from cirm.runs.plans import plan_jobs, prepare_dataset
-from cirm.runs.runner import get_record_path, list_unfinished, run_jobs
-from cirm.runs.search import Search, drop_test_environments
+from cirm.runs.search import (
+    Search,
+    drop_test_environments,
+    format_command,
+    summarise_search,
+)
 from cirm.runs.search_space import parse_space
 from cirm.settings import parse_assignments
 
@@ -50,7 +54,7 @@ def test_a_search_holds_no_test_environment():
 def test_no_rule_depends_on_the_test_environment_but_the_oracle():
     found = []
     for flip in ("0.9", "0.1"):
-        jobs = search((*HONEST, "oracle"), 1, {**DATA, "test_flip": flip}).every()
+        jobs = search((*HONEST, "oracle"), 1, {**DATA, "test_flip": flip}).plan()
         rows = {}
         for job in jobs:
             rows |= scores(execute(job, nothing))
@@ -61,35 +65,35 @@ def test_no_rule_depends_on_the_test_environment_but_the_oracle():
 
 
 def test_only_with_the_oracle_is_the_test_environment_scored():
-    (job,) = search(("held-out",), 1).every()
+    (job,) = search(("held-out",), 1).plan()
     assert not job.oracle
     assert "oracle" not in {rule for rule, _, _ in scores(execute(job, nothing))}
 
 
 def test_rules_share_what_was_trained(tmp_path):
     one = search(("held-out",))
-    run_jobs(one.every(), tmp_path, 1)
+    run_jobs(one.plan(), tmp_path, 1)
     more = search(("held-out", "worst-group", "next"))
-    assert list_unfinished(more.every(), tmp_path) == []
+    assert list_unfinished(more.plan(), tmp_path) == []
     assert set(summarise_search(more, tmp_path)["picks"]) == {
         "held-out",
         "worst-group",
         "next",
     }
-    assert len(list_unfinished(search(HONEST).every(), tmp_path)) == 4  # those left out
+    assert len(list_unfinished(search(HONEST).plan(), tmp_path)) == 4  # those left out
 
 
 def test_more_trials_go_on_from_those_there_are(tmp_path):
-    run_jobs(search(trials=2, rules=("next",)).every(), tmp_path, 1)
+    run_jobs(search(trials=2, rules=("next",)).plan(), tmp_path, 1)
     more = search(trials=3, rules=("next",))
-    assert len(list_unfinished(more.every(), tmp_path)) == 1
+    assert len(list_unfinished(more.plan(), tmp_path)) == 1
     assert search(trials=2).key == more.key
     assert search(space="rate=1e-4..1e-3").key != more.key
 
 
 def test_each_rule_picks_the_trial_with_its_highest_score(tmp_path):
     made = search(trials=3)
-    run_jobs(made.every(), tmp_path, 1)
+    run_jobs(made.plan(), tmp_path, 1)
     found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done"] * 3
     assert found["trials"][0]["settings"] == FIXED
@@ -103,10 +107,10 @@ def test_each_rule_picks_the_trial_with_its_highest_score(tmp_path):
 def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
     made = search(("leave-one-out",), 1)
     rows = {}
-    for job in made.every():
+    for job in made.plan():
         rows |= scores(execute(job, nothing))
     assert {place for _, place, _ in rows} == {"train-1", "train-2"}
-    run_jobs(made.every(), tmp_path, 1)
+    run_jobs(made.plan(), tmp_path, 1)
     found = summarise_search(made, tmp_path)["trials"][0]["scores"]["leave-one-out"]
     assert found["mean"] == pytest.approx(sum(rows.values()) / 4)
     assert found["seeds"] == 2
@@ -115,8 +119,8 @@ def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
 def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
     wild = {**FIXED, "rate": 1e30, "optimiser": "sgd"}
     made = search(("held-out",), 2, settings=wild, space="rate=1e-4..1e-3")
-    assert run_jobs(made.every(), tmp_path, 1) == {}
-    assert list_unfinished(made.every(), tmp_path) == []
+    assert run_jobs(made.plan(), tmp_path, 1) == {}
+    assert list_unfinished(made.plan(), tmp_path) == []
     found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["diverged", "done"]
     assert found["picks"]["held-out"]["trial"] == 1
@@ -124,7 +128,7 @@ def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
 
 def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
     made = search(trials=2)
-    jobs = made.every()
+    jobs = made.plan()
     run_jobs(jobs, tmp_path, 1)
     get_record_path(jobs[-1], tmp_path).unlink()
     found = summarise_search(made, tmp_path)
@@ -134,7 +138,7 @@ def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
 
 def test_another_process_knows_what_to_do_with_a_trial():
     """Workers get jobs by pickle, and nothing else tells them of this kind of job."""
-    (job,) = search(("held-out",), 1).every()
+    (job,) = search(("held-out",), 1).plan()
     code = (
         "import pickle, sys\n"
         "job = pickle.load(sys.stdin.buffer)\n"
@@ -147,12 +151,12 @@ def test_another_process_knows_what_to_do_with_a_trial():
         capture_output=True,
         check=True,
     )
-    assert done.stdout.decode().split() == ["scored", job.key]
+    assert done.stdout.decode().split() == ["score_candidate", job.key]
 
 
 def test_the_command_of_a_pick_gives_its_settings_back():
     made = search(preset="paper")
-    settings = made.chosen(1)
+    settings = made.get_settings(1)
     words = format_command(made, settings).split()
     assert words[:2] == ["cirm", "run"]
     texts = [words[n + 1] for n, word in enumerate(words) if word == "--set"]
@@ -168,13 +172,13 @@ def test_the_command_of_a_pick_gives_its_settings_back():
 
 def test_settings_that_make_no_sense_are_refused_before_anything_runs():
     with pytest.raises(ValueError, match="dropout must be in"):
-        search(space="dropout=1.5|2").every()
+        search(space="dropout=1.5|2").plan()
 
 
 def test_values_are_searched_by_negative_errors(tmp_path):
     on = drop_test_environments(prepare_dataset("scm", {"examples": "40"}))
     made = replace(search(HONEST, 2), on=on, order="joint", rules=("worst-group",))
-    run_jobs(made.every(), tmp_path, 1)
+    run_jobs(made.plan(), tmp_path, 1)
     found = summarise_search(made, tmp_path)
     assert found["metric"] == "error"
     assert found["picks"]["worst-group"]["score"]["mean"] < 0

@@ -5,7 +5,13 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.learners import CONTINUAL, LEARNERS, create
-from cirm.runs.search_space import Choice, Range, drawn, parse_space, spelled_space
+from cirm.runs.search_space import (
+    Choice,
+    Range,
+    draw_settings,
+    format_space,
+    parse_space,
+)
 
 
 def test_ranges_and_alternatives_are_read_with_the_types_of_the_settings():
@@ -20,7 +26,7 @@ def test_ranges_and_alternatives_are_read_with_the_types_of_the_settings():
 
 def test_what_is_written_out_is_read_back():
     space = parse_space("irmv1")
-    texts = [f"{name}={text}" for name, text in spelled_space(space).items()]
+    texts = [f"{name}={text}" for name, text in format_space(space).items()]
     assert parse_space("irmv1", texts) == space
 
 
@@ -32,7 +38,7 @@ def test_places_from_zero_to_one_cover_a_range():
 
 def test_draws_stay_inside_and_fill_the_space():
     space = parse_space("erm", ["rate=1e-4..1e-2:log,dropout=0.5|0.75"])
-    found = [drawn(space, trial) for trial in range(1, 200)]
+    found = [draw_settings(space, trial) for trial in range(1, 200)]
     logs = torch.tensor([math.log10(s["rate"]) for s in found])
     assert logs.min() >= -4 and logs.max() <= -2
     assert logs.mean().item() == pytest.approx(-3, abs=0.15)
@@ -42,13 +48,13 @@ def test_draws_stay_inside_and_fill_the_space():
 def test_a_trial_does_not_depend_on_the_other_settings_or_trials():
     few = parse_space("erm", ["rate=1e-4..1e-2:log"])
     more = parse_space("erm", ["dropout=0|0.5,rate=1e-4..1e-2:log"])
-    assert drawn(few, 7)["rate"] == drawn(more, 7)["rate"]
-    assert drawn(few, 7) != drawn(few, 8)
-    assert drawn(few, 7, seed=1) != drawn(few, 7)
+    assert draw_settings(few, 7)["rate"] == draw_settings(more, 7)["rate"]
+    assert draw_settings(few, 7) != draw_settings(few, 8)
+    assert draw_settings(few, 7, seed=1) != draw_settings(few, 7)
 
 
 def test_the_first_trial_has_the_settings_as_they_are():
-    assert drawn(parse_space("erm"), 0) == {}
+    assert draw_settings(parse_space("erm"), 0) == {}
 
 
 @pytest.mark.parametrize("key", [*LEARNERS, *CONTINUAL])
@@ -57,21 +63,21 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
     space = parse_space(key)
     assert space
     for trial in range(1, 30):
-        create(key, values, drawn(space, trial))
+        create(key, values, draw_settings(space, trial))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rate", "must be name=low..high.* got 'rate'"),
-        ("rate=", "must be name=low..high"),
+        ("rate", "--space 'rate' cannot be read. Write name=low..high"),
+        ("rate=", "Write name=low..high, name=low..high:log or name=a|b|c."),
         ("rat=1..2", "learner erm has no setting 'rat'. Choose one of epochs"),
-        ("rate=2..1", "rate must be low..high.* with low below high; got '2..1'"),
-        ("rate=1..2:lin", "rate must be low..high or low..high:log"),
-        ("rate=0..1:log", "rate must be positive for a log scale; got '0..1:log'"),
+        ("rate=2..1", "rate has the range '2..1'.* with low below high"),
+        ("rate=1..2:lin", "rate has the range .* Write low..high or low..high:log"),
+        ("rate=0..1:log", "range '0..1:log', which must be positive on a log scale"),
         ("rate=a..b", "rate must be a number; got 'a'"),
         ("rate=1e-3|x", "rate must be a number; got 'x'"),
-        ("optimiser=a..b", "optimiser must be alternatives such as a"),
+        ("optimiser=a..b", "optimiser is not a number .* List values as a"),
     ],
 )
 def test_a_space_that_makes_no_sense_is_refused_in_one_sentence(text, message):

@@ -17,7 +17,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
-    from cirm.runs.runner import Report
+    from cirm.runs.local import Report
 
 PAUSE = 10.0  # seconds between two lines where standard error is not a terminal
 MAX_JOBS_SHOWN = 8  # more running jobs are only counted
@@ -219,7 +219,7 @@ def run_with_progress(
             "same command again to continue."
         )
 
-    tracker = JobTracker(waiting, engine.at_once, times)
+    tracker = JobTracker(waiting, engine.job_limit, times)
     with (
         exit_on_interrupt(describe_kept),
         show_jobs(tracker, folder, title, on_finish) as report,
@@ -235,7 +235,7 @@ def show_jobs(
     on_finish: Callable[[Job], object] = lambda job: None,
 ) -> Iterator[Report]:
     """Show the progress of jobs; yield the function that reports it."""
-    from cirm.runs.runner import get_record_path, read_duration
+    from cirm.runs.local import get_record_path, read_duration
 
     lock, finished = threading.Lock(), set[str]()
 

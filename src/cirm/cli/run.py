@@ -135,7 +135,7 @@ def run_and_report(
     """Run the unfinished jobs, then write and print the results of all of them."""
     from cirm.cli.progress import job_size, run_with_progress
     from cirm.cli.run_output import write_and_print_results
-    from cirm.runs.runner import collect_records, list_unfinished, read_duration
+    from cirm.runs.local import collect_records, list_unfinished, read_duration
 
     options.create_result_folder(folder)
     waiting = {job.key for job in list_unfinished(jobs, folder)}

@@ -121,8 +121,8 @@ def select(
     learner, dataset, texts = parse_arguments(context.args, data or [])
     with show_step("preparing the data set"):
         from cirm.runs.engines import Engine
-        from cirm.runs.picks import summarise_search
         from cirm.runs.plans import prepare_dataset
+        from cirm.runs.search import summarise_search
 
         chosen = Engine(engine, workers, address)
         prepared = prepare_dataset(dataset, texts)
@@ -132,7 +132,7 @@ def select(
             held=hold_out, draw=draw,
         )  # fmt: skip
     folder = out or Path("runs") / f"select-{learner}-{search.key}"
-    jobs: list[Job] = [*search.every()]
+    jobs: list[Job] = [*search.plan()]
     failures = run_trials(search, jobs, folder, chosen)
     summary = summarise_search(search, folder)
     if reveal:
@@ -179,7 +179,7 @@ def plan_search(
 ) -> Search:
     """Return the search, after checking everything that could fail when it runs."""
     from cirm.environments import Stream
-    from cirm.evaluation.selection import RULES, find_inapplicable_rules
+    from cirm.evaluation.selection import RULES, get_rule
     from cirm.learners import parse_learner_settings
     from cirm.runs.search import Search, drop_test_environments
     from cirm.runs.search_space import parse_space
@@ -187,14 +187,16 @@ def plan_search(
 
     problem = data.problem
     stages = len(Stream.from_order(problem.train, fields["order"]))
-    names = list(RULES) if "all" in rules else list(dict.fromkeys(rules))
-    inapplicable = find_inapplicable_rules(
-        names, stages, len(problem.train), len(problem.test)
-    )
-    for rule, reason in inapplicable.items():
-        if "all" not in rules:
-            raise ValueError(f"--rule {rule}: {reason}")
-        typer.echo(f"Rule {rule} is not used: {reason}.")
+    usable = []
+    for key in RULES if "all" in rules else dict.fromkeys(rules):
+        rule = get_rule(key)
+        reason = rule.find_obstacle(stages, len(problem.train), len(problem.test))
+        if not reason:
+            usable.append(key)
+        elif "all" in rules:
+            typer.echo(f"Rule {rule.name} is not used: {reason}.")
+        else:
+            raise ValueError(f"--rule {key}: {reason}. Choose another rule.")
     fixed = parse_learner_settings(
         learner, parse_assignments(list(assignments), "--set")
     )
@@ -205,9 +207,9 @@ def plan_search(
         )
     search = Search(
         drop_test_environments(data), learner, space=space, settings=fixed,
-        rules=tuple(rule for rule in names if rule not in inapplicable), **fields,
+        rules=tuple(usable), **fields,
     )  # fmt: skip
-    search.every()  # raises an error for impossible settings before anything runs
+    search.plan()  # raises an error for impossible settings before anything runs
     return search
 
 
@@ -215,7 +217,7 @@ def run_trials(
     search: Search, jobs: Sequence[Job], folder: Path, engine: Engine
 ) -> dict[str, str]:
     """Run the trials that have no scores yet; return reasons of failures by job."""
-    from cirm.runs.runner import list_unfinished
+    from cirm.runs.local import list_unfinished
 
     options.create_result_folder(folder)
     left = len(list_unfinished(jobs, folder))
@@ -230,8 +232,8 @@ def plan_picks(
     search: Search, data: PreparedDataset, seeds: tuple[int, ...], summary: Summary
 ) -> dict[int, list[Job]]:
     """Return the jobs of each selected trial, the same as `cirm run` would run."""
-    from cirm.runs.picks import format_setting
     from cirm.runs.plans import plan_jobs
+    from cirm.runs.search import format_setting
 
     jobs: dict[int, list[Job]] = {}
     for pick in summary["picks"].values():
@@ -256,7 +258,7 @@ def reveal_scores(
     This comes after the choice and does not change it. Returns reasons of failures.
     """
     from cirm.report.summary import summarise
-    from cirm.runs.runner import collect_records
+    from cirm.runs.local import collect_records
 
     typer.echo(f"The choice is made. Scoring {len(jobs)} selected settings.")
     every = [job for some in jobs.values() for job in some]
@@ -274,7 +276,7 @@ def run_jobs(
 ) -> dict[str, str]:
     """Run the jobs that have not finished; return reasons of failures by job."""
     from cirm.cli.progress import run_with_progress
-    from cirm.runs.runner import list_unfinished
+    from cirm.runs.local import list_unfinished
 
     if not list_unfinished(jobs, folder):
         return {}
@@ -287,7 +289,7 @@ def write_and_print_picks(search: Search, summary: Summary, folder: Path) -> Non
     """Write summary and page; print what each rule selects and how to use it."""
     from cirm.records import write_text
     from cirm.report.selection import markdown, named, selection_report
-    from cirm.runs.picks import format_command
+    from cirm.runs.search import format_command
 
     picks = summary["picks"]
     for pick in picks.values():

@@ -1,4 +1,4 @@
-"""Learners run over streams, and the records this leaves."""
+"""Run learners over streams, score them, and choose their settings."""
 
 from cirm.evaluation.run import run, score
 

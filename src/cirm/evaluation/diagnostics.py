@@ -1,55 +1,79 @@
-"""Numbers that tell whether to trust a model, without a look at an unseen environment.
+"""Numbers that tell whether to trust a model, without using an unseen environment.
 
-They are taken on examples that nothing is trained on (`fresh` of the problem), where
+They are computed on examples that nothing is trained on (`fresh` of the problem), where
 the data set has some to spare, and recorded under the split "diagnostic". Setting a
-part of the data aside would change what is learned; so where there are none to spare,
-as in a user's own files, the training examples are used, under "diagnostic on training
-data": there a model that learned its examples by heart looks better than it is.
+part of the data aside would change what is learned. So where there are none to spare,
+as in a user's own files, the training examples are used, under the split "diagnostic on
+training data": there a model that memorised its examples looks better than it is.
 
-After each stage, of each environment that has arrived, and the first of all of them
-together:
+The following metrics are recorded after each stage, for each environment that has
+arrived and for all of them together:
 
 - worst group: the score of the worst inferred group (see `groups`);
-- calibration: how far confidence is from accuracy (of values: the mean prediction from
-  the mean target, in deviations of the targets), weighted over bins, in percent;
+- calibration: the calibration error in percent, weighted over bins of confidence. In
+  regression: the mean prediction less the mean target, in deviations of the targets;
 - slope penalty: the squared slope of the risk in a factor on the outputs;
-- agreement: how often it answers as the reference does (of values: their correlation),
-  in percent;
+- agreement: how often the model predicts what the reference predicts, in percent. In
+  regression: the correlation of their predictions;
 - reference: the score of the reference itself.
 
-Of all together also the spread of the calibration errors between environments and
-groups, and two failures as 1 or 0: `constant` and `shortcut`. After the last stage
-the score and the calibration of each group are added.
+For all environments together there are also the range of the calibration errors over
+environments and groups, and two failures as 1 or 0: `constant` and `shortcut`. After
+the last stage the score and the calibration error of each group are added.
+
+All functions return a value per replica; percentages are from 0 to 100.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from cirm.environments import Environment, Problem, Stream, Task
-from cirm.evaluation import measures
-from cirm.evaluation.groups import Groups, Reference, group_means
-from cirm.evaluation.measures import Look, predict_examples
+from cirm.evaluation.groups import (
+    Groups,
+    Reference,
+    concatenate_groups,
+    group_means,
+    group_sizes,
+    worst_group_mean,
+)
 from cirm.learners.base import Learner
 from cirm.likelihoods import Likelihood
+from cirm.objectives import Batch, gradient_penalties
 from cirm.randomness import Randomness
 from cirm.records import Score
-from cirm.training import DivergenceError
+from cirm.training import DivergenceError, averaging_weights
 
-MOST = 1000  # examples of an environment that are looked at
-MOST_GROUPS = 24  # groups of an environment that have rows of their own
+MAX_EXAMPLES = 1000  # per environment: enough for percentages, and quick
+MAX_GROUPS = 24  # more would fill the records with rows that nobody reads
+BINS = 10  # of confidence or of predicted values, as is usual for calibration errors
+MIN_CONSTANT = 95.0  # percent of the predictions that are the same class
+MIN_EXCESS = 20.0  # points by which these exceed the targets of that class
+MIN_AGREEMENT = 85.0  # percent; the rest may be noise
+FAILED_GROUP = 0.5  # of the accuracy of guessing; a group below it has failed
+FLAT = 0.01  # of the targets' variance; predictions with less are constant
+LEARNABLE = 0.1  # of the targets' variance, which the reference must explain
 
 
-class Diagnosis:
-    """What is known of the environments so far, to judge a learner by.
+class PredictionSet(NamedTuple):
+    """Predictions [replica, n, k] for examples with targets y [replica, n]."""
 
-    `seconds` is the time that it has taken; `lost` says that a reference could not be
-    trained, so that there are no more rows.
+    predictions: Tensor
+    y: Tensor
+    groups: Groups
+
+
+class DiagnosticsRecorder:
+    """Compute the diagnostics of a learner after each stage.
+
+    Attributes:
+        seconds: How long the diagnostics have taken so far.
+        diverged: Whether a reference diverged, after which no rows are recorded.
     """
 
     def __init__(
@@ -67,86 +91,210 @@ class Diagnosis:
         self.split = "diagnostic" if self.fresh else "diagnostic on training data"
         self.randomness = Randomness(seeds).at("diagnostics")
         self.seen: dict[str, tuple[Environment, Groups]] = {}
-        self.lost = False
+        self.diverged = False
 
-    def after(self, index: int, state: Any) -> Iterator[Score]:  # noqa: ANN401
-        """The rows after a stage; told of every stage, in order."""
-        began = time.perf_counter()
+    def score_stage(self, index: int, state: Any) -> Iterator[Score]:  # noqa: ANN401
+        """Yield the rows after a stage. Call it for every stage, in order."""
+        start = time.perf_counter()
         try:
             for environment in self.stages[index]:
-                self.seen[environment.name] = self._grouped(environment)
-        except (
-            DivergenceError
-        ):  # of the reference; what was learned is none the worse for it
-            self.lost = True
-        if self.lost:
+                self.seen[environment.name] = self._group(environment)
+        except DivergenceError:  # only the reference did; the learner is not affected
+            self.diverged = True
+        if self.diverged:
             return
-        looks = {name: self._look(state, *held) for name, held in self.seen.items()}
-        likelihood = self.learner.likelihood
-        task = self.stages[0][0].task
+        predictions = {}
+        for name, (environment, groups) in self.seen.items():
+            x, y = environment.take_all(len(self.seeds))
+            values = predict_examples(self.learner, state, x)
+            predictions[name] = PredictionSet(values, y, groups)
+        likelihood, task = self.learner.likelihood, self.stages[0][0].task
         last = index == len(self.stages) - 1
-        numbers = list(compute_diagnostics(likelihood, task, looks, last))
-        self.seconds += time.perf_counter() - began
-        for where, metric, values in numbers:
+        rows = list(compute_diagnostics(likelihood, task, predictions, last))
+        self.seconds += time.perf_counter() - start
+        for where, metric, values in rows:
             for seed, value in zip(self.seeds, values.tolist(), strict=True):
-                yield Score(
-                    self.label,
-                    self.order,
-                    seed,
-                    index,
-                    where,
-                    self.split,
-                    metric,
-                    value,
-                )
+                place = (self.label, self.order, seed, index, where)
+                yield Score(*place, self.split, metric, value)
 
-    def _grouped(self, environment: Environment) -> tuple[Environment, Groups]:
-        """The examples to look at and their groups; the reference is then let go."""
+    def _group(self, environment: Environment) -> tuple[Environment, Groups]:
+        """Return the examples to score and their groups; the reference is dropped."""
         source = self.randomness.at(environment.name)
-        reference = Reference.of(environment, source)
-        held = thin_environment(
+        reference = Reference.fit(environment, source)
+        held_out = thin_environment(
             self.fresh.get(environment.name, environment), len(self.seeds)
         )
-        x, y = held.take_all(len(self.seeds))
-        return held, reference.groups(held, reference.answers(x), y)
+        x, y = held_out.take_all(len(self.seeds))
+        return held_out, reference.group_examples(held_out.task, x, y)
 
-    def _look(self, state: Any, held: Environment, groups: Groups) -> Look:  # noqa: ANN401
-        x, y = held.take_all(len(self.seeds))
-        return Look(predict_examples(self.learner, state, x), y, groups)
+
+def predict_groups(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401  whatever the learner remembers
+    environment: Environment,
+    reference: Reference,
+    replicas: int,
+) -> PredictionSet:
+    """Predict the examples of an environment and group them by the reference."""
+    x, y = environment.take_all(replicas)
+    groups = reference.group_examples(environment.task, x, y)
+    return PredictionSet(predict_examples(learner, state, x), y, groups)
+
+
+def predict_examples(learner: Learner[Any], state: Any, x: Tensor) -> Tensor:  # noqa: ANN401
+    """Return predictions [replica, n, k] of inputs [replica, n, ...] on the CPU."""
+    with torch.no_grad():
+        return learner.predict(state, x.to(learner.descent.device)).cpu()
 
 
 def thin_environment(
-    environment: Environment, replicas: int, most: int = MOST
+    environment: Environment, replicas: int, count: int = MAX_EXAMPLES
 ) -> Environment:
-    """At most so many examples of an environment, evenly taken."""
-    if len(environment) <= most:
+    """Return at most `count` evenly spaced examples of an environment."""
+    if len(environment) <= count:
         return environment
-    rows = torch.linspace(0, len(environment) - 1, most).long()
+    rows = torch.linspace(0, len(environment) - 1, count).long()
     return environment.subset(rows.expand(replicas, -1))
 
 
 def compute_diagnostics(
-    likelihood: Likelihood, task: Task, looks: dict[str, Look], last: bool
+    likelihood: Likelihood, task: Task, sets: dict[str, PredictionSet], last: bool
 ) -> Iterator[tuple[str, str, Tensor]]:
-    """Environment or "all", metric, and its value for each replica, [replica]."""
-    whole = measures.together(list(looks.values()))
-    for where, look in {"all": whole, **looks}.items():
-        yield where, "worst group", measures.worst_group(likelihood, look)
-        yield where, "calibration", measures.calibrations(task, look)[:, 0]
-        yield where, "slope penalty", measures.slope_penalty(likelihood, look)
-        yield where, "agreement", measures.agreement(task, look)
-        yield where, "reference", measures.reference_score(task, look)
-    parts = [measures.calibrations(task, look) for look in looks.values()]
-    yield "all", "calibration spread", measures.spread(torch.cat(parts, 1))
-    yield "all", "constant", measures.is_constant(task, whole).float()
-    yield "all", "shortcut", measures.is_shortcut(likelihood, task, whole).float()
-    if not last or len(whole.groups.names) > MOST_GROUPS:
+    """Yield environment or "all", metric and its values [replica]."""
+    pooled = concatenate_predictions(list(sets.values()))
+    for where, one in {"all": pooled, **sets}.items():
+        yield where, "worst group", worst_group_score(likelihood, one)
+        yield where, "calibration", calibration_errors(task, one)[:, 0]
+        yield where, "slope penalty", slope_penalty(likelihood, one)
+        yield where, "agreement", agreement(task, one)
+        yield where, "reference", reference_score(task, one)
+    errors = [calibration_errors(task, one) for one in sets.values()]
+    yield "all", "calibration spread", finite_range(torch.cat(errors, 1))
+    yield "all", "constant", is_constant(task, pooled).float()
+    yield "all", "shortcut", is_shortcut(likelihood, task, pooled).float()
+    if not last or len(pooled.groups.names) > MAX_GROUPS:
         return
-    for (name, look), errors in zip(looks.items(), parts, strict=True):
-        values = likelihood.scores(look.predictions, look.y)
-        means = group_means(values, look.groups)
-        for group, title in enumerate(look.groups.names):
+    for (name, one), own_errors in zip(sets.items(), errors, strict=True):
+        scores = likelihood.scores(one.predictions, one.y)
+        means = group_means(scores, one.groups)
+        for group, title in enumerate(one.groups.names):
             # A number that some replica lacks would leave holes in the records.
             if means[:, group].isfinite().all():
                 yield f"{name}: {title}", "group score", means[:, group]
-                yield f"{name}: {title}", "group calibration", errors[:, 1 + group]
+                yield f"{name}: {title}", "group calibration", own_errors[:, 1 + group]
+
+
+def concatenate_predictions(sets: Sequence[PredictionSet]) -> PredictionSet:
+    """Concatenate the examples of several environments."""
+    return PredictionSet(
+        torch.cat([one.predictions for one in sets], 1),
+        torch.cat([one.y for one in sets], 1),
+        concatenate_groups([one.groups for one in sets]),
+    )
+
+
+def worst_group_score(likelihood: Likelihood, one: PredictionSet) -> Tensor:
+    """Return the lowest accuracy or the highest error of a group, [replica]."""
+    scores = likelihood.scores(one.predictions, one.y)
+    return worst_group_mean(scores, one.groups, likelihood.metric == "error")
+
+
+def calibration_errors(task: Task, one: PredictionSet) -> Tensor:
+    """Return errors in percent of all examples and of each group, [replica, 1 + group].
+
+    The error of a group without examples is NaN.
+    """
+    if task.classes:
+        confidence, predicted = one.predictions.max(-1)
+        gaps = (predicted == one.y).float() - confidence
+        bins = (confidence * BINS).long().clamp(0, BINS - 1)
+    else:
+        values = one.predictions.squeeze(-1)
+        gaps = (one.y - values) / one.y.std(-1, keepdim=True).clamp(min=1e-12)
+        ranks = values.argsort(-1).argsort(-1)
+        bins = BINS * ranks // values.shape[1]
+    count = len(one.groups.names)
+    sums = gaps.new_zeros(len(gaps), count * BINS)
+    sums = sums.scatter_add(1, one.groups.indices * BINS + bins, gaps)
+    sums = sums.unflatten(1, (count, BINS))
+    pooled = sums.sum(1).abs().sum(-1, keepdim=True) / gaps.shape[1]
+    by_group = sums.abs().sum(-1) / group_sizes(one.groups)
+    return 100 * torch.cat([pooled, by_group], 1)
+
+
+def finite_range(values: Tensor) -> Tensor:
+    """Return largest less smallest of the finite values [replica, m], [replica]."""
+    finite = values.isfinite()
+    largest = values.masked_fill(~finite, -torch.inf).amax(-1)
+    return largest - values.masked_fill(~finite, torch.inf).amin(-1)
+
+
+def slope_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
+    """Return the squared slope of the risk in a factor on the outputs, [replica].
+
+    Log probabilities serve as logits: they differ from a network's by a shift that
+    does not matter, and also exist for the mean of several networks.
+    """
+    outputs = one.predictions
+    if likelihood.metric == "accuracy":
+        outputs = outputs.clamp(min=1e-12).log()
+    size = one.y.shape[1]
+    weights = averaging_weights((size,), one.y.device).expand(len(one.y), -1, -1)
+    noise = Randomness(()).start_draws()
+    batch = Batch(one.predictions, one.y, weights, (size,), 1.0, noise)
+    return gradient_penalties(likelihood, outputs, batch)[:, 0]
+
+
+def agreement(task: Task, one: PredictionSet) -> Tensor:
+    """Return how often model and reference agree, or their correlation, in percent."""
+    if task.classes:
+        same = one.predictions.argmax(-1) == one.groups.reference
+        return 100 * same.float().mean(-1)
+    pair = torch.stack([one.predictions.squeeze(-1), one.groups.reference], 1)
+    pair = pair - pair.mean(-1, keepdim=True)
+    norms = pair.square().sum(-1).sqrt().clamp(min=1e-12)
+    return 100 * (pair[:, 0] * pair[:, 1]).sum(-1) / (norms[:, 0] * norms[:, 1])
+
+
+def reference_score(task: Task, one: PredictionSet) -> Tensor:
+    """Return the reference's accuracy in percent or mean squared error, [replica]."""
+    if task.classes:
+        return 100 * (one.groups.reference == one.y).float().mean(-1)
+    return (one.groups.reference - one.y).square().mean(-1)
+
+
+def is_constant(task: Task, one: PredictionSet) -> Tensor:
+    """Return whether predictions are nearly constant and targets are not, [replica].
+
+    In regression only if the reference shows that there is something to learn.
+    """
+    if not task.classes:
+        total = one.y.var(-1, correction=0)
+        flat = one.predictions.squeeze(-1).var(-1, correction=0) < FLAT * total
+        return flat & (reference_score(task, one) < (1 - LEARNABLE) * total)
+    predicted = _class_percentages(one.predictions.argmax(-1), len(task.classes))
+    most, which = predicted.max(-1)
+    targets = _class_percentages(one.y, len(task.classes)).gather(1, which[:, None])
+    return (most >= MIN_CONSTANT) & (most - targets[:, 0] >= MIN_EXCESS)
+
+
+def is_shortcut(likelihood: Likelihood, task: Task, one: PredictionSet) -> Tensor:
+    """Return whether a model agrees with the reference and fails where it does.
+
+    A group fails far below the accuracy of guessing, or with a larger error than the
+    mean target has; [replica].
+    """
+    agrees = agreement(task, one) >= MIN_AGREEMENT
+    if task.classes:
+        guessing = 100 / len(task.classes)
+        return agrees & (worst_group_score(likelihood, one) < FAILED_GROUP * guessing)
+    errors = group_means(likelihood.scores(one.predictions, one.y), one.groups)
+    deviations = (one.y - one.y.mean(-1, keepdim=True)).square()
+    return agrees & (errors > group_means(deviations, one.groups)).any(-1)
+
+
+def _class_percentages(classes: Tensor, count: int) -> Tensor:
+    """Return the percentage [replica, count] of each class in classes [replica, n]."""
+    ones = torch.ones(classes.shape)
+    sums = torch.zeros(len(classes), count).scatter_add(1, classes, ones)
+    return 100 * sums / classes.shape[1]

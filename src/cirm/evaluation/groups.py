@@ -1,13 +1,14 @@
-"""Groups within an environment, inferred from where a plain model errs.
+"""Groups within an environment, inferred from the errors of a reference model.
 
-A small reference, a network that plain risk minimisation trains for a few epochs, takes
-what is easiest to learn: a shortcut, where there is one. Examples on which it errs are
-those that contradict the shortcut. The group of an example is thus its class together
-with whether the reference is right; of a regression, the third that the reference's
-residual falls into, so that groups are of equal size and tell too low from too high.
+The reference is a small network trained for a few epochs by plain risk minimisation. It
+learns what is easiest: a shortcut, if there is one. The examples on which it errs are
+those that contradict the shortcut. In classification the group of an example is its
+class together with whether the reference is right. In regression it is the third that
+the reference's residual falls into, so that groups have equal size and separate
+predictions that are too low from those that are too high.
 
-Within a group of one class a constant prediction is right always or never, and where
-the reference errs the shortcut is right never: the worst group is low for both.
+Within a group of one class a constant prediction is always right or always wrong, and
+where the reference errs the shortcut is always wrong: both have a low worst group.
 """
 
 from __future__ import annotations
@@ -20,36 +21,38 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.environments import Environment
+from cirm.environments import Environment, Task
 from cirm.learners import create
 from cirm.learners.base import Learner
 from cirm.randomness import Randomness
 
 BATCH = 64
-MANY = 256  # inputs, from which on a step of the same rate moves the outputs far
-# Steps and settings of the reference; a thousand examples have 16 steps an epoch. It
-# stays small and is stopped early, lest it learn more than what is easiest.
+WIDE_INPUTS = 256  # from here on a step of the same rate moves the outputs too far
+# Steps and settings of the reference; a thousand examples make 16 steps an epoch. It
+# stays small and is stopped early, so that it learns only what is easiest.
 WIDE = 40, {"hidden": (32,), "batch": BATCH, "rate": 1e-3, "decay": 0.05}
 NARROW = 60, {"hidden": (32,), "batch": BATCH, "rate": 1e-2}
 THIRDS = ("reference too high", "reference near", "reference too low")
-FEWEST = 5  # examples; a smaller group says nothing, unless all are smaller
+MIN_GROUP_SIZE = 5  # the mean of fewer examples says nothing
 
 
 class Groups(NamedTuple):
-    """The group of each example, [replica, n], by number, and the groups' names.
+    """The group of each example.
 
-    `answers` are the reference's: its class or its value for each example,
-    [replica, n].
+    Attributes:
+        indices: Index of each example's group, [replica, n].
+        names: Name of each group.
+        reference: The reference's class or value for each example, [replica, n].
     """
 
-    number: Tensor
+    indices: Tensor
     names: tuple[str, ...]
-    answers: Tensor
+    reference: Tensor
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A plain model of one environment; values are learned in units of their spread."""
+    """A plain model of one environment; it predicts standardised targets."""
 
     learner: Learner[Any]
     state: Any
@@ -57,87 +60,90 @@ class Reference:
     scale: Tensor
 
     @classmethod
-    def of(cls, environment: Environment, randomness: Randomness) -> Reference:
-        """The reference of an environment, one per replica."""
+    def fit(cls, environment: Environment, randomness: Randomness) -> Reference:
+        """Train the reference of an environment, one per replica."""
         replicas = len(randomness.seeds)
         centre, scale = torch.zeros(replicas, 1), torch.ones(replicas, 1)
         if not environment.task.classes:
-            environment, centre, scale = _standardised(environment, replicas)
+            environment, centre, scale = _standardise_targets(environment, replicas)
         inputs = math.prod(environment.features)
-        steps, settings = WIDE if inputs >= MANY else NARROW
+        steps, settings = WIDE if inputs >= WIDE_INPUTS else NARROW
         epochs = max(1, round(steps / -(-len(environment) // BATCH)))
         learner = create("erm", environment, {**settings, "epochs": epochs})
         state = learner.init(randomness.at("init"))
         state = learner.observe(state, (environment,), randomness.at("stage"))
         return cls(learner, state, centre, scale)
 
-    def answers(self, inputs: Tensor) -> Tensor:
-        """Class or value of each of inputs [replica, n, ...], [replica, n]."""
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Return the class or value [replica, n] of inputs [replica, n, ...]."""
         with torch.no_grad():
             predictions = self.learner.predict(self.state, inputs)
         if predictions.shape[-1] > 1:
             return predictions.argmax(-1)
         return self.centre + self.scale * predictions.squeeze(-1)
 
-    def groups(self, environment: Environment, answers: Tensor, y: Tensor) -> Groups:
-        """The groups of examples with targets y [replica, n] and these answers."""
-        classes = environment.task.classes
-        if not classes:
-            order = (y - answers).argsort(-1).argsort(-1)
-            return Groups(3 * order // y.shape[1], THIRDS, answers)
+    def group_examples(self, task: Task, x: Tensor, y: Tensor) -> Groups:
+        """Return the groups of inputs [replica, n, ...] with targets [replica, n]."""
+        predictions = self.predict(x)
+        if not task.classes:
+            ranks = (y - predictions).argsort(-1).argsort(-1)
+            return Groups(3 * ranks // y.shape[1], THIRDS, predictions)
         names = [
             f"{name}, reference {word}"
-            for name in classes
+            for name in task.classes
             for word in ("wrong", "right")
         ]
-        return Groups(2 * y + (answers == y), tuple(names), answers)
+        return Groups(2 * y + (predictions == y), tuple(names), predictions)
 
 
-def joined(parts: Sequence[Groups]) -> Groups:
-    """The groups of several environments' examples, one after another."""
-    number = torch.cat([part.number for part in parts], 1)
-    answers = torch.cat([part.answers for part in parts], 1)
-    return Groups(number, parts[0].names, answers)
-
-
-def group_sums(values: Tensor, groups: Groups) -> Tensor:
-    """Sums [replica, group] of values [replica, n]."""
-    total = values.new_zeros(len(values), len(groups.names))
-    return total.scatter_add(1, groups.number, values)
+def concatenate_groups(parts: Sequence[Groups]) -> Groups:
+    """Concatenate the groups of several environments' examples."""
+    indices = torch.cat([part.indices for part in parts], 1)
+    reference = torch.cat([part.reference for part in parts], 1)
+    return Groups(indices, parts[0].names, reference)
 
 
 def group_sizes(groups: Groups) -> Tensor:
-    """Number of examples of each group, [replica, group]."""
-    return group_sums(torch.ones(groups.number.shape), groups)
+    """Return the number of examples in each group, [replica, group]."""
+    return _group_sums(torch.ones(groups.indices.shape), groups)
 
 
 def group_means(values: Tensor, groups: Groups) -> Tensor:
-    """Means [replica, group] of values [replica, n]; not a number where none is."""
-    return group_sums(values, groups) / group_sizes(groups)
+    """Return the means [replica, group] of values [replica, n]; NaN for no example."""
+    return _group_sums(values, groups) / group_sizes(groups)
 
 
-def counted(groups: Groups) -> Tensor:
-    """Which groups are large enough to count, [replica, group]; never none."""
+def worst_group_mean(values: Tensor, groups: Groups, highest: bool) -> Tensor:
+    """Return the highest or else the lowest mean of a large enough group, [replica]."""
+    means, large = group_means(values, groups), select_large_groups(groups)
+    if highest:
+        return means.masked_fill(~large, -torch.inf).amax(-1)
+    return means.masked_fill(~large, torch.inf).amin(-1)
+
+
+def select_large_groups(groups: Groups) -> Tensor:
+    """Return which groups have enough examples, or any if none has enough.
+
+    The result is [replica, group].
+    """
     sizes = group_sizes(groups)
-    large = sizes >= FEWEST
+    large = sizes >= MIN_GROUP_SIZE
     return torch.where(large.any(-1, keepdim=True), large, sizes > 0)
 
 
-def worst(values: Tensor, groups: Groups, high: bool) -> Tensor:
-    """Mean of the worst group that counts, [replica]; the highest is if `high`."""
-    means = group_means(values, groups)
-    if high:
-        return means.masked_fill(~counted(groups), -torch.inf).amax(-1)
-    return means.masked_fill(~counted(groups), torch.inf).amin(-1)
+def _group_sums(values: Tensor, groups: Groups) -> Tensor:
+    """Return the sums [replica, group] of values [replica, n]."""
+    total = values.new_zeros(len(values), len(groups.names))
+    return total.scatter_add(1, groups.indices, values)
 
 
-def _standardised(
+def _standardise_targets(
     environment: Environment, replicas: int
 ) -> tuple[Environment, Tensor, Tensor]:
-    """The environment with targets of mean 0 and deviation 1, and what these were."""
+    """Scale targets to mean 0 and deviation 1; also return mean and deviation."""
     targets = environment.targets.reshape(-1, len(environment))
     centre = targets.mean(-1, keepdim=True)
     scale = targets.std(-1, keepdim=True, correction=0).clamp(min=1e-12)
     scaled = ((targets - centre) / scale).reshape(environment.targets.shape)
-    made = replace(environment, targets=scaled)
-    return made, centre.expand(replicas, 1), scale.expand(replicas, 1)
+    environment = replace(environment, targets=scaled)
+    return environment, centre.expand(replicas, 1), scale.expand(replicas, 1)

@@ -1,4 +1,4 @@
-"""A learner run over a stream: train on each stage, score every environment."""
+"""Run a learner over a stream: train on each stage, score every environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cirm.data.scm import coefficient_errors
 from cirm.environments import Environment, Problem, Stage, Stream
-from cirm.evaluation.diagnostics import Diagnosis
+from cirm.evaluation.diagnostics import DiagnosticsRecorder
 from cirm.learners.base import Learner
 from cirm.memory import count_memory
 from cirm.randomness import Randomness
@@ -20,12 +20,12 @@ from cirm.records import Curve, Record, Run, Score
 from cirm.training import DivergenceError, Terms, Watch
 
 Progress = Callable[[float], None]
-"""Is told, now and then, which part of the work is done, from 0 to 1."""
+"""Called now and then with the part of the work that is done, from 0 to 1."""
 
 Transform = Callable[[Stage, Randomness, Watch], Stage]
-"""Turns a stage into another before the learner sees it: environment inference."""
+"""Replaces a stage before the learner sees it, as environment inference does."""
 
-INFERENCE = 0.5  # the part of a stage's progress that its inference counts for
+INFERENCE_SHARE = 0.5  # of a stage's progress; inference takes about as long
 
 
 def run(
@@ -41,16 +41,46 @@ def run(
     progress: Progress = lambda done: None,
     diagnose: bool = False,
 ) -> Iterator[Record]:
-    """Train on each stage in turn; after each, score every environment.
+    """Train on each stage in turn and score every environment after each.
 
-    With `diagnose` the rows of `diagnostics` are added; the time recorded is without.
+    Args:
+        learner: The learner.
+        problem: The environments, drawn for these seeds.
+        order: "sequential", "joint", or the number of environments of each stage, such
+            as "2+1".
+        seeds: One seed for each replica.
+        label: The learner's name in the records.
+        dataset: A description of the data for the records.
+        selection: How the learner's settings were chosen, for the records.
+        transform: Replaces each stage before the learner sees it.
+        progress: Called with the part of the work that is done.
+        diagnose: Whether to add diagnostics (see `cirm.evaluation.diagnostics`). The
+            time recorded is without them.
+
+    Yields:
+        Training curves and scores of each stage, and last a `Run` with settings,
+        memory and time.
+
+    Raises:
+        DivergenceError: If the risk of a replica is not finite.
+
+    Example:
+        >>> from cirm.data.colored import Colored
+        >>> from cirm.learners import create
+        >>> problem = Colored(source="digits", examples=100, sweep=()).draw((0,))
+        >>> learner = create("erm", problem.train[0], {"epochs": 2})
+        >>> records = list(run(learner, problem, "sequential", (0,), label="erm"))
+        >>> [r.environment for r in records if r.kind == "score" and r.stage == 1]
+        ['train-1', 'train-2', 'test']
     """
     stream = Stream.from_order(problem.train, order)
     randomness = Randomness(seeds)
-    began = time.perf_counter()
+    start = time.perf_counter()
     state = learner.init(randomness.at("init"))
-    diagnosis = Diagnosis(learner, problem, order, seeds, label) if diagnose else None
-    before = 0.0 if transform is None else INFERENCE
+    recorder = None
+    if diagnose:
+        recorder = DiagnosticsRecorder(learner, problem, order, seeds, label)
+    before = 0.0 if transform is None else INFERENCE_SHARE
     for index, stage in enumerate(stream):
         curves: list[Curve] = []
 
@@ -72,10 +102,12 @@ def run(
                 stage = transform(stage, source.at("inference"), infer)
             state = learner.observe(state, stage, source, watch)
         except DivergenceError as error:
-            raise DivergenceError(_advice(error, label, index, seeds)) from None
+            raise DivergenceError(
+                _explain_divergence(error, label, index, seeds)
+            ) from None
         yield from curves
         last = index == len(stream) - 1
-        for split, position, environment in _judged(problem, last):
+        for split, position, environment in _list_environments(problem, last):
             scores = score(learner, state, environment, len(seeds))
             for seed, number in zip(seeds, scores.tolist(), strict=True):
                 yield Score(
@@ -83,9 +115,11 @@ def run(
                     learner.likelihood.metric, number, position,
                 )  # fmt: skip
         if problem.truth is not None and last:
-            yield from _coefficients(learner, state, problem.truth, label, order, seeds)
-        if diagnosis is not None:
-            yield from diagnosis.after(index, state)
+            yield from _score_coefficients(
+                learner, state, problem.truth, label, order, seeds
+            )
+        if recorder is not None:
+            yield from recorder.score_stage(index, state)
     yield Run(
         label,
         order,
@@ -94,7 +128,7 @@ def run(
         dataset or {},
         selection,
         count_memory(state),
-        time.perf_counter() - began - (diagnosis.seconds if diagnosis else 0.0),
+        time.perf_counter() - start - (recorder.seconds if recorder else 0.0),
     )
 
 
@@ -105,9 +139,28 @@ def score(
     replicas: int,
     chunk: int = 4096,
 ) -> Tensor:
-    """Mean score of each replica on an environment, [replica].
+    """Return the mean score of each replica on an environment.
 
-    So many examples are scored at once, to bound memory.
+    Args:
+        learner: The learner.
+        state: Its state.
+        environment: The environment to score.
+        replicas: Number of replicas in the state.
+        chunk: Number of examples that are scored at once, to bound memory.
+
+    Returns:
+        Accuracies in percent or mean squared errors, [replica].
+
+    Example:
+        >>> from cirm import Environment, Randomness, Task
+        >>> from cirm.learners import create
+        >>> x, y = torch.zeros(4, 1), torch.tensor([1.0, 1.0, -1.0, -1.0])
+        >>> data = Environment("a", x, y, Task.regression())
+        >>> learner = create("erm", data, {"hidden": ()})
+        >>> state = learner.init(Randomness((0,)))
+        >>> state = state._replace(params=torch.zeros_like(state.params))
+        >>> score(learner, state, data, replicas=1).tolist()
+        [1.0]
     """
     total = torch.zeros(replicas)
     device = learner.descent.device
@@ -121,7 +174,7 @@ def score(
 
 
 def collect_settings(learner: Learner[Any]) -> dict[str, Any]:
-    """A learner's settings as plain values for a record."""
+    """Return a learner's settings as plain values for a record."""
     settings: dict[str, Any] = {}
     for item in dataclasses.fields(learner):
         value = getattr(learner, item.name)
@@ -134,16 +187,17 @@ def collect_settings(learner: Learner[Any]) -> dict[str, Any]:
     return settings
 
 
-def _judged(
+def _list_environments(
     problem: Problem, last: bool
 ) -> Iterator[tuple[str, float | None, Environment]]:
+    """Yield split, position and environment of all that is scored after a stage."""
     yield from (("train", None, e) for e in problem.train)
     yield from (("test", None, e) for e in problem.test)
     if last:
         yield from (("sweep", position, e) for position, e in problem.sweep)
 
 
-def _coefficients(
+def _score_coefficients(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     truth: Tensor,
@@ -151,7 +205,7 @@ def _coefficients(
     order: str,
     seeds: tuple[int, ...],
 ) -> Iterator[Score]:
-    """Squared error of linear coefficients, read off predictions at unit inputs."""
+    """Yield squared errors of linear coefficients, read off predictions."""
     width = truth.shape[-1]
     probes = torch.cat([torch.zeros(1, width), torch.eye(width)])
     with torch.no_grad():
@@ -162,12 +216,12 @@ def _coefficients(
             yield Score(label, order, seed, 0, name, "truth", "coefficients", error)
 
 
-def _advice(
+def _explain_divergence(
     error: DivergenceError, label: str, stage: int, seeds: tuple[int, ...]
 ) -> str:
     message, lost = error.args
     which = ", ".join(str(seeds[row]) for row in lost)
     return (
-        f"learner {label}, stage {stage}: {message} (seeds {which}); "
-        "try a smaller rate or penalty"
+        f"learner {label}, stage {stage}: {message} (seeds {which}). "
+        "Try a smaller rate or penalty."
     )

@@ -1,209 +1,345 @@
-"""Rules that choose a learner's settings, and what each of them may see.
+"""Rules that choose a learner's settings, and the data that each of them may see.
 
-An `Offer` is all that a rule gets of a problem: the training environments. It has no
-place for a test environment or a sweep, so that none can be looked at, by mistake or
-otherwise. Only `oracle` takes the test environments, by an argument of its own; what it
+A rule scores a trained candidate. All that it gets of a problem is `TrainingOnly`: the
+training environments. This has no place for a test environment or a sweep, so that no
+rule can use one, by mistake or otherwise. Only `Oracle` gets `TrainingAndTest`; what it
 chooses is a bound on what any rule could choose, never a result.
 
-Scores are accuracies in percent or negative errors, [replica]: the higher the better.
+Scores are accuracies in percent or negative errors, [replica]: higher is better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from cirm.environments import Environment, Stream
-from cirm.evaluation.diagnostics import thin_environment
+from cirm.evaluation.diagnostics import (
+    concatenate_predictions,
+    predict_groups,
+    thin_environment,
+    worst_group_score,
+)
 from cirm.evaluation.groups import Reference
-from cirm.evaluation.measures import Look, predict_examples, together, worst_group
-from cirm.evaluation.run import score
+from cirm.evaluation.run import Progress, score
 from cirm.learners.base import Learner
 from cirm.randomness import Randomness
+from cirm.registry import Registry
 from cirm.training import Terms
 
 RULES = {
-    "held-out": "mean score on held-out parts of the training environments",
-    "next": "mean score on each next environment, before it is learned",
-    "worst-group": "score of the worst inferred group in held-out training data",
-    "leave-one-out": "mean score on each training environment when it is left out",
-    "oracle": "score on the test environment: a bound, not an honest choice",
+    "held-out": f"{__name__}:HeldOut",
+    "next": f"{__name__}:NextEnvironment",
+    "worst-group": f"{__name__}:WorstGroup",
+    "leave-one-out": f"{__name__}:LeaveOneOut",
+    "oracle": f"{__name__}:Oracle",
 }
-"""What each rule goes by; the last alone sees the test environment."""
+"""Import path by key."""
 
-MOST = 4000  # held-out examples of an environment that are put into groups
+REGISTRY = Registry("selection rule", "cirm.rules", __package__, RULES)
+"""The rules here and those that installed packages offer."""
 
-Progress = Callable[[float], None]
+MAX_GROUPED = 4000  # held-out examples of an environment; more only take longer
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What a rule may see: training environments, whole and in two parts each.
+class TrainingOnly:
+    """Training environments, whole and each split in two: all that a rule may see.
 
-    A candidate learns from `learn`; `held` are the examples held out from it.
+    Attributes:
+        whole: The training environments.
+        learn: The examples of each that candidates learn from.
+        held_out: The other examples of each.
     """
 
     whole: tuple[Environment, ...]
     learn: tuple[Environment, ...]
-    held: tuple[Environment, ...]
+    held_out: tuple[Environment, ...]
 
     @classmethod
-    def of(
+    def split(
         cls, train: Sequence[Environment], seeds: tuple[int, ...], part: float
-    ) -> Offer:
-        """Training environments, a random part of each held out, for each replica."""
-        learn, held = [], []
+    ) -> TrainingOnly:
+        """Hold out a random part of each training environment, for each replica."""
+        learn, held_out = [], []
         for environment in train:
             size = round(part * len(environment))
             if not 0 < size < len(environment):
                 raise ValueError(
-                    f"environment {environment.name!r}: the part held out must leave "
-                    f"examples on either side; got {part:g} of {len(environment)}"
+                    f"environment {environment.name!r} has {len(environment)} "
+                    f"examples, of which a part of {part:g} cannot be held out. "
+                    "Choose a part that leaves examples on both sides."
                 )
             source = Randomness(seeds).at("selection", environment.name)
             order = source.permutation(len(environment))
-            held.append(environment.subset(order[:, :size].contiguous()))
+            held_out.append(environment.subset(order[:, :size].contiguous()))
             learn.append(environment.subset(order[:, size:].contiguous()))
-        return cls(tuple(train), tuple(learn), tuple(held))
+        return cls(tuple(train), tuple(learn), tuple(held_out))
 
-    def without(self, left: int) -> tuple[Environment, ...]:
-        """The parts to learn from, but for one environment."""
-        return self.learn[:left] + self.learn[left + 1 :]
+
+@dataclass(frozen=True, slots=True)
+class TrainingAndTest(TrainingOnly):
+    """What only a rule with `sees_test` gets: the test environments as well."""
+
+    test: tuple[Environment, ...]
 
 
 class Trained(NamedTuple):
-    """A learner after a stream, and its scores before each later stage.
+    """A learner after a stream.
 
-    `ahead` is [replica, stages - 1].
+    Attributes:
+        learner: The learner.
+        state: What it has learned.
+        seeds: The seed of each replica.
+        next_scores: Score of each later stage before it was learned,
+            [replica, stages - 1].
+        left_out: Index of the training environment that was left out, if any.
     """
 
     learner: Learner[Any]
     state: Any
-    ahead: Tensor
+    seeds: tuple[int, ...]
+    next_scores: Tensor
+    left_out: int | None = None
+
+    def mean_score(self, environments: Sequence[Environment]) -> Tensor:
+        """Return the mean over environments of accuracy or negative error, [replica].
+
+        Args:
+            environments: The environments to score, each with equal weight.
+        """
+        replicas = len(self.seeds)
+        scores = [score(self.learner, self.state, e, replicas) for e in environments]
+        return self.orient(torch.stack(scores).mean(0))
+
+    def orient(self, scores: Tensor) -> Tensor:
+        """Return scores such that higher is better: errors become negative."""
+        return -scores if self.learner.likelihood.metric == "error" else scores
 
 
-def trained(
+class Rule(ABC):
+    """Scores a trained candidate; `cirm select` picks the candidate with the highest.
+
+    A rule with settings of its own is a frozen dataclass. An instance can be used
+    wherever the key of a built-in rule can, and other packages can offer rules by
+    entry points of the group `cirm.rules`.
+
+    Attributes:
+        name: A short name, under which scores are recorded.
+        description: What the score is, in one line.
+        leaves_out: Whether candidates are trained without one environment, once for
+            each. The rule's score is then the mean over these trainings.
+        sees_test: Whether `score` gets `TrainingAndTest`. Such a rule gives a bound
+            and no result.
+
+    Example:
+        >>> class WorstEnvironment(Rule):
+        ...     name = "worst-environment"
+        ...     description = "score on the worst held-out part of an environment"
+        ...
+        ...     def score(self, trained, data):
+        ...         scores = [trained.mean_score([part]) for part in data.held_out]
+        ...         return torch.stack(scores).amin(0)
+        >>> get_rule(WorstEnvironment()).name
+        'worst-environment'
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    leaves_out: ClassVar[bool] = False
+    sees_test: ClassVar[bool] = False
+
+    @abstractmethod
+    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+        """Return the score of each replica, [replica]; higher is better.
+
+        Args:
+            trained: The candidate after training on the learning parts.
+            data: What the rule may see.
+        """
+
+    def find_obstacle(self, stages: int, train: int, test: int) -> str:
+        """Return why the rule cannot be applied, or an empty string if it can.
+
+        Args:
+            stages: Number of stages of the stream.
+            train: Number of training environments.
+            test: Number of test environments.
+        """
+        return ""
+
+
+class HeldOut(Rule):
+    """Mean score on the held-out parts of the training environments."""
+
+    name = "held-out"
+    description = "mean score on held-out parts of the training environments"
+
+    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+        """Return the mean score on the held-out parts, [replica]."""
+        return trained.mean_score(data.held_out)
+
+
+class NextEnvironment(Rule):
+    """Mean score on each next environment, before it is learned."""
+
+    name = "next"
+    description = "mean score on each next environment, before it is learned"
+
+    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+        """Return the mean score on later stages before they were learned, [replica]."""
+        return trained.next_scores.mean(1)
+
+    def find_obstacle(self, stages: int, train: int, test: int) -> str:
+        """Return an obstacle if there is only one stage."""
+        return (
+            "" if stages > 1 else f"it needs two or more stages, and there is {stages}"
+        )
+
+
+class WorstGroup(Rule):
+    """Score of the worst inferred group among the held-out examples."""
+
+    name = "worst-group"
+    description = "score of the worst inferred group in held-out training data"
+
+    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+        """Return the score of the worst group over all environments, [replica].
+
+        Groups are pooled over the environments: with a few hundred examples, the worst
+        of many small groups would be a matter of luck.
+        """
+        sets, replicas = [], len(trained.seeds)
+        for learn, held_out in zip(data.learn, data.held_out, strict=True):
+            at = Randomness(trained.seeds).at("selection", "reference", learn.name)
+            reference = Reference.fit(learn, at)
+            held_out = thin_environment(held_out, replicas, MAX_GROUPED)
+            one = (trained.learner, trained.state, held_out, reference, replicas)
+            sets.append(predict_groups(*one))
+        likelihood = trained.learner.likelihood
+        pooled = concatenate_predictions(sets)
+        return trained.orient(worst_group_score(likelihood, pooled))
+
+
+class LeaveOneOut(Rule):
+    """Mean score on each training environment when it is left out."""
+
+    name = "leave-one-out"
+    description = "mean score on each training environment when it is left out"
+    leaves_out = True
+
+    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+        """Return the score on the whole environment that was left out, [replica]."""
+        if trained.left_out is None:
+            raise ValueError(
+                "the rule leave-one-out needs a candidate that was trained without one "
+                "environment. Pass left_out to train_candidate."
+            )
+        return trained.mean_score([data.whole[trained.left_out]])
+
+    def find_obstacle(self, stages: int, train: int, test: int) -> str:
+        """Return an obstacle if there is only one training environment."""
+        what = "two or more training environments"
+        return "" if train > 1 else f"it needs {what}, and there is {train}"
+
+
+class Oracle(Rule):
+    """Score on the test environments: a bound, not an honest choice."""
+
+    name = "oracle"
+    description = "score on the test environment: a bound, not an honest choice"
+    sees_test = True
+
+    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+        """Return the mean score on the test environments, [replica]."""
+        if not isinstance(data, TrainingAndTest):
+            raise TypeError(
+                "the rule oracle needs the test environments. Pass TrainingAndTest "
+                "instead of TrainingOnly."
+            )
+        return trained.mean_score(data.test)
+
+    def find_obstacle(self, stages: int, train: int, test: int) -> str:
+        """Return an obstacle if there is no test environment."""
+        return "" if test else "it needs a test environment, and there is none"
+
+
+def get_rule(rule: str | Rule) -> Rule:
+    """Return a rule.
+
+    Args:
+        rule: A key such as "held-out", the name of an entry point, an import path such
+            as "package.module:Class", or a rule, which is returned as it is.
+
+    Returns:
+        The rule.
+
+    Raises:
+        ValueError: If no rule has this key.
+
+    Example:
+        >>> get_rule("oracle").sees_test
+        True
+    """
+    if isinstance(rule, Rule):
+        return rule
+    loaded = REGISTRY.load(rule)
+    return loaded() if isinstance(loaded, type) else loaded
+
+
+def train_candidate(
     learner: Learner[Any],
-    offer: Offer,
+    data: TrainingOnly,
     order: str,
     seeds: tuple[int, ...],
-    left: int | None = None,
+    left_out: int | None = None,
     progress: Progress = lambda done: None,
 ) -> Trained:
-    """Train on what is offered; without one environment, if it is left out.
+    """Train on the learning parts, without one environment if it is left out.
 
-    Each environment of a later stage is scored, all of it, before it is learned.
+    The whole of each environment of a later stage is scored before it is learned.
     """
-    parts = offer.learn if left is None else offer.without(left)
-    order = order if left is None else shortened(order, left)
-    whole = {environment.name: environment for environment in offer.whole}
+    parts = data.learn
+    if left_out is not None:
+        parts = parts[:left_out] + parts[left_out + 1 :]
+        order = remove_from_order(order, left_out)
+    whole = {environment.name: environment for environment in data.whole}
     stream, randomness = Stream.from_order(parts, order), Randomness(seeds)
-    state, ahead = learner.init(randomness.at("init")), []
+    trained = Trained(
+        learner,
+        learner.init(randomness.at("init")),
+        seeds,
+        torch.empty(len(seeds), 0),
+        left_out,
+    )
     for index, stage in enumerate(stream):
 
         def watch(step: int, steps: int, _: Terms, index: int = index) -> None:
             progress((index + step / steps) / len(stream))
 
-        if index and left is None:
+        scores = trained.next_scores
+        if index and left_out is None:
             coming = [whole[environment.name] for environment in stage]
-            ahead.append(benefit(learner, state, coming, len(seeds)))
-        state = learner.observe(state, stage, randomness.at("stage", index), watch)
-    scores = torch.stack(ahead, 1) if ahead else torch.empty(len(seeds), 0)
-    return Trained(learner, state, scores)
+            scores = torch.cat([scores, trained.mean_score(coming)[:, None]], 1)
+        source = randomness.at("stage", index)
+        state = learner.observe(trained.state, stage, source, watch)
+        trained = trained._replace(state=state, next_scores=scores)
+    return trained
 
 
-def held_out(model: Trained, offer: Offer, seeds: tuple[int, ...]) -> Tensor:
-    """Mean score on the held-out parts, [replica]."""
-    return benefit(model.learner, model.state, offer.held, len(seeds))
-
-
-def next_environment(model: Trained) -> Tensor:
-    """Mean score on each next stage before it was learned, [replica]."""
-    return model.ahead.mean(1)
-
-
-def worst_inferred_group(
-    model: Trained, offer: Offer, seeds: tuple[int, ...]
-) -> Tensor:
-    """Score of the worst inferred group of all held-out examples, [replica].
-
-    Groups are pooled over the environments: of a few hundred examples, the worst of
-    many small groups would be a matter of luck.
-    """
-    looks = []
-    for learn, held in zip(offer.learn, offer.held, strict=True):
-        at = Randomness(seeds).at("selection", "reference", learn.name)
-        reference = Reference.of(learn, at)
-        held = thin_environment(held, len(seeds), MOST)
-        x, y = held.take_all(len(seeds))
-        groups = reference.groups(held, reference.answers(x), y)
-        looks.append(Look(predict_examples(model.learner, model.state, x), y, groups))
-    likelihood = model.learner.likelihood
-    return _signed(model.learner, worst_group(likelihood, together(looks)))
-
-
-def leave_one_out(
-    model: Trained, offer: Offer, left: int, seeds: tuple[int, ...]
-) -> Tensor:
-    """Score on the whole of the environment that the model was trained without."""
-    return benefit(model.learner, model.state, [offer.whole[left]], len(seeds))
-
-
-def oracle(
-    model: Trained, seeds: tuple[int, ...], *, test: Sequence[Environment]
-) -> Tensor:
-    """Mean score on the test environments, [replica]: what no honest rule can see."""
-    return benefit(model.learner, model.state, test, len(seeds))
-
-
-def benefit(
-    learner: Learner[Any],
-    state: Any,  # noqa: ANN401  whatever the learner remembers
-    environments: Sequence[Environment],
-    replicas: int,
-) -> Tensor:
-    """Mean over environments of accuracy, or of negative error, [replica]."""
-    scores = [score(learner, state, e, replicas) for e in environments]
-    return _signed(learner, torch.stack(scores).mean(0))
-
-
-def shortened(order: str, left: int) -> str:
-    """The order of the environments that remain when one is left out."""
+def remove_from_order(order: str, index: int) -> str:
+    """Return the order of the environments that remain without one of them."""
     if "+" not in order and not order.isdecimal():
         return order
     sizes, end = [int(size) for size in order.split("+")], 0
     for stage, size in enumerate(sizes):
         end += size
-        if left < end:
+        if index < end:
             sizes[stage] -= 1
             break
     return "+".join(str(size) for size in sizes if size)
-
-
-def find_inapplicable_rules(
-    rules: Sequence[str], stages: int, train: int, test: int
-) -> dict[str, str]:
-    """Of these rules, those that need more of stages or environments, and what."""
-    for rule in rules:
-        if rule not in RULES:
-            raise ValueError(
-                f"rule: it must be one of {', '.join(RULES)}, or all; got {rule!r}"
-            )
-    needs = {
-        "next": (2, stages, "two or more stages"),
-        "leave-one-out": (2, train, "two or more training environments"),
-        "oracle": (1, test, "a test environment"),
-    }
-    return {
-        rule: f"there must be {what}; got {number}"
-        for rule, (least, number, what) in needs.items()
-        if rule in rules and number < least
-    }
-
-
-def _signed(learner: Learner[Any], values: Tensor) -> Tensor:
-    return -values if learner.likelihood.metric == "error" else values

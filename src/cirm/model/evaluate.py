@@ -28,9 +28,13 @@ from cirm.data.rows import (
 from cirm.data.sources import Data, open_sources
 from cirm.data.targets import encode_targets
 from cirm.environments import Environment, Stage
-from cirm.evaluation.diagnostics import compute_diagnostics, thin_environment
+from cirm.evaluation.diagnostics import (
+    PredictionSet,
+    compute_diagnostics,
+    predict_groups,
+    thin_environment,
+)
 from cirm.evaluation.groups import Reference
-from cirm.evaluation.measures import Look, predict_examples
 from cirm.model.metrics import (
     Predictions,
     compute_metrics,
@@ -307,36 +311,34 @@ def diagnose_stage(
 
     The reference model that infers the groups is trained on the stage and discarded.
     """
-    looks = {
-        environment.name: _look_at(
+    predictions = {
+        environment.name: _predict_held_out(
             model, environment, thin_environment(held, 1), randomness
         )
         for environment, held in zip(stage, held_out, strict=True)
     }
-    diagnostics: dict[str, dict[str, float]] = {name: {} for name in looks}
+    diagnostics: dict[str, dict[str, float]] = {name: {} for name in predictions}
     for where, metric, values in compute_diagnostics(
-        model.learner.likelihood, model.task, looks, last=False
+        model.learner.likelihood, model.task, predictions, last=False
     ):
         if metric == "calibration":  # among the metrics of all held-out rows already
             continue
         value = float(values[0])
         for name in diagnostics if where == "all" else [where]:
             # Of all environments together, only what a single one cannot have.
-            if math.isfinite(value) and (where != "all" or len(looks) == 1):
+            if math.isfinite(value) and (where != "all" or len(predictions) == 1):
                 diagnostics[name].setdefault(metric, value)
             elif math.isfinite(value) and metric in ("calibration spread", *FAILURES):
                 diagnostics[name][metric] = value
     return diagnostics
 
 
-def _look_at(
+def _predict_held_out(
     model: Model, environment: Environment, held: Environment, randomness: Randomness
-) -> Look:
+) -> PredictionSet:
     source = randomness.at("diagnostics", environment.name)
-    reference = Reference.of(thin_environment(environment, 1), source)
-    x, y = held.take_all(1)
-    groups = reference.groups(held, reference.answers(x), y)
-    return Look(predict_examples(model.learner, model.state, x), y, groups)
+    reference = Reference.fit(thin_environment(environment, 1), source)
+    return predict_groups(model.learner, model.state, held, reference, 1)
 
 
 def describe_failures(model: Model, diagnostics: dict[str, float]) -> list[str]:

@@ -18,7 +18,7 @@ from cirm.paper.trials import (
     Row,
     Trial,
 )
-from cirm.runs.jobs import PAPERS
+from cirm.runs.jobs import PAPER_SELECTION
 
 FASHION = {**MNIST, "source": "fashion-mnist"}
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -109,7 +109,11 @@ def _row(name: str, title: str, data: dict[str, Any]) -> Row:
     gray = {**data, "scheme": "gray"}
     trials = (
         Trial("cirm", "cirm", "colored", data, "sequential", FROZEN, preset="paper"),
-        Trial("erm", "erm", "colored", data, "sequential", PAPERS, preset="paper"),
-        Trial(GRAY, "erm", "colored", gray, "sequential", PAPERS, preset="paper"),
+        Trial(
+            "erm", "erm", "colored", data, "sequential", PAPER_SELECTION, preset="paper"
+        ),
+        Trial(
+            GRAY, "erm", "colored", gray, "sequential", PAPER_SELECTION, preset="paper"
+        ),
     )
     return Row(name, title, trials, accuracies(NAMES))

@@ -20,7 +20,7 @@ from cirm.paper.sequences import (
     of_images,
 )
 from cirm.paper.trials import Experiment, Row, Trial
-from cirm.runs.jobs import PAPERS
+from cirm.runs.jobs import PAPER_SELECTION
 
 REVERSED = {**MNIST, "flips": (0.1, 0.2)}
 AS_IN_TABLE_1 = "as in table 1"
@@ -121,7 +121,7 @@ def _trial(
     label: str, key: str, settings: dict[str, Any], data: dict[str, Any] = MNIST
 ) -> Trial:
     return Trial(
-        label, key, "colored", data, "sequential", PAPERS,
+        label, key, "colored", data, "sequential", PAPER_SELECTION,
         preset="paper", settings=settings,
     )  # fmt: skip
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.trials import Experiment, Row, Trial
 from cirm.records import Record
-from cirm.runs.archive import NAME, Archive, inherit_jobs, load_archive
+from cirm.runs.archive import ARCHIVE_NAME, Archive, inherit_jobs, load_archive
 from cirm.runs.jobs import Job
-from cirm.runs.runner import list_unfinished
+from cirm.runs.local import list_unfinished
 
 if TYPE_CHECKING:
     from cirm.report.findings import Part
@@ -112,7 +112,7 @@ def explain_missing_records(
     notes: dict[tuple[str, str], str] = {}
     for row in made.experiment.rows:
         for trial in row.trials:
-            if not archive.of(trial.identity):
+            if not archive.list_entries(trial.identity):
                 note = made.absent.get(trial.identity, "")
                 keys = [job.key for job in made.jobs.get(trial.identity, [])]
                 failed = [f"failed: {failures[key]}" for key in keys if key in failures]
@@ -155,20 +155,22 @@ def summarise_experiment(
 
 def read_experiment(folder: Path) -> Part:
     """Summarise the experiment whose records a folder holds."""
-    if not (folder / NAME).exists():
+    if not (folder / ARCHIVE_NAME).exists():
         raise FileNotFoundError(
-            f"{folder}: the folder has no {NAME}. Give a folder that `cirm reproduce` "
-            "has written."
+            f"{folder}: the folder has no {ARCHIVE_NAME}. Give a folder that `cirm "
+            "reproduce` has written."
         )
     path, name = folder / "summary.json", folder.resolve().name
     if path.exists():
         name = str(json.loads(path.read_text("utf-8"))["experiment"])
     experiment, archive = get_experiment(name), load_archive(folder)
     trials = [(row.name, trial) for row in experiment.rows for trial in row.trials]
-    available = {trial.source for _, trial in trials if archive.of(trial.identity)}
+    available = {
+        trial.source for _, trial in trials if archive.list_entries(trial.identity)
+    }
     notes = {}
     for row, trial in trials:
-        if not archive.of(trial.identity):
+        if not archive.list_entries(trial.identity):
             # The same on every machine, whatever its cache holds.
             way = "" if trial.source in available else explain_supply(trial)
             note = f"not run (the images come by {way})" if way else "not run"
@@ -196,7 +198,7 @@ def combine_summaries(parts: Sequence[Part]) -> dict[str, Any]:
 
 def list_commits(experiment: Experiment, archive: Archive) -> list[str]:
     """List the commits of the source code that an experiment's records come from."""
-    entries = [e for t in experiment.trials() for e in archive.of(t.identity)]
+    entries = [e for t in experiment.trials() for e in archive.list_entries(t.identity)]
     return list(dict.fromkeys(str(entry["commit"]) for entry in entries))
 
 

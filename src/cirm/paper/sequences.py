@@ -16,7 +16,7 @@ from cirm.paper.trials import (
     TableCell,
     Trial,
 )
-from cirm.runs.jobs import PAPERS
+from cirm.runs.jobs import PAPER_SELECTION
 
 LEARNERS = {
     "c-bvirm": "C-BVIRM",
@@ -155,4 +155,6 @@ def _row(
 
 
 def _trial(label: str, learner: str, data: dict[str, Any], order: str) -> Trial:
-    return Trial(label, learner, "colored", data, order, PAPERS, preset="paper")
+    return Trial(
+        label, learner, "colored", data, order, PAPER_SELECTION, preset="paper"
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from cirm.runs.choice import Choosing
+from cirm.runs.choice import ChoiceJob
 from cirm.runs.jobs import Job, identify_trial
 
 Place = tuple[str, str, str]
@@ -88,7 +88,7 @@ class Trial:
         if self.infer_preset:
             published = get_inference_class(self.infer).presets[self.infer_preset]
             inference = {**published, **inference}
-        kind = partial(Choosing, setting=self.setting, values=self.values)
+        kind = partial(ChoiceJob, setting=self.setting, values=self.values)
         return [
             (kind if self.setting else Job)(
                 dataset=self.dataset,

@@ -1,1 +1,1 @@
-"""Experiments as data: jobs named by their content, and what runs them."""
+"""Jobs named by their content, engines that run them, and searches over settings."""

@@ -1,8 +1,9 @@
-"""The records of many jobs in one small file, to be kept and to continue from.
+"""The records of many jobs in one small file, from which a reproduction continues.
 
-Jobs of a table share most of what their records say: the settings, and which score
-belongs to which environment after which stage. An archive says these once. Scores are
-kept to six digits and, of the training curves, only the residuals of ADMM, thinned.
+Jobs of a table have most of their records' content in common: the settings, and which
+score belongs to which environment after which stage. An archive stores these once. It
+rounds scores to six digits and, of the training curves, stores only some points of the
+residuals of ADMM.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from cirm.records import (
     write_text,
 )
 from cirm.runs.jobs import Job, identify_trial
-from cirm.runs.runner import get_record_path
+from cirm.runs.local import get_record_path
 
-NAME = "records.json"
+ARCHIVE_NAME = "records.json"
 CURVES = ("consensus", "constraint")
-MOST = 25  # points that are kept of a stage's curve
+MAX_POINTS = 25  # of a stage's curve; enough for a line in a figure
 PARTS = ("layouts", "setups", "jobs")
 Entry = dict[str, Any]
 
@@ -39,33 +40,33 @@ class Archive:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def put(self, key: str, entry: Entry) -> None:
-        """Add a packed job; drop those of the trial with other settings or code."""
+        """Add a packed job, and drop those of the trial with other settings or code."""
         self.entries = {
-            old: kept
-            for old, kept in self.entries.items()
-            if not superseded(kept, entry)
+            old_key: old
+            for old_key, old in self.entries.items()
+            if not is_superseded(old, entry)
         }
         self.entries[key] = entry
 
     def records(self, trial: str, seeds: Iterable[int]) -> list[Record]:
-        """The records of a trial's jobs, by its identity, that have any such seed."""
-        wanted = set(seeds)
+        """Return the records of a trial's jobs for these seeds."""
+        seeds = set(seeds)
         return [
             record
-            for entry in self.of(trial)
-            if wanted & set(entry["seeds"])
-            for record in unpacked(entry)
-            if isinstance(record, Run) or record.seed in wanted
+            for entry in self.list_entries(trial)
+            if seeds & set(entry["seeds"])
+            for record in unpack_records(entry)
+            if isinstance(record, Run) or record.seed in seeds
         ]
 
-    def of(self, trial: str) -> list[Entry]:
-        """The packed jobs of a trial, by its identity, in order of their seeds."""
-        found = [e for e in self.entries.values() if trial_of(e) == trial]
-        return sorted(found, key=lambda entry: entry["seeds"])
+    def list_entries(self, trial: str) -> list[Entry]:
+        """List the packed jobs of a trial, by its identity, in order of their seeds."""
+        entries = [e for e in self.entries.values() if get_trial(e) == trial]
+        return sorted(entries, key=lambda entry: entry["seeds"])
 
 
-def packed(records: Sequence[Record]) -> Entry:
-    """One job's records with nothing said twice."""
+def pack_records(records: Sequence[Record]) -> Entry:
+    """Pack one job's records into an entry that repeats nothing."""
     (run,) = (record for record in records if isinstance(record, Run))
     setup = asdict(run)
     seeds, seconds = setup.pop("seeds"), setup.pop("seconds")
@@ -74,19 +75,19 @@ def packed(records: Sequence[Record]) -> Entry:
         if isinstance(score, Score):
             where = score.stage, score.environment, score.split, score.metric
             place = (*where, score.position)
-            rows.setdefault(place, {})[score.seed] = _rounded(score.value)
+            rows.setdefault(place, {})[score.seed] = _round(score.value)
     return {
         "seeds": list(seeds),
         "seconds": round(seconds, 2),
         "setup": setup,
         "layout": [list(place) for place in rows],
         "scores": [[row[seed] for row in rows.values()] for seed in seeds],
-        "curves": _curves(records, seeds),
+        "curves": _pack_curves(records, seeds),
     }
 
 
-def unpacked(entry: Entry) -> list[Record]:
-    """The records that were packed."""
+def unpack_records(entry: Entry) -> list[Record]:
+    """Return the records that were packed."""
     setup, seeds = entry["setup"], tuple(entry["seeds"])
     label, order = setup["learner"], setup["order"]
     records: list[Record] = []
@@ -106,8 +107,8 @@ def unpacked(entry: Entry) -> list[Record]:
 
 
 def load_archive(folder: Path) -> Archive:
-    """The archive of a folder; an empty one if there is none."""
-    path = folder / NAME
+    """Read the archive of a folder; it is empty if there is no file."""
+    path = folder / ARCHIVE_NAME
     if not path.exists():
         return Archive()
     try:
@@ -122,50 +123,50 @@ def load_archive(folder: Path) -> Archive:
         }
     except (ValueError, LookupError, TypeError, AttributeError):
         raise ValueError(
-            f"{path}: it must be an archive of records; got another file"
+            f"{path} is not an archive of records. Move it away to start a new one."
         ) from None
     return Archive(entries)
 
 
 def save_archive(archive: Archive, folder: Path) -> None:
-    """Replace the archive of a folder, at once or not at all; a line per item."""
+    """Write the archive of a folder atomically, with a line per item."""
     parts: dict[str, dict[str, int]] = {"layouts": {}, "setups": {}}
     jobs = []
     for key, entry in archive.entries.items():
         shared = {
-            part: known.setdefault(_text(entry[part[:-1]]), len(known))
+            part: known.setdefault(_format_json(entry[part[:-1]]), len(known))
             for part, known in parts.items()
         }
-        own = {"layout": shared["layouts"], "setup": shared["setups"]}
-        jobs.append(_text({"key": key, **entry, **own}))
+        links = {"layout": shared["layouts"], "setup": shared["setups"]}
+        jobs.append(_format_json({"key": key, **entry, **links}))
     lists = [
         f'"{name}": [\n' + ",\n".join(lines) + "\n]"
         for name, lines in zip(PARTS, (*parts.values(), jobs), strict=True)
     ]
-    write_text(folder / NAME, "{\n" + ",\n".join(lists) + "\n}\n")
+    write_text(folder / ARCHIVE_NAME, "{\n" + ",\n".join(lists) + "\n}\n")
 
 
 def pack_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> Archive:
-    """The folder's archive with every job that has left a file and is not in it."""
+    """Add every job with a file in the folder to its archive, and return it."""
     archive = load_archive(folder)
     missing = [job for job in jobs if job.key not in archive.entries]
     finished = [job for job in missing if get_record_path(job, folder).exists()]
     for job in finished:
         records = read_records(get_record_path(job, folder))
         origin = {"commit": commit, "revision": job.revision}
-        archive.put(job.key, {**origin, **packed(records)})
+        archive.put(job.key, {**origin, **pack_records(records)})
     if finished:
         save_archive(archive, folder)
     return archive
 
 
 def inherit_jobs(jobs: Iterable[Job], folder: Path, others: Iterable[Path]) -> Archive:
-    """The folder's archive with the jobs that archives of other folders hold."""
+    """Add jobs that archives of other folders hold, and return the archive."""
     archive, keys = load_archive(folder), {job.key for job in jobs}
-    held: dict[str, Entry] = {}
+    new: dict[str, Entry] = {}
     for other in others:
-        held |= {k: e for k, e in load_archive(other).entries.items() if k in keys}
-    new = {key: entry for key, entry in held.items() if key not in archive.entries}
+        entries = load_archive(other).entries
+        new |= {k: e for k, e in entries.items() if k in keys - archive.entries.keys()}
     for key, entry in new.items():
         archive.put(key, entry)
     if new:
@@ -173,43 +174,44 @@ def inherit_jobs(jobs: Iterable[Job], folder: Path, others: Iterable[Path]) -> A
     return archive
 
 
-def trial_of(entry: Mapping[str, Any]) -> str:
-    """The identity of the trial that a packed job belongs to."""
+def get_trial(entry: Mapping[str, Any]) -> str:
+    """Return the identity of the trial that a packed job belongs to."""
     setup = entry["setup"]
     return identify_trial(setup["learner"], setup["order"], setup["dataset"])
 
 
-def superseded(old: Entry, new: Entry) -> bool:
-    """Whether a packed job no longer counts beside a newer one."""
+def is_superseded(old: Entry, new: Entry) -> bool:
+    """Return whether a newer packed job replaces an old one."""
     one, other = old["setup"], new["setup"]
-    if one["learner"] != other["learner"] or trial_of(old) != trial_of(new):
+    if one["learner"] != other["learner"] or get_trial(old) != get_trial(new):
         return False
-    same = _text(one["dataset"]) == _text(other["dataset"])  # but for the inference
+    # The identity of a trial leaves out the inference; here it counts.
+    same = _format_json(one["dataset"]) == _format_json(other["dataset"])
     same = same and has_same_settings(one["settings"], other["settings"])
     same = same and old.get("revision", 0) == new.get("revision", 0)
     return not same or bool(set(old["seeds"]) & set(new["seeds"]))
 
 
-def _curves(records: Sequence[Record], seeds: Sequence[int]) -> list[list[Any]]:
-    """Stage, metric, steps and each seed's values of the curves that are kept."""
-    found: dict[tuple[int, str], dict[int, dict[int, float]]] = {}
+def _pack_curves(records: Sequence[Record], seeds: Sequence[int]) -> list[list[Any]]:
+    """Return stage, metric, steps and each seed's values of the stored curves."""
+    curves: dict[tuple[int, str], dict[int, dict[int, float]]] = {}
     for curve in records:
         if isinstance(curve, Curve) and curve.metric in CURVES:
-            lines = found.setdefault((curve.stage, curve.metric), {})
-            lines.setdefault(curve.step, {})[curve.seed] = _rounded(curve.value)
-    kept = []
-    for (stage, metric), lines in found.items():
+            lines = curves.setdefault((curve.stage, curve.metric), {})
+            lines.setdefault(curve.step, {})[curve.seed] = _round(curve.value)
+    rows = []
+    for (stage, metric), lines in curves.items():
         steps = list(lines)
-        stride = -(-len(steps) // MOST)
-        shown = [*steps[:-1:stride], steps[-1]]
-        values = [[lines[step][seed] for step in shown] for seed in seeds]
-        kept.append([stage, metric, shown, values])
-    return kept
+        stride = -(-len(steps) // MAX_POINTS)
+        thinned = [*steps[:-1:stride], steps[-1]]
+        values = [[lines[step][seed] for step in thinned] for seed in seeds]
+        rows.append([stage, metric, thinned, values])
+    return rows
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _text(value: object) -> str:
+def _format_json(value: object) -> str:
     return json.dumps(value, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Where jobs run: in processes of this machine, or on a Ray cluster."""
+"""Engines that run jobs: processes of this machine, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from cirm.runs import runner
+from cirm.runs import local
 from cirm.runs.jobs import Job
-from cirm.runs.runner import Report, silent
+from cirm.runs.local import Report, ignore_progress
 
 ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Where jobs run, and so many `workers` at a time; 0: one per core.
+    """Runs jobs, several at a time.
 
-    `address` is that of a Ray cluster; without it Ray uses one that runs here, or
-    starts one.
+    Attributes:
+        name: "local" or "ray".
+        workers: How many jobs run at a time; 0: one per core.
+        address: Address of a Ray cluster. Without it Ray uses a cluster that runs on
+            this machine, or starts one.
+
+    Example:
+        >>> Engine("local", workers=2).job_limit
+        2
     """
 
     name: str = "local"
@@ -30,31 +37,42 @@ class Engine:
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
             raise ValueError(
-                f"engine must be one of {', '.join(ENGINES)}; got {self.name!r}"
+                f"There is no engine {self.name!r}. Choose one of {', '.join(ENGINES)}."
             )
         if self.address and self.name != "ray":
             raise ValueError(
-                "address: it must come with the engine ray; "
-                f"got {self.address!r} with {self.name}"
+                f"The address {self.address!r} has no meaning for the engine "
+                f"{self.name}. Add --engine ray."
             )
         if self.name == "ray" and find_spec("ray") is None:
             raise ValueError(
-                "engine ray: the extra must be installed, as by "
-                "`pip install cirm[ray]`; got no ray"
+                "The engine ray needs the package ray, which is not installed. Run "
+                "`pip install cirm[ray]`."
             )
 
     @property
-    def at_once(self) -> int:
-        """How many jobs run at a time; 0 where only the cluster knows."""
-        here = (os.cpu_count() or 1) if self.name == "local" else 0
-        return self.workers or here
+    def job_limit(self) -> int:
+        """How many jobs run at a time; 0 if only the cluster knows."""
+        cores = (os.cpu_count() or 1) if self.name == "local" else 0
+        return self.workers or cores
 
     def __call__(
-        self, jobs: Sequence[Job], folder: Path, report: Report = silent
+        self, jobs: Sequence[Job], folder: Path, report: Report = ignore_progress
     ) -> dict[str, str]:
-        """Run what has left no records in the folder; reasons of failures by key."""
+        """Run the jobs without records in the folder.
+
+        Args:
+            jobs: The jobs.
+            folder: Where each job writes its records.
+            report: Called with a job and the part of it that is done.
+
+        Returns:
+            The reason of each failure, by the job's key.
+        """
         if self.name == "local":
-            return runner.run_jobs(jobs, folder, self.at_once, report)
+            return local.run_jobs(jobs, folder, self.job_limit, report)
         from cirm.runs import ray_engine
 
-        return ray_engine.run_jobs(jobs, folder, self.workers, report, self.address)
+        return ray_engine.run_on_cluster(
+            jobs, folder, self.workers, report, self.address
+        )

@@ -6,34 +6,48 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirm import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from cirm.data.base import Dataset
     from cirm.environments import Problem
     from cirm.evaluation.run import Transform
     from cirm.records import Record
 
-PAPERS = (
+PAPER_SELECTION = (
     "the paper's values (chosen there by test accuracy); what it leaves open was read "
     "with its figures in view"
 )
 """How the settings of the presets called paper were chosen."""
+
+ADDED_LATER = {"diagnose": True, "rules": ()}
+"""Fields that are left out of a key at these values, so that old keys stay valid."""
 
 
 @dataclass(frozen=True)
 class Job:
     """Everything that decides a job's numbers; its key is a hash of it.
 
-    `data` and `settings` are those of the data set and of the learner; `selection`
-    says how the settings were chosen; `inference` are the settings of `infer`; `files`
-    stands for the user's files as they are now; `label` is the learner's name in
-    tables; `diagnose` adds the diagnostics to the records.
+    Attributes:
+        dataset: Key or import path of the data set.
+        learner: Key or import path of the learner.
+        order: Order of the environments, as `cirm.run` takes it.
+        seeds: One seed for each replica.
+        data: Settings of the data set.
+        settings: Settings of the learner.
+        preset: Named settings of the learner, below `settings`.
+        selection: How the settings were chosen, in words.
+        infer: Key of the environment inference; none if empty.
+        inference: Settings of the inference.
+        label: The learner's name in tables.
+        files: Names and content of the user's files, see `hash_files`.
+        diagnose: Whether diagnostics are added to the records.
     """
 
     dataset: str
@@ -52,39 +66,77 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Name of the job's file; a learner that was revised has others than before."""
+        """Name of the job's file; it changes with the learner's revision."""
         content = {"version": __version__, **dataclasses.asdict(self)}
         del content["selection"]  # words: they change no number
-        if self.diagnose:
-            del content["diagnose"]  # it changes no number, so that old files count
+        for name, value in ADDED_LATER.items():
+            if content.get(name) == value:
+                del content[name]
+        content["data"] = self.portable_data
         if revision := self.revision:
             content["revision"] = revision
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
+    def portable_data(self) -> dict[str, Any]:
+        """The settings of the data set without those that say where files are."""
+        paths = json.loads(self.files) if self.files else {}
+        return {name: value for name, value in self.data.items() if name not in paths}
+
+    @property
     def revision(self) -> int:
-        """Which form of the learner's code this is."""
+        """The revision of the learner's code."""
         from cirm.learners import get_learner_class
 
         return get_learner_class(self.learner).revision
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """The learner's name in tables."""
         return self.label or self.learner
 
 
-def fingerprint(data: dict[str, Any]) -> str:
-    """Size and time of the user's files named in a data set's settings."""
-    names = [part.strip() for part in str(data.get("path", "")).split(",")]
-    paths = [Path(name) for name in names if name and Path(name).exists()]
-    facts = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in paths]
-    return json.dumps(facts) if facts else ""
+def hash_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
+    """Return the content of a data set's files as JSON, or "" if it declares none.
+
+    The JSON maps each setting that names files to their names and SHA-256 hashes. Names
+    are relative to the path in the setting: files that were moved or touched give the
+    same text, files that were changed or renamed another one.
+    """
+    content: dict[str, list[tuple[str, str]]] = {}
+    for file in dataset.files():
+        setting, name = _find_setting(file, data)
+        status = file.stat() if file.is_file() else None
+        digest = status and _hash_file(str(file), status.st_mtime_ns, status.st_size)
+        content.setdefault(setting, []).append((name, digest or ""))
+    for setting, facts in content.items():
+        if len({Path(name).with_suffix("") for name, _ in facts}) < len(facts):
+            # Environments of files with the same name are named by their whole paths.
+            content[setting] = [(str(data.get(setting)), ""), *facts]
+    return json.dumps(content, sort_keys=True) if content else ""
 
 
-def described(job: Job) -> dict[str, Any]:
-    """A job's data, and how environments are inferred there, for its records."""
+def _find_setting(file: Path, data: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the setting that names a file or a folder above it, and the rest."""
+    for setting, value in data.items():
+        parts = [value, *value.split(",")] if isinstance(value, str) else []
+        for path in (Path(part.strip()).expanduser() for part in parts if part.strip()):
+            if path == file:
+                return setting, file.name
+            if path in file.parents:
+                return setting, file.relative_to(path).as_posix()
+    return "", str(file)
+
+
+@lru_cache(maxsize=100_000)
+def _hash_file(path: str, time: int, size: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_data(job: Job) -> dict[str, Any]:
+    """Return a job's data and inference as they are recorded."""
     data = {"name": job.dataset, **job.data}
     return {**data, "infer": {"by": job.infer, **job.inference}} if job.infer else data
 
@@ -93,26 +145,30 @@ def described(job: Job) -> dict[str, Any]:
 def execute(
     job: Job, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
-    """Run a job in this process, on one thread; its records.
+    """Run a job in this process, on one thread, and return its records.
 
-    In the folder, if there is one, jobs of the same data share inferred environments.
+    Jobs of the same data share inferred environments in the folder, if there is one.
     """
+    return list(run_learner(job, draw_problem(job), progress, folder))
+
+
+def draw_problem(job: Job) -> Problem:
+    """Draw the environments for a job's seeds, and use one thread from now on."""
     import torch
 
     from cirm.data import get_dataset_class
 
     torch.set_num_threads(1)
-    problem = get_dataset_class(job.dataset)(**job.data).draw(job.seeds)
-    return list(learned(job, problem, progress, folder))
+    return get_dataset_class(job.dataset)(**job.data).draw(job.seeds)
 
 
-def learned(
+def run_learner(
     job: Job,
     problem: Problem,
     progress: Callable[[float], None],
     folder: Path | None = None,
 ) -> Iterator[Record]:
-    """The records of a job's learner on a problem drawn for its seeds."""
+    """Run a job's learner on a problem that was drawn for its seeds."""
     from cirm.evaluation import run
     from cirm.learners import create
 
@@ -122,16 +178,16 @@ def learned(
         job.order,
         job.seeds,
         label=job.name,
-        dataset=described(job),
+        dataset=describe_data(job),
         selection=job.selection,
-        transform=inference_of(job, folder),
+        transform=create_transform(job, folder),
         progress=progress,
         diagnose=job.diagnose,
     )
 
 
-def inference_of(job: Job, folder: Path | None) -> Transform | None:
-    """What turns the given environments into inferred ones; none if nothing does."""
+def create_transform(job: Job, folder: Path | None) -> Transform | None:
+    """Return the environment inference of a job, or None."""
     if not job.infer:
         return None
     from cirm.inference import create_inference
@@ -140,13 +196,13 @@ def inference_of(job: Job, folder: Path | None) -> Transform | None:
     inference = create_inference(job.infer, job.inference)
     if folder is None:
         return inference
-    data = [__version__, job.dataset, job.data, job.files, job.order]
+    data = [__version__, job.dataset, job.portable_data, job.files, job.order]
     return CachedInference(
         inference, folder / "inferred", json.dumps(data, sort_keys=True)
     )
 
 
 def identify_trial(label: str, order: str, dataset: dict[str, Any]) -> str:
-    """A trial's label, order and data as text."""
+    """Return a trial's label, order and data as text."""
     data = {name: value for name, value in dataset.items() if name != "infer"}
     return json.dumps([label, order, data], sort_keys=True)

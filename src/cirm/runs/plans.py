@@ -1,4 +1,4 @@
-"""Jobs for what a user asks for, checked before anything runs."""
+"""Plan the jobs that a user asks for, and check them before anything runs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,38 @@ from cirm.data import get_dataset_class
 from cirm.environments import Problem, Stream
 from cirm.inference import get_inference_class
 from cirm.learners import create, parse_learner_settings
-from cirm.runs.jobs import PAPERS, Job, fingerprint
+from cirm.runs.jobs import PAPER_SELECTION, Job, hash_files
 from cirm.settings import parse_assignments, parse_settings
 
 SMALL = 256  # inputs; below this, seeds learn side by side in one job
 
 
 class PreparedDataset(NamedTuple):
-    """A data set by name and settings, and what it gives the first seed."""
+    """A data set that was drawn once.
+
+    Attributes:
+        dataset: Key or import path of the data set.
+        data: Its settings.
+        problem: What it gives for the first seed.
+        description: What was found in the user's data.
+        files: Names and content of its files, see `hash_files`.
+    """
 
     dataset: str
     data: dict[str, Any]
     problem: Problem
     description: str
+    files: str = ""
 
 
 def prepare_dataset(dataset: str, texts: Mapping[str, str]) -> PreparedDataset:
-    """A data set whose settings are read from text, drawn once to see that it works."""
+    """Create a data set from settings in text, and draw it once to check them."""
     cls = get_dataset_class(dataset)
     data = parse_settings(cls, texts, f"data set {dataset}")
-    made = cls(**data)
-    return PreparedDataset(dataset, data, made.draw((0,)), made.describe())
+    instance = cls(**data)
+    problem, description = instance.draw((0,)), instance.describe()
+    files = hash_files(instance, data)
+    return PreparedDataset(dataset, data, problem, description, files)
 
 
 def plan_jobs(
@@ -44,7 +55,7 @@ def plan_jobs(
     infer: str = "",
     label: str = "",
 ) -> list[Job]:
-    """The jobs of a learner; refuses now what would fail when they run.
+    """Plan the jobs of a learner; raise now for what would fail when they run.
 
     How many seeds share a job depends only on the data, so that the numbers do not
     depend on the machine.
@@ -66,10 +77,10 @@ def plan_jobs(
             data=on.data,
             settings=settings,
             preset=preset,
-            selection=selection(preset, settings),
+            selection=describe_selection(preset, settings),
             infer=infer,
             label=label or (f"{learner} after {infer}" if infer else learner),
-            files=fingerprint(on.data),
+            files=on.files,
         )
         for start in range(0, len(seeds), block)
     ]
@@ -82,21 +93,21 @@ def plan_ceiling(
     seeds: Sequence[int],
     preset: str,
 ) -> list[Job]:
-    """ERM on the same images without their colour: what an oracle could reach."""
+    """Plan ERM on the same images without their colour: what an oracle could reach."""
     if dataset != "colored":
         raise ValueError(
-            "--ceiling: the data set must be colored, where the ceiling is known; "
-            f"got {dataset!r}"
+            f"--ceiling is only known for the data set colored, not for {dataset!r}. "
+            "Leave it out."
         )
     gray = prepare_dataset(dataset, {**texts, "scheme": "gray"})
     return plan_jobs(gray, "erm", order, seeds, preset=preset, label="erm on gray")
 
 
-def selection(preset: str, settings: Mapping[str, Any]) -> str:
-    """How the settings were chosen, in words."""
+def describe_selection(preset: str, settings: Mapping[str, Any]) -> str:
+    """Describe in words how settings were chosen."""
     words = {
         "": "library defaults, not tuned",
-        "paper": PAPERS,
+        "paper": PAPER_SELECTION,
     }.get(preset, f"preset {preset}, published values")
     if settings:
         given = ", ".join(f"{name}={value}" for name, value in settings.items())

@@ -1,4 +1,4 @@
-"""The state of the source code that results come from."""
+"""The commit of the source code that results come from."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ SOURCE = Path(__file__).parents[1]
 
 
 def find_commit() -> str:
-    """The commit of this source, marked if it was changed since; else the version."""
-    if shutil.which("git") is None or not _git("ls-files", "__init__.py"):
+    """Return the commit of this source, marked if changed, or else the version."""
+    if shutil.which("git") is None or not _ask_git("ls-files", "__init__.py"):
         return f"version {__version__}"
-    name = _git("rev-parse", "--short=10", "HEAD")
+    name = _ask_git("rev-parse", "--short=10", "HEAD")
     if not name:
         return f"version {__version__}"
-    changed = _git("status", "--porcelain", "--", ".")
+    changed = _ask_git("status", "--porcelain", "--", ".")
     return f"{name} and changes" if changed else name
 
 
-def _git(*words: str) -> str:
-    """What git says of the folder of the source; nothing if it fails."""
+def _ask_git(*words: str) -> str:
+    """Return the output of git in the folder of the source, or "" if it fails."""
     done = subprocess.run(
         ["git", *words], cwd=SOURCE, capture_output=True, text=True, check=False
     )

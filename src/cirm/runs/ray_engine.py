@@ -1,8 +1,8 @@
-"""Jobs on a Ray cluster, each a task of one core.
+"""Run jobs on a Ray cluster, each as a task of one core.
 
 Workers need no folder in common with the driver: a job's records come back as text and
-are written here. What they do need is the same version of cirm and their own copy of
-the data. A job whose worker or machine is lost is run again.
+are written by the driver. They need the same version of cirm and their own copy of the
+data. A job whose worker or machine is lost is run again.
 """
 
 from __future__ import annotations
@@ -20,36 +20,42 @@ from typing import Any
 from cirm import __version__
 from cirm.records import format_record, write_text
 from cirm.runs.jobs import Job, execute
-from cirm.runs.runner import FAILURES, Report, get_record_path, list_unfinished, silent
+from cirm.runs.local import (
+    FAILURES,
+    Report,
+    get_record_path,
+    ignore_progress,
+    list_unfinished,
+)
 
 TRIES = 4  # of a job whose worker is lost: machines of a cluster come and go
 PAUSE = 1.0  # seconds between two reports of a job
-PATIENCE = 5.0  # seconds in which a cluster must answer
+TIMEOUT = 5.0  # seconds in which a cluster must answer
 
 
-def run_jobs(
+def run_on_cluster(
     jobs: Sequence[Job],
     folder: Path,
     workers: int,
-    report: Report = silent,
+    report: Report = ignore_progress,
     address: str = "",
 ) -> dict[str, str]:
-    """Run what is unfinished; the reason of each failure, by the job's key.
+    """Run the unfinished jobs and return the reason of each failure by job key.
 
     At most `workers` run at a time; 0: as many as the cluster has cores.
     """
     waiting = list_unfinished(jobs, folder)
     if not waiting:
         return {}
-    with joined(address):
-        return _run(waiting, folder, workers, report)
+    with connect(address):
+        return _run_tasks(waiting, folder, workers, report)
 
 
 @contextmanager
-def joined(address: str) -> Iterator[None]:
-    """Be connected to the cluster at an address, or to one that starts here without.
+def connect(address: str) -> Iterator[None]:
+    """Connect to the cluster at an address, or start one without an address.
 
-    A process that is connected already stays so.
+    A process that is already connected stays connected.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before ray is loaded
     import ray
@@ -71,25 +77,27 @@ def joined(address: str) -> Iterator[None]:
 
 
 def check_address(address: str) -> None:
-    """Refuse early what no cluster answers at; Ray itself waits for minutes."""
+    """Raise if no cluster answers at an address; Ray itself waits for minutes."""
     if address in ("", "auto", "local"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        socket.create_connection((host, int(port)), PATIENCE).close()
+        socket.create_connection((host, int(port)), TIMEOUT).close()
     except (OSError, ValueError):
         raise ValueError(
-            "address: a Ray cluster must answer at HOST:PORT or ray://HOST:PORT; "
-            f"got none at {address!r}"
+            f"No Ray cluster answers at {address!r}. Start one with `ray start "
+            "--head`, or give --address as HOST:PORT or ray://HOST:PORT."
         ) from None
 
 
-def _run(jobs: list[Job], folder: Path, workers: int, report: Report) -> dict[str, str]:
+def _run_tasks(
+    jobs: list[Job], folder: Path, workers: int, report: Report
+) -> dict[str, str]:
     import ray
 
-    board: Any = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
-    task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(work)
-    named = {job.key: job for job in jobs}
+    board: Any = ray.remote(num_cpus=0, max_restarts=-1)(ProgressBoard).remote()
+    task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(run_remote_job)
+    jobs_by_key = {job.key: job for job in jobs}
     waiting, running = deque(jobs), dict[Any, Job]()
     failures: dict[str, str] = {}
     try:
@@ -98,41 +106,44 @@ def _run(jobs: list[Job], folder: Path, workers: int, report: Report) -> dict[st
                 job = waiting.popleft()
                 running[task.remote(job, __version__, board)] = job
             ready, _ = ray.wait(list(running), timeout=PAUSE)
-            if ready:  # and with the first all others that are
+            if ready:  # then all that are ready, not only the first
                 ready, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
-            for key, part in _told(board).items():
-                report(named[key], part)
+            for key, part in _read_progress(board).items():
+                report(jobs_by_key[key], part)
             for reference in ready:
                 job = running.pop(reference)
-                text, reason = _outcome(reference)
+                text, reason = _get_result(reference)
                 if reason:
                     failures[job.key] = reason
                 else:
                     write_text(get_record_path(job, folder), text)
                     report(job, 1.0)
     finally:
-        for reference in running:  # where there was an interrupt
+        for reference in running:  # only after an interrupt
             ray.cancel(reference, force=True)
         ray.kill(board)
     return failures
 
 
-def _outcome(reference: Any) -> tuple[str, str]:  # noqa: ANN401  a reference of ray
-    """What a task gave: its text, or nothing and the reason."""
+def _get_result(reference: Any) -> tuple[str, str]:  # noqa: ANN401  a reference of ray
+    """Return the text of a task's records, or "" and the reason of the failure."""
     import ray
 
     try:
-        outcome: tuple[str, str] = ray.get(reference)
-        return outcome
+        result: tuple[str, str] = ray.get(reference)
+        return result
     except ray.exceptions.RayTaskError as error:
         return "", str(error).strip().splitlines()[-1]
     except ray.exceptions.RayError as error:
         kind = type(error).__name__
-        return "", f"its worker was lost in each of {TRIES} tries ({kind})"
+        return "", (
+            f"its worker was lost in each of {TRIES} tries ({kind}): "
+            "check the memory of the machines"
+        )
 
 
-def _told(board: Any) -> dict[str, float]:  # noqa: ANN401  a handle of ray
-    """What the jobs have reported since; nothing while the board is being moved."""
+def _read_progress(board: Any) -> dict[str, float]:  # noqa: ANN401  a handle of ray
+    """Return the progress reported since the last call, {} while the board restarts."""
     import ray
 
     try:
@@ -142,26 +153,29 @@ def _told(board: Any) -> dict[str, float]:  # noqa: ANN401  a handle of ray
     return parts
 
 
-class Board:
-    """Where running jobs report, and the driver looks."""
+class ProgressBoard:
+    """An actor that holds the progress of running jobs for the driver."""
 
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
 
     def put(self, key: str, part: float) -> None:
-        """So much of a job is done, from 0 to 1."""
+        """Store the part of a job that is done, from 0 to 1."""
         self.parts[key] = part
 
     def take(self) -> dict[str, float]:
-        """What was put since the last time."""
+        """Return and forget what was put since the last call."""
         parts, self.parts = self.parts, {}
         return parts
 
 
-def work(job: Job, version: str, board: Any) -> tuple[str, str]:  # noqa: ANN401
-    """Run a job on a worker: the text of its records, or nothing and the reason."""
+def run_remote_job(job: Job, version: str, board: Any) -> tuple[str, str]:  # noqa: ANN401
+    """Run a job on a worker; return its records as text, or "" and the reason."""
     if version != __version__:
-        return "", f"its worker must have cirm {version}; got {__version__}"
+        return "", (
+            f"its worker has cirm {__version__}, and the driver has {version}: install "
+            "the same version on both"
+        )
     last = 0.0
 
     def progress(done: float) -> None:

@@ -1,53 +1,72 @@
 """A random search over a learner's settings, by rules that see no test environment.
 
-Every trial is a job, named by its content, that trains on a part of each training
-environment and leaves the scores of all rules that this one training allows; each
-environment that the rule leave-one-out leaves out is a job more. What has been trained
-is not trained again for another rule, for more trials, or after an interruption.
+Every trial is a job that trains on a part of each training environment and records the
+scores of all rules that one training allows. Each environment that is left out, for the
+rule leave-one-out, is a further job. Jobs are named by their content, so nothing is
+trained again for another rule, for more trials, or after an interruption.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from cirm.records import Record, Run, Score
-from cirm.runs.jobs import Job, described, execute, fingerprint
+from cirm.records import Record, Run, Score, read_records
+from cirm.runs.jobs import Job, describe_data, draw_problem, execute
+from cirm.runs.local import get_record_path
 from cirm.runs.plans import PreparedDataset
-from cirm.runs.search_space import Space, drawn, spelled_space
+from cirm.runs.search_space import Space, draw_settings, format_space
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cirm.environments import Environment
-    from cirm.evaluation.selection import Offer
+    from cirm.environments import Problem
+    from cirm.evaluation.selection import Rule
+    from cirm.learners.base import Learner
 
 DIVERGED = "diverged"
 
 
 @dataclass(frozen=True)
-class Candidate(Job):
-    """A job that trains on a part of the training environments; its records are scores.
+class CandidateJob(Job):
+    """A job that trains on a part of the training environments and records scores.
 
-    The part `held` of each is held out; `left` is the number of one that is left out
-    of the training altogether. Only with `oracle` is the test environment scored.
+    Attributes:
+        held: Part of each training environment that is held out.
+        left: Index of an environment that is left out of the training.
+        oracle: Whether the test environments are scored.
+        rules: Import path and settings of the rules that are not built in.
     """
 
     held: float = 0.2
     left: int | None = None
     oracle: bool = False
+    rules: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is tried: so many draws from a space, judged by rules.
+    """A random search: draws from a space of settings, scored by rules.
 
-    `on` is without its test environments, see `training_only`. `settings` are fixed,
-    and go over those of the preset; the draws over both.
+    Attributes:
+        on: The data set without test environments, see `drop_test_environments`.
+        learner: Key or import path of the learner.
+        order: Order of the environments, as `cirm.run` takes it.
+        seeds: Seeds of each trial.
+        space: The settings to draw, from `parse_space`.
+        rules: Keys of rules, or rules.
+        trials: Number of trials; the first has the settings as they are.
+        preset: Named settings that all trials start from.
+        settings: Fixed settings, over those of the preset and below the draws.
+        held: Part of each training environment that is held out.
+        draw: Seed of the draws.
     """
 
     on: PreparedDataset
@@ -55,7 +74,7 @@ class Search:
     order: str
     seeds: tuple[int, ...]
     space: Space
-    rules: tuple[str, ...]
+    rules: tuple[str | Rule, ...]
     trials: int = 20
     preset: str = ""
     settings: Mapping[str, Any] | None = None
@@ -66,127 +85,234 @@ class Search:
     def key(self) -> str:
         """A short name for all but the number of trials and the rules.
 
-        With more of these the search goes on in the same folder.
+        A search with more trials or other rules continues in the same folder.
         """
-        (first,) = replace(self, rules=("held-out",)).jobs(0)
-        text = " ".join([first.key, str(self.draw), str(spelled_space(self.space))])
+        (first,) = replace(self, rules=("held-out",)).plan_trial(0)
+        text = " ".join([first.key, str(self.draw), str(format_space(self.space))])
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-    def chosen(self, trial: int) -> dict[str, Any]:
-        """The settings of a trial that are not the preset's or the defaults."""
-        return {**(self.settings or {}), **drawn(self.space, trial, self.draw)}
+    def get_rules(self) -> dict[str, Rule]:
+        """Return the rules by name."""
+        from cirm.evaluation.selection import get_rule
 
-    def jobs(self, trial: int) -> list[Candidate]:
-        """The jobs of a trial, that with all environments first."""
+        rules = [get_rule(rule) for rule in self.rules]
+        named = {rule.name: rule for rule in rules}
+        if len(named) < len(rules):
+            names = ", ".join(rule.name for rule in rules)
+            raise ValueError(f"Rules need different names. These are called: {names}.")
+        return named
+
+    def get_settings(self, trial: int) -> dict[str, Any]:
+        """Return the settings of a trial that are neither defaults nor the preset's."""
+        return {**(self.settings or {}), **draw_settings(self.space, trial, self.draw)}
+
+    def plan_trial(self, trial: int) -> list[CandidateJob]:
+        """Plan the jobs of a trial, first the one with all environments."""
         from cirm.learners import create
 
-        create(self.learner, self.on.problem.train[0], self.chosen(trial), self.preset)
-        lefts: list[int | None] = []
-        if set(self.rules) - {"leave-one-out"}:
-            lefts.append(None)
-        if "leave-one-out" in self.rules:
-            lefts += range(len(self.on.problem.train))
+        settings, train = self.get_settings(trial), self.on.problem.train
+        create(self.learner, train[0], settings, self.preset)
+        rules = self.get_rules().values()
+        left: list[int | None] = []
+        if any(not rule.leaves_out for rule in rules):
+            left.append(None)
+        if any(rule.leaves_out for rule in rules):
+            left += range(len(train))
         return [
-            Candidate(
+            CandidateJob(
                 dataset=self.on.dataset,
                 learner=self.learner,
                 order=self.order,
                 seeds=self.seeds,
                 data=self.on.data,
-                settings=self.chosen(trial),
+                settings=settings,
                 preset=self.preset,
                 selection="a trial of a search",
                 label=self.learner,
-                files=fingerprint(self.on.data),
+                files=self.on.files,
                 held=self.held,
-                left=left,
-                oracle="oracle" in self.rules and left is None,
+                left=index,
+                oracle=index is None and any(rule.sees_test for rule in rules),
+                rules=_spell_rules(rules, index is not None),
             )
-            for left in lefts
+            for index in left
         ]
 
-    def every(self) -> list[Candidate]:
-        """The jobs of all trials, each once."""
-        jobs = [job for trial in range(self.trials) for job in self.jobs(trial)]
+    def plan(self) -> list[CandidateJob]:
+        """Plan the jobs of all trials, each once."""
+        jobs = [job for trial in range(self.trials) for job in self.plan_trial(trial)]
         return list({job.key: job for job in jobs}.values())
 
 
 def drop_test_environments(on: PreparedDataset) -> PreparedDataset:
-    """A data set without its test environments and sweep."""
+    """Return a data set without its test environments and sweep."""
     from cirm.environments import Problem
 
     return on._replace(problem=Problem(on.problem.train))
 
 
-@execute.register(Candidate)
-def scored(
-    job: Candidate, progress: Callable[[float], None], folder: Path | None = None
+@execute.register(CandidateJob)
+def score_candidate(
+    job: CandidateJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
-    """The scores of a candidate; that it diverged is one too. Its time comes last."""
-    import torch
-
+    """Return the scores of a candidate, or that it diverged, and a run record."""
     from cirm.evaluation.run import collect_settings
     from cirm.learners import create
 
-    torch.set_num_threads(1)
-    began = time.perf_counter()
-    offer, test = offered(job), unseen(job) if job.oracle else ()
-    learner = create(job.learner, offer.whole[0], job.settings, job.preset)
+    start = time.perf_counter()
+    problem = draw_problem(job)
+    learner = create(job.learner, problem.train[0], job.settings, job.preset)
     rows: list[Record] = [
         Score(job.name, job.order, seed, 0, where, "selection", metric, value)
-        for (where, metric), values in _scores(job, learner, offer, test, progress)
+        for where, metric, values in _compute_scores(job, learner, problem, progress)
         for seed, value in zip(job.seeds, values.tolist(), strict=True)
     ]
-    seconds = time.perf_counter() - began
-    settings, data = collect_settings(learner), described(job)
-    name, order, way = job.name, job.order, job.selection
-    return [*rows, Run(name, order, job.seeds, settings, data, way, seconds=seconds)]
+    seconds = time.perf_counter() - start
+    settings, data = collect_settings(learner), describe_data(job)
+    name, order, words = job.name, job.order, job.selection
+    return [*rows, Run(name, order, job.seeds, settings, data, words, seconds=seconds)]
 
 
-def offered(job: Candidate) -> Offer:
-    """The training environments of a candidate's data; nothing else leaves here."""
-    from cirm.data import get_dataset_class
-    from cirm.evaluation.selection import Offer
-
-    problem = get_dataset_class(job.dataset)(**job.data).draw(job.seeds)
-    return Offer.of(problem.train, job.seeds, job.held)
-
-
-def unseen(job: Candidate) -> tuple[Environment, ...]:
-    """The test environments of a candidate's data, for the oracle."""
-    from cirm.data import get_dataset_class
-
-    return get_dataset_class(job.dataset)(**job.data).draw(job.seeds).test
-
-
-def _scores(
-    job: Candidate,
-    learner: Any,  # noqa: ANN401  any learner
-    offer: Offer,
-    test: Sequence[Environment],
+def _compute_scores(
+    job: CandidateJob,
+    learner: Learner[Any],
+    problem: Problem,
     progress: Callable[[float], None],
-) -> list[tuple[tuple[str, str], Tensor]]:
-    """Environment or "all", rule, and the score of each replica."""
+) -> Iterator[tuple[str, str, Tensor]]:
+    """Yield environment or "all", rule, and the score of each replica."""
     import torch
 
-    from cirm.evaluation import selection
+    from cirm.environments import Stream
+    from cirm.evaluation.selection import TrainingAndTest, TrainingOnly, train_candidate
     from cirm.training import DivergenceError
 
-    seeds = job.seeds
+    data = TrainingOnly.split(problem.train, job.seeds, job.held)
+    test = problem.test if job.oracle else ()
+    stages = len(Stream.from_order(problem.train, job.order))
+    order, seeds = job.order, job.seeds
     try:
-        model = selection.trained(learner, offer, job.order, seeds, job.left, progress)
+        trained = train_candidate(learner, data, order, seeds, job.left, progress)
     except DivergenceError:
-        return [(("all", DIVERGED), torch.ones(len(seeds)))]
-    if job.left is not None:
-        name = offer.whole[job.left].name
-        left_out = selection.leave_one_out(model, offer, job.left, seeds)
-        return [((name, "leave-one-out"), left_out)]
-    found = {
-        "held-out": selection.held_out(model, offer, seeds),
-        "worst-group": selection.worst_inferred_group(model, offer, seeds),
+        yield "all", DIVERGED, torch.ones(len(seeds))
+        return
+    where = "all" if job.left is None else data.whole[job.left].name
+    for rule in _load_rules(job):
+        if rule.find_obstacle(stages, len(problem.train), len(test)):
+            continue
+        if rule.sees_test and job.oracle:
+            parts = (data.whole, data.learn, data.held_out, test)
+            yield where, rule.name, rule.score(trained, TrainingAndTest(*parts))
+        elif not rule.sees_test:
+            yield where, rule.name, rule.score(trained, data)
+
+
+def _spell_rules(
+    rules: Iterable[Rule], leaves_out: bool
+) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Return import path and settings of the rules that are not built in."""
+    from cirm.evaluation.selection import RULES
+
+    spelled: list[tuple[str, dict[str, Any]]] = []
+    for rule in rules:
+        cls = type(rule)
+        path = f"{cls.__module__}:{cls.__qualname__}"
+        if path in RULES.values() or rule.leaves_out != leaves_out:
+            continue
+        if "<locals>" in path:
+            raise ValueError(
+                f"The rule {rule.name!r} is defined inside a function, so that other "
+                "processes cannot import it. Define it at the top of a module."
+            )
+        spelled.append((path, asdict(rule) if is_dataclass(rule) else {}))
+    return tuple(spelled)
+
+
+def _load_rules(job: CandidateJob) -> list[Rule]:
+    """Return all rules that a job's training can be scored by."""
+    from cirm.evaluation.selection import REGISTRY, RULES, get_rule
+
+    rules = [get_rule(key) for key in RULES]
+    rules += [REGISTRY.load(path)(**settings) for path, settings in job.rules]
+    return [rule for rule in rules if rule.leaves_out == (job.left is not None)]
+
+
+def summarise_search(search: Search, folder: Path) -> dict[str, Any]:
+    """Return the trials with their scores, and what each rule picks."""
+    rules = search.get_rules()
+    trials = [_summarise_trial(search, n, folder) for n in range(search.trials)]
+    return {
+        "learner": search.learner,
+        "dataset": {"name": search.on.dataset, **search.on.data},
+        "order": search.order,
+        "seeds": list(search.seeds),
+        "preset": search.preset,
+        "held": search.held,
+        "metric": "accuracy" if search.on.problem.train[0].task.classes else "error",
+        "rules": {name: rule.description for name, rule in rules.items()},
+        "space": format_space(search.space),
+        "trials": trials,
+        "picks": {
+            rule: pick
+            for rule in rules
+            if (pick := _pick_trial(trials, rule)) is not None
+        },
     }
-    if model.ahead.numel():
-        found["next"] = selection.next_environment(model)
-    if test:
-        found["oracle"] = selection.oracle(model, seeds, test=test)
-    return [(("all", rule), values) for rule, values in found.items()]
+
+
+def _summarise_trial(search: Search, trial: int, folder: Path) -> dict[str, Any]:
+    """Return a trial's state, and mean and standard deviation over seeds by rule."""
+    jobs = search.plan_trial(trial)
+    paths = [path for job in jobs if (path := get_record_path(job, folder)).exists()]
+    rows = [
+        row for path in paths for row in read_records(path) if isinstance(row, Score)
+    ]
+    state = "done" if len(paths) == len(jobs) else "failed"
+    if any(row.metric == DIVERGED for row in rows):
+        state = DIVERGED
+    scores = {}
+    for rule in search.get_rules() if state == "done" else ():
+        by_seed: dict[int, list[float]] = {}
+        for row in rows:
+            if row.metric == rule and math.isfinite(row.value):
+                by_seed.setdefault(row.seed, []).append(row.value)
+        means = [fmean(values) for values in by_seed.values()]
+        if len(means) == len(search.seeds):
+            std = stdev(means) if len(means) > 1 else None
+            scores[rule] = {"mean": fmean(means), "std": std, "seeds": len(means)}
+    settings = search.get_settings(trial)
+    return {"trial": trial, "settings": settings, "state": state, "scores": scores}
+
+
+def _pick_trial(
+    trials: Sequence[Mapping[str, Any]], rule: str
+) -> dict[str, Any] | None:
+    """Return the first trial with the highest score by a rule."""
+    candidates = [trial for trial in trials if rule in trial["scores"]]
+    if not candidates:
+        return None
+    best = max(candidates, key=lambda trial: trial["scores"][rule]["mean"])
+    return {
+        "trial": best["trial"],
+        "settings": best["settings"],
+        "score": best["scores"][rule],
+    }
+
+
+def format_command(search: Search, settings: Mapping[str, Any]) -> str:
+    """Return the command that runs the learner with these settings."""
+    words = ["cirm", "run", "--dataset", search.on.dataset]
+    for name, value in search.on.data.items():
+        words += [f"--{name.replace('_', '-')}", format_setting(value)]
+    words += ["--learner", search.learner, "--order", search.order]
+    words += ["--seeds", str(len(search.seeds))]
+    words += ["--preset", search.preset] if search.preset else []
+    for name, value in settings.items():
+        words += ["--set", f"{name}={format_setting(value)}"]
+    return shlex.join(words)
+
+
+def format_setting(value: object) -> str:
+    """Return a setting's value as it is written on the command line."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(format_setting, value))
+    return str(value).lower() if isinstance(value, bool | None) else str(value)

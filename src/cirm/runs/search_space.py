@@ -1,7 +1,7 @@
 """Spaces of settings, written as text, and random draws from them.
 
-`rate=1e-4..1e-2:log` is a range, on a logarithmic scale; `dropout=0.5|0.75|0.9` are
-alternatives. A comma, or another option, parts the settings.
+`rate=1e-4..1e-2:log` is a range on a logarithmic scale, `dropout=0.5|0.75|0.9` lists
+alternatives. Settings are separated by commas or given as several texts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cirm.learners import check_setting_names, list_settings
 from cirm.randomness import Randomness
 from cirm.settings import parse_value
 
-USUAL = {
+COMMON = {
     "rate": "1e-4..1e-2:log",
     "dropout": "0|0.5|0.75|0.9",
     "decay": "1e-5..1e-2:log",
@@ -25,7 +25,7 @@ USUAL = {
     "strength": "1e-2..1e3:log",
     "beta": "1e-4..1:log",
 }
-"""What is searched of the settings that a learner has under these names."""
+"""Searched for any learner that has settings of these names."""
 
 SPACES = {
     "cirm": "rate=3e-4..3e-3:log,dropout=0.5|0.75|0.9,epochs=10|20|40,"
@@ -40,14 +40,14 @@ SPACES = {
     "anneal=0.1..0.9,beta=1e-4..1:log",
     "icp": "level=0.01|0.05|0.1",
 }
-"""Spaces of some learners, in place of the usual one."""
+"""Spaces of some learners, instead of the common one."""
 
-SEPARATOR = re.compile(r",\s*(?=[A-Za-z_]\w*\s*=)")  # a value may hold commas too
+SEPARATOR = re.compile(r",\s*(?=[A-Za-z_]\w*\s*=)")  # values may contain commas too
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, evenly or, if `log`, in their logarithm."""
+    """Numbers from low to high, uniform or, with `log`, log-uniform."""
 
     low: float
     high: float
@@ -55,13 +55,13 @@ class Range:
     whole: bool = False
 
     def at(self, place: float) -> float | int:
-        """The number at a place from 0 to 1, to three digits."""
+        """Return the number at a place from 0 to 1, rounded to three digits."""
         low, high = self.low, self.high
         if self.log:
             low, high = math.log(low), math.log(high)
-        found = low + place * (high - low)
-        found = float(f"{math.exp(found) if self.log else found:.3g}")
-        return round(found) if self.whole else min(max(found, self.low), self.high)
+        number = low + place * (high - low)
+        number = float(f"{math.exp(number) if self.log else number:.3g}")
+        return round(number) if self.whole else min(max(number, self.low), self.high)
 
     def __str__(self) -> str:
         return f"{self.low:g}..{self.high:g}{':log' if self.log else ''}"
@@ -69,13 +69,13 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """Alternatives, all as likely, and the text that each was read from."""
+    """Equally likely alternatives, and the text that each was read from."""
 
     values: tuple[Any, ...]
     texts: tuple[str, ...]
 
     def at(self, place: float) -> Any:  # noqa: ANN401  any setting
-        """The alternative at a place from 0 to 1."""
+        """Return the alternative at a place from 0 to 1."""
         return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
 
     def __str__(self) -> str:
@@ -86,31 +86,31 @@ Space = Mapping[str, Range | Choice]
 
 
 def parse_space(learner: str, texts: Iterable[str] = ()) -> Space:
-    """The space that texts spell; without any, the learner's own or the usual one."""
-    given = [part for text in texts for part in SEPARATOR.split(text)]
+    """Parse a space; without texts, return the learner's own or the common one."""
+    assignments = [part for text in texts for part in SEPARATOR.split(text)]
     kinds = {name: kind for name, kind, _ in list_settings(learner)}
-    if not given:
+    if not assignments:
         key = learner.removeprefix("c-")
-        usual = ",".join(f"{n}={t}" for n, t in USUAL.items() if n in kinds)
-        given = SEPARATOR.split(SPACES.get(key, usual))
+        common = ",".join(f"{n}={t}" for n, t in COMMON.items() if n in kinds)
+        assignments = SEPARATOR.split(SPACES.get(key, common))
     space: dict[str, Range | Choice] = {}
-    for part in given:
+    for part in assignments:
         name, equals, text = (word.strip() for word in part.partition("="))
         if not (name and equals and text):
             raise ValueError(
-                "--space: it must be name=low..high, name=low..high:log or "
-                f"name=a|b|c; got {part!r}"
+                f"--space {part!r} cannot be read. Write name=low..high, "
+                "name=low..high:log or name=a|b|c."
             )
         check_setting_names(learner, [name])
-        space[name] = _read(kinds[name], text, f"--space: {name}")
+        space[name] = _parse_values(kinds[name], text, f"--space: {name}")
     return space
 
 
-def drawn(space: Space, trial: int, seed: int = 0) -> dict[str, Any]:
-    """The settings of a trial; none for the first, which tries those that there are.
+def draw_settings(space: Space, trial: int, seed: int = 0) -> dict[str, Any]:
+    """Draw the settings of a trial; none for the first, which tries the defaults.
 
-    A draw depends on the trial and the setting alone: more trials, or another setting
-    beside it, leave it as it is.
+    A draw depends on the trial and the setting alone: it stays the same with more
+    trials or with other settings.
     """
     if trial == 0:
         return {}
@@ -118,26 +118,31 @@ def drawn(space: Space, trial: int, seed: int = 0) -> dict[str, Any]:
     return {n: s.at(float(source.at(n).uniform(1)[0, 0])) for n, s in space.items()}
 
 
-def spelled_space(space: Space) -> dict[str, str]:
-    """The texts that spell a space, by setting."""
+def format_space(space: Space) -> dict[str, str]:
+    """Return the text of each setting's values."""
     return {name: str(part) for name, part in space.items()}
 
 
-def _read(kind: Any, text: str, where: str) -> Range | Choice:  # noqa: ANN401
+def _parse_values(kind: Any, text: str, where: str) -> Range | Choice:  # noqa: ANN401
     if ".." not in text:
         parts = tuple(part.strip() for part in text.split("|"))
         return Choice(tuple(parse_value(kind, part, where) for part in parts), parts)
     if kind not in (int, float):
-        raise ValueError(f"{where} must be alternatives such as a|b; got {text!r}")
+        raise ValueError(
+            f"{where} is not a number and has no range {text!r}. List values as a|b."
+        )
     ends, _, scale = text.partition(":")
     low, _, high = ends.partition("..")
     first, last = (parse_value(float, end.strip(), where) for end in (low, high))
     log = scale.strip() == "log"
     if (scale and not log) or not -math.inf < first < last < math.inf:
         raise ValueError(
-            f"{where} must be low..high or low..high:log with low below high; "
-            f"got {text!r}"
+            f"{where} has the range {text!r}. Write low..high or low..high:log, with "
+            "low below high."
         )
     if log and first <= 0:
-        raise ValueError(f"{where} must be positive for a log scale; got {text!r}")
+        raise ValueError(
+            f"{where} has the range {text!r}, which must be positive on a log scale. "
+            "Use a positive low end, or leave out :log."
+        )
     return Range(first, last, log, kind is int)

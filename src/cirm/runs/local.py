@@ -1,4 +1,4 @@
-"""Jobs run side by side, each leaving one file; what is there is not run again."""
+"""Run jobs in processes of this machine; each writes one file and is run once."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from cirm.records import Record, Run, parse_record, read_records, write_records
 from cirm.runs.jobs import Job, execute
 
 Report = Callable[[Job, float], None]
-"""Is told which part of a job is done, from 0 to 1."""
+"""Called with a job and the part of it that is done, from 0 to 1."""
 
-TRIES = 2  # a job whose worker was killed is tried so often
-LOST = "its process was killed"
-# A job's own failures; torch gives a RuntimeError where memory is short.
+TRIES = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
+KILLED = "its process was killed, perhaps for lack of memory: use fewer --workers"
+# Errors of the job itself; torch raises RuntimeError when memory is short.
 FAILURES = (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError)
 
 
-def silent(job: Job, done: float) -> None:
-    """The report that does nothing."""
+def ignore_progress(job: Job, done: float) -> None:
+    """Report nothing."""
 
 
 def get_record_path(job: Job, folder: Path) -> Path:
-    """Where a job's records are."""
+    """Return the path of a job's records."""
     return folder / "jobs" / f"{job.key}.jsonl"
 
 
 def list_unfinished(jobs: Iterable[Job], folder: Path) -> list[Job]:
-    """The jobs that have left no records yet."""
+    """List the jobs without records in the folder."""
     return [job for job in jobs if not get_record_path(job, folder).exists()]
 
 
 def collect_records(jobs: Iterable[Job], folder: Path) -> list[Record]:
-    """The records of all finished jobs, in the order of the jobs."""
+    """Return the records of all finished jobs, in the order of the jobs."""
     paths = [get_record_path(job, folder) for job in jobs]
     return [record for path in paths if path.exists() for record in read_records(path)]
 
 
 def read_duration(job: Job, folder: Path) -> float:
-    """How long a finished job took; the last of its records says so."""
+    """Return how many seconds a finished job took, from the last of its records."""
     text = get_record_path(job, folder).read_text("utf-8").rstrip("\n")
     last = parse_record(text.rpartition("\n")[2])
     return last.seconds if isinstance(last, Run) else 0.0
@@ -56,27 +56,27 @@ def run_jobs(
     jobs: Sequence[Job],
     folder: Path,
     workers: int,
-    report: Report = silent,
+    report: Report = ignore_progress,
 ) -> dict[str, str]:
-    """Run what is unfinished; the reason of each failure, by the job's key.
+    """Run the unfinished jobs and return the reason of each failure by job key.
 
     A failed job does not stop the others.
     """
     waiting = list_unfinished(jobs, folder)
     if workers == 1 or len(waiting) <= 1:
-        return _run_here(waiting, folder, report)
+        return _run_in_process(waiting, folder, report)
     failures: dict[str, str] = {}
     for _ in range(TRIES):
         for job in waiting:
             failures.pop(job.key, None)
-        failures |= _run_pool(waiting, folder, workers, report)
-        waiting = [job for job in waiting if failures.get(job.key) == LOST]
+        failures |= _run_in_pool(waiting, folder, workers, report)
+        waiting = [job for job in waiting if failures.get(job.key) == KILLED]
         if not waiting:
             break
     return failures
 
 
-def _run_here(jobs: list[Job], folder: Path, report: Report) -> dict[str, str]:
+def _run_in_process(jobs: list[Job], folder: Path, report: Report) -> dict[str, str]:
     failures = {}
     for job in jobs:
         try:
@@ -88,24 +88,24 @@ def _run_here(jobs: list[Job], folder: Path, report: Report) -> dict[str, str]:
     return failures
 
 
-def _run_pool(
+def _run_in_pool(
     jobs: list[Job], folder: Path, workers: int, report: Report
 ) -> dict[str, str]:
     context = multiprocessing.get_context("spawn")
     # A plain queue would stay locked by a worker that is killed while it reports.
     manager = SyncManager(ctx=context)
-    manager.start(_end_with_parent)
+    manager.start(_exit_with_parent)
     queue: Any = manager.Queue()
-    named = {job.key: job for job in jobs}
-    listener = threading.Thread(target=_listen, args=(queue, named, report))
+    jobs_by_key = {job.key: job for job in jobs}
+    listener = threading.Thread(target=_listen, args=(queue, jobs_by_key, report))
     listener.start()
     failures: dict[str, str] = {}
     pool = ProcessPoolExecutor(
-        min(workers, len(jobs)), context, initializer=_begin, initargs=(queue,)
+        min(workers, len(jobs)), context, initializer=_start_worker, initargs=(queue,)
     )
     try:
         futures: dict[Future[None], Job] = {
-            pool.submit(_work, job, folder): job for job in jobs
+            pool.submit(_run_worker_job, job, folder): job for job in jobs
         }
         for future in as_completed(futures):
             job = futures[future]
@@ -113,7 +113,7 @@ def _run_pool(
                 future.result()
                 report(job, 1.0)
             except BrokenProcessPool:
-                failures[job.key] = LOST
+                failures[job.key] = KILLED
             except FAILURES as error:
                 failures[job.key] = str(error) or type(error).__name__
     except BaseException:
@@ -128,23 +128,24 @@ def _run_pool(
     return failures
 
 
-def _listen(queue: Any, named: dict[str, Job], report: Report) -> None:  # noqa: ANN401
+def _listen(queue: Any, jobs_by_key: dict[str, Job], report: Report) -> None:  # noqa: ANN401
+    """Report the progress that workers put into the queue, until None is put."""
     while (message := queue.get()) is not None:
         key, done = message
-        report(named[key], done)
+        report(jobs_by_key[key], done)
 
 
-def _begin(queue: Any) -> None:  # noqa: ANN401  a queue of a context
+def _start_worker(queue: Any) -> None:  # noqa: ANN401  a queue of a context
     global _progress
     _progress = queue
-    _end_with_parent()
+    _exit_with_parent()
 
 
 _progress: Any = None  # the queue of this worker process
 
 
-def _end_with_parent() -> None:
-    """Let this process end when the driver does, however that ends."""
+def _exit_with_parent() -> None:
+    """Exit this process when its parent ends, even if that is killed."""
 
     def wait() -> None:
         parent = multiprocessing.parent_process()
@@ -155,6 +156,6 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _work(job: Job, folder: Path) -> None:
+def _run_worker_job(job: Job, folder: Path) -> None:
     records = execute(job, lambda done: _progress.put((job.key, done)), folder)
     write_records(get_record_path(job, folder), records)

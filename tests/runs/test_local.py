@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from cirm.records import Score, format_record
-from cirm.runs.jobs import Job
+from cirm.runs.local import collect_records, get_record_path, list_unfinished, run_jobs
 from cirm.runs.plans import plan_jobs, prepare_dataset
-from cirm.runs.runner import collect_records, get_record_path, list_unfinished, run_jobs
 
 DATA = {"source": "digits", "environments": "2", "examples": "100"}
 
@@ -36,6 +35,7 @@ def test_finished_jobs_are_not_run_again(tmp_path):
     assert [get_record_path(job, tmp_path).stat().st_mtime_ns for job in work] == times
 
 
+@pytest.mark.integration
 def test_numbers_do_not_depend_on_the_number_of_processes(tmp_path):
     work = jobs()
     reports = []
@@ -55,6 +55,7 @@ def test_a_failed_job_does_not_stop_the_others(tmp_path):
     assert list_unfinished([bad, good], tmp_path) == [bad]
 
 
+@pytest.mark.integration
 def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
     good, bad = jobs(epochs=400)
     bad = replace(bad, settings={**bad.settings, "rate": 1e30, "optimiser": "sgd"})
@@ -74,12 +75,13 @@ def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
     assert list_unfinished([bad, good], tmp_path) == [bad]
 
 
+@pytest.mark.integration
 def test_workers_end_when_the_driver_is_killed(tmp_path):
     script = (
         "import multiprocessing, sys\n"
         "from pathlib import Path\n"
         "from cirm.runs.jobs import Job\n"
-        "from cirm.runs.runner import run_jobs\n"
+        "from cirm.runs.local import run_jobs\n"
         "data = {'source': 'digits', 'examples': 100, 'sweep': ()}\n"
         "work = [Job('colored', 'erm', 'joint', (s,), data, {'epochs': 10**6})"
         " for s in (0, 1)]\n"
@@ -113,13 +115,7 @@ def alive(pid):
     return True
 
 
-def test_a_key_stands_for_the_whole_content():
-    job = Job("colored", "erm", "joint", (0,))
-    others = [replace(job, seeds=(1,)), replace(job, settings={"epochs": 1})]
-    assert len({j.key for j in (job, *others)}) == 3
-    assert replace(job).key == job.key
-
-
+@pytest.mark.integration
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
     work = jobs(epochs=40, seeds=3)
@@ -127,7 +123,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from tests_jobs import work\n"
-        "from cirm.runs.runner import run_jobs\n"
+        "from cirm.runs.local import run_jobs\n"
         "run_jobs(work, Path(sys.argv[2]), 1)\n"
     )
     (tmp_path / "tests_jobs.py").write_text(

@@ -5,19 +5,19 @@ import torch
 from torch.nn import functional as F
 
 from cirm.environments import Task
-from cirm.evaluation.groups import THIRDS, Groups
-from cirm.evaluation.measures import (
-    Look,
+from cirm.evaluation.diagnostics import (
+    PredictionSet,
     agreement,
-    calibrations,
+    calibration_errors,
+    concatenate_predictions,
+    finite_range,
     is_constant,
     is_shortcut,
     reference_score,
     slope_penalty,
-    spread,
-    together,
-    worst_group,
+    worst_group_score,
 )
+from cirm.evaluation.groups import THIRDS, Groups
 from cirm.likelihoods import CrossEntropy, SquaredError
 
 TWO, REAL = Task.classification(2), Task.regression()
@@ -33,46 +33,46 @@ def sure(classes, confidence=1.0):
 def look(predicted, y, answers, confidence=1.0):
     predicted, y, answers = (torch.tensor([v]) for v in (predicted, y, answers))
     groups = Groups(2 * y + (answers == y), NAMES, answers)
-    return Look(sure(predicted, confidence), y, groups)
+    return PredictionSet(sure(predicted, confidence), y, groups)
 
 
 def look_at_values(predicted, y, answers):
     predicted, y, answers = (torch.tensor([v]) for v in (predicted, y, answers))
     order = (y - answers).argsort(-1).argsort(-1)
     groups = Groups(3 * order // y.shape[1], THIRDS, answers)
-    return Look(predicted.unsqueeze(-1), y, groups)
+    return PredictionSet(predicted.unsqueeze(-1), y, groups)
 
 
 def test_calibration_error_is_the_gap_between_confidence_and_accuracy():
     y = [0] * 40 + [1] * 40
     right = look([0] * 30 + [1] * 10 + [1] * 30 + [0] * 10, y, y, confidence=0.75)
-    assert calibrations(TWO, right)[0, 0].item() == pytest.approx(0.0, abs=1e-4)
+    assert calibration_errors(TWO, right)[0, 0].item() == pytest.approx(0.0, abs=1e-4)
     proud = look([0] * 30 + [1] * 10 + [1] * 30 + [0] * 10, y, y, confidence=0.95)
-    assert calibrations(TWO, proud)[0, 0].item() == pytest.approx(20.0, abs=1e-4)
+    assert calibration_errors(TWO, proud)[0, 0].item() == pytest.approx(20.0, abs=1e-4)
 
 
 def test_groups_can_be_off_where_the_whole_is_not():
     y = [0] * 50 + [1] * 50
     answers = [0] * 40 + [1] * 10 + [1] * 40 + [0] * 10
-    errors = calibrations(TWO, look(answers, y, answers, confidence=0.8))[0]
+    errors = calibration_errors(TWO, look(answers, y, answers, confidence=0.8))[0]
     assert errors[0].item() == pytest.approx(0.0, abs=1e-4)
     assert errors[1:].tolist() == pytest.approx([80.0, 20.0, 80.0, 20.0], abs=1e-3)
-    assert spread(errors[None]).item() == pytest.approx(80.0, abs=1e-3)
+    assert finite_range(errors[None]).item() == pytest.approx(80.0, abs=1e-3)
 
 
 def test_values_are_calibrated_where_their_means_are_right():
     y = [float(n % 10) for n in range(100)]
     good = look_at_values(y, y, y)
-    assert calibrations(REAL, good)[0, 0].item() == pytest.approx(0.0, abs=1e-4)
+    assert calibration_errors(REAL, good)[0, 0].item() == pytest.approx(0.0, abs=1e-4)
     shifted = look_at_values([v + 2 for v in y], y, y)
     deviation = torch.tensor(y).std().item()
     expected = pytest.approx(200 / deviation, rel=1e-4)
-    assert calibrations(REAL, shifted)[0, 0].item() == expected
+    assert calibration_errors(REAL, shifted)[0, 0].item() == expected
 
 
 def test_a_group_without_examples_has_no_part_in_the_spread():
     errors = torch.tensor([[3.0, math.nan, 1.0], [2.0, 2.0, math.nan]])
-    assert spread(errors).tolist() == [2.0, 0.0]
+    assert finite_range(errors).tolist() == [2.0, 0.0]
 
 
 def test_the_slope_penalty_is_that_of_the_logits_by_autograd():
@@ -80,7 +80,7 @@ def test_the_slope_penalty_is_that_of_the_logits_by_autograd():
     logits = torch.randn(2, 50, 3, generator=generator)
     y = torch.randint(3, (2, 50), generator=generator)
     groups = Groups(torch.zeros_like(y), ("all",), y)
-    found = slope_penalty(CrossEntropy(3), Look(logits.softmax(-1), y, groups))
+    found = slope_penalty(CrossEntropy(3), PredictionSet(logits.softmax(-1), y, groups))
     for row in range(2):
         factor = torch.ones((), requires_grad=True)
         F.cross_entropy(factor * logits[row], y[row]).backward()
@@ -130,7 +130,7 @@ def test_the_answers_of_the_reference_are_a_collapse_to_erm():
     answers = [0] * 40 + [1] * 10 + [1] * 40 + [0] * 10
     likelihood = CrossEntropy(2)
     same = look(answers, y, answers)
-    assert worst_group(likelihood, same).item() == 0
+    assert worst_group_score(likelihood, same).item() == 0
     assert is_shortcut(likelihood, TWO, same).item()
     # Three in four of each group are right whatever the reference says.
     noise = [n % 4 == 0 for n in range(100)]
@@ -146,12 +146,12 @@ def test_to_agree_with_a_reference_that_is_right_is_no_collapse():
 def test_the_worst_group_of_values_has_the_most_error():
     y = [0.0] * 10 + [1.0] * 10 + [2.0] * 10
     seen = look_at_values([0.0] * 30, y, [1.0] * 30)
-    assert worst_group(SquaredError(), seen).item() == pytest.approx(4.0)
+    assert worst_group_score(SquaredError(), seen).item() == pytest.approx(4.0)
 
 
 def test_looks_at_several_environments_are_put_together():
     y = [0, 1, 1]
     one = look(y, y, y)
-    both = together([one, one])
+    both = concatenate_predictions([one, one])
     assert both.predictions.shape == (1, 6, 2)
     assert both.y.tolist() == [y * 2]

@@ -1,0 +1,139 @@
+"""The key of a job stands for all that decides its numbers, also for files."""
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cirm import __version__
+from cirm.runs.jobs import Job
+from cirm.runs.local import list_unfinished, run_jobs
+from cirm.runs.plans import plan_jobs, prepare_dataset
+
+
+def write_images(folder, seed=0):
+    """Write IDX files of 8 x 8 digits at random, 80 to train and 40 to test."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(seed)
+    for prefix, count in (("train", 80), ("t10k", 40)):
+        images = generator.integers(0, 256, (count, 8, 8), np.uint8)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+            content = gzip.compress(head + array.tobytes(), mtime=0)
+            (folder / f"{prefix}-{kind}-ubyte.gz").write_bytes(content)
+
+
+def plan(**settings):
+    dataset = settings.pop("dataset", "colored")
+    order = settings.pop("order", "joint")
+    on = prepare_dataset(dataset, settings)
+    texts = ["epochs=1", "hidden=4"]
+    (job,) = plan_jobs(on, "erm", order, (0,), texts=texts)
+    return job
+
+
+def plan_images(folder):
+    return plan(source=str(folder), environments="2", examples="20", sweep="")
+
+
+def write_tables(folder, names=("a.csv", "b.csv"), shift=0):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        rows = [f"{n + shift},{n % 2}" for n in range(20)]
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n".join(["x,y", *rows]) + "\n")
+    return ",".join(str(folder / name) for name in names)
+
+
+def plan_tables(path):
+    return plan(dataset="table", path=path, target="y")
+
+
+def test_a_key_stands_for_the_whole_content():
+    job = Job("colored", "erm", "joint", (0,))
+    others = [replace(job, seeds=(1,)), replace(job, settings={"epochs": 1})]
+    assert len({j.key for j in (job, *others)}) == 3
+    assert replace(job).key == job.key
+
+
+def test_the_key_of_a_job_without_files_is_the_same_as_ever():
+    """Records that were written before are found under these keys."""
+    data = {"source": "digits", "environments": 2}
+    job = Job("colored", "erm", "joint", (0, 1), data, {"epochs": 3}, label="erm")
+    content = {
+        "version": __version__,
+        "dataset": "colored",
+        "learner": "erm",
+        "order": "joint",
+        "seeds": [0, 1],
+        "data": data,
+        "settings": {"epochs": 3},
+        "preset": "",
+        "infer": "",
+        "inference": {},
+        "label": "erm",
+        "files": "",
+    }
+    text = json.dumps(content, sort_keys=True)
+    assert job.key == hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def test_new_images_behind_the_same_folder_are_run_again(tmp_path):
+    write_images(tmp_path / "images")
+    job = plan_images(tmp_path / "images")
+    assert run_jobs([job], tmp_path / "out", 1) == {}
+    assert list_unfinished([plan_images(tmp_path / "images")], tmp_path / "out") == []
+    write_images(tmp_path / "images", seed=1)
+    later = plan_images(tmp_path / "images")
+    assert later.key != job.key
+    assert list_unfinished([later], tmp_path / "out") == [later]
+
+
+def test_files_that_were_moved_or_touched_have_the_same_key(tmp_path):
+    write_images(tmp_path / "images")
+    job = plan_images(tmp_path / "images")
+    for path in (tmp_path / "images").iterdir():
+        os.utime(path, ns=(10**18, 10**18))
+    assert plan_images(tmp_path / "images").key == job.key
+    shutil.move(tmp_path / "images", tmp_path / "elsewhere")
+    assert plan_images(tmp_path / "elsewhere").key == job.key
+
+
+def test_tables_are_known_by_content_and_name_wherever_they_are(tmp_path):
+    job = plan_tables(write_tables(tmp_path / "here"))
+    assert plan_tables(write_tables(tmp_path / "there")).key == job.key
+    changed = write_tables(tmp_path / "here", shift=1)
+    assert plan_tables(changed).key != job.key
+    # The names of files are the names of environments.
+    renamed = write_tables(tmp_path / "there", ("a.csv", "c.csv"))
+    assert plan_tables(renamed).key != job.key
+    assert plan_tables(
+        write_tables(tmp_path / "there", ("b.csv", "a.csv"))
+    ).key not in (
+        job.key,
+        plan_tables(renamed).key,
+    )
+
+
+def test_files_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
+    names = ("clinic/data.csv", "hospital/data.csv")
+    one = plan_tables(write_tables(tmp_path / "one", names))
+    other = plan_tables(write_tables(tmp_path / "two", names))
+    assert one.key != other.key
+
+
+def test_a_file_is_read_once_while_it_stays_the_same(tmp_path, monkeypatch):
+    path = write_tables(tmp_path)
+    plan_tables(path)
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    plan_tables(path)
+    write_tables(tmp_path, shift=100)
+    with pytest.raises(TypeError):
+        plan_tables(path)
