@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,9 @@ from cirm.model.metrics import Predictions
 from cirm.model.model import Model
 from cirm.model.predict import predict_inputs
 
+if TYPE_CHECKING:
+    from cirm.learners import LearnerLike
+
 __all__ = ["InvariantClassifier", "InvariantRegressor"]
 
 AnyInputs = Any
@@ -44,7 +47,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        learner: str = DEFAULT_LEARNER,
+        learner: LearnerLike = DEFAULT_LEARNER,
         *,
         network: nn.Module | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -137,13 +140,20 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         save(self.model_, path)
 
     @classmethod
-    def load(cls, path: str | Path, network: nn.Module | None = None) -> Self:
+    def load(
+        cls,
+        path: str | Path,
+        network: nn.Module | None = None,
+        learner: LearnerLike | None = None,
+    ) -> Self:
         """Read an estimator from a file.
 
         Args:
             path: A file that `save`, `cirm.save` or `cirm fit` has written.
             network: For a model that was trained with your own torch module, a module
                 of the same architecture.
+            learner: For a model that was trained with a learner which is neither built
+                in nor offered by an installed package, its class.
 
         Returns:
             The fitted estimator.
@@ -151,7 +161,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: If the file is damaged or holds a model for another task.
         """
-        model = load(path, network)
+        model = load(path, network, learner=learner)
         if cls._task not in ("auto", model.task.kind):
             raise ValueError(
                 f"{str(path)!r} holds a {model.task.kind} model, but "
@@ -160,7 +170,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             )
         plan = model.plan
         estimator = cls(
-            learner=plan.learner,
+            learner=plan.learner if learner is None else learner,
             network=network,
             settings=None if network is not None else dict(plan.settings),
             seed=plan.seed,
@@ -318,7 +328,9 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     """Classifier that relies on what holds in every environment.
 
     Args:
-        learner: Key of the learning algorithm; `cirm list learners` shows them.
+        learner: The learning algorithm: a key (`cirm list learners` shows them), the
+            name of an entry point, an import path "package.module:Class", a subclass
+            of `Learner`, or an instance.
         network: A torch module to train instead of a multi-layer perceptron. Its last
             layer must be linear. The module itself is copied and does not change.
         settings: Settings of the learner, its optimiser and its network by name.
@@ -414,7 +426,9 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
     """Regressor that relies on what holds in every environment.
 
     Args:
-        learner: Key of the learning algorithm; `cirm list learners` shows them.
+        learner: The learning algorithm: a key (`cirm list learners` shows them), the
+            name of an entry point, an import path "package.module:Class", a subclass
+            of `Learner`, or an instance.
         network: A torch module to train instead of a multi-layer perceptron. Its last
             layer must be linear. The module itself is copied and does not change.
         settings: Settings of the learner, its optimiser and its network by name.

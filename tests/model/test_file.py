@@ -155,7 +155,7 @@ def reseal(path, change):
         (lambda d: d.pop("plan"), r"is damaged \(KeyError: 'plan'\)"),
         (
             lambda d: d["plan"].update(learner="nope"),
-            "no learner 'nope'. Choose",
+            "the learner 'nope' .* is not installed here",
         ),
         (lambda d: d["plan"]["settings"].update(nope=1), "is damaged"),
         (lambda d: d["plan"]["settings"].update(epochs=-1), "epochs and rate must be"),

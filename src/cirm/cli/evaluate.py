@@ -14,6 +14,7 @@ from cirm.cli.options import (
     FillMissing,
     Json,
     ModelFile,
+    ModelLearner,
     ReportFile,
 )
 
@@ -36,6 +37,7 @@ def evaluate(
     ] = None,
     fill_missing: FillMissing = False,
     device: Device = "cpu",
+    learner: ModelLearner = None,
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
@@ -54,7 +56,7 @@ def evaluate(
         from cirm.model.file import load
 
         options.use_one_thread()
-        loaded = load(model, device=options.check_device(device))
+        loaded = load(model, device=options.check_device(device), learner=learner)
         scores = evaluate_model(
             loaded,
             list(data),

@@ -17,6 +17,7 @@ from cirm.cli.options import (
     Json,
     LearnerSettings,
     ModelFile,
+    ModelLearner,
     Preset,
     ReportFile,
 )
@@ -187,6 +188,7 @@ def update(
             help="File to write the updated model to.", show_default="the model file"
         ),
     ] = None,
+    learner: ModelLearner = None,
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
@@ -204,7 +206,7 @@ def update(
         from cirm.model.fit import update as update_model
 
         options.use_one_thread()
-        old = load(model, device=options.check_device(device))
+        old = load(model, device=options.check_device(device), learner=learner)
         checksum = read_checksum(model)
         new = update_model(
             old,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.options import Json, ReportFile
+from cirm.cli.options import Json, ModelLearner, ReportFile
 
 EXAMPLES = options.list_examples(
     "cirm inspect triage.cirm", "cirm inspect triage.cirm --report triage.html"
@@ -20,6 +20,7 @@ def inspect(
         Path,
         typer.Argument(help="Model file, for example triage.cirm.", show_default=False),
     ],
+    learner: ModelLearner = None,
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
@@ -34,7 +35,7 @@ def inspect(
         from cirm.model.file import load
         from cirm.report.model import model_page
 
-        content = {"model": str(model), **describe_model(load(model))}
+        content = {"model": str(model), **describe_model(load(model, learner=learner))}
         page = model_page(content, get_command_line()) if report else ""
     if not as_json:
         print_description(content)

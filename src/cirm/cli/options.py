@@ -61,6 +61,15 @@ FillMissing = Annotated[
         help="Treat a column that the data lack as missing values instead of failing.",
     ),
 ]
+ModelLearner = Annotated[
+    str | None,
+    typer.Option(
+        "--learner",
+        help="Learner that trained the model, as package.module:Class. Only needed if "
+        "it is neither built in nor offered by an installed package.",
+        show_default="as stored in the model file",
+    ),
+]
 RunOrder = Annotated[
     str,
     typer.Option(

@@ -13,7 +13,14 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from cirm.cli import options
-from cirm.cli.options import Device, FillMissing, Json, ModelFile, ReportFile
+from cirm.cli.options import (
+    Device,
+    FillMissing,
+    Json,
+    ModelFile,
+    ModelLearner,
+    ReportFile,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +62,7 @@ def predict(
     ] = False,
     fill_missing: FillMissing = False,
     device: Device = "cpu",
+    learner: ModelLearner = None,
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
@@ -87,7 +95,7 @@ def predict(
         from cirm.model.predict import predict_chunks
 
         options.use_one_thread()
-        loaded = load(model, device=options.check_device(device))
+        loaded = load(model, device=options.check_device(device), learner=learner)
         (source,) = open_sources(data, loaded.schema.treatment.shape)
         frames = predict_chunks(
             loaded, source, keep or [], probabilities, fill_missing, progress, notes

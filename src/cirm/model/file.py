@@ -19,7 +19,7 @@ import typing
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -34,6 +34,9 @@ from cirm.environments import Task
 from cirm.learners.base import Learner
 from cirm.model.model import HistoryEntry, Model, TrainingPlan, restore_learner
 from cirm.records import write_bytes
+
+if TYPE_CHECKING:
+    from cirm.learners import LearnerLike
 
 FORMAT, VERSION = "cirm model", 2
 MOST_BYTES, MOST_HEADER = 2**32, 2**24  # no honest file is larger
@@ -68,6 +71,7 @@ def save(model: Model, path: str | Path) -> None:
 
     Raises:
         OSError: If the file cannot be written.
+        ValueError: If a setting of your own learner cannot be stored.
 
     Example:
         >>> import os, tempfile
@@ -92,7 +96,14 @@ def save(model: Model, path: str | Path) -> None:
 
 def encode_model(model: Model) -> bytes:
     """Return the content of a model file."""
-    description = json.dumps(_model_to_dict(model), allow_nan=False)
+    _get_state_type(model.learner)  # without it, the file could not be read
+    try:
+        description = json.dumps(_model_to_dict(model), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The model cannot be saved: {error}. Settings of a learner must be "
+            "numbers, text, or tuples of these."
+        ) from None
     metadata = {"format": FORMAT, "version": str(VERSION)}
     metadata |= {"model": description, "sha256": BLANK}
     content = dump_tensors(flatten_state(model.state), metadata)
@@ -104,7 +115,10 @@ def encode_model(model: Model) -> bytes:
 
 
 def load(
-    path: str | Path, network: nn.Module | None = None, device: str = "cpu"
+    path: str | Path,
+    network: nn.Module | None = None,
+    device: str = "cpu",
+    learner: LearnerLike | None = None,
 ) -> Model:
     """Read a model from a file.
 
@@ -115,6 +129,9 @@ def load(
         network: For a model that was trained with your own torch module, a module of
             the same architecture. Its weights are not used.
         device: Torch device to put the model on.
+        learner: For a model that was trained with a learner which is neither built in
+            nor offered by an installed package, its class. A file never decides which
+            code is imported.
 
     Returns:
         The model. Updating it gives the same result as if it had never been saved.
@@ -122,7 +139,7 @@ def load(
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is damaged, is not a model file, was written by a newer
-            version, or needs a network that is not given.
+            version, or needs a network or a learner that is not given.
 
     Example:
         >>> import os, tempfile
@@ -145,9 +162,14 @@ def load(
     try:
         data = json.loads(metadata["model"])
         data = _upgrade_description(data) if version == 1 else data
-        model = _model_from_dict(data, load_tensors(content), network)
+        model = _model_from_dict(data, load_tensors(content), network, learner)
     except (KeyError, TypeError, AttributeError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {error}"
+        if learner is not None:
+            raise ValueError(
+                f"{where} does not fit the given learner ({reason}). Pass the class "
+                "that trained it with learner=."
+            ) from None
         raise ValueError(f"{where} is damaged ({reason}). {REMEDY}") from None
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
@@ -252,13 +274,14 @@ def _model_to_dict(model: Model) -> dict[str, Any]:
 
 
 def _model_from_dict(
-    data: dict[str, Any], tensors: dict[str, Tensor], network: nn.Module | None
+    data: dict[str, Any],
+    tensors: dict[str, Tensor],
+    network: nn.Module | None,
+    choice: LearnerLike | None,
 ) -> Model:
     plan = TrainingPlan(**_lists_to_tuples(data["plan"]))
     schema = _schema_from_dict(data["schema"])
-    learner = restore_learner(
-        plan.learner, plan.settings, plan.network, schema.task, network
-    )
+    learner = restore_learner(plan, schema.task, network, choice)
     return Model(
         plan=plan,
         schema=schema,

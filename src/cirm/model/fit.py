@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -27,7 +27,7 @@ from cirm.learners.base import Learner
 from cirm.model.evaluate import describe_failures, diagnose_stage
 from cirm.model.explain import IMPORTANCE_ROWS, compute_importance
 from cirm.model.metrics import compute_metrics, residual_quantile
-from cirm.model.model import HistoryEntry, Model, TrainingPlan, build_learner
+from cirm.model.model import HistoryEntry, Model, build_learner
 from cirm.model.predict import predict_rows
 from cirm.model.warnings import (
     find_leaks,
@@ -37,6 +37,9 @@ from cirm.model.warnings import (
 )
 from cirm.randomness import Randomness
 from cirm.training import DivergenceError, Terms
+
+if TYPE_CHECKING:
+    from cirm.learners import LearnerLike
 
 FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
 MOST_SCORED = 100_000  # rows of an environment that the metrics are computed on
@@ -48,7 +51,7 @@ def fit(
     *,
     environment: str = "",
     task: TaskName = "auto",
-    learner: str = DEFAULT_LEARNER,
+    learner: LearnerLike = DEFAULT_LEARNER,
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
     network: nn.Module | None = None,
@@ -76,7 +79,10 @@ def fit(
         target: Column to predict. Archives and folders of images have their own.
         environment: Column that names the environment of each row.
         task: "classification", "regression", or "auto" to infer it from the target.
-        learner: Key of the learning algorithm; `cirm list learners` shows them.
+        learner: The learning algorithm: a key (`cirm list learners` shows them), the
+            name of an entry point of the group `cirm.learners`, an import path
+            "package.module:Class", a subclass of `Learner`, or an instance. An instance
+            keeps its own settings, number of epochs and network.
         settings: Settings of the learner, its optimiser and its network by name, such
             as {"epochs": 20, "hidden": (100,)}. They override the preset's. Without a
             number of epochs, that number follows the number of rows.
@@ -138,11 +144,10 @@ def fit(
     )
     draft = infer_schema(sources, options, progress)
     schema = draft.schema
-    built, all_settings, description = build_learner(
+    built, plan = build_learner(
         learner, schema.task, schema.treatment.shape, settings or {}, preset, network
     )
-    adaptive = not preset and not set(built.epoch_settings) & set(settings or {})
-    plan = TrainingPlan(learner, all_settings, description, seed, adaptive, held_out)
+    plan = replace(plan, seed=seed, held_out=held_out)
     state = built.init(Randomness((seed,)).at("init"))
     model = Model(plan, schema, built, state, (), _format_time()).to(device)
     rows = read_rows(sources, schema, progress)

@@ -10,20 +10,30 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from cirm.data.schema import Schema
 from cirm.environments import Task
-from cirm.learners import NETWORK, create, get_learner_class
+from cirm.learners import (
+    NETWORK,
+    REGISTRY,
+    create,
+    describe_learner,
+    get_learner_class,
+    get_learner_key,
+)
 from cirm.learners.base import Learner
 from cirm.likelihoods import make_likelihood
 from cirm.memory import move_to_device
 from cirm.networks import MLP, ModuleNetwork, Network
 from cirm.randomness import Randomness
 from cirm.training import Descent
+
+if TYPE_CHECKING:
+    from cirm.learners import LearnerLike
 
 Settings = dict[str, Any]
 
@@ -33,7 +43,7 @@ class TrainingPlan:
     """How a model learns, in plain values. It does not change after the first fit.
 
     Attributes:
-        learner: Key of the learner.
+        learner: Key of the learner, or "module:Class" if it is not registered.
         settings: All settings of the learner, including the defaults, so that the
             defaults of a later version do not change an old model.
         network: Description of the network.
@@ -150,15 +160,15 @@ class Model:
 
 
 def build_learner(
-    key: str,
+    choice: LearnerLike,
     task: Task,
     shape: tuple[int, ...],
     settings: Mapping[str, Any],
     preset: str,
     network: nn.Module | None,
-) -> tuple[Learner[Any], Settings, Settings]:
-    """Return a new learner, all its settings, and a description of its network."""
-    learner = create(key, _example(task, shape), settings, preset)
+) -> tuple[Learner[Any], TrainingPlan]:
+    """Return a new learner for a task and inputs of a shape, and the plan for it."""
+    learner = create(choice, _example(task, shape), settings, preset)
     if network is not None:
         if given := [name for name in NETWORK if name in settings]:
             raise ValueError(
@@ -167,34 +177,51 @@ def build_learner(
             )
         # A copy, since training draws new parameters and the user's must not change.
         learner = replace(learner, network=ModuleNetwork(copy.deepcopy(network)))
-        _check_network_outputs(learner.network, task)
-        _check_network_inputs(learner.network, shape)
-    own = {f.name: getattr(learner, f.name) for f in dataclasses.fields(learner)}
-    kept = {k: v for k, v in own.items() if k not in ("network", "likelihood")}
-    descent = dataclasses.asdict(kept.pop("descent"))
-    descent.pop("device")
-    return learner, {**kept, **descent}, describe_network(learner.network)
+    _check_network_outputs(learner.network, task)
+    _check_network_inputs(learner.network, shape)
+    is_instance = isinstance(choice, Learner)
+    fixed = preset or is_instance or set(learner.epoch_settings) & set(settings)
+    return learner, TrainingPlan(
+        learner=get_learner_key(choice),
+        settings=describe_learner(learner)[1],
+        network=describe_network(learner.network),
+        adaptive_epochs=not fixed,
+    )
 
 
 def restore_learner(
-    key: str,
-    settings: Mapping[str, Any],
-    network: Mapping[str, Any],
+    plan: TrainingPlan,
     task: Task,
     module: nn.Module | None,
+    choice: LearnerLike | None = None,
 ) -> Learner[Any]:
-    """Return the learner that `build_learner` described, also after JSON."""
+    """Return the learner of a plan that was read from a file.
+
+    What the file names is never imported unless it is registered: only the user
+    decides, by `choice`, to use the class of another learner.
+    """
+    if choice is not None:
+        cls = get_learner_class(choice)
+    elif plan.learner in REGISTRY.list_keys():
+        cls = get_learner_class(plan.learner, import_paths=False)
+    else:
+        raise ValueError(
+            f"the learner {plan.learner!r} that trained it is not installed here. "
+            "Install the package that provides it, or name its class with --learner "
+            "(in Python learner=)."
+        )
     plain: Settings = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
+        k: tuple(v) if isinstance(v, list) else v for k, v in plan.settings.items()
     }
     names = {f.name for f in dataclasses.fields(Descent)} - {"device"}
     restored: Network
+    network = plan.network
     if network["kind"] == "mlp":
         sizes = tuple(int(size) for size in network["sizes"])
         restored = MLP(sizes, network["activation"], network["dropout"])
     else:
         restored = _restore_module(network, module)
-    return get_learner_class(key)(
+    return cls(
         network=restored,
         likelihood=make_likelihood(task),
         descent=Descent(**{n: v for n, v in plain.items() if n in names}),
