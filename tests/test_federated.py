@@ -11,21 +11,31 @@ import time
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 flwr = pytest.importorskip("flwr", reason="the extra flower is not installed")
 
-from flwr.app import Context, Message, RecordDict  # noqa: E402
+from flwr.app import Array, Context, Message, RecordDict  # noqa: E402
 from flwr.serverapp import Grid  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from cirm.data.colored import Colored  # noqa: E402
-from cirm.federated import client, ledger  # noqa: E402
-from cirm.federated.checkpoint import result  # noqa: E402
-from cirm.federated.parcel import opened, packed  # noqa: E402
-from cirm.federated.server import meetings_of  # noqa: E402
-from cirm.federated.study import visits  # noqa: E402
-from cirm.federated.wire import read, written  # noqa: E402
+from cirm.federated import client  # noqa: E402
+from cirm.federated.checkpoint import load_result  # noqa: E402
+from cirm.federated.codec import (  # noqa: E402
+    decode_tensors,
+    encode_tensor,
+    pack_message,
+    unpack_message,
+)
+from cirm.federated.ledger import count_sent_bytes, read_ledger  # noqa: E402
+from cirm.federated.server import create_coordinator  # noqa: E402
+from cirm.federated.study import split_stage  # noqa: E402
+from cirm.federated.tensor_file import (  # noqa: E402
+    read_tensor_file,
+    write_tensor_file,
+)
 from cirm.learners import create, parse_learner_settings  # noqa: E402
 from cirm.randomness import Randomness  # noqa: E402
 from cirm.settings import parse_assignments  # noqa: E402
@@ -100,7 +110,7 @@ def config(tmp_path, number, **changes):
     }
 
 
-def started(tmp_path, sites=2, **apps):
+def start_sites(tmp_path, sites=2, **apps):
     """A grid with so many sites; `apps` are other apps by a site's name."""
     grid = Here()
     for number in range(sites):
@@ -109,22 +119,23 @@ def started(tmp_path, sites=2, **apps):
     return grid
 
 
-def meetings(grid, tmp_path, settings, stages="north south", **told):
+def coordinate(grid, tmp_path, settings, stages="north south", **changes):
     run = {"settings": settings, "stages": stages, "folder": str(tmp_path / "study")}
-    made = meetings_of(grid, {"learner": "birm", "patience": 20, **run, **told})
-    made.link.pause = 0.002
-    return made
+    config = {"learner": "birm", "patience": 20, **run, **changes}
+    coordinator = create_coordinator(grid, config)
+    coordinator.connection.poll_interval = 0.002
+    return coordinator
 
 
-def settings_of(text, learner="birm"):
+def parse_texts(text, learner="birm"):
     return parse_learner_settings(learner, parse_assignments(text.split(), "settings"))
 
 
-def in_process(learner, settings, stages):
+def train_in_one_place(learner, settings, stages):
     """The same learner with all data in one place."""
     environments = Colored(**DATA).draw((0,)).train
     named = {n: e.rename(n) for n, e in zip(NAMES, environments, strict=True)}
-    made = create(learner, environments[0], settings_of(settings, learner))
+    made = create(learner, environments[0], parse_texts(settings, learner))
     randomness = Randomness((0,))
     state = made.init(randomness.at("init"))
     for index, names in enumerate(stages.split(";")):
@@ -140,33 +151,43 @@ QUICK = "hidden=6 rate=0.05 optimiser=sgd epochs=4"
     "settings",
     [
         f"{QUICK} batch=0 rounds=1 inner=3 constraint=network",
-        f"{QUICK} batch=0 rounds=2 inner=2 growth=5",
-        f"{QUICK} batch=25 rounds=1 inner=2",
-        f"{QUICK} batch=25 inner=1 constraint=network",
-        f"{QUICK} batch=0 inner=3",
-        "hidden=6 rate=0.01 optimiser=adam epochs=3 batch=0 rounds=1 inner=3",
+        *(
+            pytest.param(settings, marks=pytest.mark.integration)
+            for settings in (
+                f"{QUICK} batch=0 rounds=2 inner=2 growth=5",
+                f"{QUICK} batch=25 rounds=1 inner=2",
+                f"{QUICK} batch=25 inner=1 constraint=network",
+                f"{QUICK} batch=0 inner=3",
+                "hidden=6 rate=0.01 optimiser=adam epochs=3 batch=0 rounds=1 inner=3",
+            )
+        ),
     ],
 )
 def test_sites_end_where_the_environments_do_in_one_place(tmp_path, settings):
     stages = "north south; west"
-    meetings(started(tmp_path, 3), tmp_path, settings, stages).run()
-    expected = in_process("birm", settings, stages)
-    _, state = result(tmp_path / "study")
+    coordinate(start_sites(tmp_path, 3), tmp_path, settings, stages).run()
+    expected = train_in_one_place("birm", settings, stages)
+    _, state = load_result(tmp_path / "study")
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
     torch.testing.assert_close(state.last, expected.last, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("constraint", ["network", "head"])
+@pytest.mark.integration
 def test_so_do_posteriors_and_later_sites_take_them_as_their_prior(
     tmp_path, constraint
 ):
     settings = "hidden=6 rate=0.01 epochs=6 batch=0 rounds=1 inner=5 samples=40"
     settings += f" kl_scale=sum constraint={constraint}"
     stages = "north south; west"
-    meetings(started(tmp_path, 3), tmp_path, settings, stages, learner="bvirm").run()
-    expected = in_process("bvirm", settings, stages)
-    _, state = result(tmp_path / "study")
-    start = in_process("bvirm", settings.replace("rate=0.01", "rate=1e-9"), stages)
+    coordinate(
+        start_sites(tmp_path, 3), tmp_path, settings, stages, learner="bvirm"
+    ).run()
+    expected = train_in_one_place("bvirm", settings, stages)
+    _, state = load_result(tmp_path / "study")
+    start = train_in_one_place(
+        "bvirm", settings.replace("rate=0.01", "rate=1e-9"), stages
+    )
     for part in ("mean", "log_std"):
         own, joint, before = (
             getattr(s.posterior, part) for s in (state, expected, start)
@@ -177,58 +198,57 @@ def test_so_do_posteriors_and_later_sites_take_them_as_their_prior(
 
 def test_a_stage_may_be_added_when_its_site_is_there(tmp_path):
     settings = f"{QUICK} batch=0 rounds=1 inner=3"
-    grid = started(tmp_path)
-    meetings(grid, tmp_path, settings).run()
+    grid = start_sites(tmp_path)
+    coordinate(grid, tmp_path, settings).run()
     grid.add(3, config(tmp_path, 2))
-    meetings(grid, tmp_path, settings, "north south; west").run()
-    expected = in_process("birm", settings, "north south; west")
-    _, state = result(tmp_path / "study")
+    coordinate(grid, tmp_path, settings, "north south; west").run()
+    expected = train_in_one_place("birm", settings, "north south; west")
+    _, state = load_result(tmp_path / "study")
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
 
 
 LINEAR = "hidden= rate=0.02 optimiser=sgd batch=0 rounds=1 inner=5 rho1=0.1 epochs=12"
 
 
-def entries(tmp_path, kind="visit"):
+def list_exchanges(tmp_path, kind="steps"):
     path = tmp_path / "study" / "ledger.jsonl"
-    return [entry for entry in ledger.read(path) if entry["kind"] == kind]
+    return [entry for entry in read_ledger(path) if entry["kind"] == kind]
 
 
-def altered(change):
-    """A site's app whose answers to visits are changed: tensors and notes."""
+def alter_answers(change):
+    """A site's app whose answers to steps are changed: tensors and notes."""
 
     def app(message, context):
         reply = client.app(message, context)
-        if message.metadata.message_type != "train.visit":
+        if message.metadata.message_type != "train.steps":
             return reply
-        contents, notes = opened(reply.content)
-        shapes = {"value": (1, -1), "local": (1, -1)}
-        tensors = {
-            name: torch.frombuffer(bytearray(content[128:]), dtype=torch.float32)
-            for name, content in contents.items()
-        }
-        tensors = {name: t.view(shapes[name]) for name, t in tensors.items()}
-        return Message(packed(*change(tensors, notes)), reply_to=message)
+        arrays, notes = unpack_message(reply.content)
+        shapes = {name: array.shape for name, array in arrays.items()}
+        tensors = decode_tensors(arrays, shapes, "site")
+        return Message(pack_message(*change(tensors, notes)), reply_to=message)
 
     return app
 
 
-def scaled(factor):
+def scale(factor):
     return lambda tensors, notes: ({n: factor * t for n, t in tensors.items()}, notes)
 
 
 WRONG = {
-    "finite": scaled(float("nan")),
-    "must be float32 [1, 258]; got float32 [1, 3]": lambda t, n: (
+    "'value' has 258 values that are not finite": scale(float("nan")),
+    "'value' is float32 [1, 3], but float32 [1, 258] is expected": lambda t, n: (
         {name: values[:, :3] for name, values in t.items()},
         n,
     ),
-    "stale: its visit must be": lambda t, n: (
+    "outdated answer: it is for segment [0, 0, ": lambda t, n: (
         t,
-        {**n, "visit": [0, 0, *n["visit"][2:]]},
+        {**n, "segment": [0, 0, *n["segment"][2:]]},
     ),
-    "arrays must be ['value']; got []": lambda t, n: ({}, n),
-    "its numbers must be lists by name": lambda t, n: (t, {**n, "numbers": 3}),
+    "it sent the arrays [], but ['value'] are expected": lambda t, n: ({}, n),
+    "its metrics are not lists of numbers by name": lambda t, n: (
+        t,
+        {**n, "metrics": 3},
+    ),
 }
 
 
@@ -236,22 +256,24 @@ WRONG = {
 def test_what_cannot_be_used_is_refused_and_named_while_the_others_go_on(
     tmp_path, capsys, reason, change
 ):
-    grid = started(tmp_path, 2, south=altered(change))
-    meetings(grid, tmp_path, LINEAR + " constraint=network").run()
-    found = entries(tmp_path)
+    grid = start_sites(tmp_path, 2, south=alter_answers(change))
+    coordinate(grid, tmp_path, LINEAR + " constraint=network").run()
+    found = list_exchanges(tmp_path)
     assert reason in found[0]["refused"]["south"]
     assert all(set(entry["up"]) == {"north"} for entry in found)
     assert f"refused south: {found[0]['refused']['south']}" in capsys.readouterr().out
-    _, state = result(tmp_path / "study")
-    alone = in_process("birm", LINEAR + " constraint=network", "north")
+    _, state = load_result(tmp_path / "study")
+    alone = train_in_one_place("birm", LINEAR + " constraint=network", "north")
     torch.testing.assert_close(state.params, alone.params, rtol=0, atol=2e-5)
 
 
 def test_a_study_in_which_nobody_can_be_used_stops_with_the_reason(tmp_path):
-    both = altered(scaled(float("inf")))
-    grid = started(tmp_path, 2, north=both, south=both)
-    with pytest.raises(ValueError, match=r"study: 1 sites must give .*; got .*finite"):
-        meetings(grid, tmp_path, LINEAR).run()
+    both = alter_answers(scale(float("inf")))
+    grid = start_sites(tmp_path, 2, north=both, south=both)
+    with pytest.raises(
+        ValueError, match=r"all answers of 3 exchanges were refused: .*not finite"
+    ):
+        coordinate(grid, tmp_path, LINEAR).run()
 
 
 CONVEX = "hidden= rate=0.1 optimiser=sgd batch=0 rounds=1 inner=5 rho1=0 epochs=24"
@@ -272,7 +294,7 @@ def regressions(tmp_path):
 
 def distances(tmp_path):
     """How far the study ended from least squares of both sites, and of the first."""
-    _, state = result(tmp_path / "study")
+    _, state = load_result(tmp_path / "study")
     files = [np.load(tmp_path / f"{name}.npz") for name in NAMES[:2]]
     found = []
     for some in (files, files[:1]):
@@ -284,12 +306,13 @@ def distances(tmp_path):
     return found
 
 
+@pytest.mark.integration
 def test_a_site_that_drops_out_and_returns_takes_part_again(tmp_path):
     grid, visited = regressions(tmp_path), []
     (_, first), (_, second) = grid.sites.values()
 
     def app(message, context):
-        if message.metadata.message_type == "train.visit":
+        if message.metadata.message_type == "train.steps":
             visited.append(message)
             if len(visited) == 3:
                 del grid.sites[2]
@@ -298,8 +321,8 @@ def test_a_site_that_drops_out_and_returns_takes_part_again(tmp_path):
         return client.app(message, context)
 
     grid.add(1, first.node_config, app)
-    meetings(grid, tmp_path, CONVEX).run()
-    there = ["south" in entry["up"] for entry in entries(tmp_path)]
+    coordinate(grid, tmp_path, CONVEX).run()
+    there = ["south" in entry["up"] for entry in list_exchanges(tmp_path)]
     assert there[0]
     assert not any(there[4:8])
     assert all(there[-12:])
@@ -307,6 +330,7 @@ def test_a_site_that_drops_out_and_returns_takes_part_again(tmp_path):
     assert both < 0.05 < 0.9 < alone
 
 
+@pytest.mark.integration
 def test_a_site_that_is_ten_times_slower_holds_nobody_up_and_still_counts(tmp_path):
     grid, steps, over = regressions(tmp_path), [], threading.Event()
 
@@ -317,7 +341,7 @@ def test_a_site_that_is_ten_times_slower_holds_nobody_up_and_still_counts(tmp_pa
     def slow(message, context):
         """It answers when the other site has answered ten times."""
         begun = len(steps)
-        while message.metadata.message_type == "train.visit" and not over.wait(0.002):
+        while message.metadata.message_type == "train.steps" and not over.wait(0.002):
             if len(steps) >= begun + 10:
                 break
         return client.app(message, context)
@@ -325,9 +349,9 @@ def test_a_site_that_is_ten_times_slower_holds_nobody_up_and_still_counts(tmp_pa
     for node, app in ((1, quick), (2, slow)):
         grid.add(node, grid.sites[node][1].node_config, app)
     settings = CONVEX.replace("epochs=24", "epochs=100")
-    meetings(grid, tmp_path, settings, patience=0.05, lifetime=60).run()
+    coordinate(grid, tmp_path, settings, patience=0.05, lifetime=60).run()
     over.set()
-    found = entries(tmp_path)
+    found = list_exchanges(tmp_path)
     often, seldom = (sum(n in e["up"] for e in found) for n in ("north", "south"))
     assert often >= 90
     assert 5 <= seldom <= 12
@@ -336,79 +360,86 @@ def test_a_site_that_is_ten_times_slower_holds_nobody_up_and_still_counts(tmp_pa
     assert both < 0.3 < 0.7 < alone
 
 
-def killed(server, words):
-    """Run a server until it has said something so many times."""
-    said = itertools.count(1)
+def kill_after(coordinator, count):
+    """Run a coordinator until it has logged so many messages."""
+    logged = itertools.count(1)
 
-    def say(text):
-        if next(said) == words:
+    def log(text):
+        if next(logged) == count:
             raise KeyboardInterrupt
 
-    server.say = server.link.say = say
+    coordinator.log = coordinator.connection.log = log
     with pytest.raises(KeyboardInterrupt):
-        server.run()
+        coordinator.run()
 
 
-@pytest.mark.parametrize("words", [6, 9, 12])
-def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path, words):
+@pytest.mark.parametrize("count", [6, 9, 12])
+@pytest.mark.integration
+def test_a_killed_server_goes_on_from_its_checkpoint(tmp_path, count):
     settings = f"{QUICK} batch=0 rounds=1 inner=3"
-    grid = started(tmp_path)
-    killed(meetings(grid, tmp_path, settings), words)
-    meetings(grid, tmp_path, settings).run()
-    expected = in_process("birm", settings, "north south")
-    _, state = result(tmp_path / "study")
+    grid = start_sites(tmp_path)
+    kill_after(coordinate(grid, tmp_path, settings), count)
+    coordinate(grid, tmp_path, settings).run()
+    expected = train_in_one_place("birm", settings, "north south")
+    _, state = load_result(tmp_path / "study")
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
 
 
 def test_a_checkpoint_of_another_study_is_refused(tmp_path):
-    grid = started(tmp_path)
-    meetings(grid, tmp_path, LINEAR).run()
-    with pytest.raises(ValueError, match="a study must go on as it began"):
-        meetings(grid, tmp_path, LINEAR + " rho0=3").run()
+    grid = start_sites(tmp_path)
+    coordinate(grid, tmp_path, LINEAR).run()
+    with pytest.raises(
+        ValueError,
+        match=r"was started with .* Use the settings that it was started with",
+    ):
+        coordinate(grid, tmp_path, LINEAR + " rho0=3").run()
 
 
+@pytest.mark.integration
 def test_a_study_begun_in_another_folder_takes_nothing_from_one_before(tmp_path):
     settings = f"{QUICK} batch=0 rounds=1 inner=3"
-    grid = started(tmp_path)
-    meetings(grid, tmp_path, settings.replace("rate=0.05", "rate=0.2")).run()
-    meetings(grid, tmp_path, settings, folder=str(tmp_path / "anew")).run()
-    expected = in_process("birm", settings, "north south")
-    _, state = result(tmp_path / "anew")
+    grid = start_sites(tmp_path)
+    coordinate(grid, tmp_path, settings.replace("rate=0.05", "rate=0.2")).run()
+    coordinate(grid, tmp_path, settings, folder=str(tmp_path / "anew")).run()
+    expected = train_in_one_place("birm", settings, "north south")
+    _, state = load_result(tmp_path / "anew")
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
 
 
+@pytest.mark.integration
 def test_a_server_that_goes_on_does_not_wait_for_a_site_that_has_gone(tmp_path):
     grid = regressions(tmp_path)
-    killed(meetings(grid, tmp_path, CONVEX), 9)
+    kill_after(coordinate(grid, tmp_path, CONVEX), 9)
     del grid.sites[2]
-    told = []
-    second = meetings(grid, tmp_path, CONVEX, patience=0.2)
-    second.say = second.link.say = told.append
+    lines = []
+    second = coordinate(grid, tmp_path, CONVEX, patience=0.2)
+    second.log = second.connection.log = lines.append
     second.run()
-    assert "going on without south" in told
-    assert set(entries(tmp_path)[-1]["up"]) == {"north"}
+    assert "continuing without south" in lines
+    assert set(list_exchanges(tmp_path)[-1]["up"]) == {"north"}
 
 
+@pytest.mark.integration
 def test_a_request_is_given_up_after_its_lifetime_and_the_site_asked_anew(tmp_path):
     grid, lost = regressions(tmp_path), []
 
     def forgetful(message, context):
         """It was stopped with its first request, and answers all later ones."""
-        if message.metadata.message_type == "train.visit" and not lost:
+        if message.metadata.message_type == "train.steps" and not lost:
             lost.append(message)
             time.sleep(1.5)
         return client.app(message, context)
 
     grid.add(2, grid.sites[2][1].node_config, forgetful)
-    meetings(grid, tmp_path, CONVEX, patience=0.2, lifetime=0.4).run()
-    found = entries(tmp_path)
+    coordinate(grid, tmp_path, CONVEX, patience=0.2, lifetime=0.4).run()
+    found = list_exchanges(tmp_path)
     given_up = next(n for n, e in enumerate(found) if "south" in e["absent"])
     assert any("south" in entry["up"] for entry in found[given_up:])
 
 
 def test_a_lifetime_is_ten_times_the_patience_unless_it_is_set(tmp_path):
-    assert meetings(Here(), tmp_path, LINEAR, patience=3).link.lifetime == 30
-    assert meetings(Here(), tmp_path, LINEAR, lifetime=50).link.lifetime == 50
+    assert coordinate(Here(), tmp_path, LINEAR, patience=3).connection.lifetime == 30
+    assert coordinate(Here(), tmp_path, LINEAR, lifetime=50).connection.lifetime == 50
 
 
 def test_a_site_whose_training_diverges_is_named_and_keeps_what_it_had(tmp_path):
@@ -416,77 +447,75 @@ def test_a_site_whose_training_diverges_is_named_and_keeps_what_it_had(tmp_path)
     path = tmp_path / "south.npz"
     with np.load(path) as file:
         np.savez(path, X=1e15 * file["X"], y=file["y"])
-    meetings(grid, tmp_path, CONVEX).run()
-    found = entries(tmp_path)
+    coordinate(grid, tmp_path, CONVEX).run()
+    found = list_exchanges(tmp_path)
     assert "parameters must stay finite" in found[-1]["refused"]["south"]
     assert all(set(entry["up"]) == {"north"} for entry in found)
-    assert not list((tmp_path / "south").glob("*.npz"))
+    assert not list((tmp_path / "south").glob("*"))
 
 
 def test_why_data_cannot_be_read_stays_at_the_site(tmp_path, capsys):
     secret = tmp_path / "patients.npz"
     told = {"dataset": "arrays", "settings": f"path={secret} test=none"}
-    grid = started(tmp_path)
+    grid = start_sites(tmp_path)
     grid.add(2, config(tmp_path, 1, **told))
-    meetings(grid, tmp_path, LINEAR, "north").run()
+    coordinate(grid, tmp_path, LINEAR, "north").run()
     text = (tmp_path / "study" / "ledger.jsonl").read_text()
     refused = [json.loads(line)["refused"] for line in text.splitlines()]
     reasons = [told["node 2"] for told in refused if "node 2" in told]
     said = capsys.readouterr()
-    assert [reason.endswith("its own log has the reason") for reason in reasons] == [
-        True
-    ]
+    assert [
+        reason.endswith("the reason is in the site's own log") for reason in reasons
+    ] == [True]
     assert "patients" not in text + said.out
     assert "patients" in said.err
 
 
 def test_what_is_refused_had_left_and_is_counted(tmp_path):
-    grid = started(tmp_path, 2, south=altered(scaled(float("nan"))))
-    meetings(grid, tmp_path, LINEAR + " constraint=network").run()
+    grid = start_sites(tmp_path, 2, south=alter_answers(scale(float("nan"))))
+    coordinate(grid, tmp_path, LINEAR + " constraint=network").run()
     size = 128 + 4 * 258
-    assert entries(tmp_path)[0]["unused"] == {"south": {"value": size}}
+    assert list_exchanges(tmp_path)[0]["unused"] == {"south": {"value": size}}
     path = tmp_path / "study" / "ledger.jsonl"
-    assert ledger.total(path)["south"] == size * (len(entries(tmp_path)) + 1)
+    assert count_sent_bytes(path)["south"] == size * (len(list_exchanges(tmp_path)) + 1)
 
 
 def test_what_leaves_a_site_is_counted_and_is_only_what_is_listed(tmp_path):
     settings = f"{QUICK} batch=0 rounds=1 inner=3"
-    meetings(started(tmp_path), tmp_path, settings).run()
+    coordinate(start_sites(tmp_path), tmp_path, settings).run()
     head, features = 6 * 2 + 2, 128 * 6 + 6
-    for entry in entries(tmp_path)[:-1]:
+    for entry in list_exchanges(tmp_path)[:-1]:
         assert entry["up"]["north"] == {"value": 128 + 4 * head}
-        assert set(entry["numbers"]["north"]) == {"risk", "constraint"}
+        assert set(entry["metrics"]["north"]) == {"risk", "constraint"}
     last = {"value": 128 + 4 * head, "local": 128 + 4 * head}
-    assert entries(tmp_path)[-1]["up"]["north"] == last
-    for entry in entries(tmp_path, "slope"):
+    assert list_exchanges(tmp_path)[-1]["up"]["north"] == last
+    for entry in list_exchanges(tmp_path, "gradient"):
         assert entry["up"] == {
-            name: {"slope": 128 + 4 * features} for name in ("north", "south")
+            name: {"gradient": 128 + 4 * features} for name in ("north", "south")
         }
-    sums = ledger.total(tmp_path / "study" / "ledger.jsonl")
+    sums = count_sent_bytes(tmp_path / "study" / "ledger.jsonl")
     arrays = 5 * (128 + 4 * head) + 4 * (128 + 4 * features)
     assert sums == dict.fromkeys(("north", "south"), arrays + 4 * 2 * 8)
 
 
 def test_a_second_node_of_the_same_name_is_refused(tmp_path, capsys):
-    grid = started(tmp_path)
+    grid = start_sites(tmp_path)
     grid.add(3, config(tmp_path, 1))
-    meetings(grid, tmp_path, LINEAR).run()
-    assert (
-        "names must differ; got 'south' from a second node" in capsys.readouterr().out
-    )
+    coordinate(grid, tmp_path, LINEAR).run()
+    assert "the name 'south' is in use by another node" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "a b"}, "site: its name must be letters, digits and underscores"),
-        ({"dataset": "table"}, "must mean the same at all sites"),
-        ({"environment": 5}, "environment must be 0 to 2; got 5"),
+        ({"name": "a b"}, "site: the name 'a b' cannot be used"),
+        ({"dataset": "table"}, "Export numbers and use 'arrays'"),
+        ({"environment": 5}, "no environment 5. Choose 0 to 2"),
     ],
 )
 def test_a_site_that_is_described_wrongly_says_so(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        client.site_of(config(tmp_path, 0, **changes), (0,))
+        client.create_site(config(tmp_path, 0, **changes), (0,))
 
 
 @pytest.mark.parametrize(
@@ -494,17 +523,20 @@ def test_a_site_that_is_described_wrongly_says_so(tmp_path, changes, message):
     [
         (
             {"learner": "erm"},
-            "study: the learner must be one of birm, bvirm; got 'erm'",
+            "'erm' cannot be trained at separate sites. Use one of birm, bvirm",
         ),
-        ({"stages": "north; north"}, "stages: each must name sites"),
-        ({"least": 3}, "least: it must be 1 to 2"),
-        ({"patience": 0}, "patience: it must be positive"),
-        ({"study": "../x"}, "study: its name must be letters"),
+        ({"stages": "north; north"}, "stages: every stage needs a site"),
+        (
+            {"min_sites": 3},
+            "min_sites: 3 sites cannot answer in every stage. Use 1 to 2",
+        ),
+        ({"patience": 0}, "Use a positive patience"),
+        ({"study": "../x"}, "study: the name '../x' cannot be used"),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        meetings(Here(), tmp_path, "", **changes)
+        coordinate(Here(), tmp_path, "", **changes)
 
 
 def headed(text):
@@ -512,41 +544,80 @@ def headed(text):
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
 
 
-def test_bytes_of_the_wire_are_read_without_unpickling():
+def test_arrays_are_decoded_only_if_they_are_what_is_expected():
     tensor = torch.arange(6.0).view(2, 3)
-    torch.testing.assert_close(read(written(tensor), (2, 3), "it"), tensor)
+
+    def decode(content, shape=(2, 3), dtype="float32"):
+        array = Array(dtype, shape, "numpy.ndarray", content)
+        return decode_tensors({"it": array}, {"it": (2, 3)}, "site")["it"]
+
+    whole = encode_tensor(tensor)
+    buffer = io.BytesIO()
+    np.save(buffer, tensor.numpy())
+    assert whole == buffer.getvalue()
+    torch.testing.assert_close(decode(whole), tensor)
     buffer = io.BytesIO()
     np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    for content, message in (
-        (buffer.getvalue(), r"it must be float32 \[2, 3\]; got object \[1\]"),
-        (b"nonsense", "it must be an npy array; got other bytes"),
-        (headed("{'descr': ("), "it must be an npy array; got other bytes"),
-        (headed(9000 * "-" + "1"), "it must be an npy array; got other bytes"),
-        (headed("{'descr': 'zz', 'fortran_order': False, 'shape': (2, 3), }\n"), "zz"),
-        (written(tensor) + b"1234", "it must be whole; got 156 bytes"),
-        (written(tensor)[:-4], "it must be whole; got 148 bytes"),
-        (written(tensor.T.contiguous()), r"must be float32 \[2, 3\]; got .* \[3, 2\]"),
+    fortran = whole.replace(b"False", b"True ")
+    double = whole.replace(b"<f4", b"<f8")
+    for content in (
+        b"",
+        b"nonsense",
+        buffer.getvalue(),
+        headed("{'descr': ("),
+        headed(9000 * "-" + "1"),
+        headed("{'descr': 'zz', 'fortran_order': False, 'shape': (2, 3), }\n"),
+        whole + b"1234",
+        whole[:-4],
+        fortran,
+        double,
+        encode_tensor(tensor.T),
     ):
+        message = f"is not an npy array of 152 bytes, .* other {len(content)} bytes"
         with pytest.raises(ValueError, match=message):
-            read(content, (2, 3), "it")
+            decode(content)
+    with pytest.raises(
+        ValueError, match=r"'it' is float32 \[3, 2\], but float32 \[2, "
+    ):
+        decode(encode_tensor(tensor.T), (3, 2))
+    with pytest.raises(
+        ValueError, match=r"'it' is object \[2, 3\], but float32 \[2, 3"
+    ):
+        decode(buffer.getvalue(), dtype="object")
 
 
-def test_every_step_of_a_stage_belongs_to_one_visit():
+def test_a_tensor_file_holds_all_or_is_refused(tmp_path):
+    path = tmp_path / "new" / "state.safetensors"
+    assert read_tensor_file(path) is None
+    values = torch.arange(6.0).view(2, 3)
+    tensors = {"a": values, "same memory": values.T, "empty": values[:, :0]}
+    write_tensor_file(path, tensors, {"done": [1, None]})
+    read, notes = read_tensor_file(path)
+    torch.testing.assert_close(read, tensors)
+    assert notes == {"done": [1, None]}
+    whole = path.read_bytes()
+    for content in (b"", whole[:-1], b"PK" + whole, safetensors.torch.save(read)):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="damaged or not of a study"):
+            read_tensor_file(path)
+
+
+def test_every_step_of_a_stage_belongs_to_one_segment():
     for settings in ("rounds=2 inner=3", "rounds=0 inner=2"):
         learner = create(
-            "birm", Colored(**DATA).draw((0,)).train[0], settings_of(settings)
+            "birm", Colored(**DATA).draw((0,)).train[0], parse_texts(settings)
         )
-        found = list(visits(learner.admm, 5, 4, True))
+        found = list(split_stage(learner.admm, 5, 4, True))
         assert [v.first for v in found[1:]] == [v.last for v in found[:-1]]
-        assert [v.final for v in found] == [False] * (len(found) - 1) + [True]
-        assert sum(v.slopes or v.moves for v in found) == 20
+        assert [v.is_last for v in found] == [False] * (len(found) - 1) + [True]
+        assert sum(v.moves_before or v.moves_after for v in found) == 20
 
 
 def test_telemetry_is_off_unless_it_is_asked_for():
     code = "import cirm.federated, os; print(os.environ['FLWR_TELEMETRY_ENABLED'])"
-    for told, expected in (({}, "0"), ({"FLWR_TELEMETRY_ENABLED": "1"}, "1")):
+    for chosen, expected in (({}, "0"), ({"FLWR_TELEMETRY_ENABLED": "1"}, "1")):
         plain = {k: v for k, v in os.environ.items() if "TELEMETRY" not in k}
         done = subprocess.run(
-            [sys.executable, "-c", code], env={**plain, **told}, capture_output=True
+            [sys.executable, "-c", code], env={**plain, **chosen}, capture_output=True
         )
         assert done.stdout.decode().strip() == expected

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
-from cirm.federated import ledger
-from cirm.federated.checkpoint import result
+from cirm.federated.checkpoint import load_result
+from cirm.federated.ledger import read_ledger
 from cirm.learners import create, parse_learner_settings
 from cirm.randomness import Randomness
 from cirm.settings import parse_assignments
@@ -132,14 +132,14 @@ class Federation:
         )
         self.call("flwr", "run", str(app), "here", "--run-config", words)
 
-    def visits(self, study):
+    def list_exchanges(self, study):
         path = self.folder / study / "ledger.jsonl"
-        found = ledger.read(path) if path.exists() else []
-        return [entry for entry in found if entry["kind"] == "visit"]
+        found = read_ledger(path) if path.exists() else []
+        return [entry for entry in found if entry["kind"] == "steps"]
 
     def is_done(self, study):
         try:
-            result(self.folder / study)
+            load_result(self.folder / study)
         except FileNotFoundError:
             return False
         return True
@@ -202,7 +202,7 @@ def federation(tmp_path_factory):
             made.stop(name)
 
 
-def in_process(federation, epochs):
+def train_in_one_place(federation, epochs):
     """The learner on both sites' data in one place."""
     stage = []
     for site in SITES:
@@ -218,7 +218,7 @@ def in_process(federation, epochs):
 
 def test_sites_end_where_one_place_does_although_the_server_is_killed(federation):
     federation.run("killed", 4)
-    wait_until(lambda: federation.visits("killed"))
+    wait_until(lambda: federation.list_exchanges("killed"))
     link = federation.processes["link"].pid
     running = descendants(link, "flwr-serverapp")
     assert running
@@ -227,55 +227,57 @@ def test_sites_end_where_one_place_does_although_the_server_is_killed(federation
     assert not federation.is_done("killed")
     federation.run("killed", 4)
     wait_until(lambda: federation.is_done("killed"))
-    _, state = result(federation.folder / "killed")
-    expected = in_process(federation, 4)
+    _, state = load_result(federation.folder / "killed")
+    expected = train_in_one_place(federation, 4)
     torch.testing.assert_close(state.params, expected.params, rtol=0, atol=2e-5)
 
 
 def test_a_site_that_drops_out_and_returns_takes_part_again(federation):
     federation.run("dropped", 10, patience=60.0)
-    wait_until(lambda: federation.visits("dropped"))
+    wait_until(lambda: federation.list_exchanges("dropped"))
     federation.stop("south")
     wait_until(
-        lambda: any("south" not in e["up"] for e in federation.visits("dropped"))
+        lambda: any(
+            "south" not in e["up"] for e in federation.list_exchanges("dropped")
+        )
     )
     federation.start_site("south")
     wait_until(lambda: federation.is_done("dropped"))
-    there = ["south" in entry["up"] for entry in federation.visits("dropped")]
+    there = ["south" in entry["up"] for entry in federation.list_exchanges("dropped")]
     assert there[0]
     assert not all(there)
     assert any(there[there.index(False) :])
-    _, state = result(federation.folder / "dropped")
-    expected = in_process(federation, 10).params
+    _, state = load_result(federation.folder / "dropped")
+    expected = train_in_one_place(federation, 10).params
     assert (state.params - expected).norm() < 0.5
 
 
 FAULTY = """
 import torch
 from cirm.federated import client as site
-from cirm.federated.parcel import opened, packed
+from cirm.federated.codec import pack_message, unpack_message
 from cirm.federated.server import app as server
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 
-def visit(message, context):
-    reply = site.visit(message, context)
-    _, notes = opened(reply.content)
-    first = notes["visit"][0]
+def take_steps(message, context):
+    reply = site.take_steps(message, context)
+    _, notes = unpack_message(reply.content)
+    first = notes["segment"][0]
     if context.node_config["name"] == "north" or first > 10:
         return reply
     value = torch.full((1, 3), float("nan") if first == 0 else 1.0)
     if first == 5:
         value = value[:, :2]
     if first == 10:
-        notes["visit"] = [0, 5, *notes["visit"][2:]]
-    return Message(packed({"value": value}, notes), reply_to=message)
+        notes["segment"] = [0, 5, *notes["segment"][2:]]
+    return Message(pack_message({"value": value}, notes), reply_to=message)
 
 
 client = ClientApp()
 client.query("join")(site.join)
-client.train("visit")(visit)
+client.train("steps")(take_steps)
 __all__ = ["client", "server"]
 """
 
@@ -286,12 +288,12 @@ def test_nan_wrong_shapes_and_stale_rounds_are_refused_and_named(federation):
     (app / "study.py").write_text(FAULTY)
     federation.run("faulty_study", 4, app, patience=300.0)
     wait_until(lambda: federation.is_done("faulty_study"))
-    found = federation.visits("faulty_study")
+    found = federation.list_exchanges("faulty_study")
     reasons = [entry["refused"].get("south", "") for entry in found]
-    assert reasons[0] == "site 'south': value must be finite; got 3 that are not"
+    assert reasons[0] == "site 'south': array 'value' has 3 values that are not finite"
     assert reasons[1] == (
-        "site 'south': value must be float32 [1, 3]; got float32 [1, 2]"
+        "site 'south': array 'value' is float32 [1, 2], but float32 [1, 3] is expected"
     )
-    assert reasons[2].startswith("stale: its visit must be [10, 15, ")
+    assert reasons[2].startswith("outdated answer: it is for segment [0, 5, ")
     assert [list(entry["up"]) for entry in found[:3]] == [["north"]] * 3
     assert set(found[3]["up"]) == {"north", "south"}

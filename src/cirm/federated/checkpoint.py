@@ -1,9 +1,9 @@
-"""Where a study stands, in a file; a server that is killed goes on from it."""
+"""The progress of a study, in a file from which a server that was stopped continues."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,131 +11,127 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cirm.federated.keeping import load, mover_state, restore_mover, save
-from cirm.federated.site import Course
-from cirm.federated.study import Study
+from cirm.federated.study import StageInfo, Study
+from cirm.federated.tensor_file import (
+    get_optimiser_tensors,
+    read_tensor_file,
+    restore_optimiser,
+    write_tensor_file,
+)
 
-NAME = "checkpoint.npz"
-ENDED = ("features", "shared", "local")
+NAME = "checkpoint.safetensors"
+ENDED = ("ended.features", "ended.shared", "ended.local")
 
 
 @dataclass
-class Table:
-    """Where a stage stands; tensors are [replica, ...].
+class StageState:
+    """The progress of a stage; tensors are [replica, ...].
 
-    `value` and `local` are the last that each site sent: one that is absent keeps its
-    place in the average.
+    `values` and `locals` are the last that each site sent: a site that is absent keeps
+    its place in the average.
     """
 
-    course: Course
+    info: StageInfo
     features: Tensor
     shared: Tensor
     past: Tensor
     prior: Tensor
-    mover: torch.optim.Optimizer
-    done: int = 0
-    value: dict[str, Tensor] = field(default_factory=dict)
-    local: dict[str, Tensor] = field(default_factory=dict)
+    optimiser: torch.optim.Optimizer
+    steps_done: int = 0
+    values: dict[str, Tensor] = field(default_factory=dict)
+    locals: dict[str, Tensor] = field(default_factory=dict)
 
 
-@dataclass
 class Checkpoint:
-    """The file of a study in its folder.
+    """The file of a study, whose stages are lists of site names.
 
-    `stages` are the names of the sites. After a stage it holds what the stage ended
-    with, and during the next one also where that stands.
+    It holds what the last stage ended with and, during a stage, its progress.
     """
 
-    folder: Path
-    stages: Sequence[Sequence[str]]
+    def __init__(self, folder: Path, stages: Sequence[Sequence[str]]) -> None:
+        self.path = folder / NAME
+        self.stages = [list(names) for names in stages]
+        self.tensors, self.notes = read_tensor_file(self.path) or ({}, {})
 
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self.folder / NAME
+    def resume(self, study: Study) -> tuple[Study, int]:
+        """Return the study and the stage to continue with; refuse another study's file.
 
-    def study(self, told: Study) -> tuple[Study, int]:
-        """The study, and the stage to go on with; refuses that of another study.
-
-        One that begins gets a mark of its own, by which sites tell it from others.
+        A new study gets an id of its own, by which sites distinguish it from others.
         """
-        kept = load(self.path)
-        if kept is None:
-            return replace(told, begun=secrets.token_hex(4)), 0
-        notes = kept[1]
-        before = Study.read(notes["study"])
+        if not self.notes:
+            return replace(study, run_id=secrets.token_hex(4)), 0
+        before = Study.from_json(self.notes["study"])
         same = replace(
-            told,
+            study,
             features=before.features,
             classes=before.classes,
-            begun=before.begun,
+            run_id=before.run_id,
         )
-        begun = notes["stages"][: notes["stage"] + 1]
-        stages = [list(names) for names in self.stages]
-        if same != before or begun != stages[: len(begun)]:
+        started = self.notes["stages"][: self.notes["stage"] + 1]
+        if same != before or started != self.stages[: len(started)]:
             raise ValueError(
-                f"{self.path}: a study must go on as it began, with {before.text()} "
-                f"and stages {notes['stages']}; got {told.text()} and {stages}"
+                f"{self.path}: the study was started with {before.to_json()} and "
+                f"stages {self.notes['stages']}, and cannot continue with "
+                f"{study.to_json()} and stages {self.stages}. Use the settings that it "
+                "was started with, or another folder for a new study."
             )
-        return before, int(notes["stage"])
+        return before, int(self.notes["stage"])
 
+    @property
     def ended(self) -> list[Tensor]:
-        """What the last stage ended with: features, w and the mean of all w_e."""
-        tensors, _ = load(self.path) or ({}, {})
-        return [tensors[f"ended.{n}"] for n in ENDED if f"ended.{n}" in tensors]
+        """Features, w and the mean of all w_e at the end of the last stage, if any."""
+        return [self.tensors[name] for name in ENDED if name in self.tensors]
 
-    def within(self, stage: int) -> bool:
-        """Whether the stage has begun and not ended."""
-        tensors, notes = load(self.path) or ({}, {})
-        return "shared" in tensors and bool(notes["stage"] == stage)
+    def is_within(self, stage: int) -> bool:
+        """Return whether the stage has been started and has not ended."""
+        return "shared" in self.tensors and bool(self.notes["stage"] == stage)
 
-    def restore(self, table: Table) -> None:
-        """Let the table of a stage that has begun go on from there."""
-        tensors, notes = load(self.path) or ({}, {})
-        table.features.data.copy_(tensors["features"])
-        table.shared, table.done = tensors["shared"], notes["done"]
-        table.course = Course(*notes["course"])
-        restore_mover(table.mover, "mover", tensors)
-        for kind, held in (("value", table.value), ("local", table.local)):
-            prefix = f"{kind}."
-            for name in (n for n in tensors if n.startswith(prefix)):
-                held[name.removeprefix(prefix)] = tensors[name]
+    def restore(self, state: StageState) -> None:
+        """Set the state of a stage that has been started to its progress."""
+        state.features.data.copy_(self.tensors["features"])
+        state.shared, state.steps_done = self.tensors["shared"], self.notes["done"]
+        state.info = StageInfo(*self.notes["info"])
+        restore_optimiser(state.optimiser, self.tensors)
+        for prefix, sent in (("value.", state.values), ("local.", state.locals)):
+            for name in (name for name in self.tensors if name.startswith(prefix)):
+                sent[name.removeprefix(prefix)] = self.tensors[name]
 
-    def keep(self, study: Study, table: Table) -> None:
-        """Replace the file by where the stage stands now."""
-        before = dict(zip(ENDED, self.ended(), strict=False))
-        tensors = {f"ended.{name}": tensor for name, tensor in before.items()}
-        tensors |= {"features": table.features, "shared": table.shared}
-        tensors |= mover_state(table.mover, "mover")
-        tensors |= {f"value.{name}": tensor for name, tensor in table.value.items()}
-        tensors |= {f"local.{name}": tensor for name, tensor in table.local.items()}
-        course = table.course
-        facts = [course.stage, course.steps, course.examples]
-        self._write(study, course.stage, tensors, done=table.done, course=facts)
+    def save_progress(self, study: Study, state: StageState) -> None:
+        """Replace the file by the progress of a stage."""
+        tensors = dict(zip(ENDED, self.ended, strict=False))
+        tensors |= {"features": state.features, "shared": state.shared}
+        tensors |= get_optimiser_tensors(state.optimiser)
+        tensors |= {f"value.{name}": tensor for name, tensor in state.values.items()}
+        tensors |= {f"local.{name}": tensor for name, tensor in state.locals.items()}
+        notes = {"done": state.steps_done, "info": list(state.info)}
+        self._write(study, state.info.number, tensors, notes)
 
-    def close(self, study: Study, table: Table) -> None:
-        """Replace the file by what the stage has ended with."""
-        local = torch.stack([table.local[name] for name in sorted(table.local)], 1)
-        ends = table.features, table.shared, local.mean(1, keepdim=True)
-        tensors = {f"ended.{n}": t for n, t in zip(ENDED, ends, strict=True)}
-        self._write(study, table.course.stage + 1, tensors)
+    def save_end(self, study: Study, state: StageState) -> None:
+        """Replace the file by the end of a stage."""
+        local = torch.stack([state.locals[name] for name in sorted(state.locals)], 1)
+        ends = state.features, state.shared, local.mean(1, keepdim=True)
+        tensors = {n: t.detach() for n, t in zip(ENDED, ends, strict=True)}
+        self._write(study, state.info.number + 1, tensors, {})
 
     def _write(
         self,
         study: Study,
         stage: int,
         tensors: dict[str, Tensor],
-        **notes: Any,  # noqa: ANN401  any JSON
+        notes: Mapping[str, Any],
     ) -> None:
-        told = {"study": study.text(), "stages": [list(names) for names in self.stages]}
-        save(self.path, tensors, {**told, "stage": stage, **notes})
+        facts = {"study": study.to_json(), "stages": self.stages, "stage": stage}
+        self.tensors, self.notes = tensors, {**facts, **notes}
+        write_tensor_file(self.path, self.tensors, self.notes)
 
 
-def result(folder: Path) -> tuple[Any, Any]:
-    """The learner and its state after the last stage that has ended."""
-    parts = Checkpoint(folder, ()).ended()
-    kept = load(folder / NAME)
-    if kept is None or not parts:
-        raise FileNotFoundError(f"{folder}: a stage must have ended there; got none")
-    learner = Study.read(kept[1]["study"]).made()
-    return learner, learner.finish_stage(*parts)
+def load_result(folder: Path) -> tuple[Any, Any]:
+    """Load the learner and its state after the last stage that has ended."""
+    checkpoint = Checkpoint(folder, ())
+    if not checkpoint.ended:
+        raise FileNotFoundError(
+            f"{folder}: no stage of a study has ended here. Wait for it, or give the "
+            "folder of another study."
+        )
+    learner = Study.from_json(checkpoint.notes["study"]).create_learner()
+    return learner, learner.finish_stage(*checkpoint.ended)

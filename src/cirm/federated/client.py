@@ -1,8 +1,8 @@
 """The Flower app of a site.
 
-The site is described by its node configuration: `name`, `dataset` and `settings` as
-`cirm run` has them, `environment` if the data set has several, and `folder`, where the
-site keeps its parameters and multipliers.
+The node configuration describes the site: `name`, `dataset` and `settings` as for
+`cirm run`, `environment` if the data set has several, and `folder`, where the site
+stores its parameters and multipliers.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from typing import Any
 import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from torch import Tensor
 
 from cirm import __version__
 from cirm.data import get_dataset_class
-from cirm.environments import Environment
-from cirm.federated.parcel import opened, packed
-from cirm.federated.site import Answer, Course, Site, Unopened
-from cirm.federated.study import Study, Visit
-from cirm.federated.wire import read_all
+from cirm.federated.codec import decode_tensors, pack_message, unpack_message
+from cirm.federated.site import Site, SiteAnswer, StageNotStarted
+from cirm.federated.study import Assignment
 from cirm.settings import parse_assignments, parse_settings
 
 
 def join(message: Message, context: Context) -> Message:
-    """Say who the site is: its name, and what its data are like."""
+    """Answer with the site's name and the form of its data."""
     try:
-        environment = own_site(context.node_config, (0,)).environment
+        environment = open_site(context.node_config, (0,)).environment
     except ValueError as error:
         return _reply(message, {}, {"reason": str(error)})
     facts = {
@@ -43,109 +42,97 @@ def join(message: Message, context: Context) -> Message:
     return _reply(message, {}, facts)
 
 
-def visit(message: Message, context: Context) -> Message:
-    """Take steps; at a meeting say where they led."""
-    return _answered(message, context, lambda site: site.visited)
+def take_steps(message: Message, context: Context) -> Message:
+    """Take the steps of a segment and answer with where they led."""
+    return _answer(message, context, Site.take_steps)
 
 
-def slope(message: Message, context: Context) -> Message:
-    """Say where the features should move, at what is shared now."""
-    return _answered(message, context, lambda site: site.met)
+def answer_gradient(message: Message, context: Context) -> Message:
+    """Answer with the gradient of the features at the values shared now."""
+    return _answer(message, context, Site.answer_gradient)
 
 
-def own_site(told: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
-    """The site that a node configuration describes.
+def open_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
+    """Create the site that a node configuration describes.
 
-    Why there is none stays in the site's own log: it may quote paths and data.
+    The reason of a failure stays in the site's own log: it may quote paths and data.
     """
     try:
-        return site_of(told, seeds)
+        return create_site(config, seeds)
     except (ValueError, OSError) as error:
         _log(error)
         raise ValueError(
-            "site: its data must be as --node-config says; its own log has the reason"
+            "site: its data cannot be used; the reason is in the site's own log"
         ) from None
 
 
-def site_of(told: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
-    """The site that a node configuration describes."""
-    name = str(told.get("name", ""))
+def create_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
+    """Create the site that a node configuration describes, or raise the reason."""
+    name = str(config.get("name", ""))
     if not name.isidentifier():
         raise ValueError(
-            "site: its name must be letters, digits and underscores, given by "
-            f"--node-config; got {name!r}"
+            f"site: the name {name!r} cannot be used. Give a name of letters, digits "
+            "and underscores in --node-config."
         )
-    dataset = str(told.get("dataset", "arrays"))
+    dataset = str(config.get("dataset", "arrays"))
     if dataset == "table":
         raise ValueError(
-            f"site {name!r}: the data set must mean the same at all sites, and a table "
-            "is encoded by its own values; got 'table': export numbers as arrays"
+            f"site {name!r}: the data set 'table' cannot be used, because every site "
+            "would encode its columns in its own way. Export numbers and use 'arrays'."
         )
     cls = get_dataset_class(dataset)
-    words = shlex.split(str(told.get("settings", "")))
+    words = shlex.split(str(config.get("settings", "")))
     texts = parse_assignments(words, f"site {name!r}: settings")
     problem = cls(**parse_settings(cls, texts, f"data set {dataset}")).draw(seeds)
-    number = int(told.get("environment", 0))
+    number = int(config.get("environment", 0))
     if not 0 <= number < len(problem.train):
         raise ValueError(
-            f"site {name!r}: environment must be 0 to {len(problem.train) - 1}; "
-            f"got {number}"
+            f"site {name!r}: the data set has no environment {number}. Choose 0 to "
+            f"{len(problem.train) - 1} by environment in --node-config."
         )
-    folder = Path(str(told.get("folder", "") or f"site-{name}"))
+    folder = Path(str(config.get("folder", "") or f"site-{name}"))
     return Site(problem.train[number].rename(name), folder)
 
 
-def _answered(
+def _answer(
     message: Message,
     context: Context,
-    method: Callable[[Site], Callable[..., Answer]],
+    method: Callable[[Site, Assignment, Mapping[str, Tensor]], SiteAnswer],
 ) -> Message:
-    """The site's answer, or the reason why there is none."""
+    """Reply with the site's answer, or with the reason why there is none."""
     torch.set_num_threads(1)
-    notes: dict[str, Any] = {}
     try:
-        contents, notes = opened(message.content)
-        study, course = Study.read(notes["study"]), Course(*notes["course"])
-        site = own_site(context.node_config, study.seeds)
-        check_data(site.environment, study)
-        arrived = read_all(contents, notes["shapes"], "server")
-        asked = Visit(*notes["visit"])
-        answer = method(site)(study, course, asked, arrived)
+        arrays, notes = unpack_message(message.content)
+        assignment = Assignment.from_notes(notes)
+        site = open_site(context.node_config, assignment.study.seeds)
+        features, task = site.environment.features, site.environment.task
+        assignment.study.check_data(site.environment.name, features, task.classes)
+        arrived = decode_tensors(arrays, notes["shapes"], "server")
+        answer = method(site, assignment, arrived)
     except OSError as error:
         _log(error)
-        reason = "site: its folder must be readable and writable; see its own log"
+        reason = "site: its folder cannot be used; the reason is in the site's own log"
         return _reply(message, {}, {"reason": reason})
-    except Unopened as error:
-        return _reply(message, {}, {"reason": str(error), "unopened": True})
+    except StageNotStarted as error:
+        return _reply(message, {}, {"reason": str(error), "not_started": True})
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
         return _reply(message, {}, {"reason": f"{error.args[0]}"})
-    told = {name: notes[name] for name in ("visit", "course")}
-    return _reply(message, answer.tensors, {**told, "numbers": answer.numbers})
-
-
-def check_data(environment: Environment, study: Study) -> None:
-    """Refuse a study of other data than this environment's."""
-    own, wanted = environment.features, study.features
-    if own != wanted or environment.task != study.task:
-        raise ValueError(
-            f"site {environment.name!r}: data must have features {list(wanted)} and "
-            f"classes {list(study.classes)}; got {list(own)} and "
-            f"{list(environment.task.classes)}"
-        )
+    facts = {name: notes[name] for name in ("segment", "stage")}
+    return _reply(message, answer.tensors, {**facts, "metrics": answer.metrics})
 
 
 def _log(error: Exception) -> None:
-    """Say what must not leave the site where only the site sees it."""
+    """Print what must not leave the site where only the site sees it."""
     print(f"cirm: {error}", file=sys.stderr, flush=True)
 
 
 def _reply(
-    message: Message, tensors: Mapping[str, Any], notes: Mapping[str, Any]
+    message: Message, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
 ) -> Message:
-    return Message(packed(tensors, notes), reply_to=message)
+    return Message(pack_message(tensors, notes), reply_to=message)
 
 
 app = ClientApp()
 app.query("join")(join)
-app.train("visit")(visit)
-app.train("slope")(slope)
+app.train("steps")(take_steps)
+app.train("gradient")(answer_gradient)

@@ -1,4 +1,4 @@
-"""What went between the server and the sites, in bytes, exchange by exchange."""
+"""A ledger of all exchanges between the server and the sites, with bytes counted."""
 
 from __future__ import annotations
 
@@ -11,38 +11,42 @@ from cirm.records import write_text
 
 
 @dataclass
-class Entry:
-    """One exchange: what each site was sent and sent back, in bytes, by array.
+class Exchange:
+    """One exchange: the bytes that each site received and sent, by array.
 
-    `numbers` are values that sites sent to be watched, eight bytes each; `absent` were
-    not there, `late` had not answered when the exchange closed, `refused` sent what
-    could not be used, each with the reason; `unused` are the bytes of that.
+    `metrics` are numbers that sites send for monitoring, eight bytes each. Sites are
+    `absent` if they were offline, `late` if they had not answered when the exchange
+    ended, and `refused`, with the reason, if their answer could not be used; the bytes
+    of refused answers are in `unused`.
     """
 
-    exchange: int
+    number: int
     kind: str
     stage: int
     steps: tuple[int, int]
     down: dict[str, dict[str, int]] = field(default_factory=dict)
     up: dict[str, dict[str, int]] = field(default_factory=dict)
-    numbers: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    metrics: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     unused: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def told(self) -> str:
-        """The exchange in one line."""
-        up = sum(size for arrays in self.up.values() for size in arrays.values())
-        words = [f"stage {self.stage}, step {self.steps[1]}, {self.kind}:"]
-        words.append(f"{len(self.up)} sites sent {up:,} bytes")
-        for name in self.absent:
-            words.append(f"; {name} was absent")
-        for name in self.late:
-            words.append(f"; {name} is late")
-        for name, reason in self.refused.items():
-            words.append(f"; refused {name}: {reason}")
-        return " ".join(words).replace(" ;", ";")
+    def add_absent(self, name: str) -> None:
+        """Note that a site is offline."""
+        if name not in self.absent:
+            self.absent.append(name)
+
+    def describe(self) -> str:
+        """Describe the exchange in one line."""
+        size = sum(size for arrays in self.up.values() for size in arrays.values())
+        count = f"{len(self.up)} site{'' if len(self.up) == 1 else 's'}"
+        parts = [f"stage {self.stage}, step {self.steps[1]}, {self.kind}: "]
+        parts.append(f"{count} sent {size:,} bytes")
+        parts += [f"; {name} is absent" for name in self.absent]
+        parts += [f"; {name} is late" for name in self.late]
+        parts += [f"; refused {name}: {why}" for name, why in self.refused.items()]
+        return "".join(parts)
 
 
 class Ledger:
@@ -52,31 +56,30 @@ class Ledger:
         self.path = path
         self.lines = path.read_text("utf-8").splitlines() if path.exists() else []
 
-    def open(self, kind: str, stage: int, steps: tuple[int, int]) -> Entry:
-        """A new exchange, the next number."""
-        return Entry(len(self.lines), kind, stage, steps)
+    def start_exchange(self, kind: str, stage: int, steps: tuple[int, int]) -> Exchange:
+        """Return a new exchange with the next number."""
+        return Exchange(len(self.lines), kind, stage, steps)
 
-    def close(self, entry: Entry) -> None:
-        """Write down an exchange that is over."""
-        self.lines.append(json.dumps(vars(entry), sort_keys=True))
+    def record(self, exchange: Exchange) -> None:
+        """Write down an exchange that has ended."""
+        self.lines.append(json.dumps(vars(exchange), sort_keys=True))
         write_text(self.path, "".join(line + "\n" for line in self.lines))
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The exchanges of a ledger."""
+def read_ledger(path: Path) -> list[dict[str, Any]]:
+    """Read the exchanges of a ledger."""
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def total(path: Path) -> dict[str, int]:
-    """Bytes that each site sent in all: arrays, and eight for each number.
+def count_sent_bytes(path: Path) -> dict[str, int]:
+    """Count the bytes that each site has sent: arrays, and eight for each metric.
 
-    What was refused had left the site too, and counts.
+    Answers that were refused had left the site too, and count.
     """
     sums: dict[str, int] = {}
-    for entry in read(path):
-        sent = [*entry["up"].items(), *entry.get("unused", {}).items()]
-        for name, arrays in sent:
-            values = entry["numbers"].get(name, {}).values()
-            size = sum(arrays.values()) + 8 * sum(map(len, values))
+    for exchange in read_ledger(path):
+        for name, arrays in [*exchange["up"].items(), *exchange["unused"].items()]:
+            metrics = exchange["metrics"].get(name, {}).values()
+            size = sum(arrays.values()) + 8 * sum(map(len, metrics))
             sums[name] = sums.get(name, 0) + size
     return sums

@@ -1,60 +1,30 @@
-"""What the server and all sites of a study must agree on, and when they meet."""
+"""What the server and all sites of a study agree on, and when they exchange."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
 
-from cirm.admm import ADMM, View
+from cirm.admm import ADMM
 from cirm.environments import Environment, Task
 from cirm.learners import create
-from cirm.objectives import Batch
-from cirm.randomness import Randomness
-from cirm.training import Descent
+
+if TYPE_CHECKING:
+    from cirm.learners.birm import BIRM
 
 LEARNERS = ("birm", "bvirm")
 
 
-class Consensus(Protocol):
-    """A learner whose environments meet only in an average: BIRM and BVIRM."""
-
-    @property
-    def admm(self) -> ADMM:
-        """Weights and lengths of the rounds."""
-
-    @property
-    def descent(self) -> Descent:
-        """How to descend."""
-
-    def init(self, randomness: Randomness) -> Any:  # noqa: ANN401  its own state
-        """The state before any data."""
-
-    def start_stage(self, state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Features [replica, f] and w [replica, q] that a stage starts from."""
-
-    def get_prior(self, state: Any) -> Tensor:  # noqa: ANN401
-        """What an environment must know of the past."""
-
-    def make_viewer(
-        self, prior: Tensor, examples: int
-    ) -> Callable[[Tensor, Batch], View]:
-        """What a batch of a stage with so many examples says."""
-
-    def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> Any:  # noqa: ANN401
-        """The state after a stage that ends so."""
-
-
 @dataclass(frozen=True)
 class Study:
-    """A learner with its settings, the seeds, and what the data are like.
+    """A learner with its settings, the seeds, and the form of the data.
 
-    `name` tells studies apart that meet the same sites; `begun` those of one name that
-    were begun anew.
+    `name` distinguishes studies that share sites, and `run_id` those of the same name
+    that were started anew. There are no classes in regression.
     """
 
     name: str
@@ -64,84 +34,120 @@ class Study:
     settings: Mapping[str, Any] = field(default_factory=dict)
     preset: str = ""
     seeds: tuple[int, ...] = (0,)
-    begun: str = ""
+    run_id: str = ""
 
     def __post_init__(self) -> None:
         if self.learner not in LEARNERS:
             raise ValueError(
-                f"study: the learner must be one of {', '.join(LEARNERS)}; "
-                f"got {self.learner!r}"
+                f"study: the learner {self.learner!r} cannot be trained at separate "
+                f"sites. Use one of {', '.join(LEARNERS)}."
             )
-        for told in (self.name, f"_{self.begun}"):  # they name files at the sites
-            if not told.isidentifier():
+        for name in (self.name, f"_{self.run_id}"):  # both are parts of file names
+            if not name.isidentifier():
                 raise ValueError(
-                    "study: its name must be letters, digits and underscores; "
-                    f"got {told!r}"
+                    f"study: the name {name!r} cannot be used. Use letters, digits and "
+                    "underscores only."
                 )
 
     @property
     def task(self) -> Task:
-        """What is predicted."""
+        """Classification of the classes, or regression."""
         return Task(self.classes)
 
-    def made(self) -> Consensus:
-        """The learner."""
+    def create_learner(self) -> BIRM:
+        """Create the learner; BVIRM has the methods of BIRM that are used here."""
         targets = torch.zeros(1, dtype=torch.int64 if self.classes else torch.float32)
         like = Environment("any", torch.zeros(1, *self.features), targets, self.task)
-        made = create(self.learner, like, self.settings, self.preset)
-        return cast(Consensus, made)
+        return cast("BIRM", create(self.learner, like, self.settings, self.preset))
 
-    def text(self) -> str:
-        """The study as JSON."""
+    def check_data(
+        self, site: str, features: tuple[int, ...], classes: tuple[str, ...]
+    ) -> None:
+        """Refuse a site whose data have another form."""
+        if (features, classes) != (self.features, self.classes):
+            raise ValueError(
+                f"site {site!r}: its data have features {list(features)} and classes "
+                f"{list(classes)}, but the study has {list(self.features)} and "
+                f"{list(self.classes)}. Prepare the data of all sites in the same way."
+            )
+
+    def to_json(self) -> str:
+        """Return the study as JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def read(cls, text: str) -> Study:
-        """The study that `text` made."""
+    def from_json(cls, text: str) -> Study:
+        """Return the study that `to_json` described."""
         try:
             content = json.loads(text)
-            return cls(**{name: _frozen(value) for name, value in content.items()})
+            return cls(**{name: _make_tuples(value) for name, value in content.items()})
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"study: it must be a study as JSON; got {error}"
-            ) from None
+            raise ValueError(f"study: invalid description: {error}") from None
 
 
-class Visit(NamedTuple):
+class StageInfo(NamedTuple):
+    """A stage: its number, the steps of an epoch, and the examples of all sites."""
+
+    number: int
+    steps: int
+    examples: int
+
+
+class Segment(NamedTuple):
     """Steps `first` to `last` of a stage, which sites take on their own.
 
-    Then they meet, or not. The features move, or not: `slopes` at what was shared
-    during the steps, `moves` at what is shared after the meeting. `final` is the
-    stage's last visit, which always meets.
+    If it `averages`, the sites then send their values to be averaged. Features move by
+    gradients at the values shared before the average (`moves_before`) or after it
+    (`moves_after`), or not at all. The last segment of a stage always averages.
     """
 
     first: int
     last: int
-    meets: bool
-    slopes: bool
-    moves: bool
-    final: bool
+    averages: bool
+    moves_before: bool
+    moves_after: bool
+    is_last: bool
 
 
-def visits(admm: ADMM, epochs: int, steps: int, features: bool) -> Iterator[Visit]:
-    """A stage in visits; an epoch has so many batches."""
+class Assignment(NamedTuple):
+    """What the server asks of a site."""
+
+    study: Study
+    stage: StageInfo
+    segment: Segment
+
+    def to_notes(self) -> dict[str, Any]:
+        """Return the assignment as JSON values."""
+        parts = {"stage": list(self.stage), "segment": list(self.segment)}
+        return {"study": self.study.to_json(), **parts}
+
+    @classmethod
+    def from_notes(cls, notes: Mapping[str, Any]) -> Assignment:
+        """Return the assignment that `to_notes` described."""
+        study = Study.from_json(notes["study"])
+        return cls(study, StageInfo(*notes["stage"]), Segment(*notes["segment"]))
+
+
+def split_stage(
+    admm: ADMM, epochs: int, steps: int, has_features: bool
+) -> Iterator[Segment]:
+    """Split a stage whose epochs have so many batches into segments."""
     length, total = admm.count_round_steps(steps), epochs * steps * admm.turns
     first = 0
     while first < total:
         stops = [(first // length + 1) * length, total]
-        if features:
+        if has_features:
             stops.append((first // admm.turns + 1) * admm.turns)
         last = min(stops)
-        final, ends = last == total, last % length == 0
-        moves = features and last % admm.turns == 0
-        yield Visit(
-            first, last, final or ends, moves and not ends, moves and ends, final
-        )
+        is_last, ends_round = last == total, last % length == 0
+        moves = has_features and last % admm.turns == 0
+        before, after = moves and not ends_round, moves and ends_round
+        yield Segment(first, last, is_last or ends_round, before, after, is_last)
         first = last
 
 
-def _frozen(value: Any) -> Any:  # noqa: ANN401  any JSON
-    """Lists as the tuples that they were."""
+def _make_tuples(value: Any) -> Any:  # noqa: ANN401  any JSON
+    """Turn the lists of JSON back into tuples."""
     if isinstance(value, dict):
-        return {name: _frozen(part) for name, part in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+        return {name: _make_tuples(part) for name, part in value.items()}
+    return tuple(map(_make_tuples, value)) if isinstance(value, list) else value

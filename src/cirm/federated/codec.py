@@ -1,0 +1,98 @@
+"""Tensors and notes as the content of a Flower message, checked before they are used.
+
+Arrays travel in NumPy's npy format. The receiver knows which shape to expect, so it
+compares the header with the one that it would write itself: nothing is parsed,
+nothing is unpickled, and no memory is allocated for an array of the wrong size.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.lib import format as npy
+from torch import Tensor
+
+DTYPE = np.dtype("<f4")
+NPY = "numpy.ndarray"  # Flower's name for npy bytes
+
+
+def pack_message(tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> RecordDict:
+    """Turn tensors and notes into the content of a message."""
+    arrays = {
+        name: Array(DTYPE.name, tuple(tensor.shape), NPY, encode_tensor(tensor))
+        for name, tensor in tensors.items()
+    }
+    text = json.dumps(notes, sort_keys=True)
+    return RecordDict(
+        {"arrays": ArrayRecord(arrays), "notes": ConfigRecord({"json": text})}
+    )
+
+
+def unpack_message(content: RecordDict) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the arrays of a message, not yet decoded, and its notes."""
+    arrays, config = content.get("arrays"), content.get("notes")
+    if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
+        raise ValueError("the message does not consist of arrays and notes")
+    try:
+        notes = json.loads(str(config.get("json")))
+    except ValueError:
+        notes = None
+    if not isinstance(notes, dict):
+        raise ValueError("the notes of the message are not a JSON object")
+    return dict(arrays), notes
+
+
+def encode_tensor(tensor: Tensor) -> bytes:
+    """Return a tensor as the bytes of an npy file of float32."""
+    values = tensor.detach().cpu().to(torch.float32).contiguous().numpy()
+    return _make_header(values.shape) + values.astype(DTYPE, copy=False).tobytes()
+
+
+def decode_tensors(
+    arrays: Mapping[str, Array], shapes: Mapping[str, Sequence[int]], sender: str
+) -> dict[str, Tensor]:
+    """Decode arrays, which must be finite float32 of exactly these names and shapes."""
+    if set(arrays) != set(shapes):
+        raise ValueError(
+            f"{sender}: it sent the arrays {sorted(arrays)}, but {sorted(shapes)} are "
+            "expected"
+        )
+    return {
+        name: _decode_tensor(arrays[name], shape, f"{sender}: array {name!r}")
+        for name, shape in shapes.items()
+    }
+
+
+def _decode_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor:
+    if (array.dtype, tuple(array.shape)) != (DTYPE.name, tuple(shape)):
+        raise ValueError(
+            f"{where} is {array.dtype} {list(array.shape)}, but {DTYPE.name} "
+            f"{list(shape)} is expected"
+        )
+    content, header = array.data, _make_header(shape)
+    size = len(header) + DTYPE.itemsize * math.prod(shape)
+    if len(content) != size or not content.startswith(header):
+        raise ValueError(
+            f"{where} is not an npy array of {size} bytes, as expected, but other "
+            f"{len(content)} bytes"
+        )
+    values = np.frombuffer(content, DTYPE, offset=len(header)).reshape(shape)
+    tensor = torch.from_numpy(values.copy())
+    if not tensor.isfinite().all():
+        count = int((~tensor.isfinite()).sum())
+        raise ValueError(f"{where} has {count} values that are not finite")
+    return tensor
+
+
+def _make_header(shape: Sequence[int]) -> bytes:
+    buffer = io.BytesIO()
+    facts = {"descr": DTYPE.str, "fortran_order": False, "shape": tuple(shape)}
+    npy.write_array_header_1_0(buffer, facts)
+    return buffer.getvalue()

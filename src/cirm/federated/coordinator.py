@@ -1,0 +1,205 @@
+"""The coordinator at the server: the average, the feature step and the rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from cirm.federated.checkpoint import Checkpoint, StageState
+from cirm.federated.connection import Answer, Connection, Request
+from cirm.federated.ledger import Ledger
+from cirm.federated.study import (
+    Assignment,
+    Segment,
+    StageInfo,
+    Study,
+    split_stage,
+)
+from cirm.randomness import Randomness
+from cirm.training import check_finite
+
+if TYPE_CHECKING:
+    from cirm.learners.birm import BIRM
+
+MAX_REFUSALS = 3  # exchanges in a row in which every answer is refused
+LEDGER = "ledger.jsonl"
+
+
+@dataclass
+class Coordinator:
+    """Runs a study over stages of named sites, from the checkpoint in its folder.
+
+    The sites tell the form of the data. An exchange that fewer than `min_sites` answer
+    is repeated.
+    """
+
+    study: Study
+    stages: Sequence[Sequence[str]]
+    connection: Connection
+    folder: Path
+    min_sites: int = 1
+    log: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.folder / LEDGER)
+        self.checkpoint = Checkpoint(self.folder, self.stages)
+        names = [name for stage in self.stages for name in stage]
+        if not names or not all(self.stages) or len(set(names)) < len(names):
+            raise ValueError(
+                "stages: every stage needs a site, and no site may be named twice, but "
+                f"the stages are {list(map(list, self.stages))}. Separate sites by "
+                "spaces and stages by semicolons."
+            )
+        fewest = min(map(len, self.stages))
+        if not 1 <= self.min_sites <= fewest:
+            raise ValueError(
+                f"min_sites: {self.min_sites} sites cannot answer in every stage. Use "
+                f"1 to {fewest}, the number of sites of the smallest stage."
+            )
+
+    def run(self) -> None:
+        """Run every stage that has not ended."""
+        self.study, first = self.checkpoint.resume(self.study)
+        for number in range(first, len(self.stages)):
+            self._run_stage(number, self.stages[number])
+        self.log(f"the study has ended: {self.checkpoint.path}")
+
+    def _run_stage(self, number: int, names: Sequence[str]) -> None:
+        is_started = self.checkpoint.is_within(number)
+        # A stage starts when all its sites are online; to continue, fewer are enough.
+        enough = self.min_sites if is_started else len(names)
+        exchange = self.ledger.start_exchange("join", number, (0, 0))
+        self.connection.wait_for_sites(names, enough, exchange)
+        if exchange.refused:
+            self.ledger.record(exchange)
+        present = [name for name in names if name in self.connection.sites]
+        self._agree_on_data(present)
+        learner = self.study.create_learner()
+        state = self._start_stage(number, present, learner)
+        if is_started:
+            self.checkpoint.restore(state)
+            self.log(f"continuing stage {number} after step {state.steps_done}")
+        steps, epochs = state.info.steps, learner.descent.epochs
+        has_features = state.features.shape[1] > 0
+        for segment in split_stage(learner.admm, epochs, steps, has_features):
+            if segment.last > state.steps_done:
+                self._run_segment(segment, names, state)
+                state.steps_done = segment.last
+                parameters = torch.cat([state.shared, state.features], 1)
+                check_finite(parameters, segment.last)
+                self.checkpoint.save_progress(self.study, state)
+        self.checkpoint.save_end(self.study, state)
+
+    def _agree_on_data(self, names: Sequence[str]) -> None:
+        """Take the form of the data from the sites; refuse sites that differ."""
+        for name in names:
+            _, features, classes = self.connection.sites[name]
+            if self.study.features:
+                self.study.check_data(name, features, classes)
+            self.study = replace(self.study, features=features, classes=classes)
+
+    def _start_stage(
+        self, number: int, names: Sequence[str], learner: BIRM
+    ) -> StageState:
+        if ended := self.checkpoint.ended:
+            learned = learner.finish_stage(*ended)
+        else:
+            learned = learner.init(Randomness(self.study.seeds).at("init"))
+        features, shared = learner.start_stage(learned)
+        sizes = [self.connection.sites[name].examples for name in names]
+        batch = learner.descent.batch
+        steps = -(-max(sizes) // batch) if batch else 1
+        features = features.detach().clone().requires_grad_()
+        return StageState(
+            info=StageInfo(number, steps, sum(sizes)),
+            features=features,
+            shared=shared,
+            past=learned.last,
+            prior=learner.get_prior(learned),
+            optimiser=learner.descent.make_optimiser(features),
+        )
+
+    def _run_segment(
+        self, segment: Segment, names: Sequence[str], state: StageState
+    ) -> None:
+        """Let the sites take their steps, average, and move the features."""
+        answers = self._collect_answers("steps", segment, names, state)
+        for name, answer in answers.items():
+            for kind, sent in (("value", state.values), ("local", state.locals)):
+                if kind in answer.tensors:
+                    sent[name] = answer.tensors[kind]
+        if segment.moves_before:
+            _move_features(answers, state)
+        if segment.averages:
+            values = [state.values[name] for name in sorted(state.values)]
+            state.shared = torch.cat([torch.stack(values, 1), state.past], 1).mean(1)
+        if segment.is_last:  # a site that is absent at the end counts as it last was
+            state.locals = {**state.values, **state.locals}
+        if segment.moves_after:
+            answers = self._collect_answers("gradient", segment, names, state)
+            _move_features(answers, state)
+
+    def _collect_answers(
+        self, kind: str, segment: Segment, names: Sequence[str], state: StageState
+    ) -> dict[str, Answer]:
+        """Ask the sites until enough of them have answered."""
+        collected: dict[str, Answer] = {}
+        refusals, has_logged = 0, False
+        while len(collected) < self.min_sites:
+            steps = segment.first, segment.last
+            exchange = self.ledger.start_exchange(kind, state.info.number, steps)
+            requests = {
+                name: self._make_request(kind, segment, name, state)
+                for name in names
+                if name not in collected
+            }
+            answers = self.connection.exchange(kind, requests, exchange)
+            collected |= {name: a for name, a in answers.items() if name in names}
+            if exchange.down or exchange.up or exchange.refused:
+                self.ledger.record(exchange)
+                self.log(exchange.describe())
+            refusals = refusals + 1 if exchange.refused and not answers else 0
+            if refusals == MAX_REFUSALS:
+                raise ValueError(
+                    f"study: {self.min_sites} sites must answer, but all answers of "
+                    f"{MAX_REFUSALS} exchanges were refused: {exchange.refused}. See "
+                    "the logs of the sites, and start the study again."
+                )
+            if len(collected) < self.min_sites:
+                if not has_logged:
+                    wanted = f"{self.min_sites} of {', '.join(names)}"
+                    self.log(f"waiting for answers of {wanted}")
+                has_logged = True
+                time.sleep(self.connection.poll_interval)
+        return collected
+
+    def _make_request(
+        self, kind: str, segment: Segment, name: str, state: StageState
+    ) -> Request:
+        tensors = {"features": state.features.detach(), "shared": state.shared}
+        if name in self.connection.needs_prior:
+            tensors["prior"] = state.prior
+        shared, features = list(state.shared.shape), list(state.features.shape)
+        expected: dict[str, list[int]] = {}
+        if kind == "steps":
+            expected |= {"value": shared} if segment.averages else {}
+            expected |= {"local": shared} if segment.is_last else {}
+        if kind == "gradient" or segment.moves_before:
+            expected["gradient"] = features
+        notes = Assignment(self.study, state.info, segment).to_notes()
+        notes["shapes"] = {name: list(t.shape) for name, t in tensors.items()}
+        return Request(tensors, notes, expected)
+
+
+def _move_features(answers: dict[str, Answer], state: StageState) -> None:
+    """Move the features by the sum of the sites' gradients; late answers have none."""
+    tensors = [answers[name].tensors for name in sorted(answers)]
+    gradients = [each["gradient"] for each in tensors if "gradient" in each]
+    if gradients:
+        state.features.grad = torch.stack(gradients).sum(0)
+        state.optimiser.step()
