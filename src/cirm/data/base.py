@@ -11,14 +11,34 @@ from cirm.environments import Problem
 
 @dataclass(frozen=True)
 class Dataset(ABC):
-    """Settings, and one function: the problem that these settings give each seed."""
+    """Settings of a data set, and the environments that they give.
+
+    A data set of your own is a frozen dataclass that inherits from this class. Its
+    fields are its settings, on the command line and in records.
+
+    Example:
+        >>> import torch
+        >>> from cirm import Environment, Task
+        >>> @dataclass(frozen=True)
+        ... class Noise(Dataset):
+        ...     size: int = 10
+        ...     def draw(self, seeds):
+        ...         x, y = torch.zeros(self.size, 2), torch.zeros(self.size)
+        ...         return Problem((Environment("only", x, y, Task.regression()),))
+        >>> len(Noise(size=3).draw((0,)).train[0])
+        3
+    """
 
     @abstractmethod
     def draw(self, seeds: tuple[int, ...]) -> Problem:
-        """The environments of each replica; new draws for each seed."""
+        """Return the environments, with random draws of their own for each seed.
+
+        Args:
+            seeds: The seed of each replica.
+        """
 
     def describe(self) -> str:
-        """What was found in the user's data and how it is treated; else nothing."""
+        """Return what is in the user's data and how it is encoded, if anything."""
         return ""
 
     def files(self) -> tuple[Path, ...]:
@@ -29,3 +49,8 @@ class Dataset(ABC):
         A file that is named but does not exist is listed too.
         """
         return ()
+
+
+def summarise_error(error: BaseException) -> str:
+    """Return the first line of an error's message, at most 100 characters."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:100]

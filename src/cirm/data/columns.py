@@ -1,20 +1,20 @@
 """How the columns of a table become features, as a value that JSON can hold.
 
-The encoding is fitted to one table, that of the first environment, and never changes
-afterwards: what a learner knows stays expressed in the units it was learned in, and
-no later place's scale, categories or gaps alter it.
+The encoding is fitted to the table of the first environment and never changes
+afterwards. What a learner knows stays expressed in the same units, whatever scale,
+categories or gaps a later environment has.
 
-- Numbers, and dates (ISO 8601, counted in days), are centred by the mean and divided
-  by the standard deviation. Booleans are 0 or 1.
-- Text becomes one feature per category, the 50 most frequent ones at most, and one
-  feature for every other category.
-- A missing value is replaced by the median (of booleans: the more frequent value) and
-  marked by a feature; among categories it is one of its own. If the first environment
-  has no gaps there is no such feature: gaps that begin later are filled by the median,
-  or count as another category.
-- A column that is constant in the first environment is left out, since nothing there
-  gives it a scale; so are names and numbers of rows: text that differs in most rows,
-  and whole numbers that all differ, if they are a range or the column is called an id.
+- Numbers and dates (ISO 8601, counted in days) are standardised: the mean is
+  subtracted and the result divided by the standard deviation. Booleans are 0 or 1.
+- Text is one-hot encoded: one feature for each of the 50 most frequent categories and
+  one for all others.
+- A missing value is replaced by the median (booleans: the more frequent value) and
+  marked by a feature of its own; in a category it is one more category. If the first
+  environment has no missing values there is no such feature: later ones are replaced
+  by the median, or count as another category.
+- A column that is constant in the first environment is ignored, since it has no scale.
+  So are identifiers, unless they are declared categories: text that differs in most
+  rows, and whole numbers that all differ and are a range or stand in a column of ids.
 
 Features follow the alphabetical order of the columns, so the order in a file does not
 matter.
@@ -27,7 +27,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -36,17 +36,33 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
-from cirm.data import cells
-from cirm.data.cells import WANTED, Kind, Values
+Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Values = Any  # a pandas Series of any type
 
-MOST_CATEGORIES = 50
-MANY = 1_000  # cells of text, from which on it pays to look for equal ones
+MISSING = ("", "na", "n/a", "#n/a", "nan", "<na>", "nat", "null", "?")
+BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 8601 date"}
+DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
+MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
+MANY = 1_000  # cells of text, from which on it pays to parse equal ones only once
 IDENTIFIER = re.compile(r"(^|[^A-Za-z])([Ii][Dd]s?|[Uu][Uu][Ii][Dd])$|[a-z]I[dD]$")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column's treatment; `missing` says that gaps have a feature of their own."""
+    """How one column is encoded.
+
+    Attributes:
+        name: The column's name.
+        kind: What its values are; constants and identifiers are ignored.
+        centre: The mean that is subtracted.
+        scale: The standard deviation that values are divided by.
+        fill: What replaces a missing value.
+        categories: The categories that have a feature of their own.
+        missing: Whether missing values are marked by a feature.
+    """
 
     name: str
     kind: Kind
@@ -58,25 +74,25 @@ class Column:
 
     @classmethod
     def fit(cls, values: Values, category: bool = False) -> Column:
-        """The treatment that the values suggest, or that of a category."""
-        name, gaps = str(values.name), cells.absent(values)
+        """Infer the encoding of a column from its values."""
+        name, gaps = str(values.name), is_missing(values)
         present, missing = values[~gaps], bool(gaps.any() and not gaps.all())
-        kind = "category" if category else cells.detected(present)
+        kind = "category" if category else detect_kind(present)
         if kind == "category":
-            return _of_categories(name, cells.as_text(present), missing)
-        numbers = cells.converted(present, kind)
-        cells.refuse(present, ~np.isfinite(numbers), "a finite number")
+            return _fit_categories(name, to_text(present), missing, category)
+        numbers = to_numbers(present, kind)
+        refuse_values(present, ~np.isfinite(numbers), "which is not finite")
         if not len(numbers) or numbers.min() == numbers.max():
             return cls(name, "constant", missing=missing)
-        if kind == "number" and _names_rows(name, numbers):
+        if kind == "number" and _are_identifiers(name, numbers):
             return cls(name, "identifier")
         if kind == "boolean":
-            often = float(numbers.mean() >= 0.5)
-            return cls(name, kind, fill=often, missing=missing)
+            mode = float(numbers.mean() >= 0.5)
+            return cls(name, kind, fill=mode, missing=missing)
         size = np.abs(numbers).max()  # so that squares neither overflow nor vanish
-        shares = numbers / size
+        relative = numbers / size
         centre, scale, fill = (
-            float(size * f(shares)) for f in (np.mean, np.std, np.median)
+            float(size * f(relative)) for f in (np.mean, np.std, np.median)
         )
         if scale == 0:
             return cls(name, "constant", missing=missing)
@@ -84,38 +100,36 @@ class Column:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features it becomes."""
+        """Names of the features that the column becomes."""
         names: list[str] = []
         if self.kind == "category":
             names = [f"{self.name}={category}" for category in self.categories]
             names.append(f"{self.name}: other")
-        elif self.kind in WANTED:
+        elif self.kind in NUMERIC:
             names = [self.name]
         return (*names, *([f"{self.name}: missing"] if self.missing else []))
 
     def encode(self, values: Values) -> NDArray[np.float32]:
-        """The features of the values, [n, features]."""
+        """Return the features of the values, [n, features]."""
         if not types.is_numeric_dtype(values) and len(values) > MANY:
             codes, different = pd.factorize(values, use_na_sentinel=False)
             first = np.empty(len(different), np.int64)
             first[codes[::-1]] = np.arange(len(codes))[::-1]  # the first one stays
-            if len(first) < len(values) / 2:  # each different text is looked at once
-                return self._encoded(values.iloc[first])[codes]
-        return self._encoded(values)
+            if len(first) < len(values) / 2:
+                return self._encode(values.iloc[first])[codes]
+        return self._encode(values)
 
-    def _encoded(self, values: Values) -> NDArray[np.float32]:
+    def _encode(self, values: Values) -> NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
-        if self.kind in WANTED:
-            numbers = cells.converted(values, self.kind)
+        if self.kind in NUMERIC:
+            numbers = to_numbers(values, self.kind)
             gaps = np.isnan(numbers)
-            with np.errstate(over="ignore"):
-                filled = np.where(gaps, self.fill, numbers)
-                encoded[:, 0] = (filled - self.centre) / self.scale
-            cells.refuse(values, ~np.isfinite(encoded[:, 0]), "of ordinary size")
+            filled = np.where(gaps, self.fill, numbers)
+            encoded[:, 0] = self.standardise(filled, values)
         else:
-            gaps = cells.absent(values)
+            gaps = is_missing(values)
         if self.kind == "category":
-            positions = pd.Index(self.categories).get_indexer(cells.as_text(values))
+            positions = pd.Index(self.categories).get_indexer(to_text(values))
             positions[gaps | (positions < 0)] = len(self.categories)
             positions[gaps] += self.missing
             encoded[np.arange(len(values)), positions] = 1
@@ -123,28 +137,53 @@ class Column:
             encoded[gaps, -1] = 1
         return encoded
 
+    def standardise(self, numbers: Numbers, values: Values) -> NDArray[np.float32]:
+        """Return standardised numbers [n]; `values` are named if one is too large."""
+        with np.errstate(over="ignore"):
+            scaled = ((numbers - self.centre) / self.scale).astype(np.float32)
+        refuse_values(
+            values,
+            ~np.isfinite(scaled),
+            f"which is too large (mean {self.centre:.4g}, standard deviation "
+            f"{self.scale:.4g} in the first environment)",
+            "Check its unit, or leave the cell empty.",
+        )
+        return scaled
+
     def describe(self) -> str:
-        """Its treatment in words."""
-        words = {
-            "number": f"number, mean {self.centre:.4g}, deviation {self.scale:.4g}",
+        """Return one line on how the column is encoded."""
+        text = {
+            "number": f"number (mean {self.centre:.4g}, standard deviation "
+            f"{self.scale:.4g})",
             "boolean": "true or false",
-            "date": f"date, deviation {self.scale:.4g} days",
-            "category": f"{len(self.categories)} categories and other",
-            "constant": "left out, constant in the first environment",
-            "identifier": "left out, it just names or numbers the rows",
+            "date": f"date (standard deviation {self.scale:.4g} days)",
+            "category": f"category ({len(self.categories)} values, and one for others)",
+            "constant": "ignored: constant in the first environment",
+            "identifier": "ignored: looks like an identifier (use --category "
+            f"{self.name} to keep it)",
         }[self.kind]
-        return f"{self.name}: {words}{', missing marked' if self.missing else ''}"
+        marked = "; missing values are marked" if self.missing else ""
+        return f"{self.name}: {text}{marked}"
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """The treatment of every column."""
+    """How every column of a table is encoded.
+
+    Example:
+        >>> first = pd.DataFrame({"age": [30, 50], "sex": ["f", "m"]})
+        >>> encoding = Encoding.fit(first)
+        >>> encoding.features
+        ('age', 'sex=f', 'sex=m', 'sex: other')
+        >>> encoding.encode(pd.DataFrame({"age": [40], "sex": ["x"]})).tolist()
+        [[0.0, 0.0, 0.0, 1.0]]
+    """
 
     columns: tuple[Column, ...]
 
     @classmethod
     def fit(cls, frame: pd.DataFrame, categories: Collection[str] = ()) -> Encoding:
-        """The treatment that a table suggests; `categories` are columns of codes."""
+        """Infer the encoding from a table; `categories` are columns of codes."""
         check_columns(frame, categories)
         return cls(
             tuple(
@@ -159,7 +198,7 @@ class Encoding:
         return tuple(name for column in self.columns for name in column.features)
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
-        """The features of a table, [n, features]; other columns are ignored."""
+        """Return the features of a table, [n, features]; other columns are ignored."""
         check_columns(frame, [c.name for c in self.columns if c.features])
         encoded = np.empty((len(frame), len(self.features)), np.float32)
         start = 0
@@ -171,77 +210,196 @@ class Encoding:
         return torch.from_numpy(encoded)
 
     def describe(self) -> str:
-        """One line for each column."""
+        """Return one line for each column."""
         return "\n".join(column.describe() for column in self.columns)
 
     def as_dict(self) -> dict[str, Any]:
-        """A form that JSON can hold."""
+        """Return a form that JSON can hold."""
         return {"columns": [dataclasses.asdict(column) for column in self.columns]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Encoding:
-        """The encoding that `as_dict` gave, also after it was JSON."""
+        """Return the encoding that `as_dict` gave, also after a round trip as JSON."""
         items = data.get("columns") if isinstance(data, Mapping) else None
         if not isinstance(items, list):
-            raise ValueError(f"encoding: it must be a list of columns; got {items!r}")
-        return cls(tuple(_column(item) for item in items))
+            raise ValueError(f"encoding: a list of columns is needed; got {items!r}")
+        return cls(tuple(_read_column(item) for item in items))
 
 
 def check_columns(
     frame: pd.DataFrame, needed: Collection[str], where: str = "table"
 ) -> None:
-    """Refuse a table in which a column is lacking or there twice."""
+    """Refuse a table in which a column is absent or occurs twice."""
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise ValueError(
-            f"{where}: columns must have different names; got {twice[0]!r} twice"
+            f"{where}: two columns are called {twice[0]!r}. Rename one of them."
         )
-    lacking = [name for name in needed if name not in frame.columns]
-    if lacking:
+    absent = [name for name in needed if name not in frame.columns]
+    if absent:
         raise ValueError(
-            f"{where}: it must have the column {', '.join(map(repr, lacking))}; "
-            f"got {', '.join(map(repr, frame.columns)) or 'none'}"
+            f"{where}: there is no column {', '.join(map(repr, absent))}. Its columns "
+            f"are {', '.join(map(repr, frame.columns)) or 'none'}; check the spelling."
         )
 
 
-def _names_rows(name: str, numbers: NDArray[np.float64]) -> bool:
-    """Whether many different whole numbers are a range, or those of a column of ids."""
+def is_missing(values: Values) -> Flags:
+    """Return where values are missing, [n]: empty, or words such as NA."""
+    gaps = values.isna()
+    if not _has_numeric_dtype(values) and not types.is_datetime64_any_dtype(values):
+        gaps |= values.astype(str).str.strip().str.lower().isin(MISSING)
+    flags: Flags = gaps.to_numpy(dtype=bool)
+    return flags
+
+
+def to_text(values: Values) -> Values:
+    """Return values as text: no spaces around it, whole numbers without a point."""
+    text = values.astype(str).str.strip()
+    return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+
+
+def detect_kind(present: Values, remedy: str = "") -> Kind:
+    """Return what values are, none of them missing.
+
+    A column that is mostly numbers or dates and has other text in it is refused;
+    `remedy` then says what the user can do.
+    """
+    if isinstance(present.dtype, pd.CategoricalDtype):
+        return "category"
+    if types.is_bool_dtype(present):
+        return "boolean"
+    if present.dtype == object:
+        refuse_values(
+            present,
+            np.array([not types.is_scalar(value) for value in present], bool),
+            "which is no number, text, date or truth value",
+            "Convert the column first.",
+        )
+    kinds: tuple[Kind, ...] = ("number", "boolean", "date")
+    for kind in kinds:
+        bad = np.isnan(_parse(present, kind))
+        if not bad.any():
+            return kind
+        if kind != "boolean" and bad.mean() < 0.5:
+            category = f"use --category {present.name} to treat it as a category"
+            refuse_values(
+                present,
+                bad,
+                f"which is not {NUMERIC[kind]} like most of the column",
+                f"Correct it, or {remedy or category}.",
+            )
+    return "category"
+
+
+def to_numbers(values: Values, kind: Kind) -> Numbers:
+    """Return numbers, 0 and 1, or days since 1970, [n]; NaN for missing values."""
+    numbers = _parse(values, kind)
+    gaps = np.isnan(numbers)
+    if gaps.any():  # few: to look at every value would take long
+        unclear = values[gaps]
+        refuse_values(
+            unclear,
+            ~is_missing(unclear),
+            f"which is not {NUMERIC[kind]}",
+            "Correct it, or leave the cell empty.",
+        )
+    return numbers
+
+
+def refuse_values(
+    values: Values, bad: Flags, problem: str, remedy: str = "Correct it."
+) -> None:
+    """Raise an error that names the first bad value, if there is one."""
+    if bad.any():
+        first = int(bad.argmax())
+        raise ValueError(
+            f"{locate_row(values, first)}: column {values.name!r} has the value "
+            f"{str(values.iloc[first])!r}, {problem}. {remedy}"
+        )
+
+
+def locate_row(values: Values, position: int) -> str:
+    """Return the file and row of a value, or else its label."""
+    label = values.index[position]
+    if list(values.index.names) == ["file", "row"]:
+        return f"file {label[0]!r}, row {label[1]}"
+    return f"row {label}"
+
+
+def _has_numeric_dtype(values: Values) -> bool:
+    return types.is_any_real_numeric_dtype(values) or types.is_bool_dtype(values)
+
+
+def _parse(values: Values, kind: Kind) -> Numbers:
+    """Like `to_numbers`, with NaN also for what is not of this kind."""
+    dates, numeric = types.is_datetime64_any_dtype(values), _has_numeric_dtype(values)
+    if dates != (kind == "date") and (dates or numeric):
+        return np.full(len(values), np.nan)
+    if kind == "date":
+        return _count_days(values)
+    if numeric:
+        numbers: Numbers = values.to_numpy(dtype=float, na_value=np.nan)
+    elif kind == "number":
+        text = values.astype(str).astype(object)
+        numbers = np.asarray(pd.to_numeric(text, errors="coerce"), dtype=float)
+    else:
+        numbers = to_text(values).str.lower().map(BOOLEANS).to_numpy(dtype=float)
+    if kind == "boolean":
+        numbers = np.where(np.isin(numbers, (0, 1)), numbers, np.nan)
+    return numbers
+
+
+def _count_days(values: Values) -> Numbers:
+    if not types.is_datetime64_any_dtype(values):
+        text = to_text(values)
+        values = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
+    elif values.dt.tz is None:
+        values = values.dt.tz_localize("UTC")
+    days: Numbers = ((values - EPOCH) / DAY).to_numpy(dtype=float)
+    return days
+
+
+def _are_identifiers(name: str, numbers: Numbers) -> bool:
+    """Whether many different whole numbers are a range or stand in a column of ids."""
     if len(numbers) <= MOST_CATEGORIES or (np.mod(numbers, 1) != 0).any():
         return False
     if len(np.unique(numbers)) < len(numbers):
         return False
-    counted = numbers.max() - numbers.min() == len(numbers) - 1
-    return bool(counted or IDENTIFIER.search(name))
+    is_range = numbers.max() - numbers.min() == len(numbers) - 1
+    return bool(is_range or IDENTIFIER.search(name))
 
 
-def _of_categories(name: str, text: Values, missing: bool) -> Column:
+def _fit_categories(
+    name: str, text: Values, missing: bool, declared: bool
+) -> Column:
     counts = text.value_counts()
     if len(counts) < 2:
         return Column(name, "constant", missing=missing)
-    if len(counts) > MOST_CATEGORIES and (counts == 1).sum() * 2 > len(text):
+    unique = (counts == 1).sum() * 2 > len(text)
+    if len(counts) > MOST_CATEGORIES and unique and not declared:
         return Column(name, "identifier")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    kept = sorted(category for category, _ in ranked[:MOST_CATEGORIES])
-    return Column(name, "category", categories=tuple(kept), missing=missing)
+    frequent = sorted(category for category, _ in ranked[:MOST_CATEGORIES])
+    return Column(name, "category", categories=tuple(frequent), missing=missing)
 
 
-def _column(item: object) -> Column:
-    """A column read from JSON, every part of which is checked."""
-    kinds = {field.name: field.type for field in dataclasses.fields(Column)}
-    if not isinstance(item, dict) or set(item) != set(kinds):
-        raise ValueError(f"encoding: a column must have {', '.join(kinds)}; got {item}")
-    numbers = [item[part] for part in ("centre", "scale", "fill")]
-    categories = item["categories"]
-    good = (
-        isinstance(item["name"], str)
-        and item["kind"] in get_args(Kind)
-        and isinstance(item["missing"], bool)
-        and all(isinstance(n, float) and math.isfinite(n) for n in numbers)
-        and item["scale"] > 0
-        and isinstance(categories, list | tuple)
-        and all(isinstance(category, str) for category in categories)
-        and len(set(categories)) == len(categories)
-    )
-    if not good:
-        raise ValueError(f"encoding: a column's parts must have sense; got {item}")
-    return Column(**{**item, "categories": tuple(categories)})
+def _read_column(item: object) -> Column:
+    """Return a column read from JSON after a check of every field."""
+    fields = {field.name for field in dataclasses.fields(Column)}
+    valid = isinstance(item, dict) and set(item) == fields
+    if valid and isinstance(item, dict):
+        numbers = [item[part] for part in ("centre", "scale", "fill")]
+        categories = item["categories"]
+        valid = (
+            isinstance(item["name"], str)
+            and item["kind"] in get_args(Kind)
+            and isinstance(item["missing"], bool)
+            and all(isinstance(n, float) and math.isfinite(n) for n in numbers)
+            and item["scale"] > 0
+            and isinstance(categories, list | tuple)
+            and all(isinstance(category, str) for category in categories)
+            and len(set(categories)) == len(categories)
+        )
+        if valid:
+            return Column(**{**item, "categories": tuple(categories)})
+    raise ValueError(f"encoding: the description of a column is not valid: {item}")

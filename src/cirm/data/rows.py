@@ -1,273 +1,275 @@
-"""The user's rows, encoded: what the first environment suggests, and all after it.
-
-A file is read twice for the first fit and once afterwards, in portions, so that memory
-does not grow with it. The first reading draws at most 100,000 rows of the first
-environment, evenly from all of it, which alone decide how columns are treated; classes
-are those of all rows.
-"""
+"""The user's rows, encoded as a schema says, in memory or in a temporary file."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cirm.data import cells
-from cirm.data.cells import Values
-from cirm.data.columns import Column, Encoding, check_columns
-from cirm.data.prefetch import prefetch
-from cirm.data.reservoir import Reservoir
-from cirm.data.row_store import Lazy, Store
-from cirm.data.schema import Schema, Treatment
-from cirm.data.sources import Chunk, Source
-from cirm.data.supplied import TaskName
-from cirm.data.table import environment_names, rows_by_name
-from cirm.data.targets import encode_targets, infer_targets
+from cirm.data.columns import check_columns
+from cirm.data.schema import (
+    SCHEMA_ROWS,
+    Schema,
+    check_source_kind,
+    encode_targets,
+    list_numeric_columns,
+    read_environment_names,
+)
+from cirm.data.sources import Chunk, Progress, Source, ignore_progress, prefetch
 from cirm.environments import Environment
 
-SAMPLE = 100_000  # rows that decide how columns are treated
-PEEKED = 1_000  # rows that tell which columns look like numbers
-
-Progress = Callable[[str, float], None]
-"""Is told what is being done, and how much of it: a part, or a count above one."""
+MOST_BYTES = 2**28  # of inputs that are held in memory
 
 
-def ignore_progress(what: str, part: float) -> None:
-    """The watcher that does nothing."""
+class RowStore:
+    """Inputs [n, *shape] that arrive in chunks.
+
+    Up to 256 MiB are held in memory, more in a temporary file without a name, which
+    disappears with the process. Bytes stay bytes until they are taken.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.count = 0
+        self._chunks: list[NDArray[Any]] = []
+        self._file: IO[bytes] | None = None
+        self._rows: Any = None
+
+    def add(self, inputs: NDArray[Any]) -> None:
+        """Append inputs [m, *shape]."""
+        inputs = np.ascontiguousarray(inputs, self.dtype)
+        self.count += len(inputs)
+        if self._file is not None:
+            self._file.write(inputs.data)
+            return
+        self._chunks.append(inputs)
+        if self.count * math.prod(self.shape) * self.dtype.itemsize > MOST_BYTES:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives on
+            for chunk in self._chunks:
+                self._file.write(chunk.data)
+            self._chunks = []
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether inputs are better taken a few at a time."""
+        return self._file is not None or self.dtype == np.uint8
+
+    def all(self) -> NDArray[Any]:
+        """Return all inputs as they are stored, [n, *shape]."""
+        if self._rows is None:
+            shape = (self.count, *self.shape)
+            if self._file is None:
+                self._rows = self._gather(np.empty(shape, self.dtype))
+            else:
+                self._file.flush()
+                self._rows = np.memmap(self._file, self.dtype, "r", shape=shape)
+                self._file.close()  # the map keeps what it needs of it
+        return self._rows
+
+    def _gather(self, whole: NDArray[Any]) -> NDArray[Any]:
+        """Copy all chunks into one array and release each as soon as it is copied."""
+        end = self.count
+        while self._chunks:
+            chunk = self._chunks.pop()
+            whole[end - len(chunk) : end] = chunk
+            end -= len(chunk)
+        return whole
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Return inputs [*m, *shape] of the rows [*m], as floats."""
+        return torch.from_numpy(to_floats(self.all()[rows.numpy()]))
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """What the user says of the data at the first fit."""
+@dataclass(frozen=True, eq=False)
+class LazyRows:
+    """Inputs [replica, m, *shape] of chosen rows [m] of a store, alike for replicas."""
 
-    target: str = ""
-    environment: str = ""
-    task: TaskName = "auto"
-    classes: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    store: RowStore
+    rows: Tensor
+    replicas: int = 1
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[replica, m, *shape]."""
+        return (self.replicas, len(self.rows), *self.store.shape)
 
-def compute_fingerprint(portions: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
-    """A digest of inputs and targets, in portions of `SAMPLE` rows."""
-    whole = hashlib.sha256()
-    for inputs, targets in portions:
-        whole.update(np.ascontiguousarray(inputs).data)
-        whole.update(np.ascontiguousarray(targets).data)
-    return whole.hexdigest()[:16]
+    def take(self, rows: Tensor) -> Tensor:
+        """Return inputs [replica, k, *shape] of the rows [replica, k]."""
+        return self.store.take(self.rows[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """Rows of one call, encoded: inputs, targets [n], and each environment's rows."""
+    """Inputs, targets [n], the rows of each environment, and notes for the user."""
 
-    store: Store
+    store: RowStore
     targets: Tensor
     rows: dict[str, Tensor]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
-    def mark(self, name: str) -> str:
-        """A digest of an environment's rows, by which they are known again."""
+    def fingerprint(self, name: str) -> str:
+        """Return a hash of an environment's rows, by which they are recognised."""
         return compute_fingerprint(
             (self.store.take(rows).numpy(), self.targets[rows].numpy())
-            for rows in self.rows[name].split(SAMPLE)
+            for rows in self.rows[name].split(SCHEMA_ROWS)
         )
 
-    def environment(self, name: str, rows: Tensor, schema: Schema) -> Environment:
-        """The environment of some of the rows [m]."""
+    def environment(
+        self, name: str, rows: Tensor, schema: Schema, replicas: int = 1
+    ) -> Environment:
+        """Return an environment of some rows [m], the same ones for each replica."""
         targets = self.targets[rows]
-        if self.store.on_disk:
-            lazy = Lazy(self.store, rows)
-            return Environment(name, lazy, targets[None], schema.task, replicated=True)
-        return Environment(name, self.store.take(rows), targets, schema.task)
+        if not self.store.is_lazy:
+            return Environment(name, self.store.take(rows), targets, schema.task)
+        inputs = LazyRows(self.store, rows, replicas)
+        targets = targets.expand(replicas, -1)
+        return Environment(name, inputs, targets, schema.task, replicated=True)
 
 
-@dataclass(frozen=True, eq=False)
-class SchemaDraft:
-    """What the first reading found: how to read, and rows [m] of the first place."""
+class EncodedChunk(NamedTuple):
+    """Some encoded rows: columns, inputs [n, *shape], environments [n], and notes."""
 
-    schema: Schema
-    sample: pd.DataFrame
-    targets: Tensor
-
-
-def infer_schema(
-    sources: Sequence[Source], wishes: ReadOptions, progress: Progress
-) -> SchemaDraft:
-    """How the data are to be read, by the first environment."""
-    first = sources[0]
-    check_source_kinds(sources, first.kind)
-    target = wishes.target or first.target
-    if not target:
-        raise ValueError(f"{first.where}: target must name its column; got none")
-    column = wishes.environment or first.environment
-    apart = [n for n in (target, column, *wishes.ids, *wishes.ignore) if n]
-    needed = [*apart, *(wishes.categories if first.kind == "table" else ())]
-    numbers = guess_numeric_columns(first, {*apart, *wishes.categories} - {target})
-    kept = Reservoir(SAMPLE)
-    pieces: list[Values] = []
-    marks, shape = [], ()
-    for source in sources:
-        for portion in prefetch(source.portions(numbers)):
-            check_columns(portion.frame, needed, source.where)
-            names = read_environment_names(portion, column, source.name)
-            kept.first = kept.first or str(names[0])
-            marks.append(kept.offer(portion.frame, names == kept.first))
-            pieces.append(portion.frame[target])
-            if portion.inputs is not None:
-                shape = portion.inputs.shape[1:]
-            progress("reading", kept.seen)
-    targets, task, about = infer_targets(
-        pd.concat(pieces), np.concatenate(marks), wishes.task, wishes.classes
-    )
-    treatment = Treatment(first.kind, shape)
-    if first.kind == "table":
-        treatment = _of_table(kept, apart, wishes.categories)
-    schema = Schema(treatment, task, about, column, wishes.ids, wishes.ignore)
-    return SchemaDraft(schema, kept.frame, targets[torch.from_numpy(kept.rows)])
-
-
-def _of_table(
-    kept: Reservoir, apart: Collection[str], categories: Collection[str]
-) -> Treatment:
-    """The treatment that rows of the first environment suggest."""
-    inputs = kept.frame.drop(columns=list(dict.fromkeys(apart)))
-    encoding = Encoding.fit(inputs, categories)
-    if not encoding.features:
-        raise ValueError(
-            f"environment {kept.first!r}: a column besides the target must vary in "
-            f"it; got {encoding.describe() or 'none'}".replace("\n", "; ")
-        )
-    return Treatment("table", (len(encoding.features),), encoding)
+    frame: pd.DataFrame
+    inputs: NDArray[Any]
+    environments: NDArray[np.object_]
+    notes: tuple[str, ...]
 
 
 def read_rows(
     sources: Sequence[Source],
     schema: Schema,
-    progress: Progress,
+    progress: Progress = ignore_progress,
     fill: bool = False,
     environment: str = "",
 ) -> EncodedRows:
-    """All rows, encoded as the schema says, with their targets and environments."""
-    store = Store(schema.treatment.shape)
-    targets, names = [], []
-    notes: list[str] = []
+    """Read all rows, encoded as the schema says, with targets and environments."""
+    all_bytes = all(source.has_bytes for source in sources)
+    store = RowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
+    targets, names, notes = [], [], []
     for source in sources:
-        column = choose_environment_column(source, schema, environment)
-        check_source_kinds([source], schema.treatment.kind)
-        for portion in prefetch(source.portions(list_numeric_columns(schema))):
-            frame = portion.frame
-            check_columns(frame, [schema.target.name], source.where)
-            if environment:
-                check_columns(frame, [environment], source.where)
-            own = column if column in frame.columns else ""
-            names.append(read_environment_names(portion, own, source.name))
-            notes.extend(describe_column_changes(frame, schema, own, source.where))
-            store.add(encode_chunk(portion, schema, source.where, fill))
-            targets.append(encode_targets(frame[schema.target.name], schema))
+        needed = [schema.target.name]
+        for chunk in encode_source(
+            source, schema, fill, environment, needed, keep_bytes=all_bytes
+        ):
+            store.add(chunk.inputs)
+            targets.append(encode_targets(chunk.frame[schema.target.name], schema))
+            names.append(chunk.environments)
+            notes.extend(chunk.notes)
             progress("encoding", store.count)
-    rows = rows_by_name(np.concatenate(names))
-    places = {name: torch.from_numpy(own) for name, own in rows.items()}
-    return EncodedRows(store, torch.cat(targets), places, tuple(dict.fromkeys(notes)))
+    rows = group_rows(np.concatenate(names))
+    return EncodedRows(store, torch.cat(targets), rows, tuple(dict.fromkeys(notes)))
+
+
+def encode_source(
+    source: Source,
+    schema: Schema,
+    fill: bool = False,
+    environment: str = "",
+    needed: Sequence[str] = (),
+    keep_bytes: bool = False,
+) -> Iterator[EncodedChunk]:
+    """Yield the rows of a source, encoded, chunk by chunk.
+
+    With `fill`, columns that a table lacks count as missing values; those in `needed`
+    must be there. `environment` is the column that names the environments, if it is
+    another one than the schema's. Inputs are floats, unless bytes are to be kept.
+    """
+    check_source_kind(source, schema.treatment.kind)
+    column = environment or schema.environment or source.environment
+    needed = [*needed, *filter(None, [environment])]
+    for chunk in prefetch(source.chunks(list_numeric_columns(schema))):
+        frame = chunk.frame
+        check_columns(frame, needed, source.where)
+        own_column = column if column in frame.columns else ""
+        inputs = _encode_inputs(chunk, schema, source.where, fill)
+        yield EncodedChunk(
+            frame,
+            inputs if keep_bytes else to_floats(inputs),
+            read_environment_names(frame, own_column, source.name),
+            tuple(describe_column_changes(frame, schema, own_column, source.where)),
+        )
 
 
 def encode_chunk(
-    portion: Chunk, schema: Schema, where: str, fill: bool = False
-) -> np.ndarray:
-    """Inputs [n, *shape]; with `fill`, columns that are lacking count as missing."""
-    if portion.inputs is None:
-        encoding = schema.treatment.encoding
+    chunk: Chunk, schema: Schema, where: str, fill: bool = False
+) -> NDArray[np.float32]:
+    """Return inputs [n, *shape]; with `fill`, absent columns count as missing."""
+    return to_floats(_encode_inputs(chunk, schema, where, fill))
+
+
+def _encode_inputs(
+    chunk: Chunk, schema: Schema, where: str, fill: bool
+) -> NDArray[Any]:
+    encoding, frame, inputs = schema.treatment.encoding, chunk.frame, chunk.inputs
+    if inputs is None:
         assert encoding is not None
-        frame = portion.frame
         wanted = [column.name for column in encoding.columns if column.features]
-        lacking = [name for name in wanted if name not in frame.columns]
-        if lacking and fill:
-            frame = frame.assign(**dict.fromkeys(lacking, np.nan))
-        elif lacking:
-            check_columns(frame, wanted, where)
+        if fill:
+            absent = [name for name in wanted if name not in frame.columns]
+            frame = frame.assign(**dict.fromkeys(absent, np.nan))
+        check_columns(frame, wanted, where)
         return encoding.encode(frame).numpy()
-    shape = portion.inputs.shape[1:]
-    if shape != schema.treatment.shape:
+    if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(
-            f"{where}: inputs must be [n, *{list(schema.treatment.shape)}] as at the "
-            f"first fit; got [n, *{list(shape)}]"
+            f"{where}: its inputs have the shape {list(inputs.shape[1:])}, but those of "
+            f"the first fit have {list(schema.treatment.shape)}. Bring them to one "
+            "shape."
         )
-    if not np.isfinite(portion.inputs).all():
-        raise ValueError(f"{where}: inputs must be finite; got NaN or infinite values")
-    return portion.inputs
+    if not np.isfinite(inputs).all():
+        bad = int((~np.isfinite(inputs)).sum())
+        raise ValueError(
+            f"{where}: its inputs have {bad} NaN or infinite values. Replace them."
+        )
+    return inputs
+
+
+def to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
+    """Return inputs as float32; bytes are divided by 255."""
+    if inputs.dtype != np.uint8:
+        return inputs
+    return inputs.astype(np.float32) / np.float32(255)
 
 
 def describe_column_changes(
     frame: pd.DataFrame, schema: Schema, environment: str, where: str
 ) -> Iterator[str]:
-    """What a user should know of a table's columns."""
+    """Yield notes on columns of a table that are new or absent."""
     encoding = schema.treatment.encoding
     if encoding is None:
         return
     wanted = [column.name for column in encoding.columns]
     known = {*wanted, schema.target.name, schema.environment, environment}
-    more = [n for n in frame.columns if n not in known | {*schema.ids, *schema.ignored}]
-    if more:
-        listed = ", ".join(map(repr, more))
-        yield f"{where}: columns that the model does not know are not used: {listed}"
-    lacking = [name for name in wanted if name not in frame.columns]
-    if lacking:
-        listed = ", ".join(map(repr, lacking))
-        yield f"{where}: columns that are lacking count as missing: {listed}"
+    new = [n for n in frame.columns if n not in known | {*schema.ids, *schema.ignored}]
+    if new:
+        listed = ", ".join(map(repr, new))
+        yield f"{where}: columns that the model does not know are ignored: {listed}"
+    absent = [name for name in wanted if name not in frame.columns]
+    if absent:
+        listed = ", ".join(map(repr, absent))
+        yield f"{where}: absent columns count as missing values: {listed}"
 
 
-def check_source_kinds(sources: Sequence[Source], kind: str) -> None:
-    """Refuse a table where images are wanted, and the like."""
-    for source in sources:
-        if source.kind != kind:
-            raise ValueError(
-                f"{source.where}: it must be {_KINDS[kind]}, as at the first fit; "
-                f"got {_KINDS[source.kind]}"
-            )
+def compute_fingerprint(chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
+    """Return a hash of inputs and targets, in chunks of `SCHEMA_ROWS` rows."""
+    digest = hashlib.sha256()
+    for inputs, targets in chunks:
+        digest.update(np.ascontiguousarray(inputs).data)
+        digest.update(np.ascontiguousarray(targets).data)
+    return digest.hexdigest()[:16]
 
 
-_KINDS = {"table": "a table", "array": "arrays [n, ...]", "images": "images"}
-
-
-def choose_environment_column(source: Source, schema: Schema, asked: str = "") -> str:
-    """The column that may name rows' environments: as asked for, known, or its own."""
-    return asked or schema.environment or source.environment
-
-
-def read_environment_names(portion: Chunk, column: str, name: str) -> np.ndarray:
-    """The environment's name of each row, [n]."""
-    if column:
-        return environment_names(portion.frame[column])
-    return np.full(len(portion.frame), name, dtype=object)
-
-
-def guess_numeric_columns(source: Source, other: Collection[str]) -> list[str]:
-    """The columns that look like numbers in the first rows of a table."""
-    if source.kind != "table":
-        return []
-    head = next(source.portions()).frame.iloc[:PEEKED]
-    if head.columns.has_duplicates:
-        return []  # refused where columns are checked
-    found = []
-    for name in head.columns:
-        present = head[name][~cells.absent(head[name])]
-        cells_as = pd.to_numeric(present.astype(str).astype(object), errors="coerce")
-        if name not in other and len(present) and not pd.isna(cells_as).any():
-            found.append(str(name))
-    return found
-
-
-def list_numeric_columns(schema: Schema) -> list[str]:
-    """The columns that the schema reads as numbers."""
-    encoding = schema.treatment.encoding
-    columns: tuple[Column, ...] = encoding.columns if encoding else ()
-    found = [column.name for column in columns if column.kind == "number"]
-    if not schema.task.classes:
-        found.append(schema.target.name)
-    return found
+def group_rows(names: NDArray[np.object_]) -> dict[str, Tensor]:
+    """Return the positions of each environment's rows, in order of appearance."""
+    codes, different = pd.factorize(names)
+    order = torch.from_numpy(np.argsort(codes, kind="stable"))
+    sizes = np.bincount(codes).tolist()
+    return dict(zip(map(str, different), order.split(sizes), strict=True))

@@ -1,20 +1,68 @@
-"""How a user's data are read: inputs, the target and the other columns."""
+"""How a user's data are read, as inferred from the first environment.
+
+Data are read in chunks, so that memory does not grow with them. At most 100,000 rows
+of the first environment, drawn uniformly, decide how columns are encoded; the classes
+are those of all rows.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from cirm.data.columns import Column, Encoding
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cirm.data.array_files import array_to_text
+from cirm.data.columns import (
+    Column,
+    Encoding,
+    Flags,
+    Numbers,
+    Values,
+    check_columns,
+    detect_kind,
+    is_missing,
+    locate_row,
+    refuse_values,
+    to_numbers,
+    to_text,
+)
+from cirm.data.sources import Progress, Source, ignore_progress, prefetch
 from cirm.environments import Task
+from cirm.randomness import Randomness
+
+TaskName = Literal["auto", "classification", "regression"]
+SCHEMA_ROWS = 100_000  # rows that decide how columns are encoded
+PEEK_ROWS = 1_000  # rows that show which columns look like numbers
+MOST_CLASSES = 10  # whole numbers with more different values are quantities
+KIND_NAMES = {"table": "a table", "array": "arrays [n, ...]", "images": "images"}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the user says about the data at the first fit."""
+
+    target: str = ""
+    environment: str = ""
+    task: TaskName = "auto"
+    classes: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    standardise: bool = True
 
 
 @dataclass(frozen=True)
 class Treatment:
     """How a user's data become inputs of `shape`.
 
-    The columns of a table are encoded as the first environment suggested, and never
-    otherwise. Arrays are taken as they are, images brought to one size.
+    The columns of a table are encoded as the first environment suggests. Arrays are
+    taken as they are, and images are resized.
     """
 
     kind: Literal["table", "array", "images"]
@@ -24,11 +72,16 @@ class Treatment:
 
 @dataclass(frozen=True)
 class Schema:
-    """How a user's data are read: inputs, what is predicted, and other columns.
+    """How a user's data are read.
 
-    `target` is the column that is predicted, with its scale if it is a number. In
-    other columns are the names of `environment`s, `ids` that predictions keep, and
-    those that were `ignored` as asked.
+    Attributes:
+        treatment: How rows become inputs.
+        task: Classification with these classes, or regression.
+        target: The column to predict, with its mean and standard deviation if it is
+            a number.
+        environment: The column that names the environments.
+        ids: Columns that identify rows; predictions keep them.
+        ignored: Columns that the user asked to ignore.
     """
 
     treatment: Treatment
@@ -37,3 +90,260 @@ class Schema:
     environment: str = ""
     ids: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class SchemaDraft:
+    """A schema, with the rows and targets [m] of the first environment behind it."""
+
+    schema: Schema
+    frame: pd.DataFrame
+    targets: Tensor
+
+
+class Reservoir:
+    """Uniformly drawn rows of one environment, and their positions among all rows."""
+
+    def __init__(self, size: int, environment: str = "") -> None:
+        self.size, self.seen, self.environment = size, 0, environment
+        self.frame, self.rows = pd.DataFrame(), np.zeros(0, np.int64)
+        self._keys = np.zeros(0)
+        self._draws = Randomness((0,), ("sample",)).start_draws()
+
+    def offer(self, frame: pd.DataFrame, names: NDArray[np.object_]) -> Flags:
+        """Offer rows of the named environments [n]; return which are of this one.
+
+        If no environment was chosen, it is that of the first row.
+        """
+        self.environment = self.environment or str(names[0])
+        member: Flags = names == self.environment
+        keys = self._draws.uniform(len(frame))[0].double().numpy()
+        rows = self.seen + np.flatnonzero(member)
+        self.seen += len(frame)
+        keys = np.concatenate([self._keys, keys[member]])
+        kept = np.sort(np.argsort(keys, kind="stable")[: self.size])
+        old, new = kept[kept < len(self._keys)], kept[kept >= len(self._keys)]
+        chosen = frame.iloc[np.flatnonzero(member)[new - len(self._keys)]]
+        if len(chosen):
+            held = self.frame.iloc[old]
+            self.frame = pd.concat([held, chosen]) if len(held) else chosen
+        self.rows = np.concatenate([self.rows, rows])[kept]
+        self._keys = keys[kept]
+        return member
+
+
+def infer_schema(
+    sources: Sequence[Source],
+    options: ReadOptions,
+    progress: Progress = ignore_progress,
+    first: str = "",
+) -> SchemaDraft:
+    """Infer how to read the data from the environment `first`, or that of row one."""
+    source = sources[0]
+    for other in sources:
+        check_source_kind(other, source.kind)
+    target = options.target or source.target
+    if not target:
+        raise ValueError(
+            f"{source.where}: no target is given. Name the column to predict (--target)."
+        )
+    column = options.environment or source.environment
+    other_columns = [n for n in (target, column, *options.ids, *options.ignore) if n]
+    is_table = source.kind == "table"
+    needed = [*other_columns, *(options.categories if is_table else ())]
+    text_columns = {*other_columns, *options.categories} - {target}
+    numbers = guess_numeric_columns(source, text_columns)
+    reservoir = Reservoir(SCHEMA_ROWS, first)
+    targets: list[Values] = []
+    member: list[Flags] = []
+    for other in sources:
+        for frame in prefetch(other.frames(numbers)):
+            check_columns(frame, needed, other.where)
+            names = read_environment_names(frame, column, other.name)
+            member.append(reservoir.offer(frame, names))
+            targets.append(frame[target])
+            progress("reading", reservoir.seen)
+    if source.kind == "images" and options.task == "auto":  # folders name classes
+        options = replace(options, task="classification")
+    encoded, task, target_column = infer_targets(
+        pd.concat(targets), np.concatenate(member), options
+    )
+    treatment = Treatment(source.kind, source.shape)
+    if is_table:
+        treatment = _fit_treatment(reservoir, other_columns, options.categories)
+    schema = Schema(
+        treatment, task, target_column, column, options.ids, options.ignore
+    )
+    rows = torch.from_numpy(reservoir.rows)
+    return SchemaDraft(schema, reservoir.frame, encoded[rows])
+
+
+def _fit_treatment(
+    reservoir: Reservoir, others: Collection[str], categories: Collection[str]
+) -> Treatment:
+    """Return the treatment of a table whose inputs are all but the other columns."""
+    inputs = reservoir.frame.drop(columns=list(dict.fromkeys(others)))
+    encoding = Encoding.fit(inputs, categories)
+    if not encoding.features:
+        columns = encoding.describe().replace("\n", "; ") or "there is no other column"
+        raise ValueError(
+            f"environment {reservoir.environment!r}: no column besides the target can "
+            f"be used ({columns}). Add a column that varies in it."
+        )
+    return Treatment("table", (len(encoding.features),), encoding)
+
+
+def infer_targets(
+    values: Values, first: Flags, options: ReadOptions
+) -> tuple[Tensor, Task, Column]:
+    """Return targets [n], the task and the target's column.
+
+    Text, booleans and at most ten different whole numbers are classes, in alphabetical
+    or numerical order; other numbers are standardised by the rows `first` [n] of the
+    first environment.
+    """
+    _check_targets_present(values)
+    name, task = str(values.name), options.task
+    if options.classes:
+        column = Column(name, "category", categories=options.classes)
+        return encode_classes(values, column), Task(options.classes), column
+    parsed = _parse_targets(values, task)
+    is_numeric = parsed.dtype.kind == "f"
+    if is_numeric and (task == "regression" or (task == "auto" and _are_quantities(parsed))):
+        column = Column.fit(values[first]) if options.standardise else Column(name, "number")
+        if column.kind != "number":
+            column = Column(name, "number")
+        scaled = column.standardise(parsed, values)
+        return torch.from_numpy(scaled), Task.regression(), column
+    if is_numeric:
+        refuse_values(
+            values,
+            np.mod(parsed, 1) != 0,
+            "which is neither a whole number nor text",
+            "Use --task regression to predict numbers.",
+        )
+    classes, indices = np.unique(parsed, return_inverse=True)
+    names = tuple(array_to_text(classes).tolist())
+    if len(names) < 2:
+        raise ValueError(
+            f"column {name!r}: the target is {names[0]!r} in all {len(values)} rows, "
+            "but classification needs two or more classes. Declare classes that come "
+            "later with --classes a,b."
+        )
+    column = Column(name, "category", categories=names)
+    return torch.from_numpy(indices.astype(np.int64)), Task(names), column
+
+
+def encode_targets(values: Values, schema: Schema) -> Tensor:
+    """Return targets [n] as the schema says: class indices or standardised numbers."""
+    _check_targets_present(values)
+    if schema.task.classes:
+        return encode_classes(values, schema.target)
+    numbers = to_numbers(values, "number")
+    refuse_values(values, ~np.isfinite(numbers), "which is not finite")
+    return torch.from_numpy(schema.target.standardise(numbers, values))
+
+
+def encode_classes(values: Values, column: Column) -> Tensor:
+    """Return the index of each class, [n]; a class that is not declared is refused."""
+    positions = {name.lower(): place for place, name in enumerate(column.categories)}
+    text = to_text(values)
+    if len(positions) == len(column.categories):
+        indices = text.str.lower().map(positions)
+    else:  # classes that differ in capitals only
+        exact = {name: place for place, name in enumerate(column.categories)}
+        indices = text.map(exact)
+    listed = ", ".join(column.categories[:20])
+    refuse_values(
+        values,
+        indices.isna().to_numpy(dtype=bool),
+        f"which is not one of the classes of the first fit ({listed})",
+        "Correct it, or fit again and declare all classes with --classes.",
+    )
+    return torch.from_numpy(indices.to_numpy(dtype=np.int64, copy=True))
+
+
+def check_source_kind(source: Source, kind: str) -> None:
+    """Refuse a table where images are needed, and the like."""
+    if source.kind != kind:
+        raise ValueError(
+            f"{source.where}: it holds {KIND_NAMES[source.kind]}, but the first fit "
+            f"was on {KIND_NAMES[kind]}. Give data of the same kind."
+        )
+
+
+def read_environment_names(
+    frame: pd.DataFrame, column: str, name: str
+) -> NDArray[np.object_]:
+    """Return the environment of each row [n]: from a column, or all of one name."""
+    if not column:
+        return np.full(len(frame), name, dtype=object)
+    values = frame[column]
+    names = to_text(values)
+    gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
+    refuse_values(values, gaps, "which names no environment", "Fill the cell.")
+    return names.to_numpy(dtype=object)
+
+
+def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
+    """Return the columns that look like numbers in the first rows of a table."""
+    if source.kind != "table":
+        return []
+    head = next(source.frames()).iloc[:PEEK_ROWS]
+    if head.columns.has_duplicates:
+        return []  # refused where columns are checked
+    numeric = []
+    for name in head.columns:
+        present = head[name][~is_missing(head[name])]
+        numbers = pd.to_numeric(present.astype(str).astype(object), errors="coerce")
+        if name not in others and len(present) and not pd.isna(numbers).any():
+            numeric.append(str(name))
+    return numeric
+
+
+def list_numeric_columns(schema: Schema) -> list[str]:
+    """Return the columns that the schema reads as numbers."""
+    encoding = schema.treatment.encoding
+    columns = encoding.columns if encoding else ()
+    target = [] if schema.task.classes else [schema.target.name]
+    return [column.name for column in columns if column.kind == "number"] + target
+
+
+def _parse_targets(values: Values, task: TaskName) -> Numbers | NDArray[np.str_]:
+    """Return targets as numbers or, if they are classes, also as text."""
+    text: NDArray[np.str_] = to_text(values).to_numpy(dtype=str)
+    if task == "classification":
+        try:
+            numbers = to_numbers(values, "number")
+        except ValueError:
+            return text
+    else:
+        kind = "number"
+        if task == "auto":
+            kind = detect_kind(values, "use --task classification")
+        if kind == "date":
+            raise ValueError(
+                f"column {values.name!r}: dates cannot be predicted. Convert them to "
+                "numbers, or use --task classification."
+            )
+        if kind != "number":
+            return text
+        numbers = to_numbers(values, "number")
+    refuse_values(values, ~np.isfinite(numbers), "which is not finite")
+    return numbers
+
+
+def _are_quantities(numbers: Numbers) -> bool:
+    """Whether numbers look like quantities rather than the numbers of classes."""
+    is_whole = bool((np.mod(numbers, 1) == 0).all())
+    return not is_whole or len(np.unique(numbers)) > MOST_CLASSES
+
+
+def _check_targets_present(values: Values) -> None:
+    gaps = is_missing(values)
+    if gaps.any():
+        raise ValueError(
+            f"{locate_row(values, int(gaps.argmax()))}: the target in column "
+            f"{values.name!r} is missing, here and in {int(gaps.sum()) - 1} other rows. "
+            "Fill it in, or remove these rows."
+        )

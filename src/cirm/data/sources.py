@@ -1,53 +1,84 @@
-"""The user's data, of any kind, in portions that can be read again from the start."""
+"""The user's data, of any kind, in chunks that can be read again from the start."""
 
 from __future__ import annotations
 
+import queue
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data import arrays, images, supplied
-from cirm.data import table_chunks as table_portions
-from cirm.data.table_files import PARQUET, SEPARATORS
+from cirm.data import table_files
+from cirm.data.array_files import (
+    ENVIRONMENTS,
+    INPUTS,
+    TARGETS,
+    WantedArray,
+    array_to_text,
+    read_npz,
+)
 
 Data = Any
-"""A path, a DataFrame, a `Source`, or several of them."""
+"""A path, a DataFrame, a `Source`, or a list of them."""
 
-AT_ONCE = 256  # images
-FILES = (*SEPARATORS, *PARQUET, ".npz")
+Progress = Callable[[str, float], None]
+"""Is called with what is being done and how far it is: a fraction, or a count."""
+
+T = TypeVar("T")
+READ_AHEAD = 2  # chunks that may be ready and unused
+IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
+SUFFIXES = (*table_files.SEPARATORS, *table_files.PARQUET, ".npz")
+
+
+def ignore_progress(what: str, part: float) -> None:
+    """Do nothing with a progress message."""
 
 
 class Chunk(NamedTuple):
-    """Some rows: columns and, where these are not the inputs, inputs [n, ...]."""
+    """Some rows: columns and, unless these are the inputs, inputs [n, ...].
+
+    Inputs are float32, or bytes (uint8) that stand for numbers from 0 to 1.
+    """
 
     frame: pd.DataFrame
-    inputs: NDArray[np.float32] | None = None
+    inputs: NDArray[Any] | None = None
 
 
 class Source(ABC):
-    """Rows from one place, read in portions.
+    """Rows that are read in chunks.
 
-    `name` is that of the environment if no column names it, `where` what messages
-    call it; `target` and `environment` are the columns that hold them, if the source
-    itself knows.
+    Attributes:
+        name: The environment, if no column names it.
+        where: What messages call the source.
+        kind: Whether the inputs are columns of a table, arrays or images.
+        shape: The shape of one row's inputs; empty for tables.
+        has_bytes: Whether inputs are bytes that stand for numbers from 0 to 1.
+        target: The column of the targets, if the source itself knows.
+        environment: The column of the environments, if the source itself knows.
     """
 
     name: str
     where: str
     kind: Literal["table", "array", "images"] = "table"
+    shape: tuple[int, ...] = ()
+    has_bytes: bool = False
     target: str = ""
     environment: str = ""
 
     @abstractmethod
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
-        """All rows in order; columns in `numbers` may be read as numbers."""
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+        """Yield all rows in order; columns in `numbers` may be read as numbers."""
+
+    def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+        """Yield the columns of all rows in order, without arrays or images."""
+        return (chunk.frame for chunk in self.chunks(numbers))
 
 
 @dataclass(frozen=True)
@@ -55,29 +86,24 @@ class TableFile(Source):
     """A CSV, TSV or Parquet file."""
 
     path: Path
+    name: str = ""
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The file's name without its ending."""
-        return self.path.stem
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.path.stem)
 
     @property
     def where(self) -> str:  # type: ignore[override]
         """The file."""
         return f"file {str(self.path)!r}"
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
-        """Its rows, each labelled by file and row."""
-        for frame in table_portions.portions(self.path, numbers):
-            places: Any = [np.zeros(len(frame), np.int8), np.arange(len(frame))]
-            levels: Any = [[str(self.path)], frame.index]
-            index = pd.MultiIndex(levels, places, names=["file", "row"])
-            yield Chunk(frame.set_axis(index, axis=0))
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+        """Yield the rows, each labelled by file and row."""
+        return map(Chunk, table_files.read_table_chunks(self.path, numbers))
 
 
 @dataclass(frozen=True, eq=False)
 class Frame(Source):
-    """A DataFrame; columns are called by their names as text."""
+    """A DataFrame, whose columns are called by their names as text."""
 
     frame: pd.DataFrame
     name: str = "table"
@@ -85,14 +111,14 @@ class Frame(Source):
     target: str = ""
     environment: str = ""
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
-        """Its rows, in portions as those of files."""
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+        """Yield the rows in chunks as large as those of files."""
         names = [str(name) for name in self.frame.columns]
         frame = self.frame.set_axis(names, axis=1)
         if frame.empty:
-            raise ValueError(f"{self.where}: there must be rows; got none")
-        for start in range(0, len(frame), table_portions.ROWS):
-            yield Chunk(frame.iloc[start : start + table_portions.ROWS])
+            raise ValueError(f"{self.where}: there are no rows. Add some.")
+        for start in range(0, len(frame), table_files.CHUNK_ROWS):
+            yield Chunk(frame.iloc[start : start + table_files.CHUNK_ROWS])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,23 +133,40 @@ class Array(Source):
     environment: str = ""
     kind = "array"
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
-        """Its rows; whole numbers of one byte are divided by 255."""
-        scale = 255 if self.inputs.dtype == np.uint8 else 1
-        for start in range(0, len(self.inputs), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            with np.errstate(over="ignore"):  # what is infinite is refused later
-                inputs = self.inputs[rows].astype(np.float32) / np.float32(scale)
-            yield Chunk(self.frame.iloc[rows], inputs)
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The shape of one row's inputs."""
+        return self.inputs.shape[1:]
+
+    @property
+    def has_bytes(self) -> bool:  # type: ignore[override]
+        """Whether the inputs are bytes."""
+        return self.inputs.dtype == np.uint8
+
+    def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+        """Yield the columns beside the inputs."""
+        yield self.frame
+
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+        """Yield the rows as float32 or, if they are bytes, as bytes."""
+        # Chunks of about 16 MB: one row has so many numbers of 4 bytes.
+        rows = max(1, 2**22 // max(1, int(np.prod(self.shape))))
+        for start in range(0, len(self.inputs), rows):
+            inputs = self.inputs[start : start + rows]
+            if not self.has_bytes:
+                with np.errstate(over="ignore"):  # infinite numbers are refused later
+                    inputs = inputs.astype(np.float32)
+            yield Chunk(self.frame.iloc[start : start + rows], inputs)
 
 
 @dataclass(frozen=True)
-class Pictures(Source):
+class ImageFiles(Source):
     """A folder of images: environment/class/image, class/image, or images only."""
 
     path: Path
     shape: tuple[int, ...]
     kind = "images"
+    has_bytes = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -138,117 +181,171 @@ class Pictures(Source):
     @property
     def target(self) -> str:  # type: ignore[override]
         """The column of the classes, where folders name them."""
-        return "class" if self._depth > 1 else ""
+        return "class" if self.depth > 1 else ""
 
     @property
     def environment(self) -> str:  # type: ignore[override]
         """The column of the environments, where folders name them."""
-        return "environment" if self._depth > 2 else ""
+        return "environment" if self.depth > 2 else ""
 
     @property
-    def _depth(self) -> int:
-        return len(self._files[0].relative_to(self.path).parts)
+    def depth(self) -> int:
+        """How many levels below the folder the images are."""
+        return len(self.images[0].relative_to(self.path).parts)
 
     @cached_property
-    def _files(self) -> list[Path]:
-        found = sorted(
-            path
-            for path in self.path.rglob("*")
-            if path.suffix.lower() in images.SUFFIXES and path.name[0] != "."
-        )
-        depths = {len(path.relative_to(self.path).parts) for path in found}
-        if len(depths) != 1 or not depths <= {1, 2, 3}:
-            raise ValueError(
-                f"{self.where}: images must all be in folders environment/class, in "
-                f"folders class, or in none; got {len(found)} images at "
-                f"{len(depths)} depths"
-            )
-        return found
+    def images(self) -> list[Path]:
+        """The images, all at the same depth."""
+        from cirm.data.image_files import list_images
 
-    def portions(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
-        """Its images as numbers from 0 to 1, [n, channels, side, side]."""
-        files = self._files
-        names = ["environment", "class", "image"][-self._depth :]
-        for start in range(0, len(files), AT_ONCE):
-            chosen = files[start : start + AT_ONCE]
-            pixels = [images.decoded(p, self.shape[1], self.shape[0]) for p in chosen]
-            parts = [path.relative_to(self.path).parts for path in chosen]
-            frame = pd.DataFrame(parts, columns=names)
-            frame["image"] = [str(Path(*part)) for part in parts]
-            yield Chunk(frame, np.stack(pixels).astype(np.float32) / np.float32(255))
+        images = list_images(self.path)
+        depths = {len(path.relative_to(self.path).parts) for path in images}
+        if len(depths) != 1:
+            raise ValueError(
+                f"{self.where}: it has {len(images)} images at {len(depths)} depths. Put "
+                "all images into folders environment/class/, all into folders class/, "
+                "or all into the folder itself."
+            )
+        return images
+
+    def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+        """Yield the environments, classes and names of all images, without reading."""
+        yield self._name_images(self.images)
+
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+        """Yield the images as bytes, [n, channels, side, side]."""
+        from cirm.data.image_files import read_image
+
+        channels, side = self.shape[0], self.shape[1]
+        for start in range(0, len(self.images), IMAGES_AT_ONCE):
+            paths = self.images[start : start + IMAGES_AT_ONCE]
+            pixels = [read_image(path, side, channels) for path in paths]
+            yield Chunk(self._name_images(paths), np.stack(pixels))
+
+    def _name_images(self, paths: list[Path]) -> pd.DataFrame:
+        parts = [path.relative_to(self.path).parts for path in paths]
+        columns = ["environment", "class", "image"][-self.depth :]
+        names = [str(Path(*part)) for part in parts]
+        return pd.DataFrame(parts, columns=columns).assign(image=names)
 
 
 def open_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Source]:
-    """What the user gives as sources; images are brought to `shape`."""
+    """Return the sources of the user's data; images are resized to `shape`."""
     if isinstance(data, Source):
         return [data]
     if isinstance(data, pd.DataFrame):
         return [Frame(data)]
     if isinstance(data, str | Path):
-        return [_of_path(Path(data), shape)]
+        return [_open_path(Path(data), shape)]
     if isinstance(data, Sequence) and data:
-        found = [source for item in data for source in open_sources(item, shape)]
-        if len({source.name for source in found}) < len(found):
-            names = ", ".join(repr(source.name) for source in found)
+        sources = [source for item in data for source in open_sources(item, shape)]
+        if len({source.name for source in sources}) < len(sources):
+            names = ", ".join(repr(source.name) for source in sources)
             raise ValueError(
-                f"data: files must have different names, which name their "
-                f"environments; got {names}"
+                "data: each file is an environment named after the file, but some "
+                f"names are equal: {names}. Rename a file, or name a column that holds "
+                "the environments."
             )
-        return found
+        return sources
     raise ValueError(
-        "data: it must be a file, a folder of images, a DataFrame, or several; "
-        f"got {type(data).__name__}"
+        f"data: {type(data).__name__} cannot be read. Give a file, a folder of images, "
+        "a DataFrame, or a list of these."
     )
 
 
-def _of_path(path: Path, shape: tuple[int, ...]) -> Source:
-    if not path.exists():
-        raise FileNotFoundError(f"data: the file must exist; got {str(path)!r}")
-    if path.is_dir():
-        return Pictures(path, shape)
-    if path.suffix.lower() == ".npz":
-        return _of_archive(path)
-    if path.suffix.lower() not in FILES:
-        raise ValueError(
-            f"file {str(path)!r}: its name must end in {', '.join(FILES)}; "
-            f"got {path.suffix!r}"
-        )
-    return TableFile(path)
-
-
-def _of_archive(path: Path) -> Source:
-    """The arrays of an NPZ file; inputs [n, d] are the columns of a table."""
+def open_npz(
+    path: Path,
+    names: Sequence[str] = ("", "", ""),
+    gigabytes: float = 4.0,
+    target_required: bool = False,
+) -> Array:
+    """Return the arrays of an NPZ file, by their names or else by usual names."""
     where = f"file {str(path)!r}"
-    choices = [
-        ("", arrays.INPUTS, True),
-        ("", arrays.TARGETS, False),
-        ("", arrays.ENVIRONMENTS, False),
-    ]
-    inputs, *beside = arrays.npz(path, choices, 4.0, where)
+    required = (True, target_required, False)
+    wanted = map(WantedArray, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
+    inputs, *others = read_npz(path, list(wanted), gigabytes)
     assert inputs is not None
     if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
         raise ValueError(
-            f"{where}: inputs must be numbers [n, ...] of one or more examples; "
-            f"got {inputs.dtype} {list(inputs.shape)}"
+            f"{where}: its inputs are {inputs.dtype} {list(inputs.shape)}. Save numbers "
+            "[n, ...] of at least one example."
         )
     columns: dict[str, Any] = {}
-    for name, values in zip(("target", "environment"), beside, strict=True):
-        if values is not None:
-            if values.shape not in ((len(inputs),), (len(inputs), 1)):
-                raise ValueError(
-                    f"{where}: its {name} array must be [{len(inputs)}], one for each "
-                    f"example; got {list(values.shape)}"
-                )
-            text = name == "environment" or values.dtype.kind == "S"
-            columns[name] = supplied.texts(values) if text else values
-            columns[name] = columns[name].reshape(-1)
-    named = {
-        name: name if name in columns else "" for name in ("target", "environment")
-    }
-    if inputs.ndim == 2:
-        width = len(str(inputs.shape[1] - 1))
-        names = [f"{place:0{width}d}" for place in range(inputs.shape[1])]
-        frame = pd.DataFrame(inputs, columns=names).assign(**columns)
-        return Frame(frame, path.stem, where, **named)
-    beside_inputs = pd.DataFrame(columns, index=pd.RangeIndex(len(inputs)))
-    return Array(inputs, beside_inputs, path.stem, where, **named)
+    for name, values in zip(("target", "environment"), others, strict=True):
+        if values is None:
+            continue
+        if values.shape not in ((len(inputs),), (len(inputs), 1)):
+            raise ValueError(
+                f"{where}: its {name} array is {list(values.shape)} for "
+                f"{len(inputs)} examples. Save one {name} for each example."
+            )
+        if name == "environment" or values.dtype.kind == "S":
+            values = array_to_text(values)
+        columns[name] = values.reshape(-1)
+    index = table_files.label_rows(path, len(inputs))
+    frame = pd.DataFrame(columns, index=index)
+    known = {name: name for name in columns}
+    return Array(inputs, frame, path.stem, where, **known)
+
+
+def name_array_columns(count: int, prefix: str = "x") -> list[str]:
+    """Return names for the columns of an array, in an order that is alphabetical."""
+    width = len(str(max(count - 1, 0)))
+    return [f"{prefix}{position:0{width}d}" for position in range(count)]
+
+
+def prefetch(items: Iterable[T]) -> Iterator[T]:
+    """Yield the same items, made by another thread a little ahead of their use."""
+    ready: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(READ_AHEAD)
+    stopped = threading.Event()
+
+    def put(item: tuple[T] | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def make() -> None:
+        try:
+            for item in items:
+                put((item,))
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:  # raised where items are used
+            put(error)
+
+    maker = threading.Thread(target=make, daemon=True)
+    maker.start()
+    try:
+        while isinstance(item := ready.get(), tuple):
+            yield item[0]
+        if item is not None:
+            raise item
+    finally:
+        stopped.set()
+        maker.join()
+
+
+def _open_path(path: Path, shape: tuple[int, ...]) -> Source:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"data: there is no file or folder {str(path)!r}. Check the path."
+        )
+    if path.is_dir():
+        return ImageFiles(path, shape)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(
+            f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. Use "
+            f"one of {', '.join(SUFFIXES)}, or a folder of images."
+        )
+    if path.suffix.lower() != ".npz":
+        return TableFile(path)
+    array = open_npz(path)
+    if array.inputs.ndim > 2:
+        return array
+    columns = name_array_columns(array.inputs.shape[1], "")
+    inputs = pd.DataFrame(array.inputs, array.frame.index, columns)
+    frame = pd.concat([inputs, array.frame], axis=1)
+    return Frame(frame, array.name, array.where, array.target, array.environment)

@@ -1,117 +1,191 @@
-"""Files that hold a table: CSV, TSV and Parquet."""
+"""CSV, TSV and Parquet files, read in chunks so that memory stays bounded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from cirm.data.cells import Values
+from cirm.data.base import summarise_error
+from cirm.data.columns import MISSING
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
+CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
+NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
 
 
-def read(path: Path) -> pd.DataFrame:
-    """A file's table, rows counted from 1; the cells of text files are text."""
+def read_table_chunks(
+    path: Path, numbers: Collection[str] = (), rows: int = 0
+) -> Iterator[pd.DataFrame]:
+    """Yield a file's rows in chunks, labelled by the file and the row from 1.
+
+    Cells of text files are text. Columns in `numbers` are read as numbers, which is
+    several times faster; if one of them holds anything else, the rows from that chunk
+    on are text.
+    """
     suffix, where = path.suffix.lower(), f"file {str(path)!r}"
+    rows = rows or CHUNK_ROWS
     if suffix in PARQUET:
-        frame = _parquet(path, where)
+        chunks = _read_parquet_chunks(path, where, rows)
     elif suffix in SEPARATORS:
-        frame = _text(path, SEPARATORS[suffix], where)
+        chunks = _read_text_chunks(path, SEPARATORS[suffix], where, numbers, rows)
     else:
-        known = ", ".join([*SEPARATORS, *PARQUET])
-        raise ValueError(f"{where}: its name must end in {known}; got {suffix!r}")
-    if frame.empty:
-        raise ValueError(f"{where}: there must be rows below the header; got none")
-    return frame.set_axis(pd.RangeIndex(1, len(frame) + 1), axis=0)
-
-
-def check_same(
-    path: Path, frame: pd.DataFrame, first: Path, wanted: pd.DataFrame
-) -> None:
-    """Refuse a file whose columns are not those of the first."""
-    lacking = [repr(name) for name in wanted.columns if name not in frame.columns]
-    more = [repr(name) for name in frame.columns if name not in wanted.columns]
-    if lacking or more:
-        got = [f"none called {', '.join(lacking)}"] if lacking else []
-        got += [f"also {', '.join(more)}"] if more else []
         raise ValueError(
-            f"file {str(path)!r}: its columns must be those of {str(first)!r}; "
-            f"got {' and '.join(got)}"
+            f"{where}: a table cannot be read from a file that ends in {suffix!r}. "
+            f"Use one of {', '.join([*SEPARATORS, *PARQUET])}."
         )
+    count = 0
+    for frame in chunks:
+        if not frame.empty:
+            yield frame.set_axis(label_rows(path, len(frame), count), axis=0)
+            count += len(frame)
+    if not count:
+        raise ValueError(f"{where}: there are no rows below the header. Add some.")
 
 
-def _text(path: Path, separator: str, where: str) -> pd.DataFrame:
-    # The header is read as a row: pandas would rename columns that are there twice.
-    with reading(where):
-        cells = pd.read_csv(
-            path, header=None, dtype=str, na_filter=False, **ways(separator)
+def label_rows(path: Path, count: int, start: int = 0) -> pd.MultiIndex:
+    """Return an index of file and row, by which messages name a row."""
+    places: Any = [np.zeros(count, np.int8), np.arange(count)]
+    levels: Any = [[str(path)], range(start + 1, start + count + 1)]
+    return pd.MultiIndex(levels, places, names=["file", "row"])
+
+
+def _read_text_chunks(
+    path: Path, separator: str, where: str, numbers: Collection[str], rows: int
+) -> Iterator[pd.DataFrame]:
+    options = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
+    # The header is read as a row: pandas would rename columns that occur twice.
+    with _explain_errors(where):
+        first = pd.read_csv(
+            path, header=None, dtype=str, na_filter=False, nrows=1, **options
         )
-    names = header(cells.iloc[0], separator, where)
-    frame = cells.iloc[1:].set_axis(names, axis=1)
-    if "" in names:
-        frame = without_counter(frame, names, where)
-    return frame
+    names = [str(name).strip() for name in first.iloc[0]]
+    if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
+        raise ValueError(
+            f"{where}: the header {names[0]!r} is one column only. Separate columns by "
+            f"{separator!r}."
+        )
+    numeric = [position for position, name in enumerate(names) if name in numbers]
+    count = 0
+    try:
+        for frame in _parse_chunks(path, where, len(names), numeric, rows, options):
+            yield _name_columns(frame, names, where, count)
+            count += len(frame)
+        return
+    except NotNumeric:
+        skip = count
+    for frame in _parse_chunks(path, where, len(names), [], rows, options):
+        rest = frame.iloc[skip:]
+        skip = max(0, skip - len(frame))
+        if len(rest):
+            yield _name_columns(rest, names, where, count)
+            count += len(rest)
 
 
-def ways(separator: str) -> dict[str, Any]:
-    """How text files are read, all of them."""
-    return {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
+class NotNumeric(Exception):
+    """A column that was to be read as numbers holds something else."""
+
+
+def _parse_chunks(
+    path: Path,
+    where: str,
+    width: int,
+    numeric: list[int],
+    rows: int,
+    options: dict[str, Any],
+) -> Iterator[pd.DataFrame]:
+    """Yield chunks of text in which the columns at `numeric` are numbers."""
+    missing: Any = dict.fromkeys(numeric, NA_VALUES)
+    dtypes: Any = {n: float if n in numeric else str for n in range(width)}
+    with _explain_errors(where), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        with pd.read_csv(
+            path,
+            header=0,
+            names=list(range(width)),
+            index_col=False,
+            dtype=dtypes,
+            keep_default_na=False,
+            na_values=missing,
+            na_filter=bool(numeric),
+            chunksize=rows,
+            **options,
+        ) as reader:
+            while True:
+                try:
+                    frame = next(reader, None)
+                except (UnicodeDecodeError, pd.errors.ParserError):
+                    raise
+                except ValueError:
+                    if numeric:
+                        raise NotNumeric from None
+                    raise
+                if frame is None:
+                    return
+                yield frame
 
 
 @contextmanager
-def reading(where: str) -> Iterator[None]:
+def _explain_errors(where: str) -> Iterator[None]:
     """Say in one sentence why a text file cannot be read."""
     try:
         yield
     except pd.errors.EmptyDataError:
-        raise ValueError(f"{where}: it must have a header; got an empty file") from None
+        raise ValueError(
+            f"{where}: the file is empty. Its first line must name the columns."
+        ) from None
     except UnicodeDecodeError:
-        raise ValueError(f"{where}: it must be UTF-8 text; got other bytes") from None
+        raise ValueError(
+            f"{where}: the file is not UTF-8 text. Save it in that encoding."
+        ) from None
     except pd.errors.ParserWarning:
         raise ValueError(
-            f"{where}: rows must be as the header; got more cells in the first row"
+            f"{where}: the first row has more cells than the header. Name every column."
         ) from None
     except (ValueError, OverflowError) as error:
-        said = str(error).rpartition("C error: ")[2].splitlines()[0]
-        raise ValueError(f"{where}: rows must be as the header; got {said}") from None
-
-
-def header(cells: Values, separator: str, where: str) -> list[str]:
-    """The names of the columns, out of a file's first row."""
-    names = [str(name).strip() for name in cells]
-    if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
+        reason = summarise_error(error).rpartition("C error: ")[2]
         raise ValueError(
-            f"{where}: columns must be separated by {separator!r}; got {names[0]!r}"
-        )
-    return names
+            f"{where}: a row does not fit the header ({reason}). Give every row as "
+            "many cells as the header has, and close every quote."
+        ) from None
 
 
-def without_counter(
-    frame: pd.DataFrame, names: list[str], where: str, start: int = 0
+def _name_columns(
+    frame: pd.DataFrame, names: list[str], where: str, start: int
 ) -> pd.DataFrame:
-    """The table without the nameless row numbers that pandas and R write."""
-    first = frame.iloc[:, 0]
+    """Set the columns' names; nameless row numbers, as of pandas and R, are dropped."""
+    frame = frame.set_axis(names, axis=1)
+    if "" not in names:
+        return frame
     counters = [[str(n + s + start) for n in range(len(frame))] for s in (0, 1)]
-    if names[0] or first.tolist() not in counters or "" in names[1:]:
+    if names[0] or frame.iloc[:, 0].tolist() not in counters or "" in names[1:]:
         raise ValueError(
-            f"{where}: every column must have a name; got none for column "
-            f"{names.index('') + 1}"
+            f"{where}: column {names.index('') + 1} has no name. Name it in the header."
         )
     return frame.iloc[:, 1:]
 
 
-def _parquet(path: Path, where: str) -> pd.DataFrame:
+def _read_parquet_chunks(path: Path, where: str, rows: int) -> Iterator[pd.DataFrame]:
     try:
-        return pd.read_parquet(path, engine="pyarrow")
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
     except ImportError:
         raise ValueError(
-            f"{where}: Parquet needs the extra cirm[parquet] to be installed; got none"
+            f"{where}: reading Parquet needs pyarrow. Install cirm[parquet]."
         ) from None
-    except (ValueError, OSError) as error:
-        said = (str(error).splitlines() or ["an error"])[0]
-        raise ValueError(f"{where}: it must be a Parquet file; got {said}") from None
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(rows):
+                frame = batch.to_pandas()
+                yield frame.set_axis([str(name) for name in frame.columns], axis=1)
+    except (ArrowException, OSError) as error:
+        raise ValueError(
+            f"{where}: it is not a readable Parquet file ({summarise_error(error)}). "
+            "Write it again."
+        ) from None

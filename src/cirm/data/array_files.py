@@ -1,0 +1,115 @@
+"""Arrays in NPZ files, read without trusting the file."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from cirm.data.base import summarise_error
+
+Array = NDArray[Any]
+INPUTS = ("X", "x", "inputs", "data", "features", "images")
+TARGETS = ("y", "Y", "targets", "target", "labels", "label")
+ENVIRONMENTS = ("environment", "environments", "env", "envs", "groups", "domains")
+CORRUPT = (
+    *(ValueError, OSError, EOFError, RuntimeError, MemoryError, OverflowError),
+    *(TypeError, SyntaxError, tokenize.TokenError, struct.error),
+    *(zipfile.BadZipFile, zlib.error),
+)  # what zipfile and numpy raise for damaged files
+
+
+class WantedArray(NamedTuple):
+    """An array by the name the user gives or else by a usual name."""
+
+    name: str
+    usual: tuple[str, ...]
+    required: bool = True
+
+
+def read_npz(
+    path: Path, wanted: Sequence[WantedArray], gigabytes: float
+) -> list[Array | None]:
+    """Return the wanted arrays; None for one that is neither there nor required."""
+    where = f"file {str(path)!r}"
+    try:
+        archive = zipfile.ZipFile(path)
+    except CORRUPT as error:
+        raise ValueError(
+            f"{where}: it is not an NPZ file ({summarise_error(error)}). Write it with "
+            "numpy.savez."
+        ) from None
+    with archive:
+        members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
+        chosen = [_choose_member(members, choice, where) for choice in wanted]
+        size = sum(member.file_size for member in chosen if member)
+        if size > gigabytes * 1e9:
+            raise ValueError(
+                f"{where}: its arrays take {size / 1e9:.3g} gigabytes, more than "
+                f"{gigabytes:g}. Raise the setting gigabytes to read them."
+            )
+        return [_read_member(archive, m, where) if m else None for m in chosen]
+
+
+def array_to_text(values: Array) -> Array:
+    """Return values as text: whole numbers without a point, bytes decoded."""
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8", "replace")
+    if values.dtype.kind == "f" and (np.mod(values, 1) == 0).all():
+        values = values.astype(np.int64)
+    return values.astype(str)
+
+
+def _choose_member(
+    members: dict[str, zipfile.ZipInfo], wanted: WantedArray, where: str
+) -> zipfile.ZipInfo | None:
+    for name in (wanted.name,) if wanted.name else wanted.usual:
+        if name in members:
+            return members[name]
+    if wanted.name or wanted.required:
+        raise ValueError(
+            f"{where}: there is no array {wanted.name or ' or '.join(wanted.usual)}. "
+            f"Its arrays are {', '.join(members) or 'none'}; name the one to use."
+        )
+    return None
+
+
+def _read_member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str
+) -> Array:
+    """Return one array, after a check that its header promises no more than exists."""
+    where = f"{where}, array {member.filename.removesuffix('.npy')!r}"
+    try:
+        with archive.open(member) as file:
+            major, _ = npy.read_magic(file)
+            header = {1: npy.read_array_header_1_0, 2: npy.read_array_header_2_0}
+            shape, _, dtype = header.get(major, header[2])(file)
+        if dtype.kind not in "biufUS":
+            raise TypeError(f"it has the type {dtype}, not numbers or text")
+        size = math.prod(shape) * dtype.itemsize
+        if min(shape, default=1) < 0 or size > member.file_size:
+            raise ValueError(
+                f"a shape of {list(shape)} does not fit into {member.file_size} bytes"
+            )
+        with archive.open(member) as file:
+            array: Array = npy.read_array(file, allow_pickle=False)
+        if dtype.kind == "U" and array.nbytes:
+            points = np.ascontiguousarray(array).view(f"{dtype.byteorder}u4")
+            if points.max() > sys.maxunicode:  # numpy itself does not check
+                raise ValueError(f"its text has the character {points.max()}")
+    except CORRUPT as error:
+        raise ValueError(
+            f"{where}: it cannot be read ({summarise_error(error)}). Write the file "
+            "again with numpy.savez."
+        ) from None
+    return array

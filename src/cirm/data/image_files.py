@@ -1,0 +1,71 @@
+"""Image files: listed in a fixed order, decoded to one size."""
+
+from __future__ import annotations
+
+import os
+import struct
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from cirm.data.base import summarise_error
+
+# Formats that pillow decodes by itself; for some others it starts programs.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
+SUFFIXES |= {".ppm", ".pgm"}
+MOST_PIXELS = 50_000_000  # of a file; a small file may unpack to far more
+UNREADABLE = (
+    *(OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError),
+    *(ArithmeticError, MemoryError, struct.error, zlib.error),
+    Image.DecompressionBombError,
+)  # what pillow's decoders raise for damaged files
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Return the images at most three levels below a folder, in alphabetical order.
+
+    Links are followed. Hidden files and folders are ignored, and so is what archives
+    made on a Mac contain.
+    """
+    images: list[Path] = []
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        path = Path(parent)
+        visible = [f for f in folders if f[0] != "." and f != "__MACOSX"]
+        folders[:] = visible if len(path.relative_to(folder).parts) < 2 else []
+        names = [name for name in files if name[0] != "."]
+        images += [path / n for n in names if Path(n).suffix.lower() in SUFFIXES]
+    return sorted(images)
+
+
+def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
+    """Return an image's pixels, [channels, side, side]."""
+    where = f"image {str(path)!r}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about metadata that cameras leave
+            with Image.open(path, formats=FORMATS) as image:
+                size, mode = image.size, image.mode
+                if size[0] * size[1] <= MOST_PIXELS and mode not in ("I", "F"):
+                    return _resize(image, side, channels)
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{where}: it cannot be read ({summarise_error(error)}). Replace or remove "
+            "it."
+        ) from None
+    raise ValueError(
+        f"{where}: it has {size[0]} x {size[1]} pixels of mode {mode}. Use at most "
+        f"{MOST_PIXELS:,} pixels of 8 or 16 bits."
+    )
+
+
+def _resize(image: Image.Image, side: int, channels: int) -> NDArray[np.uint8]:
+    if image.mode.startswith("I;16"):  # pillow would cut off what is above 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    image = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
+    pixels = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR))
+    return pixels.reshape(side, side, channels).transpose(2, 0, 1)

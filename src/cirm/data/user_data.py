@@ -1,0 +1,401 @@
+"""The user's own tables, arrays and images as data sets for experiments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from cirm.data.base import Dataset
+from cirm.data.image_files import list_images
+from cirm.data.rows import group_rows, read_rows
+from cirm.data.schema import (
+    MOST_CLASSES,
+    ReadOptions,
+    Schema,
+    TaskName,
+    infer_schema,
+    read_environment_names,
+)
+from cirm.data.sources import Frame, ImageFiles, Source, TableFile, open_npz
+from cirm.environments import Problem, Task
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """The environments of a user's data, and how they were encoded."""
+
+    problem: Problem
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class Table(Dataset):
+    """Rows of CSV, TSV or Parquet files with a target column.
+
+    The first training environment alone decides how columns are encoded (see
+    `cirm.data.columns`) and standardised; only the classes are those of all rows.
+    Every seed gets the same environments. Messages count rows from 1.
+
+    Args:
+        path: A file, or several separated by commas.
+        target: The column to predict.
+        environment: The column that names the environments, which come in order of
+            appearance. Without it each file is one environment, named after the file.
+        task: "classification", "regression", or "auto": text, booleans and at most ten
+            different whole numbers are classes.
+        test: The environments to hold out, separated by commas; empty for the last
+            one, "none" for none.
+        categories: Columns whose numbers are codes of categories.
+        ignore: Columns to ignore.
+        standardise: Whether the target of a regression is standardised.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "clinics.csv")
+        >>> _ = path.write_text("site,age,ill\\na,30,no\\na,50,yes\\nb,40,no\\n")
+        >>> problem = Table(str(path), target="ill", environment="site").draw((0,))
+        >>> problem.train[0].name, problem.train[0].inputs.tolist()
+        ('a', [[-1.0], [1.0]])
+        >>> problem.test[0].name
+        'b'
+    """
+
+    path: str = ""
+    target: str = ""
+    environment: str = ""
+    task: TaskName = "auto"
+    test: str = ""
+    categories: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    standardise: bool = True
+
+    def draw(self, seeds: tuple[int, ...]) -> Problem:
+        """Return the environments of the files, the same ones for every seed."""
+        return self.prepare(replicas=len(seeds)).problem
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the files that `path` names."""
+        return split_paths(self.path)
+
+    def describe(self) -> str:
+        """Return the task, the environments, and the encoding of each column."""
+        prepared = self.prepare()
+        schema, problem = prepared.schema, prepared.problem
+        lines = [describe_problem(problem, self.task)]
+        if schema.target.kind == "number":
+            lines.append(
+                f"target: {schema.target.name}, standardised (mean "
+                f"{schema.target.centre:.4g}, standard deviation "
+                f"{schema.target.scale:.4g})"
+            )
+        if self.ignore:
+            lines.append(f"ignored as asked: {', '.join(self.ignore)}")
+        lines.append(f"columns, encoded by the environment {problem.train[0].name}:")
+        assert schema.treatment.encoding is not None
+        return "\n".join([*lines, schema.treatment.encoding.describe()])
+
+    def prepare(
+        self, frame: pd.DataFrame | None = None, replicas: int = 1
+    ) -> PreparedData:
+        """Return the encoded files or, in their place, an encoded DataFrame."""
+        if not self.target:
+            raise ValueError("table: no target is given. Name the column to predict.")
+        sources: list[Source] = []
+        if frame is not None:
+            sources.append(Frame(frame))
+        else:
+            paths = check_files(self.path, "table")
+            stems = [path.stem for path in paths]
+            unique = len(set(stems)) == len(stems)
+            sources += [TableFile(p, p.stem if unique else str(p)) for p in paths]
+            _check_same_columns(sources)
+        options = ReadOptions(
+            self.target,
+            self.environment,
+            self.task,
+            categories=self.categories,
+            ignore=self.ignore,
+            standardise=self.standardise,
+        )
+        return prepare_sources(sources, options, self.test, "table", replicas)
+
+
+@dataclass(frozen=True)
+class Arrays(Dataset):
+    """Arrays X [n, ...], y [n] and environment [n] of NPZ files.
+
+    Values are taken as they are, except that bytes (uint8) are divided by 255. Every
+    seed gets the same environments.
+
+    Args:
+        path: A file, or several separated by commas.
+        inputs: The name of the array of inputs; empty for a usual one such as X.
+        targets: The name of the array of targets; empty for a usual one such as y.
+        environment: The name of the array of environments, which come in order of
+            appearance; empty for a usual one. Without such an array each file is one
+            environment, named after the file.
+        task: "classification", "regression", or "auto": text, booleans and at most ten
+            different whole numbers are classes.
+        test: The environments to hold out, separated by commas; empty for the last
+            one, "none" for none.
+        gigabytes: The most that the unpacked arrays of a file may take.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> path = Path(tempfile.mkdtemp(), "data.npz")
+        >>> np.savez(path, X=np.eye(4), y=[0, 1, 0, 1], environment=list("aabb"))
+        >>> problem = Arrays(str(path)).draw((0,))
+        >>> [environment.name for environment in (*problem.train, *problem.test)]
+        ['a', 'b']
+    """
+
+    path: str = ""
+    inputs: str = ""
+    targets: str = ""
+    environment: str = ""
+    task: TaskName = "auto"
+    test: str = ""
+    gigabytes: float = 4.0
+
+    def draw(self, seeds: tuple[int, ...]) -> Problem:
+        """Return the environments of the files, the same ones for every seed."""
+        names = (self.inputs, self.targets, self.environment)
+        sources = [
+            open_npz(path, names, self.gigabytes, target_required=True)
+            for path in check_files(self.path, "arrays")
+        ]
+        options = ReadOptions(task=self.task, standardise=False)
+        return prepare_sources(
+            sources, options, self.test, "arrays", len(seeds)
+        ).problem
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the files that `path` names."""
+        return split_paths(self.path)
+
+    def describe(self) -> str:
+        """Return the task, and the environments with their sizes."""
+        return describe_problem(self.draw((0,)), self.task)
+
+
+@dataclass(frozen=True)
+class ImageFolder(Dataset):
+    """Images in a folder for each environment, and in it one for each class.
+
+    Images are turned as their camera noted, stretched to a square and freed of
+    transparency; 16 bits become 8. Environments, classes and images come in
+    alphabetical order. Hidden files and files that are no images are ignored. Every
+    seed gets the same environments.
+
+    Args:
+        path: The folder.
+        side: The width and height of the images in pixels.
+        channels: 1 for grey images, 3 for coloured ones.
+        test: The environments to hold out, separated by commas; empty for the last
+            one, "none" for none.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("a/cat", "a/dog", "b/cat"):
+        ...     (folder / name).mkdir(parents=True)
+        ...     Image.new("RGB", (9, 9)).save(folder / name / "1.png")
+        >>> ImageFolder(str(folder), side=8).draw((0,)).train[0].features
+        (3, 8, 8)
+    """
+
+    path: str = ""
+    side: int = 32
+    channels: int = 3
+    test: str = ""
+
+    def __post_init__(self) -> None:
+        if self.side < 1:
+            raise ValueError(f"images: side is {self.side}. Use 1 or more.")
+        if self.channels not in (1, 3):
+            raise ValueError(f"images: channels is {self.channels}. Use 1 or 3.")
+
+    def draw(self, seeds: tuple[int, ...]) -> Problem:
+        """Return the environments of the folder, the same ones for every seed."""
+        source, table = self._open()
+        classes = tuple(sorted(set(table["class"])))
+        options = ReadOptions(classes=classes)
+        return prepare_sources(
+            [source], options, self.test, "images", len(seeds)
+        ).problem
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the images below `path`."""
+        return tuple(list_images(Path(self.path))) if self.path else ()
+
+    def describe(self) -> str:
+        """Return the classes, and the environments with their numbers of images."""
+        source, table = self._open()
+        counts = table["environment"].value_counts(sort=False).to_dict()
+        held_out = choose_held_out(list(counts), self.test, "images")
+        task = Task(tuple(sorted(set(table["class"]))))
+        return describe_data(task, source.shape, counts, held_out)
+
+    def _open(self) -> tuple[ImageFiles, pd.DataFrame]:
+        """Return the folder, and the environment and class of each image."""
+        folder = Path(self.path)
+        if not self.path or not folder.exists():
+            raise FileNotFoundError(
+                f"images: there is no folder {self.path!r}. Set path to the folder of "
+                "the images."
+            )
+        if not folder.is_dir():
+            raise ValueError(
+                f"images: {self.path!r} is a file. Set path to the folder of the images."
+            )
+        shape = (self.channels, self.side, self.side)
+        source = ImageFiles(folder, shape)
+        if source.depth != 3:
+            raise ValueError(
+                f"{source.where}: its images are not in folders environment/class/. "
+                "Sort them into such folders."
+            )
+        used = {parent for image in source.images for parent in image.parents}
+        for path in sorted([*folder.glob("[!._]*"), *folder.glob("[!._]*/[!._]*")]):
+            if path.is_dir() and path not in used:
+                raise ValueError(
+                    f"folder {str(path)!r}: it has no images. Remove it, or add some."
+                )
+        (table,) = source.frames()
+        if table["class"].nunique() < 2:
+            raise ValueError(
+                f"{source.where}: all images are of the class {table['class'][0]!r}. "
+                "Add a folder for another class."
+            )
+        return source, table
+
+
+def prepare_sources(
+    sources: Sequence[Source], options: ReadOptions, test: str, key: str, replicas: int
+) -> PreparedData:
+    """Return the environments of the sources; those of `test` are held out.
+
+    The first training environment decides how columns are encoded.
+    """
+    first = ""
+    if test not in ("", "none"):  # else the first environment is never held out
+        column = options.environment or sources[0].environment
+        names = list(
+            dict.fromkeys(
+                name
+                for source in sources
+                for frame in source.frames()
+                for name in read_environment_names(frame, column, source.name)
+            )
+        )
+        held_out = choose_held_out(names, test, key)
+        first = next(name for name in names if name not in held_out)
+    schema = infer_schema(sources, options, first=first).schema
+    rows = read_rows(sources, schema)
+    held_out = choose_held_out(list(rows.rows), test, key)
+    environments = [
+        rows.environment(name, own, schema, replicas)
+        for name, own in rows.rows.items()
+    ]
+    problem = Problem(
+        train=tuple(e for e in environments if e.name not in held_out),
+        test=tuple(e for e in environments if e.name in held_out),
+    )
+    return PreparedData(problem, schema)
+
+
+def choose_held_out(names: Sequence[str], test: str, key: str) -> tuple[str, ...]:
+    """Return the environments to hold out: those of `test`, else the last of several."""
+    if test == "none" or (not test and len(names) == 1):
+        return ()
+    if not test:
+        return (names[-1],)
+    chosen = [test] if test in names else [part.strip() for part in test.split(",")]
+    for name in chosen:
+        if name not in names:
+            raise ValueError(
+                f"{key}: there is no environment {name!r} to hold out. Set test to "
+                f"none, or to some of {', '.join(names)}."
+            )
+    if len(set(chosen)) == len(names):
+        raise ValueError(
+            f"{key}: test={test!r} holds out every environment. Leave at least one to "
+            "train on."
+        )
+    return tuple(dict.fromkeys(chosen))
+
+
+def describe_problem(problem: Problem, task: TaskName) -> str:
+    """Return the task, whether it was detected, and the environments."""
+    environments = [*problem.train, *problem.test]
+    return describe_data(
+        environments[0].task,
+        environments[0].features,
+        {e.name: len(e) for e in environments},
+        [e.name for e in problem.test],
+        " (detected)" if task == "auto" else "",
+    )
+
+
+def describe_data(
+    task: Task,
+    features: tuple[int, ...],
+    counts: Mapping[str, int],
+    held_out: Collection[str],
+    note: str = "",
+) -> str:
+    """Return lines on the task, the inputs, and the environments' sizes."""
+    lines = [task.kind + note]
+    if task.classes:
+        more = ", ..." if len(task.classes) > MOST_CLASSES else ""
+        listed = ", ".join(task.classes[:MOST_CLASSES]) + more
+        lines[0] += f", {len(task.classes)} classes: {listed}"
+    lines.append(f"inputs: {' x '.join(map(str, features))}")
+    sizes = {name: f"{name} ({count} examples)" for name, count in counts.items()}
+    for title, held in (("train", False), ("test", True)):
+        group = [text for name, text in sizes.items() if (name in held_out) == held]
+        lines.append(f"{title}: {', '.join(group) or 'none'}")
+    return "\n".join(lines)
+
+
+def split_paths(path: str) -> tuple[Path, ...]:
+    """Return the paths of a setting: one, or several separated by commas."""
+    parts = [path] if os.path.isfile(path) else path.split(",")
+    return tuple(Path(part.strip()) for part in parts if part.strip())
+
+
+def check_files(path: str, key: str) -> tuple[Path, ...]:
+    """Return the files that a setting names, after a check that they exist."""
+    paths = split_paths(path)
+    if not paths:
+        raise ValueError(f"{key}: no file is given. Set path to one or more files.")
+    for file in paths:
+        if not os.path.exists(file):
+            raise FileNotFoundError(
+                f"{key}: there is no file {str(file)!r}. Check the path."
+            )
+        if file.is_dir():
+            raise ValueError(f"{key}: {str(file)!r} is a folder. Set path to a file.")
+    return paths
+
+
+def _check_same_columns(sources: Sequence[Source]) -> None:
+    """Refuse a file whose columns are not those of the first."""
+    first: list[str] = []
+    for source in sources if len(sources) > 1 else ():
+        columns = list(next(source.frames()).columns)
+        first = first or columns
+        absent = [repr(name) for name in first if name not in columns]
+        new = [repr(name) for name in columns if name not in first]
+        if absent or new:
+            parts = [f"lacks {', '.join(absent)}"] if absent else []
+            parts += [f"has also {', '.join(new)}"] if new else []
+            raise ValueError(
+                f"{source.where}: its columns are not those of {sources[0].where}: it "
+                f"{' and '.join(parts)}. Give all files the same columns."
+            )
