@@ -37,10 +37,9 @@ MAY_IMPORT = {
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {
     "learners": {"base"},
-    "data": {"base", "supplied", "schema", "sources", "rows", "batches", "row_store"}
-    | {"reservoir", "targets", "prefetch"}
-    | {"downloads", "image_catalog", "cache", "archives", "idx"}
-    | {"columns", "cells", "table_files", "table_chunks"},
+    "data": {"base", "columns", "sources", "schema", "rows", "batches"}
+    | {"table_files", "array_files", "image_files"}
+    | {"downloads", "image_catalog", "cache", "archives", "idx"},
 }
 
 ROOT = Path(__file__).parents[1] / "src" / "cirm"
@@ -122,14 +121,11 @@ def test_what_needs_no_torch_needs_only_the_standard_library(name):
 
 
 def registered(folder):
-    """The classes that a folder's registry names, by module."""
-    names = {"learners": "LEARNERS", "data": "DATASETS"}
-    registry = getattr(importlib.import_module(f"cirm.{folder}"), names[folder])
-    names = {key.replace("-", "_"): name for key, name in registry.items()}
-    return {
-        module: getattr(importlib.import_module(f"cirm.{folder}.{module}"), name)
-        for module, name in names.items()
-    }
+    """Modules and classes that a folder's registry names."""
+    registry = importlib.import_module(f"cirm.{folder}").REGISTRY
+    for key, name in registry.builtin.items():
+        module = name.partition(":")[0].rpartition(".")[2] if ":" in name else key
+        yield module.replace("-", "_"), registry.load(key)
 
 
 @pytest.mark.parametrize("folder", ["learners", "data"])
@@ -137,7 +133,7 @@ def test_every_file_is_registered(folder):
     files = {
         path.stem for path in (ROOT / folder).glob("*") if path.stem != "__pycache__"
     }
-    assert set(registered(folder)) == files - SHARED[folder] - {"__init__"}
+    assert {module for module, _ in registered(folder)} == files - SHARED[folder] - {"__init__"}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +141,7 @@ def test_every_file_is_registered(folder):
 )
 def test_what_is_registered_is_frozen_and_inherits_only_from_the_base(folder, base):
     root = getattr(importlib.import_module(f"cirm.{folder}.base"), base)
-    for held in registered(folder).values():
+    for _, held in registered(folder):
         assert held.__bases__ == (root,)
         assert dataclasses.is_dataclass(held)
         assert held.__dataclass_params__.frozen

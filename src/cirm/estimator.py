@@ -20,9 +20,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
-from cirm.data.batches import ENVIRONMENT, TARGET, Batches, as_array, name_columns
+from cirm.data.batches import ENVIRONMENT, TARGET, Batches, to_array
 from cirm.data.rows import encode_chunk
-from cirm.data.sources import Array, Chunk, Frame, Source
+from cirm.data.sources import Array, Chunk, Frame, Source, name_array_columns
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.file import load, save
 from cirm.model.fit import fit, update
@@ -187,7 +187,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             return
         names = [column.name for column in encoding.columns]
         self.n_features_in_ = len(names)
-        if names != list(name_columns(len(names))):
+        if names != list(name_array_columns(len(names))):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def _fit_source(self, source: Source) -> Self:
@@ -269,14 +269,14 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         self, X: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> Source:
         source = Batches(X, "data", "X")
-        pieces = [chunk.frame[TARGET].to_numpy() for chunk in source.portions()]
+        pieces = [chunk.frame[TARGET].to_numpy() for chunk in source.chunks()]
         self._check_targets(np.concatenate(pieces), first, classes)
         return source
 
     def _check_environments(
         self, environments: Sequence[Any], count: int
     ) -> NDArray[Any]:
-        names = np.asarray(as_array(environments))
+        names = np.asarray(to_array(environments))
         if pd.isna(names).any():
             raise ValueError(
                 f"{type(self).__name__}: row {int(pd.isna(names).argmax())} has no "
@@ -292,7 +292,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_inputs(self, X: AnyInputs, first: bool) -> Any:  # noqa: ANN401
         """Return inputs as a DataFrame or, if they have more axes, as an array."""
         if isinstance(X, Tensor):
-            X = as_array(X)
+            X = to_array(X)
         if getattr(X, "ndim", 2) > 2:
             return np.asarray(X)
         if isinstance(X, pd.DataFrame):
@@ -306,7 +306,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             ensure_min_samples=2 if first else 1,
             dtype="numeric",
         )
-        return pd.DataFrame(array, columns=name_columns(array.shape[1]))
+        return pd.DataFrame(array, columns=name_array_columns(array.shape[1]))
 
     def _predict_inputs(self, X: AnyInputs) -> Predictions:
         check_is_fitted(self, "model_")
@@ -409,7 +409,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     def _check_targets(
         self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> NDArray[Any]:
-        labels = column_or_1d(as_array(y), warn=True)
+        labels = column_or_1d(to_array(y), warn=True)
         check_classification_targets(labels)
         if first:
             self.classes_ = np.unique(labels if classes is None else classes)
@@ -488,7 +488,7 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
     def _check_targets(
         self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> NDArray[Any]:
-        values = column_or_1d(as_array(y), warn=True)
+        values = column_or_1d(to_array(y), warn=True)
         try:
             return values.astype(np.float64)
         except (TypeError, ValueError):
@@ -509,6 +509,6 @@ def _restore_labels(names: Sequence[str]) -> NDArray[Any]:
 
 def _make_chunk(inputs: NDArray[Any]) -> Chunk:
     """Return all rows of an array as one chunk."""
-    pieces = list(Array(inputs, pd.DataFrame(index=range(len(inputs)))).portions())
+    pieces = list(Array(inputs, pd.DataFrame(index=range(len(inputs)))).chunks())
     arrays = [piece.inputs for piece in pieces if piece.inputs is not None]
     return Chunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))

@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cirm.data.arrays import Arrays
 from cirm.data.colored import Colored
-from cirm.data.images import ImageFolder
 from cirm.data.scm import SCM
-from cirm.data.table import Table
+from cirm.data.user_data import Arrays, ImageFolder, Table
 
 
 @pytest.mark.parametrize("kind", [Table, Arrays])

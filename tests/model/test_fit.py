@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirm.data import row_store as stores
+from cirm.data import rows as stores
 from cirm.environments import Environment
 from cirm.memory import list_tensors
 from cirm.model import describe_model, evaluate, fit, predict, update
@@ -369,7 +369,7 @@ def test_other_learners_say_nothing_of_a_shortcut(files):
 
 def test_rows_on_disk_are_learned_as_those_in_memory(files, quick, monkeypatch):
     within = fit(files / "clinic-a.csv", "outcome", settings=quick)
-    monkeypatch.setattr(stores, "MOST", 1000)
+    monkeypatch.setattr(stores, "MOST_BYTES", 1000)
     beyond = fit(files / "clinic-a.csv", "outcome", settings=quick)
     assert same(within, beyond)
 

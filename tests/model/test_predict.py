@@ -56,12 +56,12 @@ def test_the_number_of_threads_changes_no_digit(clinic, monkeypatch):
 def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic, monkeypatch):
     model = fit(clinic(100, 0.9, 0), "outcome", settings=BRIEF)
     before = threading.active_count()
-    # More portions than are read ahead, so that the thread is not done by itself.
-    monkeypatch.setattr("cirm.data.table_chunks.ROWS", 100)
-    portions = predict_chunks(model, Frame(clinic(1000, 0.9, 1)))
-    assert len(next(portions)) == 100
+    # More chunks than are read ahead, so that the thread is not done by itself.
+    monkeypatch.setattr("cirm.data.table_files.CHUNK_ROWS", 100)
+    chunks = predict_chunks(model, Frame(clinic(1000, 0.9, 1)))
+    assert len(next(chunks)) == 100
     assert threading.active_count() > before
-    portions.close()
+    chunks.close()
     assert threading.active_count() == before
 
 

@@ -89,8 +89,7 @@ def predict(
     summary = PredictionSummary()
     notes: list[str] = []
     with show_progress("No predictions were written.") as progress:
-        from cirm.data.prefetch import prefetch
-        from cirm.data.sources import open_sources
+        from cirm.data.sources import open_sources, prefetch
         from cirm.model.file import load
         from cirm.model.predict import predict_chunks
 

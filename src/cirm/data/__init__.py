@@ -1,8 +1,11 @@
-"""The data sets, by the name the command line uses."""
+"""Data sets, by the key that the command line uses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cirm.registry import Registry
 
@@ -10,24 +13,69 @@ if TYPE_CHECKING:
     from cirm.data.base import Dataset
 
 DATASETS = {
-    "colored": "Colored",
-    "scm": "SCM",
-    "table": "Table",
-    "arrays": "Arrays",
-    "images": "ImageFolder",
+    "colored": "cirm.data.colored:Colored",
+    "scm": "cirm.data.scm:SCM",
+    "table": "cirm.data.user_data:Table",
+    "arrays": "cirm.data.user_data:Arrays",
+    "images": "cirm.data.user_data:ImageFolder",
 }
-"""Class by key; the module is named after the key."""
+"""Import path of the class by key."""
 
 REGISTRY = Registry("dataset", "cirm.datasets", __name__, DATASETS)
 """The data sets here and those that installed packages offer."""
 
 
 def get_dataset_class(key: str) -> type[Dataset]:
-    """The class of a data set."""
+    """Return the class of a data set.
+
+    Args:
+        key: A built-in key, the name of an entry point in the group `cirm.datasets`,
+            or an import path such as `package.module:Class`.
+
+    Raises:
+        ValueError: If there is no such data set.
+
+    Example:
+        >>> get_dataset_class("scm").__name__
+        'SCM'
+    """
     cls: type[Dataset] = REGISTRY.load(key)
     return cls
 
 
+def create_dataset(
+    dataset: str | Dataset, settings: Mapping[str, Any] | None = None
+) -> Dataset:
+    """Return a data set with its settings; an instance is returned as it is.
+
+    Args:
+        dataset: A key as for `get_dataset_class`, or a data set.
+        settings: The fields of the data set; only allowed with a key.
+
+    Raises:
+        ValueError: If there is no such data set, or settings come with an instance.
+
+    Example:
+        >>> create_dataset("scm", {"dimension": 4}).dimension
+        4
+    """
+    if isinstance(dataset, str):
+        return get_dataset_class(dataset)(**(settings or {}))
+    if settings:
+        raise ValueError(
+            f"dataset: settings {', '.join(settings)} were given together with a data "
+            "set that has its own. Set them where it is created."
+        )
+    return dataset
+
+
 def describe(key: str) -> str:
-    """One line about a data set."""
-    return REGISTRY.describe(key)
+    """Return the first line of the docstring of a data set's class."""
+    if key not in DATASETS:
+        return REGISTRY.describe(key)
+    module, _, name = DATASETS[key].partition(":")
+    source = Path(__file__).with_name(f"{module.rpartition('.')[2]}.py").read_text()
+    for node in ast.parse(source).body:  # not imported, so that a listing stays fast
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""

@@ -369,9 +369,7 @@ def _are_identifiers(name: str, numbers: Numbers) -> bool:
     return bool(is_range or IDENTIFIER.search(name))
 
 
-def _fit_categories(
-    name: str, text: Values, missing: bool, declared: bool
-) -> Column:
+def _fit_categories(name: str, text: Values, missing: bool, declared: bool) -> Column:
     counts = text.value_counts()
     if len(counts) < 2:
         return Column(name, "constant", missing=missing)

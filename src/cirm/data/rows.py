@@ -136,11 +136,14 @@ class EncodedRows:
 
 
 class EncodedChunk(NamedTuple):
-    """Some encoded rows: columns, inputs [n, *shape], environments [n], and notes."""
+    """Some encoded rows: columns, inputs [n, *shape], and notes for the user.
+
+    `environment` is the column that names the environments, if there is one.
+    """
 
     frame: pd.DataFrame
     inputs: NDArray[Any]
-    environments: NDArray[np.object_]
+    environment: str
     notes: tuple[str, ...]
 
 
@@ -154,7 +157,8 @@ def read_rows(
     """Read all rows, encoded as the schema says, with targets and environments."""
     all_bytes = all(source.has_bytes for source in sources)
     store = RowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
-    targets, names, notes = [], [], []
+    targets, names = [], []
+    notes: list[str] = []
     for source in sources:
         needed = [schema.target.name]
         for chunk in encode_source(
@@ -162,7 +166,9 @@ def read_rows(
         ):
             store.add(chunk.inputs)
             targets.append(encode_targets(chunk.frame[schema.target.name], schema))
-            names.append(chunk.environments)
+            names.append(
+                read_environment_names(chunk.frame, chunk.environment, source.name)
+            )
             notes.extend(chunk.notes)
             progress("encoding", store.count)
     rows = group_rows(np.concatenate(names))
@@ -194,7 +200,7 @@ def encode_source(
         yield EncodedChunk(
             frame,
             inputs if keep_bytes else to_floats(inputs),
-            read_environment_names(frame, own_column, source.name),
+            own_column,
             tuple(describe_column_changes(frame, schema, own_column, source.where)),
         )
 
@@ -220,9 +226,8 @@ def _encode_inputs(
         return encoding.encode(frame).numpy()
     if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(
-            f"{where}: its inputs have the shape {list(inputs.shape[1:])}, but those of "
-            f"the first fit have {list(schema.treatment.shape)}. Bring them to one "
-            "shape."
+            f"{where}: its inputs have the shape {list(inputs.shape[1:])}, but the "
+            f"first ones had {list(schema.treatment.shape)}. Give all one shape."
         )
     if not np.isfinite(inputs).all():
         bad = int((~np.isfinite(inputs)).sum())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -145,7 +145,7 @@ def infer_schema(
     target = options.target or source.target
     if not target:
         raise ValueError(
-            f"{source.where}: no target is given. Name the column to predict (--target)."
+            f"{source.where}: no target is given. Name the column with --target."
         )
     column = options.environment or source.environment
     other_columns = [n for n in (target, column, *options.ids, *options.ignore) if n]
@@ -171,9 +171,7 @@ def infer_schema(
     treatment = Treatment(source.kind, source.shape)
     if is_table:
         treatment = _fit_treatment(reservoir, other_columns, options.categories)
-    schema = Schema(
-        treatment, task, target_column, column, options.ids, options.ignore
-    )
+    schema = Schema(treatment, task, target_column, column, options.ids, options.ignore)
     rows = torch.from_numpy(reservoir.rows)
     return SchemaDraft(schema, reservoir.frame, encoded[rows])
 
@@ -209,8 +207,12 @@ def infer_targets(
         return encode_classes(values, column), Task(options.classes), column
     parsed = _parse_targets(values, task)
     is_numeric = parsed.dtype.kind == "f"
-    if is_numeric and (task == "regression" or (task == "auto" and _are_quantities(parsed))):
-        column = Column.fit(values[first]) if options.standardise else Column(name, "number")
+    if is_numeric and (
+        task == "regression" or (task == "auto" and _are_quantities(parsed))
+    ):
+        column = (
+            Column.fit(values[first]) if options.standardise else Column(name, "number")
+        )
         if column.kind != "number":
             column = Column(name, "number")
         scaled = column.standardise(parsed, values)
@@ -309,7 +311,7 @@ def list_numeric_columns(schema: Schema) -> list[str]:
     return [column.name for column in columns if column.kind == "number"] + target
 
 
-def _parse_targets(values: Values, task: TaskName) -> Numbers | NDArray[np.str_]:
+def _parse_targets(values: Values, task: TaskName) -> NDArray[Any]:
     """Return targets as numbers or, if they are classes, also as text."""
     text: NDArray[np.str_] = to_text(values).to_numpy(dtype=str)
     if task == "classification":
@@ -344,6 +346,6 @@ def _check_targets_present(values: Values) -> None:
     if gaps.any():
         raise ValueError(
             f"{locate_row(values, int(gaps.argmax()))}: the target in column "
-            f"{values.name!r} is missing, here and in {int(gaps.sum()) - 1} other rows. "
-            "Fill it in, or remove these rows."
+            f"{values.name!r} is missing, and so it is in {int(gaps.sum()) - 1} other "
+            "rows. Fill it in, or remove these rows."
         )

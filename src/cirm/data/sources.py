@@ -202,9 +202,9 @@ class ImageFiles(Source):
         depths = {len(path.relative_to(self.path).parts) for path in images}
         if len(depths) != 1:
             raise ValueError(
-                f"{self.where}: it has {len(images)} images at {len(depths)} depths. Put "
-                "all images into folders environment/class/, all into folders class/, "
-                "or all into the folder itself."
+                f"{self.where}: it has {len(images)} images at {len(depths)} depths. "
+                "Put all images into folders environment/class/, all into folders "
+                "class/, or all into the folder itself."
             )
         return images
 
@@ -257,18 +257,22 @@ def open_npz(
     path: Path,
     names: Sequence[str] = ("", "", ""),
     gigabytes: float = 4.0,
-    target_required: bool = False,
+    complete: bool = False,
 ) -> Array:
-    """Return the arrays of an NPZ file, by their names or else by usual names."""
+    """Return the arrays of an NPZ file, by their names or else by usual names.
+
+    If they are to be `complete`, targets are required, and rows without a named
+    environment belong to one named after the file.
+    """
     where = f"file {str(path)!r}"
-    required = (True, target_required, False)
+    required = (True, complete, False)
     wanted = map(WantedArray, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
     inputs, *others = read_npz(path, list(wanted), gigabytes)
     assert inputs is not None
     if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
         raise ValueError(
-            f"{where}: its inputs are {inputs.dtype} {list(inputs.shape)}. Save numbers "
-            "[n, ...] of at least one example."
+            f"{where}: its inputs are {inputs.dtype} {list(inputs.shape)}. Save "
+            "numbers [n, ...] of at least one example."
         )
     columns: dict[str, Any] = {}
     for name, values in zip(("target", "environment"), others, strict=True):
@@ -282,6 +286,8 @@ def open_npz(
         if name == "environment" or values.dtype.kind == "S":
             values = array_to_text(values)
         columns[name] = values.reshape(-1)
+    if complete and "environment" not in columns:
+        columns["environment"] = path.stem
     index = table_files.label_rows(path, len(inputs))
     frame = pd.DataFrame(columns, index=index)
     known = {name: name for name in columns}
@@ -337,8 +343,8 @@ def _open_path(path: Path, shape: tuple[int, ...]) -> Source:
         return ImageFiles(path, shape)
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
-            f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. Use "
-            f"one of {', '.join(SUFFIXES)}, or a folder of images."
+            f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. "
+            f"Use one of {', '.join(SUFFIXES)}, or a folder of images."
         )
     if path.suffix.lower() != ".npz":
         return TableFile(path)

@@ -59,7 +59,7 @@ def label_rows(path: Path, count: int, start: int = 0) -> pd.MultiIndex:
 def _read_text_chunks(
     path: Path, separator: str, where: str, numbers: Collection[str], rows: int
 ) -> Iterator[pd.DataFrame]:
-    options = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
+    options: Any = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
     # The header is read as a row: pandas would rename columns that occur twice.
     with _explain_errors(where):
         first = pd.read_csv(

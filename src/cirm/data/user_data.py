@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 
 from cirm.data.base import Dataset
 from cirm.data.image_files import list_images
-from cirm.data.rows import group_rows, read_rows
+from cirm.data.rows import read_rows
 from cirm.data.schema import (
     MOST_CLASSES,
     ReadOptions,
@@ -165,7 +166,7 @@ class Arrays(Dataset):
         """Return the environments of the files, the same ones for every seed."""
         names = (self.inputs, self.targets, self.environment)
         sources = [
-            open_npz(path, names, self.gigabytes, target_required=True)
+            open_npz(path, names, self.gigabytes, complete=True)
             for path in check_files(self.path, "arrays")
         ]
         options = ReadOptions(task=self.task, standardise=False)
@@ -236,7 +237,7 @@ class ImageFolder(Dataset):
     def describe(self) -> str:
         """Return the classes, and the environments with their numbers of images."""
         source, table = self._open()
-        counts = table["environment"].value_counts(sort=False).to_dict()
+        counts = dict(Counter(table["environment"]))
         held_out = choose_held_out(list(counts), self.test, "images")
         task = Task(tuple(sorted(set(table["class"]))))
         return describe_data(task, source.shape, counts, held_out)
@@ -251,7 +252,7 @@ class ImageFolder(Dataset):
             )
         if not folder.is_dir():
             raise ValueError(
-                f"images: {self.path!r} is a file. Set path to the folder of the images."
+                f"images: {self.path!r} is a file. Set path to a folder of images."
             )
         shape = (self.channels, self.side, self.side)
         source = ImageFiles(folder, shape)
@@ -299,8 +300,7 @@ def prepare_sources(
     rows = read_rows(sources, schema)
     held_out = choose_held_out(list(rows.rows), test, key)
     environments = [
-        rows.environment(name, own, schema, replicas)
-        for name, own in rows.rows.items()
+        rows.environment(name, own, schema, replicas) for name, own in rows.rows.items()
     ]
     problem = Problem(
         train=tuple(e for e in environments if e.name not in held_out),
@@ -310,7 +310,7 @@ def prepare_sources(
 
 
 def choose_held_out(names: Sequence[str], test: str, key: str) -> tuple[str, ...]:
-    """Return the environments to hold out: those of `test`, else the last of several."""
+    """Return the environments to hold out: those of `test`, or the last one."""
     if test == "none" or (not test and len(names) == 1):
         return ()
     if not test:

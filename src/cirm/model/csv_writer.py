@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data.cells import Values
+from cirm.data.columns import Values
 
 DECIMALS = 6  # of probabilities
 WIDEST_CELL = 256  # bytes; a wider cell would pad all rows to its width

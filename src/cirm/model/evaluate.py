@@ -10,23 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cirm.data import cells
-from cirm.data.columns import check_columns
-from cirm.data.prefetch import prefetch
-from cirm.data.rows import (
-    SAMPLE,
-    Progress,
-    check_source_kinds,
-    choose_environment_column,
-    compute_fingerprint,
-    describe_column_changes,
-    encode_chunk,
-    ignore_progress,
-    list_numeric_columns,
-    read_environment_names,
-)
-from cirm.data.sources import Data, open_sources
-from cirm.data.targets import encode_targets
+from cirm.data.columns import to_text
+from cirm.data.rows import compute_fingerprint, encode_source
+from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
+from cirm.data.sources import Data, Progress, ignore_progress, open_sources
 from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import (
     PredictionSet,
@@ -113,25 +100,21 @@ def evaluate(
     kept: list[np.ndarray] = []
     notes: list[str] = []
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
-    needed = [schema.target.name, *groups, *([environment] if environment else [])]
+    needed = [schema.target.name, *groups]
     for source in open_sources(data, schema.treatment.shape):
-        check_source_kinds([source], schema.treatment.kind)
-        column = choose_environment_column(source, schema, environment)
-        for chunk in prefetch(source.portions(list_numeric_columns(schema))):
-            frame = chunk.frame
-            check_columns(frame, needed, source.where)
-            column = column if column in frame.columns else ""
-            notes += describe_column_changes(frame, schema, column, source.where)
-            inputs = encode_chunk(chunk, schema, source.where, fill_missing)
+        for chunk in encode_source(source, schema, fill_missing, environment, needed):
+            frame, inputs = chunk.frame, chunk.inputs
+            notes += chunk.notes
             if not predictions:
                 notes += find_input_warnings(schema, torch.from_numpy(inputs))
             predictions.append(predict_inputs(model, inputs))
             if sum(part.nbytes for part in kept) < MOST_BYTES:
                 kept.append(inputs)
             targets.append(encode_targets(frame[schema.target.name], schema))
-            labels[""].append(read_environment_names(chunk, column, source.name))
+            names = read_environment_names(frame, chunk.environment, source.name)
+            labels[""].append(names)
             for name in groups:
-                labels[name].append(cells.as_text(frame[name]).to_numpy(dtype=object))
+                labels[name].append(to_text(frame[name]).to_numpy(dtype=object))
             progress("predicting", sum(map(len, targets)))
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
     notes += _find_training_rows(model, kept, torch.cat(targets), joined[""])
@@ -148,7 +131,7 @@ def _find_training_rows(
     model: Model, kept: list[np.ndarray], targets: Tensor, names: np.ndarray
 ) -> list[str]:
     """Warn of environments that the model was trained on, if all inputs were kept."""
-    if not SAMPLE >= sum(map(len, kept)) == len(targets):
+    if not SCHEMA_ROWS >= sum(map(len, kept)) == len(targets):
         return []
     inputs = np.concatenate(kept)
     history = {entry.fingerprint: entry for entry in model.history}

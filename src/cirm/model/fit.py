@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from cirm.data.rows import (
-    SAMPLE,
-    EncodedRows,
-    Progress,
-    ReadOptions,
-    ignore_progress,
-    infer_schema,
-    read_rows,
-)
-from cirm.data.sources import Data, open_sources
-from cirm.data.supplied import TaskName
+from cirm.data.rows import EncodedRows, read_rows
+from cirm.data.schema import SCHEMA_ROWS, ReadOptions, TaskName, infer_schema
+from cirm.data.sources import Data, Progress, ignore_progress, open_sources
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
@@ -207,7 +199,7 @@ def update(
     rows = read_rows(sources, model.schema, progress, fill_missing, environment)
     notes = []
     for name, indices in rows.rows.items():
-        inputs = rows.store.take(indices[:SAMPLE])
+        inputs = rows.store.take(indices[:SCHEMA_ROWS])
         changes = find_unit_changes(model.schema, inputs)
         if changes and not accept_units:
             raise ValueError(
@@ -274,7 +266,7 @@ def _train_stage(
             time=_format_time(),
             epochs=learner.descent.epochs,
             seconds=seconds,
-            fingerprint=rows.mark(name),
+            fingerprint=rows.fingerprint(name),
             metrics_before=before.get(name, {}),
             metrics_after=_score_rows(after, rows, splits[name][1]),
             importance=compute_importance(
@@ -343,7 +335,7 @@ def _check_fingerprints(model: Model, rows: EncodedRows) -> None:
     """Raise an error if the model was trained on the rows of an environment before."""
     history = {entry.fingerprint: entry for entry in model.history}
     for name in rows.rows:
-        if entry := history.get(rows.mark(name)):
+        if entry := history.get(rows.fingerprint(name)):
             raise ValueError(
                 f"environment {name!r}: the model was trained on these rows on "
                 f"{entry.time[:10]}, as {entry.name!r}. Use --again (in Python "

@@ -20,18 +20,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.columns import check_columns
-from cirm.data.prefetch import prefetch
-from cirm.data.rows import (
-    EncodedRows,
+from cirm.data.rows import EncodedRows, encode_source
+from cirm.data.sources import (
+    Data,
     Progress,
-    check_source_kinds,
-    describe_column_changes,
-    encode_chunk,
+    Source,
     ignore_progress,
-    list_numeric_columns,
+    open_sources,
+    prefetch,
 )
-from cirm.data.sources import Data, Source, open_sources
 from cirm.likelihoods import CrossEntropy
 from cirm.model.metrics import Predictions, interval_half_widths
 from cirm.model.model import Model
@@ -110,11 +107,11 @@ def predict_chunks(
     notes: list[str] | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Yield predictions for a source, chunk by chunk; warnings go to `notes`."""
-    check_source_kinds([source], model.schema.treatment.kind)
     done = 0
-    for frame, inputs in prefetch(_encode_chunks(model, source, keep, fill_missing)):
+    chunks = encode_source(source, model.schema, fill_missing, needed=keep)
+    for frame, inputs, _, changes in prefetch(chunks):
         if not done and notes is not None:
-            notes += describe_column_changes(frame, model.schema, "", source.where)
+            notes += changes
             notes += find_input_warnings(model.schema, torch.from_numpy(inputs))
         names = select_kept_columns(model, frame, keep)
         columns = _make_columns(model, predict_inputs(model, inputs), probabilities)
@@ -127,16 +124,6 @@ def predict_chunks(
         yield pd.concat([kept, pd.DataFrame(columns)], axis=1)
         done += len(frame)
         progress("predicting", done)
-
-
-def _encode_chunks(
-    model: Model, source: Source, keep: Sequence[str], fill_missing: bool
-) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
-    """Yield columns and inputs [n, *shape], chunk by chunk."""
-    for chunk in prefetch(source.portions(list_numeric_columns(model.schema))):
-        check_columns(chunk.frame, keep, source.where)
-        inputs = encode_chunk(chunk, model.schema, source.where, fill_missing)
-        yield chunk.frame, inputs
 
 
 def select_kept_columns(

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from cirm.data.columns import Column
-from cirm.data.rows import SchemaDraft
-from cirm.data.schema import Schema
+from cirm.data.schema import Schema, SchemaDraft
 
 FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little
 UNIT_RATIO = 10.0  # common units (g and mg, m and cm) differ by at least this factor
@@ -22,7 +21,7 @@ FAR_MEAN = 10.0  # standard deviations from the first mean that are worth a warn
 def find_leaks(draft: SchemaDraft) -> list[str]:
     """Warn of columns that alone determine the target in every row."""
     encoding, classes = draft.schema.treatment.encoding, draft.schema.task.classes
-    if encoding is None or len(draft.sample) < FEWEST_ROWS:
+    if encoding is None or len(draft.frame) < FEWEST_ROWS:
         return []
     if classes and len(draft.targets.unique()) < 2:
         return []
@@ -32,7 +31,7 @@ def find_leaks(draft: SchemaDraft) -> list[str]:
         for column in encoding.columns
         if column.features
         and _determines_target(
-            column.encode(draft.sample[column.name]), targets, bool(classes)
+            column.encode(draft.frame[column.name]), targets, bool(classes)
         )
     ]
     return [
