@@ -133,7 +133,9 @@ def test_every_file_is_registered(folder):
     files = {
         path.stem for path in (ROOT / folder).glob("*") if path.stem != "__pycache__"
     }
-    assert {module for module, _ in registered(folder)} == files - SHARED[folder] - {"__init__"}
+    assert {module for module, _ in registered(folder)} == files - SHARED[folder] - {
+        "__init__"
+    }
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,10 @@ def fitted(cirm, clinics):
 
 def test_fit_prints_what_it_has_found_and_writes_the_model(fitted, clinics):
     assert "Target outcome: classification (detected), 2 classes: ill, well" in fitted
-    assert "patient: left out, it just names or numbers the rows" in fitted
+    assert (
+        "patient: ignored: looks like an identifier (use --category patient to keep it)"
+        in fitted
+    )
     assert "Stored from past data: no training rows" in fitted
     assert load("m.cirm").history[0].name == "clinic-a"
 

@@ -193,11 +193,11 @@ def test_a_later_value_of_another_kind_is_named(first, later, message):
     [
         (
             ["1", "2", "x"],
-            "row 2: column 'a' has the value 'x', .* number like most of the",
+            "row 2: column 'a' has the value 'x', .* number, unlike most",
         ),
         (
             ["2024-01-01", "2024-01-02", "x"],
-            "row 2: column 'a' .* ISO 8601 date like most",
+            "row 2: column 'a' .* ISO 8601 date, unlike most",
         ),
         ([1.0, np.inf], "row 1: column 'a' has the value 'inf', which is not finite"),
         ([[1], [2]], "row 0: column 'a' .* which is no number, text, date"),

@@ -139,7 +139,7 @@ def test_a_path_that_is_no_folder_is_refused(tree):
 
 
 def test_a_tree_of_another_shape_is_refused(tree, tmp_path_factory):
-    refused(tmp_path_factory.mktemp("empty"), "it has 0 images at 0 depths. Put all")
+    refused(tmp_path_factory.mktemp("empty"), "it has no images. Put all")
     refused(tree / "a", "its images are not in folders environment/class/. Sort them")
     (tree / "a" / "green").mkdir()
     refused(tree, r"green'\: it has no images. Remove it")
@@ -148,7 +148,7 @@ def test_a_tree_of_another_shape_is_refused(tree, tmp_path_factory):
     refused(tree, r"d'\: it has no images. Remove it")
     (tree / "d").rmdir()
     paint(tree / "a" / "1.png")
-    refused(tree, "it has 9 images at 2 depths")
+    refused(tree, "it has images at 2 different depths")
 
 
 def test_one_class_alone_is_refused(tmp_path):

@@ -233,7 +233,7 @@ GAP = r"file '.*', row 2: "
         (
             "a,y\n1,0\n2,\n3,NA\n",
             {},
-            GAP + "the target in column 'y' is missing, .* 1 ",
+            GAP + "the target in column 'y' is missing, like 1 others",
         ),
         (
             "a,y\n1,0\n2,1.5\n3,x\n",
@@ -250,7 +250,7 @@ GAP = r"file '.*', row 2: "
             {},
             GAP + "column 'y' has the value 'inf', .* not finite",
         ),
-        ("a,y\n1,1\n2,1\n", {}, "the target is '1' in all 2 rows, .* --classes a,b"),
+        ("a,y\n1,1\n2,1\n", {}, "the target is '1' in every row, .* --classes a,b"),
         ("a,y\n1,2024-01-01\n2,2024-01-02\n", {}, "'y': dates cannot be predicted"),
         (
             "a,y\n1,0\nx,1\n2,1\n",

@@ -175,7 +175,7 @@ def reseal(path, change):
         ),
         (
             lambda d: d["schema"]["target"]["columns"][0].update(scale=0.0),
-            "a column's parts must have sense",
+            "the description of a column is not valid",
         ),
         (lambda d: d["schema"]["task"].update(classes=["a"]), "classes must be none"),
     ],

@@ -79,7 +79,7 @@ def _choose_member(
     if wanted.name or wanted.required:
         raise ValueError(
             f"{where}: there is no array {wanted.name or ' or '.join(wanted.usual)}. "
-            f"Its arrays are {', '.join(members) or 'none'}; name the one to use."
+            f"Its arrays are {', '.join(members) or 'none'}; rename the right one."
         )
     return None
 

@@ -94,8 +94,8 @@ class Batches(Source):
         """Return a batch's inputs, and its targets and environments as columns."""
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             raise ValueError(
-                f"{self.where}: a batch is a {type(batch).__name__}. Give (inputs, "
-                "targets) or (inputs, targets, environments)."
+                f"{self.where}: a batch has the type {type(batch).__name__}. Give "
+                "(inputs, targets) or (inputs, targets, environments)."
             )
         inputs, targets = to_array(batch[0]), np.asarray(to_array(batch[1])).reshape(-1)
         if len(inputs) != len(targets) or not len(targets):

@@ -81,7 +81,9 @@ class Column:
         if kind == "category":
             return _fit_categories(name, to_text(present), missing, category)
         numbers = to_numbers(present, kind)
-        refuse_values(present, ~np.isfinite(numbers), "which is not finite")
+        infinite = ~np.isfinite(numbers)
+        empty = "Correct it, or leave the cell empty."
+        refuse_values(present, infinite, "which is not finite", empty)
         if not len(numbers) or numbers.min() == numbers.max():
             return cls(name, "constant", missing=missing)
         if kind == "number" and _are_identifiers(name, numbers):
@@ -227,7 +229,10 @@ class Encoding:
 
 
 def check_columns(
-    frame: pd.DataFrame, needed: Collection[str], where: str = "table"
+    frame: pd.DataFrame,
+    needed: Collection[str],
+    where: str = "table",
+    remedy: str = "check the spelling",
 ) -> None:
     """Refuse a table in which a column is absent or occurs twice."""
     twice = frame.columns[frame.columns.duplicated()]
@@ -239,7 +244,7 @@ def check_columns(
     if absent:
         raise ValueError(
             f"{where}: there is no column {', '.join(map(repr, absent))}. Its columns "
-            f"are {', '.join(map(repr, frame.columns)) or 'none'}; check the spelling."
+            f"are {', '.join(map(repr, frame.columns)) or 'none'}; {remedy}."
         )
 
 
@@ -285,13 +290,15 @@ def detect_kind(present: Values, remedy: str = "") -> Kind:
             refuse_values(
                 present,
                 bad,
-                f"which is not {NUMERIC[kind]} like most of the column",
+                f"which is not {NUMERIC[kind]}, unlike most of the column",
                 f"Correct it, or {remedy or category}.",
             )
     return "category"
 
 
-def to_numbers(values: Values, kind: Kind) -> Numbers:
+def to_numbers(
+    values: Values, kind: Kind, remedy: str = "leave the cell empty"
+) -> Numbers:
     """Return numbers, 0 and 1, or days since 1970, [n]; NaN for missing values."""
     numbers = _parse(values, kind)
     gaps = np.isnan(numbers)
@@ -301,7 +308,7 @@ def to_numbers(values: Values, kind: Kind) -> Numbers:
             unclear,
             ~is_missing(unclear),
             f"which is not {NUMERIC[kind]}",
-            "Correct it, or leave the cell empty.",
+            f"Correct it, or {remedy}.",
         )
     return numbers
 

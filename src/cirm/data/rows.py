@@ -222,7 +222,7 @@ def _encode_inputs(
         if fill:
             absent = [name for name in wanted if name not in frame.columns]
             frame = frame.assign(**dict.fromkeys(absent, np.nan))
-        check_columns(frame, wanted, where)
+        check_columns(frame, wanted, where, "rename one, or use --fill-missing")
         return encoding.encode(frame).numpy()
     if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(

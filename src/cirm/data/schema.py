@@ -145,7 +145,8 @@ def infer_schema(
     target = options.target or source.target
     if not target:
         raise ValueError(
-            f"{source.where}: no target is given. Name the column with --target."
+            f"{source.where}: no target is given. Name a column with --target; in an "
+            "NPZ file, save an array y; sort images into a folder for each class."
         )
     column = options.environment or source.environment
     other_columns = [n for n in (target, column, *options.ids, *options.ignore) if n]
@@ -203,8 +204,9 @@ def infer_targets(
     _check_targets_present(values)
     name, task = str(values.name), options.task
     if options.classes:
+        declared = Task(options.classes)
         column = Column(name, "category", categories=options.classes)
-        return encode_classes(values, column), Task(options.classes), column
+        return encode_classes(values, column), declared, column
     parsed = _parse_targets(values, task)
     is_numeric = parsed.dtype.kind == "f"
     if is_numeric and (
@@ -228,8 +230,8 @@ def infer_targets(
     names = tuple(array_to_text(classes).tolist())
     if len(names) < 2:
         raise ValueError(
-            f"column {name!r}: the target is {names[0]!r} in all {len(values)} rows, "
-            "but classification needs two or more classes. Declare classes that come "
+            f"column {name!r}: the target is {names[0]!r} in every row, but "
+            "classification needs two or more classes. Declare classes that come "
             "later with --classes a,b."
         )
     column = Column(name, "category", categories=names)
@@ -241,7 +243,7 @@ def encode_targets(values: Values, schema: Schema) -> Tensor:
     _check_targets_present(values)
     if schema.task.classes:
         return encode_classes(values, schema.target)
-    numbers = to_numbers(values, "number")
+    numbers = to_numbers(values, "number", "remove the row")
     refuse_values(values, ~np.isfinite(numbers), "which is not finite")
     return torch.from_numpy(schema.target.standardise(numbers, values))
 
@@ -259,8 +261,8 @@ def encode_classes(values: Values, column: Column) -> Tensor:
     refuse_values(
         values,
         indices.isna().to_numpy(dtype=bool),
-        f"which is not one of the classes of the first fit ({listed})",
-        "Correct it, or fit again and declare all classes with --classes.",
+        f"which is not one of the known classes ({listed})",
+        "Correct it, or fit a new model and declare all classes with --classes.",
     )
     return torch.from_numpy(indices.to_numpy(dtype=np.int64, copy=True))
 
@@ -269,8 +271,8 @@ def check_source_kind(source: Source, kind: str) -> None:
     """Refuse a table where images are needed, and the like."""
     if source.kind != kind:
         raise ValueError(
-            f"{source.where}: it holds {KIND_NAMES[source.kind]}, but the first fit "
-            f"was on {KIND_NAMES[kind]}. Give data of the same kind."
+            f"{source.where}: it holds {KIND_NAMES[source.kind]}, but the first "
+            f"data were {KIND_NAMES[kind]}. Give data of the same kind."
         )
 
 
@@ -330,7 +332,7 @@ def _parse_targets(values: Values, task: TaskName) -> NDArray[Any]:
             )
         if kind != "number":
             return text
-        numbers = to_numbers(values, "number")
+        numbers = to_numbers(values, "number", "use --task classification")
     refuse_values(values, ~np.isfinite(numbers), "which is not finite")
     return numbers
 
@@ -343,9 +345,9 @@ def _are_quantities(numbers: Numbers) -> bool:
 
 def _check_targets_present(values: Values) -> None:
     gaps = is_missing(values)
-    if gaps.any():
+    if count := int(gaps.sum()):
+        more = f", like {count - 1} others" if count > 1 else ""
         raise ValueError(
             f"{locate_row(values, int(gaps.argmax()))}: the target in column "
-            f"{values.name!r} is missing, and so it is in {int(gaps.sum()) - 1} other "
-            "rows. Fill it in, or remove these rows."
+            f"{values.name!r} is missing{more}. Fill it in, or remove the row."
         )

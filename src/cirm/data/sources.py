@@ -201,8 +201,9 @@ class ImageFiles(Source):
         images = list_images(self.path)
         depths = {len(path.relative_to(self.path).parts) for path in images}
         if len(depths) != 1:
+            several = f"images at {len(depths)} different depths"
             raise ValueError(
-                f"{self.where}: it has {len(images)} images at {len(depths)} depths. "
+                f"{self.where}: it has {several if images else 'no images'}. "
                 "Put all images into folders environment/class/, all into folders "
                 "class/, or all into the folder itself."
             )
@@ -249,7 +250,7 @@ def open_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Sourc
         return sources
     raise ValueError(
         f"data: {type(data).__name__} cannot be read. Give a file, a folder of images, "
-        "a DataFrame, or a list of these."
+        "a DataFrame, or a list of these that is not empty."
     )
 
 
@@ -344,7 +345,7 @@ def _open_path(path: Path, shape: tuple[int, ...]) -> Source:
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. "
-            f"Use one of {', '.join(SUFFIXES)}, or a folder of images."
+            f"Use a folder of images, or a file that ends in {', '.join(SUFFIXES)}."
         )
     if path.suffix.lower() != ".npz":
         return TableFile(path)
