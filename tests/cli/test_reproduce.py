@@ -7,7 +7,7 @@ import pytest
 
 from cirm.cli.reproduce import NAMES
 from cirm.paper import EXPERIMENTS
-from cirm.paper.trials import (
+from cirm.paper.experiment import (
     Experiment,
     Layout,
     Line,
@@ -172,9 +172,18 @@ def test_figures_are_files_and_a_page(cirm, tmp_path, paper):
     ("words", "message"),
     [
         (["table6"], "'table6' is not an experiment of the paper. Use one of table1"),
-        (["table1", "--engine", "cloud"], "engine must be one of local, ray"),
-        (["table1", "--address", "h:1"], "address: it must come with the engine ray"),
-        (["table1", "--learner", "nope"], "table1: learners are c-bvirm; c-virmg"),
+        (
+            ["table1", "--engine", "cloud"],
+            "no engine 'cloud'. Choose one of local, ray",
+        ),
+        (
+            ["table1", "--address", "h:1"],
+            "no meaning for the engine local. Add --engine",
+        ),
+        (
+            ["table1", "--learner", "nope"],
+            "table1 has no learner 'nope'. Choose one of c-bvirm; c-virmg",
+        ),
         (["all", "--learner", "nope"], "has a learner 'nope'. Use one of birm; "),
     ],
 )

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from cirm.paper.projections import (
-    between,
     divergence,
-    in_turn,
-    onto_means,
-    onto_support,
+    merge_distributions,
+    project_in_turn,
+    project_onto_means,
+    project_onto_support,
 )
 
 N = 6
@@ -62,7 +62,9 @@ def test_a_mean_that_is_nearly_met_is_met():
     q = masses.double() / masses.double().sum()
     statistics = torch.tensor([[0, 1, 0, 0, 0, 0]], dtype=torch.float64)
     half = torch.tensor([0.5], dtype=torch.float64)
-    torch.testing.assert_close(statistics @ onto_means(q, statistics, half), half)
+    torch.testing.assert_close(
+        statistics @ project_onto_means(q, statistics, half), half
+    )
 
 
 @given(MASSES, SUPPORTS, SUPPORTS, st.lists(st.floats(-1, 1), min_size=N, max_size=N))
@@ -72,14 +74,14 @@ def test_a_projection_has_its_support_in_both(masses, own, family, values):
         return
     q = distribution(masses, own)
     support = torch.tensor(family)
-    p = onto_support(q, support)
+    p = project_onto_support(q, support)
     assert not p[~support | (q == 0)].any()
     held = torch.tensor(values, dtype=torch.float64)[q > 0]
     if held.max() - held.min() < 0.1:
         return
     statistics = torch.tensor([values], dtype=torch.float64)
     middle = (held.max() + held.min()).view(1) / 2
-    tilted = onto_means(q, statistics, middle)
+    tilted = project_onto_means(q, statistics, middle)
     assert not tilted[q == 0].any()
     torch.testing.assert_close(statistics @ tilted, middle)
     torch.testing.assert_close(tilted.sum(), torch.tensor(1.0, dtype=torch.float64))
@@ -90,7 +92,7 @@ def test_nothing_within_the_support_is_nearer(masses, other, family):
     if not any(family):
         return
     q, p = distribution(masses), distribution(other, family)
-    found = onto_support(q, torch.tensor(family))
+    found = project_onto_support(q, torch.tensor(family))
     # Pythagoras: with equality for a family defined by its support.
     expected = divergence(p, found) + divergence(found, q)
     torch.testing.assert_close(divergence(p, q), expected)
@@ -103,7 +105,7 @@ def test_the_projection_onto_means_is_what_an_optimiser_finds(count):
     statistics = torch.randn(count, N, generator=generator, dtype=torch.float64)
     reached = distribution([5, 1, 1, 2, 4, 3])
     means = statistics @ reached
-    found = onto_means(q, statistics, means)
+    found = project_onto_means(q, statistics, means)
     wanted = {"type": "eq", "fun": lambda p: statistics.numpy() @ p - means.numpy()}
     expected = nearest(relative_entropy(q), [wanted])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
@@ -120,13 +122,13 @@ def test_projections_in_turn_end_in_the_intersection(masses, families):
     if not common.any():
         return
     q = distribution(masses)
-    steps = [partial(onto_support, support=torch.tensor(f)) for f in families]
-    found = in_turn(q, steps)
+    steps = [partial(project_onto_support, support=torch.tensor(f)) for f in families]
+    found = project_in_turn(q, steps)
     assert len(found) == len(families) + 1
     for index, p in enumerate(found[1:], 1):
         assert not p[~torch.tensor(families[:index]).all(0)].any()
-    torch.testing.assert_close(found[-1], onto_support(q, common))
-    torch.testing.assert_close(found[-1], in_turn(q, steps[::-1])[-1])
+    torch.testing.assert_close(found[-1], project_onto_support(q, common))
+    torch.testing.assert_close(found[-1], project_in_turn(q, steps[::-1])[-1])
 
 
 def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
@@ -134,11 +136,11 @@ def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
     support = torch.tensor([True, False, True, True, False, True])
     statistics = torch.arange(N, dtype=torch.float64)[None]
     means = torch.tensor([2.5], dtype=torch.float64)
-    found = in_turn(
+    found = project_in_turn(
         q,
         [
-            lambda p: onto_support(p, support),
-            lambda p: onto_means(p, statistics, means),
+            lambda p: project_onto_support(p, support),
+            lambda p: project_onto_means(p, statistics, means),
         ],
     )
     assert not found[-1][~support].any()
@@ -148,7 +150,7 @@ def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
 @given(MASSES, MASSES)
 def test_q_plus_is_the_normalised_geometric_mean(before, best):
     minus, star = distribution(before), distribution(best)
-    plus = between(minus, star)
+    plus = merge_distributions(minus, star)
     total = divergence(plus, minus) + divergence(plus, star)
     # The sum is twice the divergence from q+ plus what no distribution can avoid.
     floor = -2 * (minus * star).sqrt().sum().log()
@@ -164,25 +166,27 @@ def test_q_plus_is_what_an_optimiser_finds():
     minus, star = distribution([5, 1, 3, 2, 2, 1]), distribution([1, 1, 4, 1, 6, 2])
     first, second = relative_entropy(minus), relative_entropy(star)
     expected = nearest(lambda p: first(p) + second(p))
-    torch.testing.assert_close(between(minus, star), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        merge_distributions(minus, star), expected, rtol=0, atol=1e-5
+    )
 
 
 def test_q_plus_has_its_support_in_both():
     minus = distribution([1] * N, [True, True, True, False, False, False])
     star = distribution([1] * N, [False, True, True, True, False, False])
-    plus = between(minus, star)
+    plus = merge_distributions(minus, star)
     assert plus.tolist() == pytest.approx([0, 0.5, 0.5, 0, 0, 0])
 
 
 def test_what_has_no_common_point_is_refused():
     first, second = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    for refused in (between, onto_support):
-        with pytest.raises(ValueError, match="must meet; got no common point"):
+    for refused in (merge_distributions, project_onto_support):
+        with pytest.raises(ValueError, match="have no outcome in common"):
             refused(first, second)
 
 
 def test_means_that_cannot_be_reached_are_refused():
     q = distribution([1, 1, 1, 1, 1, 1])
     statistics = torch.arange(N, dtype=torch.float64)[None]
-    with pytest.raises(ValueError, match=r"means must lie within.*; got \[7.0\]"):
-        onto_means(q, statistics, torch.tensor([7.0], dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"has the means \[7.0\]. Choose means within"):
+        project_onto_means(q, statistics, torch.tensor([7.0], dtype=torch.float64))

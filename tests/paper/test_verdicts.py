@@ -3,8 +3,12 @@ import math
 import pytest
 
 from cirm.paper import EXPERIMENTS, get_experiment
-from cirm.paper.claims import judge_claims
-from cirm.paper.verdicts import judge_cells, summarise_verdicts, verdict
+from cirm.paper.verdicts import (
+    judge_cells,
+    judge_claims,
+    judge_value,
+    summarise_verdicts,
+)
 
 TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
 
@@ -13,7 +17,7 @@ def as_printed(name, shift=0.0):
     """What would be measured if our means were the paper's, moved by a shift."""
     measured = {}
     for row in get_experiment(name).rows:
-        for wanted in row.wanted:
+        for wanted in row.cells:
             if wanted.paper:
                 entry = measured.setdefault(row.name, {}).setdefault(
                     wanted.learner, {"selection": "s", "seconds": 2.0}
@@ -42,13 +46,13 @@ def test_an_accuracy_matches_within_twice_the_largest_spread(
     mean, std, paper, expected
 ):
     stated = {"mean": paper[0], "std": paper[1]}
-    assert verdict(mean, std, stated, "accuracy", "test") == expected
+    assert judge_value(mean, std, stated, "accuracy", "test") == expected
 
 
 def test_a_higher_training_accuracy_is_not_better():
     stated = {"mean": 50.0, "std": 1.0}
-    assert verdict(90.0, 1.0, stated, "accuracy", "train") == "differs"
-    assert verdict(90.0, 1.0, stated, "accuracy", "test") == "better"
+    assert judge_value(90.0, 1.0, stated, "accuracy", "train") == "differs"
+    assert judge_value(90.0, 1.0, stated, "accuracy", "test") == "better"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,7 @@ def test_a_higher_training_accuracy_is_not_better():
 )
 def test_a_smaller_error_is_better_and_its_band_is_its_own(mean, expected):
     stated = {"mean": 0.18, "std": 0.005}
-    assert verdict(mean, 0.0, stated, "coefficients", "causal") == expected
+    assert judge_value(mean, 0.0, stated, "coefficients", "causal") == expected
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -12,8 +12,8 @@ from cirm.cli import options
 from cirm.cli.options import Address, EngineName, Workers
 
 if TYPE_CHECKING:
+    from cirm.paper.experiment import Experiment
     from cirm.paper.reproduction import Plan
-    from cirm.paper.trials import Experiment
     from cirm.report.comparison import Grid
     from cirm.report.findings import Part
     from cirm.runs.engines import Engine
@@ -73,7 +73,7 @@ def reproduce(
     failures: list[str] = []
     parts = []
     with show_step("preparing the experiments"):
-        from cirm.paper.pages import draw_samples, write_figures, write_overview
+        from cirm.paper.pages import draw_example_images, write_figures, write_overview
         from cirm.paper.reproduction import plan_reproduction
         from cirm.runs.engines import Engine
 
@@ -94,7 +94,7 @@ def reproduce(
         typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
     if name == "all":
         with show_step("writing the report"):
-            pictures = draw_samples([plan.experiment for plan in plans])
+            pictures = draw_example_images([plan.experiment for plan in plans])
             write_overview(parts, root, pictures.values())
         page = (root / "report.html").resolve()
         typer.echo(f"Wrote the report of all experiments to {page}")
@@ -114,7 +114,7 @@ def choose_experiments(
         return []
     if name != "all":
         experiment = get_experiment(name)
-        experiment.trials(keys)  # raises an error for unknown learners
+        experiment.list_trials(keys)  # raises an error for unknown learners
         return [(experiment, list(keys))]
     known = {key for one in EXPERIMENTS.values() for key in one.keys}
     for key in keys:
@@ -130,16 +130,16 @@ def choose_experiments(
 def run_plan(plan: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]:
     """Run what a folder lacks of an experiment and write it; also return failures."""
     from cirm.cli.progress import data_size, describe_job, run_with_progress, show_step
-    from cirm.paper.pages import draw_samples, write_experiment
+    from cirm.paper.pages import draw_example_images, write_experiment
     from cirm.paper.reproduction import explain_missing_records, summarise_experiment
     from cirm.runs.archive import pack_jobs
     from cirm.runs.provenance import find_commit
 
     options.create_result_folder(folder)
-    waiting = plan.waiting(folder)
+    waiting = plan.list_waiting_jobs(folder)
     print_plan(plan, waiting)
     commit = find_commit()
-    archive = pack_jobs(plan.every, folder, commit)
+    archive = pack_jobs(plan.all_jobs, folder, commit)
     failures: dict[str, str] = {}
     if waiting:
         times = [
@@ -148,19 +148,19 @@ def run_plan(plan: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]
             if (size := data_size(entry["setup"]["dataset"], len(entry["seeds"])))
         ]
         failures = run_with_progress(
-            plan.every,
-            lambda: plan.waiting(folder),
+            plan.all_jobs,
+            lambda: plan.list_waiting_jobs(folder),
             folder,
             engine,
             plan.experiment.name,
             times,
             lambda job: pack_jobs([job], folder, commit),
         )
-        archive = pack_jobs(plan.every, folder, commit)
+        archive = pack_jobs(plan.all_jobs, folder, commit)
     with show_step("writing the report"):
         notes = explain_missing_records(plan, failures, archive)
         part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)
-        pictures = draw_samples([plan.experiment]).values()
+        pictures = draw_example_images([plan.experiment]).values()
         write_experiment(part, folder, pictures)
     print_comparison(part, folder)
     jobs = {job.key: job for job in waiting}
@@ -172,7 +172,7 @@ def run_plan(plan: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]
 
 def print_plan(plan: Plan, waiting: Sequence[Job]) -> None:
     """Print how many jobs there are to run, and which data sets are missing."""
-    total = len(plan.every)
+    total = len(plan.all_jobs)
     finished = total - len(waiting)
     name = plan.experiment.name
     if not waiting and total:

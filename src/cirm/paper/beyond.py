@@ -1,22 +1,22 @@
-"""What the paper does not reach: `cirm` in its protocol, and what each part gives."""
+"""Beyond the paper: `cirm` in its protocol, and an ablation of the parts of `cirm`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from cirm.paper.sequences import (
-    GRAY,
-    MNIST,
-    SPLITS,
-    accuracies,
-    of_images,
-)
-from cirm.paper.trials import (
+from cirm.paper.experiment import (
     Experiment,
     Layout,
     Line,
     Row,
     Trial,
+)
+from cirm.paper.tables_1_2 import (
+    GRAY,
+    MNIST,
+    SPLITS,
+    build_image_experiment,
+    list_accuracy_cells,
 )
 from cirm.runs.jobs import PAPER_SELECTION
 
@@ -44,7 +44,7 @@ FROZEN = (
     "defaults, chosen on MNIST b01 by held-out training examples, then frozen (but for "
     "dropout with more than 1,000 examples)"
 )
-WITHOUT: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "cirm": {},
     "without inference": {"shortcut": "keep"},
     "without balancing": {"cap": 1.0},
@@ -54,14 +54,14 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "without carried direction": {"carry": False},
     "with a memory of 10 %": {"memory": 0.1},
 }
-"""Parts of the method, turned off one at a time, or on."""
+"""The method with one part switched off, or on."""
 
 NAMES = {"cirm": "cirm", "erm": "ERM", GRAY: "ERM on gray"}
 
 
-def beyond() -> Experiment:
-    """Our learner, plain training and the colour-blind ceiling, ten seeds each."""
-    rows = [_row(name, title, data) for name, (title, data) in ROWS.items()]
+def build_beyond() -> Experiment:
+    """Return our learner, plain training and the ceiling without colour."""
+    rows = [_build_row(name, title, data) for name, (title, data) in ROWS.items()]
     places = [(name, split) for name in NAMES for split in SPLITS]
     lines = [
         Line((row.name,), tuple((row.name, label, split) for label, split in places))
@@ -70,25 +70,27 @@ def beyond() -> Experiment:
     columns = tuple((NAMES[label], split) for label, split in places)
     layout = Layout("Accuracy, %", ("",), columns, tuple(lines))
     title = "Beyond the paper: cirm in its protocol, near the colour-blind ceiling"
-    return of_images("beyond", title, 10, rows, layout)
+    return build_image_experiment("beyond", title, 10, rows, layout)
 
 
-def ablation() -> Experiment:
-    """Our learner, and the same without each of its parts."""
+def build_ablation() -> Experiment:
+    """Return our learner, and the same without each of its parts."""
     rows = [
-        _parts(name, *ROWS[name])
+        _build_ablation_row(name, *ROWS[name])
         for name in ("mnist b01 n=2", "mnist b11 n=2", "mnist b01 n=6")
     ]
     columns = [(row.name, split) for row in rows for split in SPLITS]
     lines = [
         Line((label,), tuple((name, label, split) for name, split in columns))
-        for label in WITHOUT
+        for label in VARIANTS
     ]
     layout = Layout("Accuracy, %", ("",), tuple(columns), tuple(lines))
-    return of_images("ablation", "What each part of cirm gives", 5, rows, layout)
+    return build_image_experiment(
+        "ablation", "What each part of cirm gives", 5, rows, layout
+    )
 
 
-def _parts(name: str, title: str, data: dict[str, Any]) -> Row:
+def _build_ablation_row(name: str, title: str, data: dict[str, Any]) -> Row:
     trials = tuple(
         Trial(
             label,
@@ -100,12 +102,12 @@ def _parts(name: str, title: str, data: dict[str, Any]) -> Row:
             preset="paper",
             settings=settings,
         )
-        for label, settings in WITHOUT.items()
+        for label, settings in VARIANTS.items()
     )
-    return Row(name, title, trials, accuracies(WITHOUT))
+    return Row(name, title, trials, list_accuracy_cells(VARIANTS))
 
 
-def _row(name: str, title: str, data: dict[str, Any]) -> Row:
+def _build_row(name: str, title: str, data: dict[str, Any]) -> Row:
     gray = {**data, "scheme": "gray"}
     trials = (
         Trial("cirm", "cirm", "colored", data, "sequential", FROZEN, preset="paper"),
@@ -116,4 +118,4 @@ def _row(name: str, title: str, data: dict[str, Any]) -> Row:
             GRAY, "erm", "colored", gray, "sequential", PAPER_SELECTION, preset="paper"
         ),
     )
-    return Row(name, title, trials, accuracies(NAMES))
+    return Row(name, title, trials, list_accuracy_cells(NAMES))

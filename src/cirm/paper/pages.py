@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cirm.paper.trials import Experiment
+    from cirm.paper.experiment import Experiment
     from cirm.report.blocks import Picture
     from cirm.report.findings import Drawing, Part
 
@@ -53,37 +53,37 @@ def write_overview(
 
 
 def name_sweep_file(title: str) -> str:
-    """The name of the file of a row's sweep."""
+    """Return the name of the file of a row's sweep."""
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
     return f"sweep-{'-'.join(words)}.svg"
 
 
-def draw_samples(experiments: Sequence[Experiment]) -> dict[str, Picture]:
-    """Coloured samples of each source and scheme that is at hand, by a name."""
+def draw_example_images(experiments: Sequence[Experiment]) -> dict[str, Picture]:
+    """Draw examples of each source and scheme that is in the cache, by name."""
     from cirm.data.colored import Colored
     from cirm.paper.example_images import draw_examples
     from cirm.paper.reproduction import explain_missing_data
 
-    chosen: dict[str, Colored] = {}
+    datasets: dict[str, Colored] = {}
     for experiment in experiments:
         for row in experiment.rows:
             trial = row.trials[0]
             if trial.dataset == "colored" and not explain_missing_data(trial):
                 dataset = Colored(**trial.data)
                 name = f"{Path(dataset.source).name}-{dataset.scheme}"
-                chosen.setdefault(name, dataset)
-    return {name: draw_examples(dataset) for name, dataset in chosen.items()}
+                datasets.setdefault(name, dataset)
+    return {name: draw_examples(dataset) for name, dataset in datasets.items()}
 
 
 def write_figures(folder: Path) -> None:
-    """Write the samples and the projections, each as a file, and a page of them."""
+    """Write example images and projections, each as a file, and a page of them."""
     from cirm.records import write_bytes, write_text
     from cirm.report.drawing import make_svg_file
     from cirm.report.reproduction import reproduction_page
 
     pictures = draw_gallery()
-    for name, shown in pictures.items():
-        write_bytes(folder / f"samples-{name}.png", shown.png)
+    for name, picture in pictures.items():
+        write_bytes(folder / f"samples-{name}.png", picture.png)
     for index, drawing in enumerate(draw_projections(), 1):
         write_text(folder / f"projection-{index}.svg", make_svg_file(drawing.figure))
     page = reproduction_page(
@@ -93,44 +93,44 @@ def write_figures(folder: Path) -> None:
 
 
 def draw_gallery() -> dict[str, Picture]:
-    """Both colourings of each source in the cache, or of the built-in digits."""
+    """Draw both colourings of each source in the cache, or of the built-in digits."""
     from cirm.data import cache
     from cirm.data import image_catalog as sources
     from cirm.data.colored import Colored
     from cirm.paper.example_images import make_panel, render_examples
     from cirm.report.blocks import Picture
 
-    found = [name for name in sources.SOURCES if cache.folder(name).is_dir()]
-    shown = {}
-    for source in found or ["digits"]:
+    cached = [name for name in sources.SOURCES if cache.folder(name).is_dir()]
+    pictures = {}
+    for source in cached or ["digits"]:
         both = [make_panel(Colored(source, scheme), 0) for scheme in ("b01", "b11")]
         caption = f"{source}: the two colour schemes; the unseen environment is last."
-        shown[source] = Picture(render_examples(both), caption)
-    return shown
+        pictures[source] = Picture(render_examples(both), caption)
+    return pictures
 
 
 def draw_projections() -> list[Drawing]:
-    """The pictures of sequential projection."""
-    from cirm.paper import projected as computed
+    """Draw the figures of sequential projection."""
+    from cirm.paper import projections
     from cirm.report import paper_plots
     from cirm.report.findings import Drawing
 
     return [
         Drawing(
-            paper_plots.plot_simplex(*computed.families()),
-            "Each set holds the distributions of three outcomes with a given mean of "
-            "a statistic. What is believed is projected onto one set after another, "
-            "to the member p of least KL(p || the last one), and ends where they meet.",
+            paper_plots.plot_simplex(*projections.compute_families()),
+            "Each set contains the distributions of three outcomes with a given mean "
+            "of a statistic. The belief is projected onto one set after another, to "
+            "the member p of least KL(p || belief), and ends where the sets meet.",
         ),
         Drawing(
-            paper_plots.plot_supports(*computed.supports()),
+            paper_plots.plot_supports(*projections.compute_supports()),
             "Sets given by the outcomes they allow (shaded): after each projection "
-            "only what all sets so far allow is left.",
+            "only outcomes that all sets so far allow are left.",
         ),
         Drawing(
-            paper_plots.plot_densities(computed.steps()),
-            "q⁺ is the least of KL(p || q⁻) + KL(p || q*), between what was believed, "
-            "q⁻, and what is best in the environment at hand, q*; it lives where both "
-            "do, and is the q⁻ of the next environment.",
+            paper_plots.plot_densities(projections.compute_updates()),
+            "q⁺ minimises KL(p || q⁻) + KL(p || q*). It lies between the belief so "
+            "far, q⁻, and the best distribution of the current environment, q*. Its "
+            "support is their intersection, and it is the q⁻ of the next environment.",
         ),
     ]

@@ -1,50 +1,72 @@
-"""Information projections of discrete distributions.
+"""Information projections of discrete distributions, and the examples of the figures.
 
 Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", theorem 3, the lemma
 of sequential projections, and equation irm_ip; Csiszar, "I-divergence geometry of
 probability distributions and minimization problems", 1975. Distributions are [n] and
 add up to one.
+
+In the figure "invariant distribution" each environment allows a set of distributions,
+and the current belief is projected onto the next set, p' = argmin KL(p' || p). In the
+figure "IRM invariant distribution" q+ = argmin KL(p || q-) + KL(p || q*) lies between
+the belief so far and the best distribution of the next environment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-STEPS = 200  # Newton's method ends long before, unless there is nothing to be found
-ROUNDING = 1e-13  # a gain below this cannot be seen, and the step is taken
-CLOSE = 1e-10  # how far the means of a projection may be off, in standard units
+STEPS = 200  # Newton's method ends long before, unless there is no solution
+ROUNDING = 1e-13  # a smaller gain is lost in rounding, and the step is taken
+TOLERANCE = 1e-10  # of the means of a projection, in standard units
+
+Values = list[float]
+
+START = (0.06, 0.14, 0.80)
+MEETING = (0.45, 0.35, 0.20)  # the one distribution in all three sets
+STATISTICS = {"P1": (1.0, 0.0, 0.25), "P2": (0.0, 1.0, 0.1), "P3": (0.6, -0.6, 1.0)}
+ROUNDS = 3
+
+OUTCOMES = 10
+ALLOWED = {"P1": (0, 7), "P2": (2, 9), "P3": (1, 5)}  # the first and last outcome
+
+GRID = 161
+CENTRES = (0.30, 0.52, 0.70)  # of the best distribution of each environment
+WIDTHS = (0.11, 0.09, 0.12)
+SPANS = ((0.0, 0.62), (0.25, 0.85), (0.35, 1.0))  # no model is allowed outside
 
 
 def divergence(p: Tensor, q: Tensor) -> Tensor:
-    """KL(p || q); infinite where p has mass and q has none."""
+    """Return KL(p || q), which is infinite where p has mass and q has none."""
     return (torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).sum(-1)
 
 
-def onto_support(q: Tensor, support: Tensor) -> Tensor:
-    """The nearest to q, argmin KL(p || q), among those within a support [n]."""
-    return _normalised(q * support, "support")
+def project_onto_support(q: Tensor, support: Tensor) -> Tensor:
+    """Return argmin KL(p || q) among the distributions p within a support [n]."""
+    return _normalise(q * support, "support")
 
 
-def onto_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
-    """The nearest to q among those under which statistics [k, n] have means [k].
+def project_onto_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
+    """Return the p nearest to q under which statistics [k, n] have means [k].
 
-    It is q tilted, q exp(slope . statistics) normalised, with the slope that has
-    these means: the minimum of a convex function, found by damped Newton steps.
+    It is q exp(slope . statistics), normalised, with the slope that gives these means:
+    the minimum of a convex function, found by damped Newton steps.
     """
-    held = q > 0
-    centred = statistics[:, held] - means.unsqueeze(-1)
+    support = q > 0
+    centred = statistics[:, support] - means.unsqueeze(-1)
     scale = centred.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-300)
-    centred, start = centred / scale, q[held].log()
+    centred, start = centred / scale, q[support].log()
     slope, ridge = torch.zeros_like(means), 1e-12 * torch.eye(len(means)).to(q)
     for _ in range(STEPS):
         level = (start + slope @ centred).logsumexp(0)
         p = (start + slope @ centred - level).exp()
         off = centred @ p
-        if off.abs().max() < CLOSE:
-            return torch.zeros_like(q).masked_scatter(held, p)
+        if off.abs().max() < TOLERANCE:
+            return torch.zeros_like(q).masked_scatter(support, p)
         spread = (centred * p) @ centred.T - torch.outer(off, off)
         step, size = torch.linalg.solve(spread + ridge, off), 1.0
         while size > 1e-9 and (
@@ -54,25 +76,104 @@ def onto_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
             size /= 2
         slope = slope - size * step
     raise ValueError(
-        "projections: means must lie within what the statistics take on the support; "
-        f"got {means.tolist()}"
+        f"No distribution on the support of q has the means {means.tolist()}. Choose "
+        "means within the range of the statistics."
     )
 
 
-def between(first: Tensor, second: Tensor) -> Tensor:
-    """q+, the argmin of KL(p || first) + KL(p || second): their geometric mean."""
-    return _normalised((first * second).sqrt(), "supports of both")
+def merge_distributions(first: Tensor, second: Tensor) -> Tensor:
+    """Return argmin KL(p || first) + KL(p || second): their geometric mean."""
+    return _normalise((first * second).sqrt(), "other distribution")
 
 
-def in_turn(q: Tensor, onto: Iterable[Callable[[Tensor], Tensor]]) -> list[Tensor]:
-    """q and its projections, each one that of the last."""
-    found = [q]
-    for project in onto:
-        found.append(project(found[-1]))
-    return found
+def project_in_turn(
+    q: Tensor, projections: Iterable[Callable[[Tensor], Tensor]]
+) -> list[Tensor]:
+    """Return q and the results of the projections, each applied to the last."""
+    path = [q]
+    for project in projections:
+        path.append(project(path[-1]))
+    return path
 
 
-def _normalised(masses: Tensor, where: str) -> Tensor:
+class Families(NamedTuple):
+    """Sets of distributions of three outcomes, each by its two ends, and a path."""
+
+    names: tuple[str, ...]
+    ends: list[tuple[Values, Values]]
+    path: list[Values]
+
+
+class Supports(NamedTuple):
+    """The outcomes that each set allows, and the distribution after each projection."""
+
+    names: tuple[str, ...]
+    allowed: list[list[bool]]
+    path: list[Values]
+
+
+class Update(NamedTuple):
+    """Densities on a grid: belief before, best of the environment, belief after."""
+
+    before: Values
+    best: Values
+    after: Values
+
+
+def compute_families() -> Families:
+    """Project in turn onto three sets given by the mean of a statistic."""
+    statistics = torch.tensor(list(STATISTICS.values()), dtype=torch.float64)
+    meeting = torch.tensor(MEETING, dtype=torch.float64)
+    turns = [
+        partial(project_onto_means, statistics=row[None], means=(row @ meeting)[None])
+        for row in statistics
+    ]
+    path = project_in_turn(torch.tensor(START, dtype=torch.float64), turns * ROUNDS)
+    ends = [_find_ends(row.tolist(), float(row @ meeting)) for row in statistics]
+    return Families(tuple(STATISTICS), ends, [p.tolist() for p in path])
+
+
+def compute_supports() -> Supports:
+    """Project in turn onto three sets given by the outcomes they allow."""
+    places = torch.arange(OUTCOMES, dtype=torch.float64)
+    start = (-0.5 * ((places - 5.5) / 2.6) ** 2).softmax(0)
+    masks = [(places >= low) & (places <= high) for low, high in ALLOWED.values()]
+    path = project_in_turn(
+        start, [partial(project_onto_support, support=mask) for mask in masks]
+    )
+    allowed = [mask.tolist() for mask in masks]
+    return Supports(tuple(ALLOWED), allowed, [p.tolist() for p in path])
+
+
+def compute_updates() -> list[Update]:
+    """Return the belief after each environment but the first."""
+    grid = torch.linspace(0, 1, GRID, dtype=torch.float64)
+    best = []
+    for centre, width, span in zip(CENTRES, WIDTHS, SPANS, strict=True):
+        density = (-0.5 * ((grid - centre) / width) ** 2).exp()
+        density = density * ((grid >= span[0]) & (grid <= span[1]))
+        best.append(density / density.sum())
+    updates, belief = [], best[0]
+    for optimum in best[1:]:
+        after = merge_distributions(belief, optimum)
+        updates.append(Update(*(d.tolist() for d in (belief, optimum, after))))
+        belief = after
+    return updates
+
+
+def _find_ends(statistic: Sequence[float], mean: float) -> tuple[Values, Values]:
+    """Return the two points on the triangle's edges where a statistic has this mean."""
+    ends = []
+    for first, second in ((0, 1), (1, 2), (0, 2)):
+        one, other = statistic[first], statistic[second]
+        if one != other and 0 <= (share := (mean - other) / (one - other)) <= 1:
+            point = [0.0, 0.0, 0.0]
+            point[first], point[second] = share, 1 - share
+            ends.append(point)
+    return ends[0], ends[-1]
+
+
+def _normalise(masses: Tensor, where: str) -> Tensor:
     if not masses.sum() > 0:
-        raise ValueError(f"projections: the {where} must meet; got no common point")
+        raise ValueError(f"The {where} and the distribution have no outcome in common.")
     return masses / masses.sum()

@@ -1,25 +1,30 @@
-"""What other readings of the paper give, on table 1's data.
+"""Other readings of the paper: of table 1, and of tables 3 and 4 with fewer examples.
 
-The paper leaves open how the divergence is scaled, what the step of rho is, which
-environment comes first, where dropout acts, what `w` is and how many outputs there are.
-Each reading changes one of these in a learner's preset, or two where one alone says
+Of table 1 the paper leaves open how the divergence is scaled, what the step of rho is,
+which environment comes first, where dropout acts, what `w` is and how many outputs
+there are. Each reading changes one of these in a preset, or two where one alone says
 little. The 100 epochs are the paper's; what fewer give shows how much is memory.
+
+Of tables 3 and 4 it says neither what the spreads of the posterior start from, nor how
+long the model is trained by which environments are inferred. It says that table 4 is
+about one environment; the authors of the inference pool two and split the pool.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from cirm.paper.numbers import table
-from cirm.paper.sequences import (
+from cirm.paper.experiment import Experiment, Row, Trial, read_published_table
+from cirm.paper.tables_1_2 import (
     LEARNERS,
     MNIST,
     SPLITS,
-    accuracies,
-    listed,
-    of_images,
+    build_image_experiment,
+    build_listing,
+    list_accuracy_cells,
 )
-from cirm.paper.trials import Experiment, Row, Trial
+from cirm.paper.tables_3_4 import ONE, TWO, build_inference_trial
 from cirm.runs.jobs import PAPER_SELECTION
 
 REVERSED = {**MNIST, "flips": (0.1, 0.2)}
@@ -99,25 +104,28 @@ READINGS: dict[str, dict[str, dict[str, Any]]] = {
 """By learner and name: what a reading sets over the preset."""
 
 
-def readings() -> Experiment:
-    """Every reading of each learner, under the one that table 1 has."""
-    rows = [_row(key) for key in LEARNERS]
+def build_readings() -> Experiment:
+    """Return every reading of each learner, below the one that table 1 has."""
+    rows = [_build_row(key) for key in LEARNERS]
     corner = "learner (the paper's train, test): reading"
-    layout = listed(rows, (corner,), _heads)
+    layout = build_listing(rows, (corner,), _format_heading)
     title = "Readings of what the paper leaves open, on table 1's data"
-    return of_images("readings", title, 3, rows, layout)
+    return build_image_experiment("readings", title, 3, rows, layout)
 
 
-def _row(key: str) -> Row:
+def _build_row(key: str) -> Row:
     others = {**READINGS[key], "20 epochs": {"epochs": 20}}
-    trials = [_trial(key, key, {})]
-    trials += [_trial(f"{key}: {name}", key, own) for name, own in others.items()]
-    trials.append(_trial(f"{key}: colour flip 0.1 first", key, {}, REVERSED))
-    wanted = accuracies(trial.label for trial in trials)
-    return Row(key, f"Readings of {LEARNERS[key]}", tuple(trials), wanted)
+    trials = [_build_trial(key, key, {})]
+    trials += [
+        _build_trial(f"{key}: {name}", key, settings)
+        for name, settings in others.items()
+    ]
+    trials.append(_build_trial(f"{key}: colour flip 0.1 first", key, {}, REVERSED))
+    cells = list_accuracy_cells(trial.label for trial in trials)
+    return Row(key, f"Readings of {LEARNERS[key]}", tuple(trials), cells)
 
 
-def _trial(
+def _build_trial(
     label: str, key: str, settings: dict[str, Any], data: dict[str, Any] = MNIST
 ) -> Trial:
     return Trial(
@@ -126,11 +134,85 @@ def _trial(
     )  # fmt: skip
 
 
-def _heads(row: Row, label: str) -> tuple[str]:
+def _format_heading(row: Row, label: str) -> tuple[str]:
+    """Return a learner with the paper's train and test accuracy, and the reading."""
     reading = label.partition(": ")[2] or AS_IN_TABLE_1
-    return (f"{_heading(row.name)}: {reading}",)
+    printed = read_published_table("table1")
+    means = ", ".join(str(printed[split][row.name]["mean"]) for split in SPLITS)
+    return (f"{LEARNERS[row.name]} ({means}): {reading}",)
 
 
-def _heading(key: str) -> str:
-    means = [table("table1")[split][key]["mean"] for split in SPLITS]
-    return f"{LEARNERS[key]} ({means[0]}, {means[1]})"
+Readings = dict[str, dict[str, dict[str, Any]]]
+"""By name: the settings that a reading changes, by the part of the trial."""
+
+SIZE = 10_000
+POOLED = (2_000, 5_000, SIZE, 20_000)
+AS_IT_IS: Readings = {"": {}}
+NARROW: Readings = {"spreads start at 0.0067": {"settings": {"initial_std": 0.0067}}}
+GIVEN: dict[str, Readings] = {
+    "irmv1": {
+        **AS_IT_IS,
+        "penalty 91,257": {"settings": {"penalty": 91257.18613115903}},
+    },
+    "c-virmv1": {
+        **AS_IT_IS,
+        **NARROW,
+        "no divergence": {"settings": {"beta": 0.0}},
+        "1 draw a step": {"settings": {"samples": 1}},
+        "100 draws to predict": {"settings": {"evaluations": 100}},
+    },
+}
+SPLIT: dict[str, Readings] = {
+    "irmv1": {
+        **AS_IT_IS,
+        "reference of 50 steps": {"inference": {"epochs": 50}},
+        "reference of 100 steps": {"inference": {"epochs": 100}},
+        "reference of 200 steps": {"inference": {"epochs": 200}},
+    },
+    "c-virmv1": {**AS_IT_IS, **NARROW},
+}
+
+
+def build_inferred_readings() -> Experiment:
+    """Return readings on two given environments, on one split, and on a split pool."""
+    one = {**ONE, "examples": SIZE}
+    two = {size: {**TWO, "examples": size // 2} for size in POOLED}
+    rows = [
+        _build_inferred_row("two given", two[SIZE], "", GIVEN),
+        _build_inferred_row("one split", one, "eiil", SPLIT),
+    ]
+    pooled = {"irmv1": AS_IT_IS, "c-virmv1": NARROW}
+    rows += [
+        _build_inferred_row(
+            f"two pooled and split, {size:,} examples", data, "eiil", pooled
+        )
+        for size, data in two.items()
+    ]
+    corner = ("environments", "learner: reading")
+    layout = build_listing(rows, corner, lambda row, label: (row.name, label))
+    title = f"Readings of tables 3 and 4, with {SIZE:,} examples or as said"
+    return build_image_experiment("readings-inferred", title, 3, rows, layout)
+
+
+def _build_inferred_row(
+    name: str, data: dict[str, Any], infer: str, readings: dict[str, Readings]
+) -> Row:
+    trials = [
+        _change_trial(build_inference_trial(key, data, infer), reading, changes)
+        for key, changes_by_reading in readings.items()
+        for reading, changes in changes_by_reading.items()
+    ]
+    cells = list_accuracy_cells(trial.label for trial in trials)
+    return Row(name, f"Readings: {name}", tuple(trials), cells)
+
+
+def _change_trial(
+    trial: Trial, reading: str, changes: dict[str, dict[str, Any]]
+) -> Trial:
+    """Return a trial of a table with the changes of a reading."""
+    return replace(
+        trial,
+        label=f"{trial.label}: {reading}" if reading else trial.label,
+        settings={**trial.settings, **changes.get("settings", {})},
+        inference={**trial.inference, **changes.get("inference", {})},
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirm.paper import EXPERIMENTS, get_experiment
-from cirm.paper.trials import Experiment, Row, Trial
+from cirm.paper.experiment import Experiment, Row, Trial
 from cirm.records import Record
 from cirm.runs.archive import ARCHIVE_NAME, Archive, inherit_jobs, load_archive
 from cirm.runs.jobs import Job
@@ -24,9 +24,13 @@ Notes = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class Plan:
-    """The jobs of an experiment's chosen learners, and why others cannot run.
+    """The jobs of an experiment, and why some trials cannot run.
 
-    `jobs` are the jobs by the identity of their trial, `absent` likewise the reasons.
+    Attributes:
+        experiment: The experiment.
+        seeds: Number of seeds.
+        jobs: Jobs by the identity of their trial.
+        absent: Why the data of a trial are missing, by its identity.
     """
 
     experiment: Experiment
@@ -35,44 +39,44 @@ class Plan:
     absent: Mapping[str, str]
 
     @property
-    def every(self) -> list[Job]:
-        """All jobs, seed by seed, so that something of each learner is there early."""
-        jobs = [job for some in self.jobs.values() for job in some]
+    def all_jobs(self) -> list[Job]:
+        """All jobs, seed by seed, so that each learner has some results early."""
+        jobs = [job for trial_jobs in self.jobs.values() for job in trial_jobs]
         return sorted(jobs, key=lambda job: job.seeds[0])
 
-    def waiting(self, folder: Path) -> list[Job]:
-        """The jobs that neither this folder nor one beside it holds the results of."""
-        archive = inherit_jobs(self.every, folder, neighbours(folder))
-        missing = [job for job in self.every if job.key not in archive.entries]
+    def list_waiting_jobs(self, folder: Path) -> list[Job]:
+        """List the jobs without results in this folder or those of other tables."""
+        archive = inherit_jobs(self.all_jobs, folder, list_neighbours(folder))
+        missing = [job for job in self.all_jobs if job.key not in archive.entries]
         return list_unfinished(missing, folder)
 
 
 def plan_reproduction(
     experiment: Experiment, seeds: int, keys: Iterable[str] = ()
 ) -> Plan:
-    """What a reproduction with so many seeds consists of; of these learners, or all."""
+    """Plan a reproduction with these learners, or all."""
     jobs, absent = {}, {}
-    for trial in experiment.trials(keys):
+    for trial in experiment.list_trials(keys):
         reason = explain_missing_data(trial)
         if reason:
             absent[trial.identity] = reason
         else:
-            jobs[trial.identity] = trial.jobs(range(seeds))
+            jobs[trial.identity] = trial.plan_jobs(range(seeds))
     return Plan(experiment, seeds, jobs, absent)
 
 
 def explain_missing_data(trial: Trial) -> str:
-    """Why a trial's data cannot be had now; nothing if they can."""
+    """Return why a trial's data are missing, or "" if they are not."""
     from cirm.data import cache
 
-    way = explain_supply(trial)
-    if not way or cache.folder(trial.source).is_dir():
+    remedy = explain_supply(trial)
+    if not remedy or cache.folder(trial.source).is_dir():
         return ""
-    return f"{trial.source} is not in the cache: run {way}"
+    return f"{trial.source} is not in the cache: run {remedy}"
 
 
 def explain_supply(trial: Trial) -> str:
-    """How to supply a trial's data; nothing if they need not be."""
+    """Return how to supply a trial's data, or "" if they are built in."""
     from cirm.data import image_catalog as sources
 
     source = trial.source
@@ -84,8 +88,8 @@ def explain_supply(trial: Trial) -> str:
     )
 
 
-def neighbours(folder: Path) -> list[Path]:
-    """Folders of other tables beside this one; tables share jobs."""
+def list_neighbours(folder: Path) -> list[Path]:
+    """List the folders of other tables beside this one, since tables share jobs."""
     if folder.name not in EXPERIMENTS:
         return []
     return [folder.with_name(name) for name in EXPERIMENTS if name != folder.name]
@@ -94,7 +98,7 @@ def neighbours(folder: Path) -> list[Path]:
 def collect_rows(
     experiment: Experiment, archive: Archive, seeds: Sequence[int]
 ) -> dict[str, list[Record]]:
-    """The records of each row, by its name."""
+    """Return the records of each row, by its name."""
     return {
         row.name: [
             record
@@ -106,15 +110,15 @@ def collect_rows(
 
 
 def explain_missing_records(
-    made: Plan, failures: Mapping[str, str], archive: Archive
+    plan: Plan, failures: Mapping[str, str], archive: Archive
 ) -> dict[tuple[str, str], str]:
-    """By row and learner, why there are no records though they were asked for."""
+    """Return, by row and learner, why there are no records of planned jobs."""
     notes: dict[tuple[str, str], str] = {}
-    for row in made.experiment.rows:
+    for row in plan.experiment.rows:
         for trial in row.trials:
             if not archive.list_entries(trial.identity):
-                note = made.absent.get(trial.identity, "")
-                keys = [job.key for job in made.jobs.get(trial.identity, [])]
+                note = plan.absent.get(trial.identity, "")
+                keys = [job.key for job in plan.jobs.get(trial.identity, [])]
                 failed = [f"failed: {failures[key]}" for key in keys if key in failures]
                 note = next(iter(failed), note or ("not run" if keys else ""))
                 if note:
@@ -123,7 +127,7 @@ def explain_missing_records(
 
 
 def select_distinct_rows(experiment: Experiment) -> list[Row]:
-    """The rows that differ in their data, the first of each."""
+    """Return the rows with different trials, the first of each."""
     rows: dict[str, Row] = {}
     for row in experiment.rows:
         rows.setdefault("".join(trial.identity for trial in row.trials), row)
@@ -180,8 +184,7 @@ def read_experiment(folder: Path) -> Part:
 
 def combine_summaries(parts: Sequence[Part]) -> dict[str, Any]:
     """Combine the cells of several experiments, and judge the claims by all of them."""
-    from cirm.paper.claims import judge_claims
-    from cirm.paper.verdicts import count_verdicts
+    from cirm.paper.verdicts import count_verdicts, judge_claims
 
     cells = [
         {"experiment": part.summary["experiment"], **cell}
@@ -198,7 +201,9 @@ def combine_summaries(parts: Sequence[Part]) -> dict[str, Any]:
 
 def list_commits(experiment: Experiment, archive: Archive) -> list[str]:
     """List the commits of the source code that an experiment's records come from."""
-    entries = [e for t in experiment.trials() for e in archive.list_entries(t.identity)]
+    entries = [
+        e for t in experiment.list_trials() for e in archive.list_entries(t.identity)
+    ]
     return list(dict.fromkeys(str(entry["commit"]) for entry in entries))
 
 

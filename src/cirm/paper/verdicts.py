@@ -1,33 +1,54 @@
-"""Whether our numbers are the paper's, and whether its claims hold for them.
+"""Whether our numbers match the paper's, and whether its four claims hold for them.
 
 A cell with both numbers is a *match* if they differ by at most twice the largest of
-our standard deviation, the paper's, and a floor; otherwise *better* if ours is the
-better test accuracy or the smaller error, else *differs*. The floor is 2 points for
-accuracies. The errors of table 5 lie between 0 and 1, where 2 points mean nothing:
+our standard deviation, the paper's, and a floor. Otherwise it is *better* if ours is
+the better test accuracy or the smaller error, else it *differs*. The floor is 2 points
+for accuracies. The errors of table 5 lie between 0 and 1, where 2 points mean nothing:
 there it is 0.02, the same part of their range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
-from cirm.paper.claims import judge_claims
-from cirm.paper.trials import CHANCE, Experiment, Row, TableCell
+from cirm.paper.experiment import CHANCE, Experiment, Row, TableCell
 
 ROUNDING = 1e-9  # a difference on the border of the band is within it
 FLOORS = {"accuracy": 2.0, "coefficients": 0.02}
 NO_DATA = "no-data"
 Cell = dict[str, Any]
-Measured = Mapping[str, Mapping[str, Any]]
+Measurements = Mapping[str, Mapping[str, Any]]
 """By learner: its selection, seconds, and mean, std and seeds of each split."""
 
+Means = Mapping[tuple[str, str, str], float]
+"""Means by row, learner and split."""
 
-def verdict(
+Answer = tuple[bool | None, list[str]]
+"""Whether a claim holds, None if that is not known, and the figures behind it."""
+
+PROPOSED = ("c-bvirm", "c-virmg", "c-virmv1")
+OTHERS = ("erm", "ewc", "gem", "irmg", "irmv1", "mer", "vcl", "vclc")
+LOW = 30.0  # percent; the first claim
+GUESSING = 50.0  # percent
+SLACK = 2.0  # points by which a mean may fall and still be called no worse
+
+CLAIMS = (
+    "ERM, IRMv1, IRMG and all continual-learning references end below 30 % on the test "
+    "environment",
+    "the three proposed methods end above all of those",
+    "environment inference lets one environment suffice, and improves with the number "
+    "of examples",
+    "BIRM beats IRM and ERM on the structural causal model",
+)
+
+
+def judge_value(
     mean: float, std: float | None, paper: Mapping[str, Any], metric: str, split: str
 ) -> str:
-    """How a measured number stands to the paper's: match, better or differs."""
+    """Compare a measured number with the paper's: "match", "better" or "differs"."""
     spread = max(std or 0.0, paper["std"] or 0.0, FLOORS[metric])
     gap = mean - paper["mean"]
     if abs(gap) <= 2 * spread + ROUNDING:
@@ -39,70 +60,63 @@ def verdict(
 
 def judge_cells(
     experiment: Experiment,
-    measured: Mapping[str, Measured],
+    measurements: Mapping[str, Measurements],
     notes: Mapping[tuple[str, str], str],
 ) -> list[Cell]:
-    """The cells of the experiment's rows.
+    """Return the cells of an experiment with their verdicts.
 
-    `measured` holds what was found, by row; `notes` say, by row and learner, why
-    there is nothing: cells with neither are left out.
+    `measurements` are by row. `notes` say, by row and learner, why there are none.
+    Cells with neither are left out.
     """
     return [
-        cell
+        judged
         for row in experiment.rows
-        for wanted in row.wanted
-        if (cell := _cell(experiment, row, wanted, measured, notes)) is not None
+        for cell in row.cells
+        if (judged := _judge_cell(experiment, row, cell, measurements, notes))
     ]
 
 
-def _cell(
+def _judge_cell(
     experiment: Experiment,
     row: Row,
-    wanted: TableCell,
-    measured: Mapping[str, Measured],
+    cell: TableCell,
+    measurements: Mapping[str, Measurements],
     notes: Mapping[tuple[str, str], str],
 ) -> Cell | None:
-    found = measured.get(row.name, {})
-    cell: Cell = {
+    judged: Cell = {
         "row": row.name,
-        "learner": wanted.learner,
-        "split": wanted.split,
-        "metric": wanted.metric,
+        "learner": cell.learner,
+        "split": cell.split,
+        "metric": cell.metric,
         "seeds": 0,
         "mean": None,
         "std": None,
-        "paper": wanted.paper._asdict() if wanted.paper else None,
+        "paper": cell.paper._asdict() if cell.paper else None,
         "verdict": None,
         "selection": "",
         "seconds": None,
     }
-    if wanted.elsewhere:
-        cell["elsewhere"] = wanted.elsewhere._asdict()
-    if wanted.learner == CHANCE:
-        return {**cell, "mean": experiment.chance, "selection": "guessing"}
-    if wanted.learner in found:
-        return _filled(cell, found[wanted.learner])
-    note = notes.get((row.name, wanted.learner))
-    return None if note is None else {**cell, "verdict": NO_DATA, "note": note}
-
-
-def _filled(cell: Cell, entry: Mapping[str, Any]) -> Cell:
-    numbers = entry[cell["split"]]
-    cell = {**cell, **numbers, "selection": entry["selection"]}
-    cell["seconds"] = entry["seconds"]
-    if numbers["mean"] is None:
-        note = "a seed's number is not finite" if numbers["seeds"] else "not measured"
-        return {**cell, "verdict": NO_DATA, "note": note}
-    if cell["paper"]:
-        cell["verdict"] = verdict(
-            numbers["mean"], numbers["std"], cell["paper"], cell["metric"],
-            cell["split"],
-        )  # fmt: skip
-    return cell
+    if cell.elsewhere:
+        judged["elsewhere"] = cell.elsewhere._asdict()
+    if cell.learner == CHANCE:
+        return {**judged, "mean": experiment.chance, "selection": "guessing"}
+    entry = measurements.get(row.name, {}).get(cell.learner)
+    if entry is None:
+        note = notes.get((row.name, cell.learner))
+        return None if note is None else {**judged, "verdict": NO_DATA, "note": note}
+    value = entry[cell.split]
+    judged |= {**value, "selection": entry["selection"], "seconds": entry["seconds"]}
+    if value["mean"] is None:
+        note = "a seed's number is not finite" if value["seeds"] else "not measured"
+        return {**judged, "verdict": NO_DATA, "note": note}
+    if paper := judged["paper"]:
+        place = cell.metric, cell.split
+        judged["verdict"] = judge_value(value["mean"], value["std"], paper, *place)
+    return judged
 
 
 def count_verdicts(cells: Sequence[Cell]) -> dict[str, int]:
-    """How many cells have each verdict."""
+    """Count the cells with each verdict."""
     names = ("match", "better", "differs", NO_DATA)
     return {name: sum(cell["verdict"] == name for cell in cells) for name in names}
 
@@ -110,7 +124,7 @@ def count_verdicts(cells: Sequence[Cell]) -> dict[str, int]:
 def summarise_verdicts(
     experiment: Experiment, cells: Sequence[Cell], command: str, commits: Sequence[str]
 ) -> dict[str, Any]:
-    """The content of summary.json."""
+    """Return the content of summary.json."""
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -121,3 +135,149 @@ def summarise_verdicts(
         "claims": judge_claims(cells),
         "tables": [asdict(layout) for layout in experiment.layouts],
     }
+
+
+def judge_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return each claim, whether it `holds` here and `in_paper`, and our figures.
+
+    It is None where the cells do not decide it. Numbers that the paper does not print,
+    as those of the references, do not count. Rows without a measurement are named.
+    """
+    printed_cells = [cell for cell in cells if cell["paper"]]
+    ours = {_get_place(c): c["mean"] for c in printed_cells if c["mean"] is not None}
+    printed = {_get_place(c): c["paper"]["mean"] for c in printed_cells}
+    measured_rows = set(_list_sequential_rows(ours))
+    missing = [r for r in _list_sequential_rows(printed) if r not in measured_rows]
+    answers = []
+    for statement, check in zip(CLAIMS, CHECKS, strict=True):
+        holds, figures = check(ours)
+        if figures and missing and check in (check_others_low, check_proposed_higher):
+            figures.append(f"not measured: {', '.join(missing)}")
+        answers.append(
+            {
+                "claim": statement,
+                "holds": holds,
+                "in_paper": check(printed)[0],
+                "figures": figures,
+            }
+        )
+    return answers
+
+
+def check_others_low(means: Means) -> Answer:
+    """Check the first claim: in every row the highest of the others is below 30 %."""
+    rows = _list_sequential_rows(means)
+    highest = {row: best for row in rows if (best := _find_highest_other(means, row))}
+    figures = [
+        f"{row}: the highest is {name} with {value:.1f} %"
+        for row, (name, value) in highest.items()
+    ]
+    complete = all((row, name, "test") in means for row in highest for name in OTHERS)
+    return _combine([value < LOW for _, value in highest.values()], complete), figures
+
+
+def check_proposed_higher(means: Means) -> Answer:
+    """Check the second: in every row the lowest proposed is above the highest other."""
+    verdicts, figures, complete = [], [], True
+    for row in _list_sequential_rows(means):
+        highest = _find_highest_other(means, row)
+        proposed = _select_scores(means, row, PROPOSED)
+        if not highest or not proposed:
+            complete = False
+            continue
+        name = min(proposed, key=lambda n: proposed[n])
+        others = _select_scores(means, row, OTHERS)
+        complete = complete and len(proposed) == len(PROPOSED)
+        complete = complete and len(others) == len(OTHERS)
+        verdicts.append(proposed[name] > highest[1])
+        figures.append(
+            f"{row}: {name} {proposed[name]:.1f} % is the lowest proposed, "
+            f"{highest[0]} {highest[1]:.1f} % the highest other"
+        )
+    return _combine(verdicts, complete), figures
+
+
+def check_inference(means: Means) -> Answer:
+    """Check the third: with inference accuracy rises with the examples.
+
+    With the most examples it must be above guessing and above that without inference.
+    """
+    verdicts, figures, complete = [], [], True
+    for learner in ("irmv1", "c-virmv1"):
+        values = _list_by_size(means, f"{learner} after eiil")
+        plain = means.get((f"{max(values, default=0)} no-eiil", learner, "test"))
+        if len(values) < 2 or plain is None:
+            complete = False
+            continue
+        steps = list(values.values())
+        rises = all(after >= before - SLACK for before, after in pairwise(steps))
+        enough = steps[-1] > max(GUESSING, plain, steps[0])
+        verdicts.append(rises and enough)
+        listed = ", ".join(f"{value:.1f} % ({n:,})" for n, value in values.items())
+        figures.append(
+            f"{learner} after eiil, by examples: {listed}; without eiil {plain:.1f} %"
+        )
+    return _combine(verdicts, complete), figures
+
+
+def check_causal_model(means: Means) -> Answer:
+    """Check the fourth: both errors of BIRM are below those of IRM and ERM."""
+    kinds, names = ("causal", "noncausal"), ("birm", "irmv1", "erm")
+    if not all(("table5", n, k) in means for n in names for k in kinds):
+        return None, []
+    errors = {n: [means["table5", n, k] for k in kinds] for n in names}
+    holds = all(
+        birm < other
+        for name in names[1:]
+        for birm, other in zip(errors["birm"], errors[name], strict=True)
+    )
+    listed = [f"{n} {a:.3f} and {b:.3f}" for n, (a, b) in errors.items()]
+    return holds, [f"causal and noncausal error: {'; '.join(listed)}"]
+
+
+CHECKS: tuple[Callable[[Means], Answer], ...] = (
+    check_others_low,
+    check_proposed_higher,
+    check_inference,
+    check_causal_model,
+)
+
+
+def _get_place(cell: Mapping[str, Any]) -> tuple[str, str, str]:
+    return cell["row"], cell["learner"], cell["split"]
+
+
+def _list_by_size(means: Means, learner: str) -> dict[int, float]:
+    """Return test accuracy by number of examples, for a learner after inference."""
+    sizes = sorted(
+        int(row.removesuffix(" eiil"))
+        for row, name, split in means
+        if (name, split) == (learner, "test") and row.endswith(" eiil")
+    )
+    return {size: means[f"{size} eiil", learner, "test"] for size in sizes}
+
+
+def _list_sequential_rows(means: Means) -> list[str]:
+    """List the rows in which environments arrive one after another."""
+    # IRMv1 and C-VIRMv1 have rows of inferred environments too.
+    names = {*PROPOSED, *OTHERS} - {"irmv1", "c-virmv1"}
+    rows = (row for row, name, split in means if name in names and split == "test")
+    return list(dict.fromkeys(rows))
+
+
+def _select_scores(means: Means, row: str, names: Sequence[str]) -> dict[str, float]:
+    """Return the test accuracies of a row by learner, of those that have one."""
+    return {n: means[row, n, "test"] for n in names if (row, n, "test") in means}
+
+
+def _find_highest_other(means: Means, row: str) -> tuple[str, float] | None:
+    """Return the highest of the learners that are not proposed, and its accuracy."""
+    scores = _select_scores(means, row, OTHERS)
+    return max(scores.items(), key=lambda item: item[1], default=None)
+
+
+def _combine(verdicts: Sequence[bool], complete: bool) -> bool | None:
+    """Return False if any is, True if all are and none is missing, else None."""
+    if not all(verdicts):
+        return False
+    return True if verdicts and complete else None

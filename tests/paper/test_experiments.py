@@ -7,14 +7,14 @@ from cirm.inference import create_inference as inference
 from cirm.learners import create
 from cirm.learners.erm import ERM
 from cirm.paper import EXPERIMENTS, get_experiment
-from cirm.paper.numbers import table
+from cirm.paper.experiment import read_published_table
 
 COUNTS = {"table1": 22, "table2": 99, "table3": 8, "table4": 48, "table5": 10}
 TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
 TRIALS = {
     (trial.learner, trial.preset, str(trial.settings), trial.infer): trial
     for one in EXPERIMENTS.values()
-    for trial in one.trials()
+    for trial in one.list_trials()
 }
 
 
@@ -30,17 +30,17 @@ def printed(node):
 @pytest.mark.parametrize("name", TABLES)
 def test_every_number_of_the_paper_is_wanted_once(name):
     wanted = [
-        w.paper for row in get_experiment(name).rows for w in row.wanted if w.paper
+        w.paper for row in get_experiment(name).rows for w in row.cells if w.paper
     ]
     assert len(wanted) == COUNTS[name]
-    assert sorted(map(tuple, wanted)) == sorted(printed(table(name)))
+    assert sorted(map(tuple, wanted)) == sorted(printed(read_published_table(name)))
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_wanted_number_has_one_place_in_the_layout(name):
     one = get_experiment(name)
     places = [p for layout in one.layouts for line in layout.lines for p in line.places]
-    wanted = [(row.name, w.learner, w.split) for row in one.rows for w in row.wanted]
+    wanted = [(row.name, w.learner, w.split) for row in one.rows for w in row.cells]
     assert sorted(places) == sorted(wanted)
     assert all(
         len(line.places) == len(layout.columns)
@@ -53,18 +53,18 @@ def test_rows_of_table_2_keep_their_own_numbers_but_share_what_is_run():
     rows = {row.name: row for row in get_experiment("table2").rows}
     same = [rows[name] for name in ("n=2", "d=mnist", "c=b01")]
     assert len({tuple(t.identity for t in row.trials) for row in same}) == 1
-    erm = [next(w.paper.mean for w in r.wanted if w.learner == "erm") for r in same]
+    erm = [next(w.paper.mean for w in r.cells if w.learner == "erm") for r in same]
     assert erm == [12.7, 12.7, 14.9]
     # Seven sets of 14 trials, but ERM on gray is the same for both colour schemes.
-    assert len(get_experiment("table2").trials()) == 7 * 14 - 1
-    shared = {t.identity for t in get_experiment("table1").trials()}
-    assert shared <= {t.identity for t in get_experiment("table2").trials()}
+    assert len(get_experiment("table2").list_trials()) == 7 * 14 - 1
+    shared = {t.identity for t in get_experiment("table1").list_trials()}
+    assert shared <= {t.identity for t in get_experiment("table2").list_trials()}
 
 
 def test_each_row_of_tables_1_and_2_has_the_references_a_reader_needs():
     for name in ("table1", "table2"):
         for row in get_experiment(name).rows:
-            wanted = {w.learner for w in row.wanted if w.split == "test"}
+            wanted = {w.learner for w in row.cells if w.split == "test"}
             assert {"erm on gray", "chance"} <= wanted
             kept = {t.label: t.order for t in row.trials if "kept" in t.label}
             assert kept == {
@@ -75,7 +75,7 @@ def test_each_row_of_tables_1_and_2_has_the_references_a_reader_needs():
 
 def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_test():
     for name, count in (("table3", 2), ("table4", 1)):
-        for trial in get_experiment(name).trials():
+        for trial in get_experiment(name).list_trials():
             data = Colored(**trial.data)
             assert len(data.color_flips()) == count
             assert data.color_flips()[-1] == 0.1
@@ -84,9 +84,10 @@ def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_te
 
 def test_readings_hold_table_1s_own_and_others_that_all_differ():
     for row in get_experiment("readings").rows:
-        jobs = {trial.label: trial.jobs(range(1))[0] for trial in row.trials}
+        jobs = {trial.label: trial.plan_jobs(range(1))[0] for trial in row.trials}
         assert jobs[row.name].key in {
-            trial.jobs(range(1))[0].key for trial in get_experiment("table1").trials()
+            trial.plan_jobs(range(1))[0].key
+            for trial in get_experiment("table1").list_trials()
         }
         ways = [(tuple(job.settings.items()), str(job.data)) for job in jobs.values()]
         assert len(set(ways)) == len(ways)
@@ -97,8 +98,8 @@ def test_readings_of_inference_change_the_tables_settings_each_in_its_own_way():
     assert [row.name[:9] for row in rows[:3]] == ["two given", "one split", "two poole"]
     for row in rows:
         table = "table4" if row.name.startswith("one") else "table3"
-        printed = {trial.label: trial for trial in get_experiment(table).trials()}
-        jobs = [trial.jobs(range(1))[0] for trial in row.trials]
+        printed = {trial.label: trial for trial in get_experiment(table).list_trials()}
+        jobs = [trial.plan_jobs(range(1))[0] for trial in row.trials]
         ways = {(job.learner, str(job.settings), str(job.inference)) for job in jobs}
         assert len(ways) == len(jobs)
         for trial in row.trials:
@@ -115,7 +116,7 @@ def test_readings_of_inference_change_the_tables_settings_each_in_its_own_way():
 def test_every_trial_can_be_run(trial):
     get_dataset_class(trial.dataset)(**trial.data)
     small = Colored(examples=4) if trial.dataset == "colored" else SCM(examples=4)
-    (job,) = trial.jobs(range(1))
+    (job,) = trial.plan_jobs(range(1))
     environment = small.draw((0,)).train[0]
     create(job.learner, environment, job.settings, job.preset)
     if job.infer:
@@ -123,24 +124,26 @@ def test_every_trial_can_be_run(trial):
 
 
 def test_a_job_is_another_when_a_preset_changes(monkeypatch):
-    trial = next(t for t in get_experiment("table1").trials() if t.label == "erm")
-    before = [job.key for job in trial.jobs(range(2))]
+    trial = next(t for t in get_experiment("table1").list_trials() if t.label == "erm")
+    before = [job.key for job in trial.plan_jobs(range(2))]
     assert len(set(before)) == 2
-    assert [job.key for job in trial.jobs(range(2))] == before
+    assert [job.key for job in trial.plan_jobs(range(2))] == before
     monkeypatch.setitem(ERM.presets["paper"], "rate", 0.5)
-    assert not set(before) & {job.key for job in trial.jobs(range(2))}
+    assert not set(before) & {job.key for job in trial.plan_jobs(range(2))}
 
 
 def test_seeds_of_the_causal_model_share_a_job_and_those_of_images_do_not():
     for name, learner, sizes in (("table1", "erm", [1] * 7), ("table5", "erm", [5, 2])):
-        trial = next(t for t in get_experiment(name).trials() if t.label == learner)
-        assert [len(job.seeds) for job in trial.jobs(range(7))] == sizes
+        trial = next(
+            t for t in get_experiment(name).list_trials() if t.label == learner
+        )
+        assert [len(job.seeds) for job in trial.plan_jobs(range(7))] == sizes
 
 
 def test_irm_chooses_its_penalty_where_it_is_not_trained_and_inference_pools_all():
     for row in get_experiment("table5").rows:
         trials = {trial.label: trial for trial in row.trials}
-        (job,) = trials["irmv1"].jobs(range(5))
+        (job,) = trials["irmv1"].plan_jobs(range(5))
         assert (job.setting, job.held) == ("penalty", 1)
         assert "third environment" in job.selection
         assert job.settings.get("slope", "factor") == (
@@ -153,12 +156,16 @@ def test_irm_chooses_its_penalty_where_it_is_not_trained_and_inference_pools_all
 
 
 def test_a_learner_stands_for_its_trials_with_and_without_inference():
-    labels = {t.label for t in get_experiment("table3").trials(["irmv1"])}
+    labels = {t.label for t in get_experiment("table3").list_trials(["irmv1"])}
     assert labels == {"irmv1", "irmv1 after eiil"}
 
 
 def test_unknown_experiments_and_learners_are_refused():
-    with pytest.raises(ValueError, match="experiment must be one of table1, table2"):
+    with pytest.raises(
+        ValueError, match=r"no experiment 'table6'\. Choose one of table1, table2"
+    ):
         get_experiment("table6")
-    with pytest.raises(ValueError, match="table3: learners are irmv1; c-virmv1; erm;"):
-        get_experiment("table3").trials(["gem"])
+    with pytest.raises(
+        ValueError, match=r"table3 has no learner 'gem'\. Choose one of irmv1; c-virmv1"
+    ):
+        get_experiment("table3").list_trials(["gem"])

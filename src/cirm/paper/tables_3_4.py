@@ -1,4 +1,4 @@
-"""Tables 3 and 4: environments inferred, from two given ones or from a single one.
+"""Tables 3 and 4: environments inferred from two given ones or from a single one.
 
 The data are those of Arjovsky et al., "Invariant Risk Minimization", 2019: digits below
 five are the label 1, every second pixel, and the last 10,000 images of the training
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cirm.paper.numbers import figure, table
-from cirm.paper.sequences import GRAY, SPLITS, accuracies, of_images
-from cirm.paper.trials import (
+from cirm.paper.experiment import (
     CHANCE,
     Experiment,
     Layout,
@@ -20,12 +18,21 @@ from cirm.paper.trials import (
     Row,
     TableCell,
     Trial,
+    make_published_value,
+    read_published_table,
+)
+from cirm.paper.tables_1_2 import (
+    GRAY,
+    SPLITS,
+    build_image_experiment,
+    list_accuracy_cells,
 )
 
 LEARNERS = {"irmv1": "IRMv1", "c-virmv1": "C-VIRMv1"}
 REFERENCES = {"erm": "ERM", GRAY: "ERM on gray", CHANCE: "chance"}
-"""What a reader needs to judge the others; the paper does not print them."""
+"""References for the reader, which the paper does not print."""
 
+HEADINGS = ("Train", "Test")
 INFERENCES = {"no-eiil": "", "eiil": "eiil"}
 DATA: dict[str, Any] = {
     "source": "mnist",
@@ -41,7 +48,6 @@ TWO: dict[str, Any] = {
     "examples": 25_000,
 }
 ONE: dict[str, Any] = {**DATA, "environments": 1, "flips": (0.1,)}
-SIZES = (1000, 2000, 5000, 10_000, 20_000, 50_000)
 PENALTY = {"penalty": 191257.18613115902}
 PRESETS = {"irmv1": ("irm", PENALTY), "c-virmv1": ("eiil", {})}
 SELECTION = "the published values of IRM and EIIL (chosen there by test accuracy)"
@@ -53,34 +59,38 @@ SELECTIONS = {
 }
 
 
-def table3() -> Experiment:
-    """Two environments at once, with and without inference."""
-    printed = table("table3")
-    rows = [_row(name, name, TWO, printed[name]) for name in INFERENCES]
+def build_table3() -> Experiment:
+    """Return table 3: two environments at once, with and without inference."""
+    printed = read_published_table("table3")
+    rows = [_build_row(name, name, TWO, printed[name]) for name in INFERENCES]
     heads = ("No EIIL", "EIIL")
     lines = [
-        Line((head,), (*_places(row), *_references(row)))
+        Line((head,), (*_list_places(row), *_list_reference_places(row)))
         for head, row in zip(heads, rows, strict=True)
     ]
     names = (*LEARNERS.values(), *REFERENCES.values())
-    columns = [(name, split) for name in names for split in _heads()]
+    columns = [(name, split) for name in names for split in HEADINGS]
     layout = Layout("Accuracy, %", ("",), tuple(columns), tuple(lines))
     title = "Table 3: two environments at once, given and inferred"
-    return of_images("table3", title, 10, rows, layout)
+    return build_image_experiment("table3", title, 10, rows, layout)
 
 
-def table4() -> Experiment:
-    """One environment of several sizes, with and without inference."""
+def build_table4() -> Experiment:
+    """Return table 4: one environment of several sizes, with and without inference."""
     rows, lines = [], []
-    for printed in table("table4")["rows"]:
+    for printed in read_published_table("table4")["rows"]:
         size = printed["examples"]
         data = {**ONE, "examples": size}
         pair = [
-            _row(f"{size} {way}", way, data, printed[way], references=not infer)
+            _build_row(f"{size} {way}", way, data, printed[way], references=not infer)
             for way, infer in INFERENCES.items()
         ]
         rows += pair
-        places = *_places(pair[0]), *_places(pair[1]), *_references(pair[0])
+        places = (
+            *_list_places(pair[0]),
+            *_list_places(pair[1]),
+            *_list_reference_places(pair[0]),
+        )
         lines.append(Line((f"{size:,}",), places))
     groups = {
         "Without inference": LEARNERS,
@@ -91,15 +101,15 @@ def table4() -> Experiment:
         (group, name, split)
         for group, names in groups.items()
         for name in names.values()
-        for split in _heads()
+        for split in HEADINGS
     ]
     layout = Layout("Accuracy, %", ("examples",), tuple(columns), tuple(lines))
     title = "Table 4: one environment, with and without inference"
-    return of_images("table4", title, 5, rows, layout)
+    return build_image_experiment("table4", title, 5, rows, layout)
 
 
-def trial_of(key: str, data: dict[str, Any], infer: str) -> Trial:
-    """A learner with the published settings, on given or inferred environments."""
+def build_inference_trial(key: str, data: dict[str, Any], infer: str) -> Trial:
+    """Return a learner with published settings, on given or inferred environments."""
     preset, settings = PRESETS[key]
     label = f"{key} after {infer}" if infer else key
     return Trial(
@@ -108,43 +118,50 @@ def trial_of(key: str, data: dict[str, Any], infer: str) -> Trial:
     )  # fmt: skip
 
 
-def _heads() -> tuple[str, str]:
-    return ("Train", "Test")
-
-
-def _places(row: Row) -> tuple[tuple[str, str, str], ...]:
+def _list_places(row: Row) -> tuple[tuple[str, str, str], ...]:
     labels = [trial.label for trial in row.trials if trial.label not in REFERENCES]
     return tuple((row.name, label, split) for label in labels for split in SPLITS)
 
 
-def _references(row: Row) -> tuple[tuple[str, str, str], ...]:
+def _list_reference_places(row: Row) -> tuple[tuple[str, str, str], ...]:
     return tuple((row.name, label, split) for label in REFERENCES for split in SPLITS)
 
 
-def _row(
+def _build_row(
     name: str,
     way: str,
     data: dict[str, Any],
     printed: dict[str, Any],
     references: bool = True,
 ) -> Row:
-    """Both learners on one data set, and the references, if they are to be told."""
+    """Return both learners on one data set, with or without cells of references."""
     infer = INFERENCES[way]
-    trials, wanted = [], []
+    trials, cells = [], []
     for key in LEARNERS:
-        trial = trial_of(key, data, infer)
+        trial = build_inference_trial(key, data, infer)
         trials.append(trial)
-        wanted += [
-            TableCell(trial.label, split, "accuracy", figure(printed[key][split]))
+        cells += [
+            TableCell(
+                trial.label,
+                split,
+                "accuracy",
+                make_published_value(printed[key][split]),
+            )
             for split in SPLITS
         ]
-    for label, own in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
+    for label, images in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
         trials.append(
             Trial(
-                label, "erm", "colored", own, "joint", SELECTIONS["erm"], preset="irm"
+                label,
+                "erm",
+                "colored",
+                images,
+                "joint",
+                SELECTIONS["erm"],
+                preset="irm",
             )
         )
-    wanted += accuracies(REFERENCES if references else ())
+    cells += list_accuracy_cells(REFERENCES if references else ())
     count = data["examples"] * data["environments"]
     title = f"{count:,} examples, environments {'inferred' if infer else 'as given'}"
-    return Row(name, title, tuple(trials), tuple(wanted))
+    return Row(name, title, tuple(trials), tuple(cells))

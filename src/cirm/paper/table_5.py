@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cirm.paper.numbers import figure, table
-from cirm.paper.trials import (
+from cirm.paper.experiment import (
     Experiment,
     Layout,
     Line,
@@ -25,6 +24,8 @@ from cirm.paper.trials import (
     Row,
     TableCell,
     Trial,
+    make_published_value,
+    read_published_table,
 )
 
 PAPER = {
@@ -39,7 +40,7 @@ PAPER = {
 KINDS = {"causal": "Causal MSE", "noncausal": "Noncausal MSE"}
 TABLE5: dict[str, Any] = {"dimension": 8, "noise": "target"}
 FIRST_TWO = {"scales": (0.2, 2.0)}
-BLOCK = 5  # seeds that learn side by side; inference takes one at a time
+BLOCK = 5  # seeds that learn side by side; inference allows only one at a time
 
 INFERENCE: dict[str, Any] = {
     "hidden": (),
@@ -111,15 +112,17 @@ PUBLISHED: dict[tuple[bool, bool, bool], tuple[float, ...]] = {
 """By hidden variable, heteroskedastic noise and scrambled features."""
 
 
-def table5() -> Experiment:
-    """The paper's set-up, then the eight of the original IRM experiments."""
-    printed = table("table5")
+def build_table5() -> Experiment:
+    """Return table 5: the paper's set-up and those of the original IRM experiments."""
+    printed = read_published_table("table5")
     numbers = {
-        (key, kind): figure(printed[key][kind]) for key in PAPER for kind in KINDS
+        (key, kind): make_published_value(printed[key][kind])
+        for key in PAPER
+        for kind in KINDS
     }
     ways = {**WAYS, **{key: way for key, (_, way) in MORE.items()}}
-    first = _row("table5", "the paper's set-up", TABLE5, ways, numbers, {})
-    others = [_variant(*setup) for setup in PUBLISHED]
+    first = _build_row("table5", "the paper's set-up", TABLE5, ways, numbers, {})
+    others = [_build_variant(*setup) for setup in PUBLISHED]
     names = {**PAPER, **{key: name for key, (name, _) in MORE.items()}}
     lines = [
         Line((name,), tuple((first.name, key, kind) for kind in KINDS))
@@ -132,12 +135,12 @@ def table5() -> Experiment:
         title="Table 5: the linear structural causal model",
         seeds=5,
         rows=(first, *others),
-        layouts=(layout, _variants(others)),
+        layouts=(layout, _build_variants(others)),
     )
 
 
-def _variants(rows: list[Row]) -> Layout:
-    """A line per set-up; a pair of columns per learner."""
+def _build_variants(rows: list[Row]) -> Layout:
+    """Return a layout with a line per set-up and a pair of columns per learner."""
     lines = [
         Line(
             (row.name,),
@@ -150,10 +153,10 @@ def _variants(rows: list[Row]) -> Layout:
     return Layout(title, ("set-up",), columns, tuple(lines))
 
 
-def _variant(hidden: bool, hetero: bool, scramble: bool) -> Row:
+def _build_variant(hidden: bool, hetero: bool, scramble: bool) -> Row:
     kind = "hetero" if hetero else "homo"
     flags = {"hidden": hidden, "scrambled": scramble}
-    name = ", ".join([kind, *(word for word, is_so in flags.items() if is_so)])
+    name = ", ".join([kind, *(word for word, is_set in flags.items() if is_set)])
     data = {
         "dimension": 10,
         "noise": f"{kind}skedastic",
@@ -164,10 +167,10 @@ def _variant(hidden: bool, hetero: bool, scramble: bool) -> Row:
     pairs = [(key, kind) for key in ("erm", "icp", "irmv1") for kind in KINDS]
     elsewhere = {pair: PublishedValue(next(values)) for pair in pairs}
     ways = {**WAYS, "irmv1": BY_HEAD}
-    return _row(name, name, data, ways, {}, elsewhere)
+    return _build_row(name, name, data, ways, {}, elsewhere)
 
 
-def _row(
+def _build_row(
     name: str,
     title: str,
     data: dict[str, Any],
@@ -175,22 +178,24 @@ def _row(
     printed: dict[tuple[str, str], PublishedValue | None],
     elsewhere: dict[tuple[str, str], PublishedValue],
 ) -> Row:
-    trials = tuple(_trial(key, data, way) for key, way in ways.items())
-    wanted = [
+    trials = tuple(_build_trial(key, data, way) for key, way in ways.items())
+    cells = [
         TableCell(key, kind, "coefficients", printed.get(pair), elsewhere.get(pair))
         for key in ways
         for kind in KINDS
         for pair in [(key, kind)]
     ]
-    return Row(name, title, trials, tuple(wanted))
+    return Row(name, title, trials, tuple(cells))
 
 
-def _trial(key: str, data: dict[str, Any], way: Mapping[str, Any]) -> Trial:
-    usual = {
+def _build_trial(key: str, data: dict[str, Any], way: Mapping[str, Any]) -> Trial:
+    common = {
         "learner": key.partition(",")[0],
         "selection": FIXED,
         "preset": "scm",
         "block": BLOCK,
     }
     data = {**data, **FIRST_TWO} if key == "birm" else data
-    return Trial(label=key, dataset="scm", data=data, order="joint", **{**usual, **way})
+    return Trial(
+        label=key, dataset="scm", data=data, order="joint", **{**common, **way}
+    )

@@ -1,20 +1,20 @@
 import pytest
 import torch
 
-from cirm.paper.projected import (
+from cirm.paper.projections import (
     ALLOWED,
     MEETING,
     STATISTICS,
-    families,
-    steps,
-    supports,
+    compute_families,
+    compute_supports,
+    compute_updates,
+    divergence,
 )
-from cirm.paper.projections import divergence
 from cirm.report.paper_plots import plot_densities, plot_simplex, plot_supports
 
 
 def test_each_projection_lies_in_its_set_and_the_last_near_where_all_meet():
-    found = families()
+    found = compute_families()
     for turn, point in enumerate(found.path[1:]):
         statistic = list(STATISTICS.values())[turn % 3]
         mean = sum(s * p for s, p in zip(statistic, point, strict=True))
@@ -29,7 +29,9 @@ def test_each_projection_lies_in_its_set_and_the_last_near_where_all_meet():
 
 
 def test_the_ends_of_a_set_lie_on_the_edges_and_belong_to_it():
-    for statistic, ends in zip(STATISTICS.values(), families().ends, strict=True):
+    for statistic, ends in zip(
+        STATISTICS.values(), compute_families().ends, strict=True
+    ):
         wanted = sum(s * p for s, p in zip(statistic, MEETING, strict=True))
         assert ends[0] != ends[1]
         for end in ends:
@@ -40,7 +42,7 @@ def test_the_ends_of_a_set_lie_on_the_edges_and_belong_to_it():
 
 
 def test_what_is_left_is_what_all_sets_so_far_allow():
-    found = supports()
+    found = compute_supports()
     allowed = set(range(len(found.path[0])))
     for (low, high), belief in zip(ALLOWED.values(), found.path[1:], strict=True):
         allowed &= set(range(low, high + 1))
@@ -48,7 +50,7 @@ def test_what_is_left_is_what_all_sets_so_far_allow():
 
 
 def test_what_is_believed_next_lives_where_the_past_and_the_best_do():
-    first, second = steps()
+    first, second = compute_updates()
     assert second.before == first.after
     for before, best, after in (first, second):
         for one, other, both in zip(before, best, after, strict=True):
@@ -56,11 +58,11 @@ def test_what_is_believed_next_lives_where_the_past_and_the_best_do():
 
 
 def test_the_figures_show_all_of_it():
-    simplex = plot_simplex(*families())
+    simplex = plot_simplex(*compute_families())
     assert "9 projections in turn onto the sets P1, P2, P3" in simplex
     assert simplex.count("translate(") == 10
     assert "p₉" in simplex
-    bars = plot_supports(*supports())
+    bars = plot_supports(*compute_supports())
     allowed = sum(high - low + 1 for low, high in ALLOWED.values())
     assert bars.count('class="band"') == allowed
-    assert plot_densities(steps()).count("q⁺") == 2
+    assert plot_densities(compute_updates()).count("q⁺") == 2

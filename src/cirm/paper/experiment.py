@@ -1,32 +1,33 @@
-"""What a published experiment consists of: trials, the numbers wanted, their layout."""
+"""A published experiment: its trials, the cells of its tables, and their layout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from cirm.runs.choice import ChoiceJob
 from cirm.runs.jobs import Job, identify_trial
 
 Place = tuple[str, str, str]
-"""Where a number stands: row, learner, split."""
-
+"""The place of a number in a table: row, learner, split."""
 
 CHANCE = "chance"
-"""The learner that guesses: its number is known without a run."""
+"""A learner that guesses; its accuracy is known without a run."""
 
 
 class PublishedValue(NamedTuple):
-    """A published mean, and its standard deviation where it was given."""
+    """A published mean, and its standard deviation if it was given."""
 
     mean: float
     std: float | None = None
 
 
 class TableCell(NamedTuple):
-    """A number to measure: the paper's, and one of other published work."""
+    """A number to measure, with that of the paper and that of other published work."""
 
     learner: str
     split: str
@@ -35,13 +36,29 @@ class TableCell(NamedTuple):
     elsewhere: PublishedValue | None = None
 
 
+@cache
+def read_published_table(name: str) -> Any:  # noqa: ANN401  the tables differ in shape
+    """Return a table of paper_tables.json."""
+    text = files(__package__).joinpath("paper_tables.json").read_text("utf-8")
+    return json.loads(text)[name]
+
+
+def make_published_value(printed: Mapping[str, float] | None) -> PublishedValue | None:
+    """Return a mean and standard deviation of paper_tables.json."""
+    return None if printed is None else PublishedValue(printed["mean"], printed["std"])
+
+
 @dataclass(frozen=True)
 class Trial:
     """A learner on a data set in an order; with seeds it becomes jobs.
 
-    `settings` go over those of the preset; `inference` are the settings of `infer`,
-    likewise over those of `infer_preset`; so many seeds as `block` share a job. With
-    `values` of a `setting` each seed chooses one, in the last training environment.
+    Most attributes are those of `cirm.runs.jobs.Job`.
+
+    Attributes:
+        infer_preset: Preset of the inference, below the settings in `inference`.
+        block: How many seeds share a job.
+        setting: A setting whose value each seed chooses, if any.
+        values: The values to choose from, in the last training environment.
     """
 
     label: str
@@ -67,7 +84,7 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """What a user calls it: with and without inference it is the same."""
+        """The learner's name for users, the same with and without inference."""
         return self.label.partition(" after ")[0]
 
     @property
@@ -75,8 +92,8 @@ class Trial:
         """The image source that it needs, if any."""
         return str(self.data.get("source", ""))
 
-    def jobs(self, seeds: Sequence[int]) -> list[Job]:
-        """Its jobs, with the values of the presets written out.
+    def plan_jobs(self, seeds: Sequence[int]) -> list[Job]:
+        """Plan its jobs, with the values of presets written out.
 
         A job's key thus changes when a preset does.
         """
@@ -86,11 +103,11 @@ class Trial:
         settings = {**get_preset(self.learner, self.preset), **self.settings}
         inference = dict(self.inference)
         if self.infer_preset:
-            published = get_inference_class(self.infer).presets[self.infer_preset]
-            inference = {**published, **inference}
-        kind = partial(ChoiceJob, setting=self.setting, values=self.values)
+            preset = get_inference_class(self.infer).presets[self.infer_preset]
+            inference = {**preset, **inference}
+        choice = partial(ChoiceJob, setting=self.setting, values=self.values)
         return [
-            (kind if self.setting else Job)(
+            (choice if self.setting else Job)(
                 dataset=self.dataset,
                 learner=self.learner,
                 order=self.order,
@@ -109,16 +126,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Row:
-    """Trials on the same data, and the numbers wanted of them."""
+    """Trials on the same data, and the table cells that they fill."""
 
     name: str
     title: str
     trials: tuple[Trial, ...]
-    wanted: tuple[TableCell, ...]
+    cells: tuple[TableCell, ...]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The learners, in order."""
+        """The labels of the trials, in order."""
         return tuple(trial.label for trial in self.trials)
 
 
@@ -142,9 +159,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table of the paper; `seeds` is the paper's number of runs.
+    """One table of the paper.
 
-    `chance` is the accuracy of guessing in percent, `axis` what the sweep varies.
+    Attributes:
+        seeds: The paper's number of runs.
+        chance: The accuracy of guessing in percent.
+        axis: What the sweep varies.
     """
 
     name: str
@@ -157,20 +177,21 @@ class Experiment:
 
     @property
     def keys(self) -> list[str]:
-        """What users call the learners of any row, each once."""
+        """The names of all learners for users, each once."""
         return list(dict.fromkeys(t.key for row in self.rows for t in row.trials))
 
-    def trials(self, keys: Iterable[str] = ()) -> list[Trial]:
-        """Every trial once, though rows may share it; of these learners, or all."""
+    def list_trials(self, keys: Iterable[str] = ()) -> list[Trial]:
+        """List the trials of these learners or of all, each once."""
         chosen = set(keys)
         for key in chosen - set(self.keys):
             raise ValueError(
-                f"{self.name}: learners are {'; '.join(self.keys)}; got {key!r}"
+                f"{self.name} has no learner {key!r}. Choose one of "
+                f"{'; '.join(self.keys)}."
             )
-        found = {
+        trials = {
             trial.identity: trial
             for row in self.rows
             for trial in row.trials
             if not chosen or trial.key in chosen
         }
-        return list(found.values())
+        return list(trials.values())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from cirm.paper.numbers import figure, table
-from cirm.paper.trials import (
+from cirm.paper.experiment import (
     CHANCE,
     Experiment,
     Layout,
@@ -15,6 +14,8 @@ from cirm.paper.trials import (
     Row,
     TableCell,
     Trial,
+    make_published_value,
+    read_published_table,
 )
 from cirm.runs.jobs import PAPER_SELECTION
 
@@ -34,14 +35,14 @@ LEARNERS = {
 """The paper's name of each learner, in the order of its columns."""
 
 GRAY = "erm on gray"
-KEPT = {"erm, all data kept": "erm", "irmv1, all data kept": "irmv1"}
+JOINT = {"erm, all data kept": "erm", "irmv1, all data kept": "irmv1"}
 REFERENCES = {
     GRAY: "ERM on gray",
     "erm, all data kept": "ERM, all data kept",
     "irmv1, all data kept": "IRMv1, all data kept",
     CHANCE: "chance",
 }
-"""What a reader needs to judge the others; the paper does not print them."""
+"""References for the reader, which the paper does not print."""
 
 MNIST: dict[str, Any] = {
     "source": "mnist",
@@ -60,7 +61,7 @@ DATA: dict[tuple[str, str], dict[str, Any]] = {
     ("c", "b01"): MNIST,
     ("c", "b11"): {**MNIST, "scheme": "b11"},
 }
-"""Group and value of table 2's rows; the environments are from 0.2 down to 0.1."""
+"""Data by group and value of table 2's rows; colour flips fall from 0.2 to 0.1."""
 
 SOURCES = {
     "mnist": "MNIST",
@@ -72,54 +73,58 @@ AXIS = "colour flip of the unseen environment"
 SPLITS = ("train", "test")
 
 
-def table1() -> Experiment:
-    """Two environments of MNIST: train and test accuracy."""
-    printed = table("table1")
+def build_table1() -> Experiment:
+    """Return table 1: train and test accuracy on two environments of MNIST."""
+    printed = read_published_table("table1")
     numbers = {split: printed[split] for split in SPLITS}
-    row = _row("mnist", MNIST, numbers)
+    row = _build_row("mnist", MNIST, numbers)
     columns = {**LEARNERS, **REFERENCES}
     lines = [
         Line((split,), tuple((row.name, label, split) for label in columns))
         for split in numbers
     ]
     title = "Table 1: two consecutive environments of coloured MNIST"
-    return of_images("table1", title, 5, [row], _layout("Accuracy, %", ("",), lines))
+    return build_image_experiment(
+        "table1", title, 5, [row], _build_layout("Accuracy, %", ("",), lines)
+    )
 
 
-def table2() -> Experiment:
-    """Test accuracy by number of environments, data set and colour scheme."""
+def build_table2() -> Experiment:
+    """Return table 2: test accuracy by environments, data set and colour scheme."""
     rows, lines = [], []
-    for printed in table("table2")["rows"]:
+    for printed in read_published_table("table2")["rows"]:
         group, value = printed["group"], printed["value"]
-        row = _row(f"{group}={value}", DATA[group, value], {"test": printed["cells"]})
+        row = _build_row(
+            f"{group}={value}", DATA[group, value], {"test": printed["cells"]}
+        )
         rows.append(row)
         places: list[Place] = [(row.name, c, "test") for c in (*LEARNERS, *REFERENCES)]
         lines.append(Line((group, SOURCES.get(value, value)), tuple(places)))
     title = "Table 2: by number of environments (n), data set (d) and colours (c)"
-    layout = _layout("Test accuracy, %", ("", ""), lines)
-    return of_images("table2", title, 5, rows, layout)
+    layout = _build_layout("Test accuracy, %", ("", ""), lines)
+    return build_image_experiment("table2", title, 5, rows, layout)
 
 
-def of_images(
+def build_image_experiment(
     name: str, title: str, seeds: int, rows: Sequence[Row], layout: Layout
 ) -> Experiment:
-    """A table of accuracies on coloured images of two classes."""
+    """Return an experiment on coloured images of two classes."""
     return Experiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
 
 
-def accuracies(labels: Iterable[str]) -> tuple[TableCell, ...]:
-    """Accuracies of learners of which the paper prints nothing."""
+def list_accuracy_cells(labels: Iterable[str]) -> tuple[TableCell, ...]:
+    """List accuracies that the paper does not print."""
     return tuple(
         TableCell(label, split, "accuracy") for label in labels for split in SPLITS
     )
 
 
-def listed(
+def build_listing(
     rows: Iterable[Row],
     corner: tuple[str, ...],
     heads: Callable[[Row, str], tuple[str, ...]],
 ) -> Layout:
-    """A line per learner of each row, with its accuracies."""
+    """Return a layout with a line for each learner of each row."""
     lines = [
         Line(heads(row, label), tuple((row.name, label, split) for split in SPLITS))
         for row in rows
@@ -129,32 +134,40 @@ def listed(
     return Layout("Accuracy, %", corner, columns, tuple(lines))
 
 
-def _layout(title: str, corner: tuple[str, ...], lines: list[Line]) -> Layout:
+def _build_layout(title: str, corner: tuple[str, ...], lines: list[Line]) -> Layout:
     names = (*LEARNERS.values(), *REFERENCES.values())
     return Layout(title, corner, tuple((name,) for name in names), tuple(lines))
 
 
-def _row(
+def _build_row(
     name: str, data: dict[str, Any], printed: Mapping[str, Mapping[str, Any]]
 ) -> Row:
-    """All learners and references on one data set; `printed` by split and learner."""
-    trials = [_trial(key, key, data, "sequential") for key in LEARNERS]
-    trials.append(_trial(GRAY, "erm", {**data, "scheme": "gray"}, "sequential"))
-    trials += [_trial(label, key, data, "joint") for label, key in KEPT.items()]
-    wanted = [
-        TableCell(trial.label, split, "accuracy", figure(cells.get(trial.label)))
-        for split, cells in printed.items()
+    """Return all learners and references on one data set.
+
+    `printed` has the paper's numbers by split and learner.
+    """
+    trials = [_build_trial(key, key, data, "sequential") for key in LEARNERS]
+    trials.append(_build_trial(GRAY, "erm", {**data, "scheme": "gray"}, "sequential"))
+    trials += [_build_trial(label, key, data, "joint") for label, key in JOINT.items()]
+    cells = [
+        TableCell(
+            trial.label,
+            split,
+            "accuracy",
+            make_published_value(values.get(trial.label)),
+        )
+        for split, values in printed.items()
         for trial in trials
     ]
-    wanted += [TableCell(CHANCE, split, "accuracy") for split in printed]
+    cells += [TableCell(CHANCE, split, "accuracy") for split in printed]
     title = (
         f"{SOURCES[data['source']]}, {data['scheme']}, "
         f"{data['environments']} environments"
     )
-    return Row(name, title, tuple(trials), tuple(wanted))
+    return Row(name, title, tuple(trials), tuple(cells))
 
 
-def _trial(label: str, learner: str, data: dict[str, Any], order: str) -> Trial:
+def _build_trial(label: str, learner: str, data: dict[str, Any], order: str) -> Trial:
     return Trial(
         label, learner, "colored", data, order, PAPER_SELECTION, preset="paper"
     )
