@@ -12,6 +12,7 @@ from cirm.environments import Examples
 from cirm.likelihoods import Likelihood
 from cirm.networks import Network
 from cirm.randomness import Draws
+from cirm.variational import Gaussian
 
 
 class Batch(NamedTuple):
@@ -63,6 +64,14 @@ def environment_risks(
     """Risk of each environment, [replica, e]."""
     outputs = network(params, batch.x, batch.noise)
     return environment_means(likelihood.losses(outputs, batch.y), batch.share)
+
+
+def expected_risks(
+    network: Network, likelihood: Likelihood, q: Gaussian, batch: Batch, samples: int
+) -> Tensor:
+    """Mean risk of each environment, [replica, e], over networks drawn from `q`."""
+    outputs = network.sample_outputs(q, batch.x, batch.noise, samples)
+    return environment_means(likelihood.losses(outputs, batch.y).mean(1), batch.share)
 
 
 def pool_risks(risks: Tensor, batch: Batch) -> Tensor:

@@ -182,7 +182,10 @@ def test_features_and_w_are_parts_of_one_belief():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"constraint": "body"}, "bvirm: constraint must be head or network"),
+        (
+            {"constraint": "body"},
+            "bvirm: the setting constraint is 'body', but it must be head",
+        ),
         ({"rho1": -1.0}, "bvirm: rho0 must be positive, rho1 not negative"),
         ({"beta": -1.0}, "bvirm: beta must not be negative"),
     ],

@@ -191,9 +191,12 @@ def test_the_examples_come_evenly_from_the_environments_of_a_stage():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"strength": -1.0}, "ewc: strength must not be negative"),
-        ({"memory": 0}, "memory must be one or more; got 0.1 and 0"),
-        ({"fisher": "all"}, "ewc: fisher must be labels or model; got 'all'"),
+        (
+            {"strength": -1.0},
+            "ewc: the setting strength is -1.0, but it must be 0 or more",
+        ),
+        ({"memory": 0}, "the setting memory is 0, but it must be 1 or more"),
+        ({"fisher": "all"}, "fisher is 'all', but it must be labels or model"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -227,9 +227,12 @@ def test_values_have_no_accuracy_and_their_game_does_not_end():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"representation": "none"}, "must be fixed or variable; got 'none'"),
-        ({"warm_start": -1}, "warm_start must not be negative"),
-        ({"stop_accuracy": 60.0}, r"stop_accuracy must be in \[0, 1\]; got 300 and"),
+        (
+            {"representation": "none"},
+            "representation is 'none', but it must be fixed or variable",
+        ),
+        ({"warm_start": -1}, "warm_start is -1, but it must be 0 or more"),
+        ({"stop_accuracy": 60.0}, "stop_accuracy is 60.0, but it must be from 0 to 1"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -172,8 +172,14 @@ def test_in_one_environment_the_head_of_least_risk_has_no_slope():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"slope": "tail"}, "^irmv1: slope must be factor or head; got 'tail'"),
-        ({"slope": "head", "halves": True}, "^irmv1: halves needs .*; got head"),
+        (
+            {"slope": "tail"},
+            "^irmv1: the setting slope is 'tail', but it must be factor or head",
+        ),
+        (
+            {"slope": "head", "halves": True},
+            "halves is True, but it must be False if slope is head",
+        ),
     ],
 )
 def test_slopes_that_make_no_sense_are_refused(settings, complaint):

@@ -117,12 +117,12 @@ def test_the_budget_is_of_each_environment_or_of_all(budget, kept):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": -1}, "replay: memory and penalty must not be negative"),
-        ({"anneal": 2.0}, r"anneal must be in \[0, 1\]; got 100, 100.0 and 2.0"),
-        ({"budget": "all"}, "replay: budget must be each or total; got 'all'"),
+        ({"memory": -1}, "replay: the setting memory is -1, but it must be 0 or more"),
+        ({"anneal": 2.0}, "anneal is 2.0, but it must be from 0 to 1"),
+        ({"budget": "all"}, "budget is 'all', but it must be each or total"),
         (
             {"penalty_kind": "irm"},
-            "penalty_kind must be none, irmv1 or vrex; got 'irm'",
+            "penalty_kind is 'irm', but it must be none, irmv1 or vrex",
         ),
     ],
 )

@@ -188,7 +188,10 @@ def test_memory_does_not_grow_with_the_sequence():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"representation": "none"}, "virmg: representation must be fixed or variable"),
+        (
+            {"representation": "none"},
+            "representation is 'none', but it must be fixed or variable",
+        ),
         ({"kl_scale": "mean"}, "virmg: kl_scale must be one of sum, per-example"),
         ({"samples": 0}, "virmg: beta must not be negative, samples"),
     ],

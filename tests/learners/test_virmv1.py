@@ -63,7 +63,7 @@ def test_without_spread_and_prior_the_loss_is_that_of_irmv1(places, penalty, pro
     state = virmv1.init(Randomness(SEEDS).at("init"))
     batch = batch_of(places, progress)
     q = make_gaussian(state.start, virmv1.initial_std)
-    found = virmv1.loss(flatten_gaussian(q), state, batch, near=0.0)
+    found = virmv1.loss(flatten_gaussian(q), state, batch, kl_weight=0.0)
     wanted = irmv1.loss(state.start, irmv1.init(Randomness(SEEDS)), batch)
     assert found.pop("kl").tolist() == [0, 0]
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
@@ -88,7 +88,7 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
     learner = VIRMv1(NETWORK, samples=3, penalty=7.0, rescale=False)
     state = learner.init(Randomness(SEEDS).at("init"))
     q = make_gaussian(state.start, 0.3)
-    terms = learner.loss(flatten_gaussian(q), state, batch_of(places), near=0.25)
+    terms = learner.loss(flatten_gaussian(q), state, batch_of(places), kl_weight=0.25)
     batch = batch_of(places)
     outputs = NETWORK.sample_outputs(q, batch.x, batch.noise, 3)
     factor = torch.ones(2, 2, requires_grad=True)  # [replica, environment]
@@ -132,7 +132,7 @@ def test_rescaling_divides_the_whole_loss_by_the_weight(places):
     state = learner.init(Randomness(SEEDS).at("init"))
     flat = flatten_gaussian(make_gaussian(state.start, 0.1))
     scaled, whole = (
-        model.loss(flat, state, batch_of(places), near=0.1)
+        model.loss(flat, state, batch_of(places), kl_weight=0.1)
         for model in (learner, plain)
     )
     assert set(scaled) == {"risk", "penalty", "kl", "l2"}
@@ -144,7 +144,7 @@ def test_the_expected_squares_of_the_parameters_are_weighed(places):
     learner = VIRMv1(NETWORK, penalty=0.0, l2=0.5)
     state = learner.init(Randomness(SEEDS).at("init"))
     q = make_gaussian(torch.full_like(state.start, 2.0), 3.0)
-    terms = learner.loss(flatten_gaussian(q), state, batch_of(places), near=0.0)
+    terms = learner.loss(flatten_gaussian(q), state, batch_of(places), kl_weight=0.0)
     wanted = torch.full((2,), 0.5 * NETWORK.size * (4.0 + 9.0))
     torch.testing.assert_close(terms["l2"], wanted)
 
@@ -238,7 +238,10 @@ def test_the_preset_of_environment_inference_is_that_of_the_original():
         ({"penalty": -1.0}, r"^virmv1: penalty and l2 must not be negative .*; got -1"),
         ({"anneal": 1.5}, r"anneal must be in \[0, 1\]; got 100.0, 0.0 and 1.5$"),
         ({"l2": -1.0}, r"^virmv1: penalty and l2 must not be negative"),
-        ({"draws": "both"}, r"^virmv1: draws must be one of sums, weights; got 'both'"),
+        (
+            {"draws": "both"},
+            "^virmv1: the setting draws is 'both', but it must be sums",
+        ),
         ({"kl_scale": "mean"}, r"^virmv1: kl_scale must be one of sum, per-example;"),
     ],
 )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from cirm.registry import Registry
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from cirm.environments import Environment
     from cirm.learners.base import Learner
     from cirm.networks import Network
@@ -310,6 +312,43 @@ def create(
         ),
         **{n: v for n, v in values.items() if n not in NETWORK and n not in steps},
     )
+
+
+def try_learner(learner: LearnerLike, regression: bool = False) -> Tensor:
+    """Train a learner for two epochs on two tiny environments, one after the other.
+
+    This is a quick check that a learner works, for example one that you are writing.
+
+    Args:
+        learner: Any form that `create` accepts.
+        regression: Whether the targets are numbers instead of two classes.
+
+    Returns:
+        Predictions [1, 20, k] for the first environment.
+
+    Example:
+        >>> try_learner("erm").shape
+        torch.Size([1, 20, 2])
+    """
+    import torch
+
+    from cirm.environments import Environment, Task
+    from cirm.randomness import Randomness
+
+    randomness = Randomness((0,))
+    inputs = randomness.at("inputs").normal(40, 3)[0]
+    targets = inputs[:, 0] if regression else (inputs[:, 0] > 0).long()
+    task = Task.regression() if regression else Task.classification(2)
+    environments = [
+        Environment(name, x, y, task)
+        for name, x, y in zip("ab", inputs.split(20), targets.split(20), strict=True)
+    ]
+    bound = create(learner, environments[0], {"epochs": 2})
+    state = bound.init(randomness.at("init"))
+    for index, environment in enumerate(environments):
+        state = bound.observe(state, (environment,), randomness.at("stage", index))
+    with torch.no_grad():
+        return bound.predict(state, inputs[None, :20])
 
 
 def _make_network(environment: Environment, shape: Mapping[str, Any]) -> Network:

@@ -39,7 +39,8 @@ class Learner(ABC, Generic[State]):
 
     A subclass is a frozen dataclass `Learner[State]` whose fields are its settings. Its
     state is a named tuple of tensors (or of such tuples) with a leading replica axis;
-    everything that training changes is in there.
+    everything that training changes is in there. `cirm.learners.try_learner` checks
+    quickly that a new learner works.
 
     Args:
         network: Maps parameters and inputs to outputs. An instance that is passed to
@@ -95,17 +96,18 @@ class Learner(ABC, Generic[State]):
                 steps, and numbers [replica] by name.
         """
 
-    @abstractmethod
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of inputs [replica, n, ...].
 
-        The samples are networks drawn from the posterior; a learner with point
-        estimates has one sample.
+        The samples are networks drawn from the posterior. By default there is one: the
+        network with the parameters `state.params`, [replica, p].
 
         Args:
             state: A trained state.
             inputs: The inputs of each replica.
         """
+        params: Tensor = state.params  # type: ignore[attr-defined]
+        return self.network(params, inputs).unsqueeze(1)
 
     def predict(self, state: State, inputs: Tensor) -> Tensor:
         """Return class probabilities [replica, n, k], or values [replica, n, 1].
@@ -156,3 +158,20 @@ class Learner(ABC, Generic[State]):
         }
         descent = replace(self.descent, epochs=shorter.pop("epochs"))
         return replace(self, descent=descent, **shorter)
+
+    def check_setting(self, name: str, valid: bool, allowed: str) -> None:
+        """Raise an error about a setting that is out of range.
+
+        Args:
+            name: Name of the setting.
+            valid: Whether its value can be used.
+            allowed: Which values can be used, such as "0 or more".
+
+        Raises:
+            ValueError: If the value is not valid.
+        """
+        if not valid:
+            raise ValueError(
+                f"{type(self).__name__.lower()}: the setting {name} is "
+                f"{getattr(self, name)!r}, but it must be {allowed}."
+            )

@@ -1,14 +1,15 @@
-"""Bilevel invariant risk minimisation: consensus on a w that no environment would move.
+"""Bilevel IRM: environments agree on parameters at which every risk is stationary.
 
 Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023, definition
-BIRM and algorithm 3 with equations admm1 and admm2; see cirm.admm for the rounds. The
-features move after a batch's rounds instead of before, so they are computed once. On a
-sequence the last stage's w takes part in the consensus, as in algorithm 2.
+BIRM and algorithm 3 with equations admm1 and admm2; see `cirm.admm` for the consensus
+rounds. On a sequence the last stage's w takes part in the consensus, as in algorithm 2.
+Departure: the features move after a batch's rounds instead of before, so that they are
+computed once.
 
-A stationary point need not be a minimum, so with the whole network as w a large `rho1`
-can hold an untrained network where it is. In table 5 w is a linear network's only
-layer, and no w is stationary in all environments: the consensus is then near the mean
-of what each environment alone would choose, which gives the paper's errors.
+A stationary point need not be a minimum, so if w is the whole network, a large `rho1`
+can hold an untrained network where it is. In table 5 w is the only layer of a linear
+network, and no w is stationary in all environments: the consensus is then near the
+mean of what each environment would choose, which gives the paper's errors.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from cirm.training import Terms, Watch, ignore_steps
 class State(NamedTuple):
     """The network's parameters [replica, p], and the past's part in the consensus.
 
-    `last` is the mean of what the environments of the last stage ended with,
-    [replica, 1, q]; before any data it is empty, [replica, 0, q].
+    `last` is the mean w of the environments of the last stage, [replica, 1, q]; it is
+    empty, [replica, 0, q], before any data.
     """
 
     params: Tensor
@@ -49,11 +50,25 @@ class State(NamedTuple):
 class BIRM(Learner[State]):
     """Least risk among the w at which the risk of every environment is stationary.
 
-    `constraint` says what w is: the head, on features that descend the sum of the
-    risks, or the whole network. `rho0` weighs the consensus and `rho1` the gradients;
-    from the part `threshold` of a stage's training on both are larger by `growth`, a
-    summand or a factor. Each batch has `rounds` rounds of `inner` steps; with `rounds`
-    0 a batch has one step and a round lasts `inner` epochs.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        constraint: What w is: the last layer ("head"), on features that minimise the
+            sum of the risks, or the whole "network".
+        rho0: Weight of the consensus.
+        rho1: Weight of the constraint on the gradients.
+        growth: Increase of both weights after the threshold.
+        growth_kind: Whether `growth` is added ("sum") or multiplied ("factor").
+        threshold: Fraction of a stage's training after which the weights grow.
+        rounds: Number of consensus rounds on each batch; with 0, each batch has one
+            step and a round lasts `inner` epochs.
+        inner: Number of steps (or epochs, with `rounds` 0) of a round.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(BIRM(inner=1)).shape
+        torch.Size([1, 20, 2])
     """
 
     constraint: Literal["head", "network"] = "head"
@@ -87,25 +102,23 @@ class BIRM(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        if self.constraint not in ("head", "network"):
-            raise ValueError(
-                f"birm: constraint must be head or network; got {self.constraint!r}"
-            )
+        valid = self.constraint in ("head", "network")
+        self.check_setting("constraint", valid, "head or network")
         self.admm.check("birm")
 
     @property
     def admm(self) -> ADMM:
-        """Weights and lengths of the rounds."""
+        """The weights and lengths of the consensus rounds."""
         lengths = self.threshold, self.rounds, self.inner
         return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
 
     @property
     def _cut(self) -> int:
-        """Where w begins among the parameters."""
+        """Index of the first parameter that belongs to w."""
         return self.network.head.start if self.constraint == "head" else 0
 
     def init(self, randomness: Randomness) -> State:
-        """Random parameters."""
+        """Return random parameters."""
         params = self.network.init(randomness.at("params")).to(self.descent.device)
         return State(params, params[:, self._cut :].unsqueeze(1)[:, :0])
 
@@ -116,40 +129,36 @@ class BIRM(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Find the w that the stage's environments and the past agree on."""
-        look = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
+        """Find the w that the environments of the stage and the past agree on."""
+        view = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
         features, shared = self.start_stage(state)
         features, carry = self.admm.solve(
-            look, features, shared, state.last, self.descent, stage, randomness, watch
+            view, features, shared, state.last, self.descent, stage, randomness, watch
         )
         return self.finish_stage(features, carry.shared, carry.local)
 
     def start_stage(self, state: State) -> tuple[Tensor, Tensor]:
-        """Features [replica, f] and w [replica, q] that a stage starts from."""
+        """Return features [replica, f] and w [replica, q] at which a stage starts."""
         features, shared = state.params.tensor_split((self._cut,), 1)
         return features, shared
 
     def get_prior(self, state: State) -> Tensor:
-        """What an environment must know of the past: nothing, [replica, 0]."""
+        """Return what environments need to know of the past: nothing, [replica, 0]."""
         return state.params[:, :0]
 
     def make_viewer(
         self, prior: Tensor, examples: int
     ) -> Callable[[Tensor, Batch], View]:
-        """What a batch of a stage with so many examples says; see `ADMM.solve`."""
+        """Return the function from features and a batch to the view of `ADMM.solve`."""
         return self.view_head if self.constraint == "head" else self.view_network
 
     def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
-        """The state after a stage that ends so; `local` is [replica, e, q]."""
+        """Return the state after a stage; `local` is the w of each environment."""
         params = torch.cat([features, shared], 1)
         return State(params, local.mean(1, keepdim=True))
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of the network, [replica, 1, n, k]."""
-        return self.network(state.params, inputs).unsqueeze(1)
-
     def view_network(self, features: Tensor, batch: Batch) -> View:
-        """Risks of whole networks, and their gradients by differentiation."""
+        """Return risks of whole networks, and gradients by differentiation."""
         each = split_environments(batch)
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
@@ -161,11 +170,11 @@ class BIRM(Learner[State]):
         return View(slopes, lambda shared: shared.sum(-1))
 
     def view_head(self, features: Tensor, batch: Batch) -> View:
-        """Risks of heads on the same features, and their gradients in closed form."""
-        blank = features.new_zeros(len(features), self.network.size - self._cut)
-        whole = torch.cat([features, blank], 1)
-        seen = self.network.compute_features(whole, batch.x, batch.noise)
-        each = split_environments(batch._replace(x=seen.detach()))
+        """Return risks of heads on shared features, and gradients in closed form."""
+        padding = features.new_zeros(len(features), self.network.size - self._cut)
+        whole = torch.cat([features, padding], 1)
+        hidden = self.network.compute_features(whole, batch.x, batch.noise)
+        each = split_environments(batch._replace(x=hidden.detach()))
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
             outputs = apply_heads(local.flatten(0, 1), each.x)
@@ -177,7 +186,7 @@ class BIRM(Learner[State]):
             return {"risk": risks.view(local.shape[:2])}, gradients.view_as(local)
 
         def outer(shared: Tensor) -> Tensor:
-            losses = self.likelihood.losses(apply_heads(shared, seen), batch.y)
+            losses = self.likelihood.losses(apply_heads(shared, hidden), batch.y)
             return environment_means(losses, batch.share).sum(-1)
 
         return View(slopes, outer)

@@ -1,15 +1,16 @@
-"""Bilevel variational IRM: consensus on a posterior that no environment would move.
+"""Bilevel variational IRM: environments agree on a posterior with stationary risks.
 
 Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023, definition
 BVIRM and algorithm 1 with equation bvirm_admm; on a sequence algorithm 2, which makes
-it C-BVIRM: the prior is the last posterior and the past takes part in the consensus.
-See cirm.admm for the rounds. Before any data nothing takes part (the paper starts from
-a past at zero), and the features move after a batch's rounds instead of before. What w
-is made of are means and logarithms of spreads; both meet and both are constrained.
+it C-BVIRM: the prior is the last posterior, and the past takes part in the consensus.
+See `cirm.admm` for the rounds. Here w consists of means and log standard deviations;
+both are agreed on and both are constrained. Departures: before any data nothing takes
+part in the consensus (the paper starts from a past at zero), and the features move
+after a batch's rounds instead of before.
 
-The preset "paper" reads what the paper leaves open so as to come near its figures of
-table 1: the KL is summed over the weights and not divided by the number of examples,
-and half of the hidden units are dropped.
+The preset "paper" interprets what the paper leaves open so as to come near its table 1:
+the KL is summed over the weights and not divided by the number of examples, and half
+of the hidden units are dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torch import Tensor
 from cirm.admm import ADMM, Growth, View, split_environments
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.objectives import Batch, environment_means
+from cirm.objectives import Batch, expected_risks
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
@@ -43,11 +44,11 @@ from cirm.variational import (
 
 
 class State(NamedTuple):
-    """What is believed of the parameters, and the past's part in the consensus.
+    """The posterior of the parameters, and the past's part in the consensus.
 
-    `start` are the means [replica, p] that the first stage starts from, and empty,
-    [replica, 0], afterwards; `last` is the mean of what the environments of the last
-    stage ended with, means and log spreads of w [replica, 1, 2q], and empty before.
+    `start` holds the means [replica, p] at which the first stage starts; it is empty,
+    [replica, 0], afterwards. `last` is the mean over the environments of the last stage
+    of the means and log standard deviations of w, [replica, 1, 2q]; empty before.
     """
 
     posterior: Gaussian
@@ -57,12 +58,34 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class BVIRM(Learner[State]):
-    """Least expected risk among the posteriors of w that are stationary everywhere.
+    """Least expected risk among posteriors of w that are stationary everywhere.
 
-    `constraint`, `rho0`, `rho1`, `growth`, `threshold`, `rounds` and `inner` are those
-    of BIRM. `beta` weighs the KL; `samples` networks are drawn in each step and
-    `evaluations` for a prediction; `prior_std` and `initial_std` are the spreads of
-    the first prior and where training starts.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        constraint: What w is: the last layer ("head"), on features that minimise the
+            sum of the risks, or the whole "network".
+        rho0: Weight of the consensus.
+        rho1: Weight of the constraint on the gradients.
+        growth: Increase of both weights after the threshold.
+        growth_kind: Whether `growth` is added ("sum") or multiplied ("factor").
+        threshold: Fraction of a stage's training after which the weights grow.
+        rounds: Number of consensus rounds on each batch; with 0, each batch has one
+            step and a round lasts `inner` epochs.
+        inner: Number of steps (or epochs, with `rounds` 0) of a round.
+        beta: Weight of the KL divergence from the prior.
+        kl_scale: Whether the KL divergence is divided by the number of examples
+            ("per-example") or not ("sum").
+        samples: Number of networks drawn from the posterior in each training step.
+        evaluations: Number of networks drawn for a prediction.
+        prior_std: Standard deviation of the first prior.
+        initial_std: Standard deviation at which training starts.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(BVIRM(inner=1, samples=2)).shape
+        torch.Size([1, 20, 2])
     """
 
     constraint: Literal["head", "network"] = "head"
@@ -81,7 +104,7 @@ class BVIRM(Learner[State]):
     initial_std: float = math.exp(-3)
 
     presets = {
-        # The paper has dropout in each layer, and says how much for other methods only.
+        # The paper has dropout in each layer, but says how much for other methods only.
         "paper": {
             "constraint": "network",
             "rho0": 10.0,
@@ -100,25 +123,23 @@ class BVIRM(Learner[State]):
 
     def __post_init__(self) -> None:
         check_variational_settings("bvirm", self)
-        if self.constraint not in ("head", "network"):
-            raise ValueError(
-                f"bvirm: constraint must be head or network; got {self.constraint!r}"
-            )
+        valid = self.constraint in ("head", "network")
+        self.check_setting("constraint", valid, "head or network")
         self.admm.check("bvirm")
 
     @property
     def admm(self) -> ADMM:
-        """Weights and lengths of the rounds."""
+        """The weights and lengths of the consensus rounds."""
         lengths = self.threshold, self.rounds, self.inner
         return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
 
     @property
     def _cut(self) -> int:
-        """Where w begins among the parameters."""
+        """Index of the first parameter that belongs to w."""
         return self.network.head.start if self.constraint == "head" else 0
 
     def init(self, randomness: Randomness) -> State:
-        """The prior, and random means to start from."""
+        """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
         posterior = make_gaussian(means, self.prior_std, centred=True)
         past = means.new_empty(len(means), 0, 2 * (self.network.size - self._cut))
@@ -132,43 +153,43 @@ class BVIRM(Learner[State]):
         watch: Watch = ignore_steps,
     ) -> State:
         """Find the posterior that the stage's environments and the past agree on."""
-        look = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
+        view = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
         features, shared = self.start_stage(state)
         features, carry = self.admm.solve(
-            look, features, shared, state.last, self.descent, stage, randomness, watch
+            view, features, shared, state.last, self.descent, stage, randomness, watch
         )
         return self.finish_stage(features, carry.shared, carry.local)
 
     def start_stage(self, state: State) -> tuple[Tensor, Tensor]:
-        """Beliefs of features [replica, 2f] and w [replica, 2q] to start from."""
+        """Return start values of features [replica, 2f] and w [replica, 2q]."""
         start = init_posterior(state.start, state.posterior, self.initial_std)
         features, shared = map(flatten_gaussian, self.split_posterior(start))
         return features, shared
 
     def get_prior(self, state: State) -> Tensor:
-        """What an environment must know of the past: the posterior, [replica, 2p]."""
+        """Return what environments need to know: the posterior, [replica, 2p]."""
         return flatten_gaussian(state.posterior)
 
     def make_viewer(
         self, prior: Tensor, examples: int
     ) -> Callable[[Tensor, Batch], View]:
-        """What a batch of a stage with so many examples says; see `ADMM.solve`."""
-        near = self.beta * kl_factor(self.kl_scale, examples)
+        """Return the function from features and a batch to the view of `ADMM.solve`."""
+        kl_weight = self.beta * kl_factor(self.kl_scale, examples)
         return partial(
             self.view_posterior,
             prior=self.split_posterior(unflatten_gaussian(prior)),
-            near=near,
+            kl_weight=kl_weight,
         )
 
     def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
-        """The state after a stage that ends so; `local` is [replica, e, 2q]."""
+        """Return the state after a stage; `local` is the w of each environment."""
         posterior = join_posterior(
             unflatten_gaussian(features), unflatten_gaussian(shared)
         )
         return State(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
+        """Return outputs [replica, sample, n, k] of networks from the posterior."""
         return self.network.sample_predictions(
             state.posterior, inputs, self.evaluations
         )
@@ -178,17 +199,17 @@ class BVIRM(Learner[State]):
         features: Tensor,
         batch: Batch,
         prior: tuple[Gaussian, Gaussian],
-        near: float,
+        kl_weight: float,
     ) -> View:
-        """Expected risks and KLs of posteriors, and their gradients."""
+        """Return expected risks and KLs of posteriors, and their gradients."""
         each, count = split_environments(batch), len(batch.sizes)
         fixed = unflatten_gaussian(features.detach().repeat_interleave(count, 0))
         expected = Gaussian(*(part.repeat_interleave(count, 0) for part in prior[1]))
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
-            own = unflatten_gaussian(local.flatten(0, 1))
-            risks = self.risks(join_posterior(fixed, own), each)[:, 0]
-            terms = {"risk": risks, "kl": near * kl(own, expected)}
+            w = unflatten_gaussian(local.flatten(0, 1))
+            risks = self.risks(join_posterior(fixed, w), each)[:, 0]
+            terms = {"risk": risks, "kl": kl_weight * kl(w, expected)}
             objective = (terms["risk"] + terms["kl"]).sum()
             (gradients,) = torch.autograd.grad(objective, local, create_graph=True)
             return {n: t.view(local.shape[:2]) for n, t in terms.items()}, gradients
@@ -198,26 +219,24 @@ class BVIRM(Learner[State]):
             risks = self.risks(
                 join_posterior(moving, unflatten_gaussian(shared)), batch
             )
-            return (risks + near * kl(moving, prior[0]).unsqueeze(-1)).sum(-1)
+            return (risks + kl_weight * kl(moving, prior[0]).unsqueeze(-1)).sum(-1)
 
         return View(slopes, outer)
 
     def risks(self, q: Gaussian, batch: Batch) -> Tensor:
-        """Expected risk of each environment, [replica, e]."""
-        outputs = self.network.sample_outputs(q, batch.x, batch.noise, self.samples)
-        losses = self.likelihood.losses(outputs, batch.y).mean(1)
-        return environment_means(losses, batch.share)
+        """Return the expected risk of each environment, [replica, e]."""
+        return expected_risks(self.network, self.likelihood, q, batch, self.samples)
 
     def split_posterior(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
-        """What is believed of the features, and of w."""
+        """Return the posteriors of the features and of w."""
         pieces = [part.tensor_split((self._cut,), 1) for part in q]
-        features, own = (Gaussian(*part) for part in zip(*pieces, strict=True))
-        return features, own
+        features, w = (Gaussian(*part) for part in zip(*pieces, strict=True))
+        return features, w
 
 
-def join_posterior(features: Gaussian, own: Gaussian) -> Gaussian:
-    """One belief of all parameters."""
+def join_posterior(features: Gaussian, w: Gaussian) -> Gaussian:
+    """Return one posterior of all parameters."""
     if not features.mean.shape[1]:
-        return own
-    mean, log_std = (torch.cat(part, 1) for part in zip(features, own, strict=True))
+        return w
+    mean, log_std = (torch.cat(part, 1) for part in zip(features, w, strict=True))
     return Gaussian(mean, log_std)

@@ -1,6 +1,7 @@
-"""Empirical risk minimisation: the mean loss over all examples of the stage.
+"""Empirical risk minimisation: minimise the mean loss over all examples of a stage.
 
-Vapnik, "Principles of Risk Minimization for Learning Theory", 1992.
+Vapnik, "Principles of Risk Minimization for Learning Theory", 1992. On a sequence,
+training continues on whatever arrives.
 """
 
 from __future__ import annotations
@@ -25,7 +26,18 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class ERM(Learner[State]):
-    """Mean risk; on a sequence, training simply goes on with what arrives."""
+    """Plain training on the mean risk, without any penalty.
+
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(ERM()).shape
+        torch.Size([1, 20, 2])
+    """
 
     presets = {
         "paper": {"rate": 1e-3, "dropout": 0.75, "decay": 0.00125},
@@ -42,7 +54,7 @@ class ERM(Learner[State]):
     }
 
     def init(self, randomness: Randomness) -> State:
-        """Random parameters."""
+        """Return random parameters."""
         return State(self.network.init(randomness.at("params")))
 
     def observe(
@@ -59,11 +71,7 @@ class ERM(Learner[State]):
             )
         )
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of the network, [replica, 1, n, k]."""
-        return self.network(state.params, inputs).unsqueeze(1)
-
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
-        """Risk of each replica."""
+        """Return the risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": pool_risks(risks, batch)}

@@ -1,12 +1,12 @@
-"""Elastic weight consolidation: the risk, and a pull towards what past stages need.
+"""Elastic weight consolidation: keep parameters near the values that past stages need.
 
 Kirkpatrick et al., "Overcoming catastrophic forgetting in neural networks", 2017,
-equation 3. After a stage the mean squared gradient of single examples, the diagonal of
-the Fisher information, says how firmly each parameter is held. It is estimated on
-`memory` examples; they are not needed again, so no raw data is kept of the past. The
-paper has one anchor and one Fisher information per past stage. Their quadratics add up
-to a single one, whose curvature is the sum and whose centre is the weighted mean: it
-is kept instead, which is the same (but for a constant) and does not grow.
+equation 3. After a stage, the diagonal of the Fisher information (the mean squared
+gradient of single examples) says how strongly each parameter is held. It is estimated
+on `memory` examples, which are not kept. Departure: the paper has one anchor and one
+Fisher information per past stage. Their quadratic penalties add up to a single one,
+whose curvature is the sum and whose centre is the weighted mean. That one is kept
+instead, which is the same except for a constant and does not grow.
 """
 
 from __future__ import annotations
@@ -35,12 +35,24 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class EWC(Learner[State]):
-    """Mean risk plus a quadratic pull, `strength` / 2 times the Fisher information.
+    """Mean risk plus a quadratic penalty weighted by the Fisher information.
 
-    `memory` is the number of a stage's examples that the Fisher information is
-    estimated on. `fisher` takes their own labels or, for `model`, the exact mean over
-    the labels that the model believes in. If `online`, all curvature is moved to the
-    newest parameters; otherwise each stage's stays where that stage ended.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        strength: Weight of the penalty.
+        memory: Number of a stage's examples that the Fisher information is estimated
+            on.
+        fisher: Whether the gradients are those at the examples' own "labels", or the
+            exact mean over the labels that the "model" predicts.
+        online: Whether the penalty of all past stages is centred on the newest
+            parameters; otherwise each stage's stays where that stage ended.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(EWC(strength=10.0)).shape
+        torch.Size([1, 20, 2])
     """
 
     strength: float = 0.1
@@ -51,18 +63,13 @@ class EWC(Learner[State]):
     presets = {"paper": {"strength": 0.1, "memory": 100, "rate": 1e-3}}
 
     def __post_init__(self) -> None:
-        if self.strength < 0 or self.memory < 1:
-            raise ValueError(
-                "ewc: strength must not be negative and memory must be one or more; "
-                f"got {self.strength} and {self.memory}"
-            )
-        if self.fisher not in ("labels", "model"):
-            raise ValueError(
-                f"ewc: fisher must be labels or model; got {self.fisher!r}"
-            )
+        self.check_setting("strength", self.strength >= 0, "0 or more")
+        self.check_setting("memory", self.memory >= 1, "1 or more")
+        valid = self.fisher in ("labels", "model")
+        self.check_setting("fisher", valid, "labels or model")
 
     def init(self, randomness: Randomness) -> State:
-        """Random parameters, held by nothing."""
+        """Return random parameters without a penalty."""
         params = self.network.init(randomness.at("params"))
         free = params.new_zeros(len(params), 0, self.network.size)
         return State(params, free, free)
@@ -74,71 +81,67 @@ class EWC(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Minimise the risk within the pull of the past, then hold what it found."""
+        """Minimise the penalised risk, then add the stage to the penalty."""
         past = move_to_device(state, self.descent.device)
         params = self.descent.minimise(
             self.loss, past.params, past, stage, randomness, watch
         )
         examples = self.draw_fisher_examples(stage, randomness.at("memory"))
-        found = self.compute_fisher(params, examples).unsqueeze(1)
-        fisher = torch.cat([past.fisher, found], 1).sum(1, keepdim=True)
+        new = self.compute_fisher(params, examples).unsqueeze(1)
+        fisher = torch.cat([past.fisher, new], 1).sum(1, keepdim=True)
         anchor = params.unsqueeze(1)
         if not self.online:
-            # Where no stage has any curvature, no anchor counts.
-            ratio = (found / fisher).nan_to_num(1.0)
+            # Where the curvature is zero everywhere, the anchor does not matter.
+            ratio = (new / fisher).nan_to_num(1.0)
             anchor = torch.cat([(1 - ratio) * past.anchor, ratio * anchor], 1).sum(
                 1, keepdim=True
             )
         return State(params, anchor, fisher)
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of the network, [replica, 1, n, k]."""
-        return self.network(state.params, inputs).unsqueeze(1)
-
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
-        """Risk and pull of each replica."""
+        """Return the risk and the penalty of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        held = params.new_zeros(len(params))
+        penalty = params.new_zeros(len(params))
         if past.anchor.shape[1]:
-            held = quadratic_penalty(params, past.anchor[:, 0], past.fisher[:, 0])
-        return {"risk": pool_risks(risks, batch), "penalty": self.strength * held}
+            penalty = quadratic_penalty(params, past.anchor[:, 0], past.fisher[:, 0])
+        return {"risk": pool_risks(risks, batch), "penalty": self.strength * penalty}
 
     def draw_fisher_examples(self, stage: Stage, randomness: Randomness) -> Examples:
-        """`memory` examples of a stage, evenly from its environments."""
+        """Draw `memory` examples of a stage, evenly from its environments."""
         even, rest = divmod(self.memory, len(stage))
-        drawn = concatenate_examples(
+        examples = concatenate_examples(
             draw_examples(e, even + (i < rest), randomness.at(e.name))
             for i, e in enumerate(stage)
         )
-        return Examples(*move_to_device(drawn, self.descent.device))
+        return Examples(*move_to_device(examples, self.descent.device))
 
     def compute_fisher(self, params: Tensor, examples: Examples) -> Tensor:
-        """Mean squared gradient of single examples, [replica, p]."""
+        """Return the mean squared gradient of single examples, [replica, p]."""
         params = params.detach().requires_grad_()
         total = torch.zeros_like(params)
         for x, y in zip(examples.x.split(1, 1), examples.y.split(1, 1), strict=True):
             outputs = self.network(params, x)
             for direction in self.factor_fisher(outputs.detach(), y).unbind(-1):
-                (slope,) = torch.autograd.grad(
+                (gradient,) = torch.autograd.grad(
                     outputs, params, direction, retain_graph=True
                 )
-                total += slope.square()
+                total += gradient.square()
         return total / examples.y.shape[1]
 
     def factor_fisher(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Vectors [replica, n, k, m] whose outer products add up to the information.
+        """Return vectors [replica, n, k, m] whose outer products sum to the Fisher.
 
-        In outputs [replica, n, k] it is the residual's outer product; its mean over
-        targets drawn from the model is the second derivative of the loss.
+        With respect to outputs [replica, n, k] the Fisher information is the outer
+        product of the residuals. Its mean over targets that the model predicts is the
+        second derivative of the loss.
         """
-        residuals = self.likelihood.residuals
         if self.fisher == "labels":
-            return residuals(outputs, targets).unsqueeze(-1)
+            return self.likelihood.residuals(outputs, targets).unsqueeze(-1)
         outputs.requires_grad_()
-        found = residuals(outputs, targets)
+        residuals = self.likelihood.residuals(outputs, targets)
         rows = [
             torch.autograd.grad(row.sum(), outputs, retain_graph=True)[0]
-            for row in found.unbind(-1)
+            for row in residuals.unbind(-1)
         ]
         values, vectors = torch.linalg.eigh(torch.stack(rows, -2))
         return vectors * values.clamp(min=0).sqrt().unsqueeze(-2)

@@ -1,14 +1,12 @@
-"""Invariant causal prediction: the features that every invariant regression needs.
+"""Invariant causal prediction: use the features that every invariant regression needs.
 
 Peters, Buehlmann and Meinshausen, "Causal Inference by Using Invariant Prediction:
 Identification and Confidence Intervals", 2016, method II. A set of features is
 accepted if the residuals of its pooled least squares have, in each environment, the
-mean and the variance that they have in the others: Welch's t-test and the F-test,
-corrected for the number of tests (Bonferroni). The intersection of the accepted sets
-are the identified causes.
-
-These tests need nothing of the data but second moments, so that is what is kept: on a
-sequence the answer is exactly the joint one, without a past example in memory.
+mean and the variance that they have in the others, by Welch's t-test and the F-test
+with Bonferroni's correction. The features in all accepted sets are the identified
+causes. The tests need only second moments of the data, which are kept: on a sequence
+the result is exactly the joint one, without any past example in memory.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ from cirm.training import Watch, ignore_steps
 class State(NamedTuple):
     """Second moments of each environment, and the regression that predicts.
 
-    `moments` are sums of products of (1, inputs, target), [replica, e, d + 2, d + 2];
-    `coefficients` the intercept and those of the inputs, [replica, d + 1]. Before any
-    data both are empty.
+    `moments` are sums of products of (1, inputs, target), [replica, e, d + 2, d + 2].
+    `coefficients` are the intercept and those of the inputs, [replica, d + 1]. Both
+    are empty before any data.
     """
 
     moments: Tensor
@@ -41,12 +39,12 @@ class State(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What is known of each feature, [replica, d], and of each set, [replica, set].
+    """Test results for each feature, [replica, d], and each set, [replica, set].
 
-    `parents` are the identified causes; `p_values` those of not being one; `lower` and
-    `upper` bound the coefficient over all accepted sets (NaN: none was accepted).
-    `sets` [replica, set, d] have the p-values `p_sets` and regressions `coefficients`
-    [replica, set, d + 1].
+    `parents` are the identified causes, and `p_values` those of the hypothesis that a
+    feature is none. `lower` and `upper` bound the coefficient over all accepted sets
+    (NaN if none was accepted). `sets` [replica, set, d] have the p-values `p_sets` and
+    the regressions `coefficients` [replica, set, d + 1].
     """
 
     parents: Tensor
@@ -60,10 +58,21 @@ class Findings(NamedTuple):
 
 @dataclass(frozen=True)
 class ICP(Learner[State]):
-    """Least squares on the features that are causes at the level `level`.
+    """Least squares on the features that are identified as causes; regression only.
 
-    At most `most` features are searched, since each doubles the number of sets: of
-    more, those that matter most in the least squares of all. The network is not used.
+    Args:
+        network: Not used.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: Not used.
+        level: Significance level of the tests.
+        most: Largest number of features that are searched, from 1 to 16, since each
+            doubles the number of sets. Of more, those with the largest t-values in the
+            regression on all features are searched.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(ICP(), regression=True).shape
+        torch.Size([1, 20, 1])
     """
 
     level: float = 0.05
@@ -72,17 +81,17 @@ class ICP(Learner[State]):
     presets = {"scm": {"level": 0.05}}
 
     def __post_init__(self) -> None:
-        bound = self.network is not None
-        if bound and not isinstance(self.likelihood, SquaredError):
-            raise ValueError("icp: the task must be regression; got classification")
-        if not 0 < self.level < 1 or not 1 <= self.most <= 16:
+        is_bound = self.network is not None
+        if is_bound and not isinstance(self.likelihood, SquaredError):
             raise ValueError(
-                "icp: level must be in (0, 1) and most from 1 to 16; "
-                f"got {self.level} and {self.most}"
+                "icp: the task is classification, but this learner does regression "
+                "only. Choose another learner, or numbers as the target."
             )
+        self.check_setting("level", 0 < self.level < 1, "between 0 and 1")
+        self.check_setting("most", 1 <= self.most <= 16, "from 1 to 16")
 
     def init(self, randomness: Randomness) -> State:
-        """Nothing known."""
+        """Return a state without moments or coefficients."""
         replicas = len(randomness.seeds)
         return State(
             torch.empty(replicas, 0, 0, 0, dtype=torch.float64),
@@ -96,16 +105,15 @@ class ICP(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Add the stage's moments and search again."""
+        """Add the moments of the stage and repeat the search."""
         for environment in stage:
             if len(environment) < 2:
                 raise ValueError(
-                    f"icp: environment {environment.name!r} must have two or more "
-                    f"examples; got {len(environment)}"
+                    f"icp: environment {environment.name!r} has a single example, but "
+                    "two or more are needed. Leave it out, or join it to another one."
                 )
         replicas = len(randomness.seeds)
-        found = [sum_products(*environment.take_all(replicas)) for environment in stage]
-        moments = torch.stack(found, 1)
+        moments = torch.stack([sum_products(*e.take_all(replicas)) for e in stage], 1)
         if state.moments.shape[1]:
             moments = torch.cat([state.moments, moments], 1)
         findings = self.compute_findings(State(moments, state.coefficients))
@@ -115,7 +123,7 @@ class ICP(Learner[State]):
         return State(moments, findings.coefficients[rows, index].float())
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Predicted values, [replica, 1, n, 1]."""
+        """Return predicted values, [replica, 1, n, 1]."""
         x = inputs.flatten(2)
         if not state.coefficients.shape[1]:
             return x.new_zeros(len(x), 1, x.shape[1], 1)
@@ -124,7 +132,7 @@ class ICP(Learner[State]):
         return values.unsqueeze(1)
 
     def compute_findings(self, state: State) -> Findings:
-        """Every searched set's test, and what follows for the features."""
+        """Test every candidate set and derive what follows for the features."""
         pooled = state.moments.sum(1)
         sets = list_candidate_sets(pooled, self.most)
         coefficients, errors = fit_regressions(pooled, sets)
@@ -134,9 +142,9 @@ class ICP(Learner[State]):
         parents = (sets | ~accepted.unsqueeze(-1)).all(1) & some
         without = p_sets.unsqueeze(-1).masked_fill(sets, 0.0).amax(1)
         half = errors * self._quantiles(pooled[:, 0, 0], sets)
-        slopes, far = coefficients[..., 1:], ~accepted.unsqueeze(-1)
-        lower = (slopes - half).masked_fill(far, torch.inf).amin(1)
-        upper = (slopes + half).masked_fill(far, -torch.inf).amax(1)
+        slopes, rejected = coefficients[..., 1:], ~accepted.unsqueeze(-1)
+        lower = (slopes - half).masked_fill(rejected, torch.inf).amin(1)
+        upper = (slopes + half).masked_fill(rejected, -torch.inf).amax(1)
         return Findings(
             parents,
             torch.where(some, without, 1.0),
@@ -148,7 +156,7 @@ class ICP(Learner[State]):
         )
 
     def _quantiles(self, examples: Tensor, sets: Tensor) -> Tensor:
-        """Half widths of each set's intervals in standard errors, [replica, set, 1]."""
+        """Return half widths of intervals in standard errors, [replica, set, 1]."""
         sizes = sets.sum(-1, keepdim=True).double()
         free = (examples[:, None, None] - sizes - 1).clamp(min=1)
         tail = 1 - self.level / (2 * sizes.clamp(min=1))
@@ -156,14 +164,14 @@ class ICP(Learner[State]):
 
 
 def sum_products(x: Tensor, y: Tensor) -> Tensor:
-    """Sums of products of (1, inputs, target), [replica, d + 2, d + 2]."""
+    """Return sums of products of (1, inputs, target), [replica, d + 2, d + 2]."""
     x = x.flatten(2).double()
     whole = torch.cat([torch.ones_like(x[..., :1]), x, y.unsqueeze(-1).double()], -1)
     return whole.mT @ whole
 
 
 def list_candidate_sets(pooled: Tensor, most: int) -> Tensor:
-    """The sets to test, [replica, set, d]: all subsets of at most `most` features."""
+    """Return all subsets [replica, set, d] of the `most` strongest features."""
     width = pooled.shape[-1] - 2
     every = torch.ones(len(pooled), 1, width, dtype=torch.bool)
     coefficients, errors = fit_regressions(pooled, every)
@@ -176,16 +184,16 @@ def list_candidate_sets(pooled: Tensor, most: int) -> Tensor:
 
 
 def fit_regressions(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-    """Least squares on sets [replica, set, d] of features.
+    """Fit least squares on sets [replica, set, d] of features.
 
-    Coefficients [replica, set, d + 1], the intercept first, and the standard errors of
-    all but the intercept, [replica, set, d]; both are zero outside the set.
+    Returns coefficients [replica, set, d + 1] with the intercept first, and standard
+    errors of all but the intercept, [replica, set, d]. Both are zero outside the set.
     """
     inside = torch.cat([torch.ones_like(sets[..., :1]), sets], -1).double()
     products, target = pooled[:, None, :-1, :-1], pooled[:, None, :-1, -1]
     scale = products.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).sqrt()
     inside = inside / scale
-    # Features outside the set have empty rows, which the pseudo-inverse leaves empty.
+    # Features outside the set have zero rows, which the pseudo-inverse leaves zero.
     inverse = torch.linalg.pinv(
         inside.unsqueeze(-1) * products * inside.unsqueeze(-2), hermitian=True
     )
@@ -199,7 +207,7 @@ def fit_regressions(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor:
-    """p-value of each set's residuals being alike everywhere, [replica, set]."""
+    """Return p-values [replica, set] of equal residuals in all environments."""
     environments = moments.shape[1]
     if environments == 1:
         return torch.ones_like(coefficients[..., 0])
@@ -207,21 +215,21 @@ def invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor:
     size = moments[:, None, :, 0, 0].expand(-1, weights.shape[1], -1)
     total = torch.einsum("rsi,rei->rse", weights, moments[..., 0])
     square = torch.einsum("rsi,reij,rsj->rse", weights, moments, weights)
-    # Rounding errors of a perfect fit must not look like a difference.
+    # Otherwise rounding errors of a perfect fit would look like a difference.
     floor = 1e-12 * moments[..., -1, -1].sum(1)[:, None, None] / size.sum(-1, True)
     sums = [size, total, square]
-    own = summarize_residuals(sums, floor)
-    rest = summarize_residuals(
+    here = summarize_residuals(sums, floor)
+    others = summarize_residuals(
         [part.sum(-1, keepdim=True) - part for part in sums], floor
     )
-    least = torch.minimum(t_test(own, rest), f_test(own, rest)).amin(-1)
-    # Of two environments each is the other's rest, so both make the same two tests.
+    least = torch.minimum(t_test(here, others), f_test(here, others)).amin(-1)
+    # With two environments, both are compared with each other by the same two tests.
     tests = 2 * (environments if environments > 2 else 1)
     return (tests * least).clamp(max=1.0)
 
 
 class Summary(NamedTuple):
-    """Size, mean and variance of samples, all of one shape."""
+    """Number, mean and variance of residuals, all of one shape."""
 
     size: Tensor
     mean: Tensor
@@ -229,7 +237,7 @@ class Summary(NamedTuple):
 
 
 def summarize_residuals(sums: list[Tensor], floor: Tensor) -> Summary:
-    """Samples by their sizes, sums and sums of squares; no variance below a floor."""
+    """Summarise residuals by [number, sum, sum of squares], with a least variance."""
     size, total, square = sums
     mean = total / size
     variance = (square - total * mean) / (size - 1)
@@ -237,7 +245,7 @@ def summarize_residuals(sums: list[Tensor], floor: Tensor) -> Summary:
 
 
 def t_test(a: Summary, b: Summary) -> Tensor:
-    """Two-sided p-value of equal means under unequal variances (Welch)."""
+    """Return the two-sided p-value of equal means (Welch's test)."""
     spread_a, spread_b = a.variance / a.size, b.variance / b.size
     both = spread_a + spread_b
     free = both.square() / (
@@ -248,7 +256,7 @@ def t_test(a: Summary, b: Summary) -> Tensor:
 
 
 def f_test(a: Summary, b: Summary) -> Tensor:
-    """Two-sided p-value of equal variances."""
+    """Return the two-sided p-value of equal variances."""
     ratio = (a.variance / b.variance).numpy()
     free = (a.size - 1).numpy(), (b.size - 1).numpy()
     below, above = special.fdtr(*free, ratio), special.fdtrc(*free, ratio)

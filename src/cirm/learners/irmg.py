@@ -1,14 +1,14 @@
-"""The invariance game: a player for each environment, and their average predicts.
+"""Invariant risk minimisation games: one player per environment; their mean predicts.
 
 Ahuja, Shanmugam, Varshney and Dhurandhar, "Invariant Risk Minimization Games", 2020,
-in the form of equation (IRMG). In each step the environments move one after another,
-each its own player, by one step down the risk that the average of all players' outputs
-has on its examples. With a fixed representation (their F-game) a player is a whole
-network; with a variable one (V-game) it is a head on a representation that moves when
-the players have moved, down the mean risk. On a sequence the last stage's players take
-part as one more player that stays, (w_1 + ... + w_E + w_past) / (E + 1), unless `past`
-is off: then training just goes on. Of stages before the last nothing is kept. In the
-F-game those who stay while another moves are asked as in prediction, without dropout.
+equation (IRMG). In each step the environments move one after another. Each takes one
+gradient step with its own player, on the risk that the average of all players' outputs
+has on its examples. With a fixed representation (the paper's F-game) a player is a
+whole network; with a variable one (V-game) it is a head on a representation that moves
+after the players, on the mean risk. On a sequence the players of the last stage take
+part as one more player that does not move, (w_1 + ... + w_E + w_past) / (E + 1), unless
+`past` is False: then training just continues. Nothing is kept of earlier stages. In
+the F-game the players that do not move are evaluated without dropout.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from cirm.training import Terms, Watch, check_finite, ignore_steps
 
 
 class State(NamedTuple):
-    """The players, and those of the stage before; a new state has only a `past`.
+    """The players of the last stage and of the one before; a new state has only `past`.
 
-    Both are networks [replica, player, p], or, beside a representation [replica, q],
-    heads [replica, player, p - q].
+    Players are networks [replica, player, p] or, with a shared representation
+    [replica, q], heads [replica, player, p - q].
     """
 
     players: Tensor
@@ -42,12 +42,24 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class IRMG(Learner[State]):
-    """Players in turn; the game ends when their average has become bad enough.
+    """Players that move in turn, until their average is inaccurate enough.
 
-    `representation` says what a player is, and `past` whether the last stage's take
-    part. After `warm_start` steps of a stage a replica's game ends once the accuracy
-    of the average on a batch is below `stop_accuracy` (None: never; values have none).
-    The accuracy and the risk that each player met are recorded after every epoch.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        representation: Whether a player is a whole network ("fixed") or a head on a
+            shared representation ("variable").
+        past: Whether the players of the last stage take part.
+        warm_start: Number of steps of a stage before a game may end.
+        stop_accuracy: A replica's game ends once the accuracy of the average on a batch
+            is below this; None to never stop. Regression has no accuracy and never
+            stops.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(IRMG()).shape
+        torch.Size([1, 20, 2])
     """
 
     representation: Literal["fixed", "variable"] = "fixed"
@@ -56,7 +68,7 @@ class IRMG(Learner[State]):
     stop_accuracy: float | None = 0.6
 
     presets = {
-        # On a sequence the paper trains as the data arrive: its figures are ERM's.
+        # On a sequence the paper just continues training: its numbers are those of ERM.
         "paper": {
             "past": False,
             "warm_start": 300,
@@ -68,26 +80,21 @@ class IRMG(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        if self.representation not in ("fixed", "variable"):
-            raise ValueError(
-                "irmg: representation must be fixed or variable; "
-                f"got {self.representation!r}"
-            )
-        if self.warm_start < 0 or not 0 <= (self.stop_accuracy or 0) <= 1:
-            raise ValueError(
-                "irmg: warm_start must not be negative and stop_accuracy must be in "
-                f"[0, 1]; got {self.warm_start} and {self.stop_accuracy}"
-            )
+        valid = self.representation in ("fixed", "variable")
+        self.check_setting("representation", valid, "fixed or variable")
+        self.check_setting("warm_start", self.warm_start >= 0, "0 or more")
+        valid = 0 <= (self.stop_accuracy or 0) <= 1
+        self.check_setting("stop_accuracy", valid, "from 0 to 1, or None")
 
     def init(self, randomness: Randomness) -> State:
-        """A random network that nobody has played."""
+        """Return a random network with which the first player starts."""
         params = self.network.init(randomness.at("params"))
         start = params[:, None, self._cut :]
         return State(start[:, :0], start, params[:, : self._cut])
 
     @property
     def _cut(self) -> int:
-        """Where a player's parameters begin among the network's."""
+        """Index of the first of the network's parameters that belongs to a player."""
         return self.network.head.start if self.representation == "variable" else 0
 
     def observe(
@@ -97,27 +104,27 @@ class IRMG(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Play until the epochs are over or every replica's game has ended."""
+        """Play until the epochs are over or the games of all replicas have ended."""
         state = move_to_device(state, self.descent.device)
         past = state.players if self.past else state.players[:, :0]
         movers = self._make_movers(state, len(stage), randomness)
         names = [environment.name for environment in stage]
         loss = partial(self.loss, past=past, names=[*names, "representation"])
         steps = self.descent.count_steps(stage)
-        kept, playing = movers, past.new_ones(len(past), dtype=torch.bool)
+        stopped, playing = movers, past.new_ones(len(past), dtype=torch.bool)
         for step, batch, numbers in self.descent.take_turns(
             loss, movers, stage, randomness
         ):
-            for mover, stays in zip(movers, kept, strict=True):
-                mover[~playing] = stays[~playing]
-            whole, ruled = step % steps == 0, self._may_stop(step)
-            if whole or ruled:
+            for mover, last in zip(movers, stopped, strict=True):
+                mover[~playing] = last[~playing]
+            epoch_ends, may_stop = step % steps == 0, self._may_stop(step)
+            if epoch_ends or may_stop:
                 score = self._score_average(movers, past, batch)
-                if ruled:
+                if may_stop:
                     check_finite(torch.cat(movers, -1), step)
                     playing = playing & (score >= 100 * (self.stop_accuracy or 0))
-                    kept = [mover.clone() for mover in movers]
-                if whole or not playing.any():
+                    stopped = [mover.clone() for mover in movers]
+                if epoch_ends or not playing.any():
                     numbers[self.likelihood.metric] = score
                     numbers["playing"] = playing.float()
                     watch(step, steps * self.descent.epochs, numbers)
@@ -127,7 +134,7 @@ class IRMG(Learner[State]):
         return State(players, past, movers[-1] if self._cut else players[:, 0, :0])
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Average outputs of the players, [replica, 1, n, k]."""
+        """Return average outputs of the players, [replica, 1, n, k]."""
         members = [*state.players.unbind(1), *self._get_body(state)]
         return self._average_players(members, state.past, inputs).unsqueeze(1)
 
@@ -152,20 +159,20 @@ class IRMG(Learner[State]):
     def _make_movers(
         self, state: State, count: int, randomness: Randomness
     ) -> list[Tensor]:
-        """So many players, the state's first, and then the body, if it moves."""
-        known = state.players if state.players.shape[1] else state.past
+        """Return `count` players, first those of the state, and any representation."""
+        old = state.players if state.players.shape[1] else state.past
         fresh = [
             self.network.init(randomness.at("player", index))[:, self._cut :]
-            for index in range(known.shape[1], count)
+            for index in range(old.shape[1], count)
         ]
-        movers = [*known.unbind(1)[:count], *fresh, *self._get_body(state)]
+        movers = [*old.unbind(1)[:count], *fresh, *self._get_body(state)]
         return [mover.to(self.descent.device, copy=True) for mover in movers]
 
     def _get_body(self, state: State) -> list[Tensor]:
         return [state.representation] if self._cut else []
 
     def _may_stop(self, step: int) -> bool:
-        """Whether the game may end at this step."""
+        """Return whether a game may end at this step."""
         accuracy = self.likelihood.metric == "accuracy"
         return accuracy and self.stop_accuracy is not None and step > self.warm_start
 
@@ -177,16 +184,16 @@ class IRMG(Learner[State]):
         noise: Draws | None = None,
         turn: int = 0,
     ) -> Tensor:
-        """Average outputs [replica, n, k]; with noise, as one learns whose turn it is.
+        """Return average outputs [replica, n, k]; with noise, as the `turn` learns.
 
-        On one representation that is the output of the average head.
+        With a shared representation this is the output of the average head.
         """
         if self._cut:
             head = average_outputs(members[:-1], list(past.unbind(1)))
             params = torch.cat([members[-1], head], -1)
             if not head.requires_grad:
                 return self.network(params, inputs, noise)
-            # Only a head moves, so that nothing need flow back through the body.
+            # Only a head moves, so no gradient is needed in the representation.
             features = self.network.compute_features(params.detach(), inputs, noise)
             rows = head.unflatten(-1, (-1, self.network.outputs))
             return torch.baddbmm(rows[:, -1:], features, rows[:, :-1])
@@ -202,7 +209,7 @@ class IRMG(Learner[State]):
     def _score_average(
         self, members: list[Tensor], past: Tensor, batch: Batch
     ) -> Tensor:
-        """Mean score of the average on a batch, [replica]."""
+        """Return the mean score of the average on a batch, [replica]."""
         outputs = self._average_players(members, past, batch.x).unsqueeze(1)
         predictions = self.likelihood.predict(outputs)
         return self.likelihood.scores(predictions, batch.y).mean(-1)

@@ -1,13 +1,15 @@
-"""Invariant risk minimisation by a penalty on the slope of each environment's risk.
+"""Invariant risk minimisation (IRMv1): penalise the gradients of environments' risks.
 
 Arjovsky, Bottou, Gulrajani and Lopez-Paz, "Invariant Risk Minimization", 2019,
-equation (IRMv1). As in their experiments the penalty has weight one until the anneal
-point and `penalty` from there on, and the whole loss is divided by a weight above one.
+equation (IRMv1). The penalty is the squared derivative of an environment's risk with
+respect to a scalar that multiplies the outputs. As in the authors' experiments it has
+weight one until the anneal point and `penalty` afterwards, and the whole loss is
+divided by a weight above one.
 
-With `slope` "head" the classifier w is not a factor on the outputs but the last layer,
-and the penalty is the mean square of the gradient in all its coordinates. Equation
-(IRMv1) has the factor; the results that the authors published for their structural
-causal model come out with the layer (preset "scm-head"), and not with the factor.
+With `slope="head"` the risk is differentiated in the last layer instead, and the
+penalty is the mean square of that gradient. Equation (IRMv1) has the scalar, but the
+authors' published results for their structural causal model are obtained with the
+layer (preset "scm-head"), and not with the scalar.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_steps
 
 LINEAR = {"epochs": 3000, "batch": 0, "rate": 1e-2}
-"""Training of linear models."""
+"""Settings of training for linear models."""
 
 
 class State(NamedTuple):
@@ -43,12 +45,25 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class IRMv1(Learner[State]):
-    """Mean risk plus the squared slope of each environment's risk in the head.
+    """Mean risk plus the squared gradient of each environment's risk in the classifier.
 
-    `anneal` is the part of a stage's training after which the penalty counts in full;
-    `l2` weighs the squared parameters within the loss; `halves` multiplies the slopes
-    of two halves of a batch, which is unbiased for minibatches; `slope` says in what
-    the risk is differentiated: a factor on the outputs, or the head.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        penalty: Weight of the squared gradients.
+        anneal: Fraction of a stage's training after which the penalty has its full
+            weight; before, the weight is at most one.
+        l2: Weight of the squared parameters.
+        halves: Multiply the gradients of two halves of a batch instead of squaring that
+            of the whole batch; this is unbiased for minibatches.
+        slope: What the risk is differentiated in: "factor", a scalar that multiplies
+            the outputs, or "head", the last layer.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(IRMv1(penalty=10.0)).shape
+        torch.Size([1, 20, 2])
     """
 
     penalty: float = 100.0
@@ -74,13 +89,12 @@ class IRMv1(Learner[State]):
 
     def __post_init__(self) -> None:
         check_penalty("irmv1", self.penalty, self.anneal, self.l2)
-        if self.slope not in ("factor", "head"):
-            raise ValueError(f"irmv1: slope must be factor or head; got {self.slope!r}")
-        if self.halves and self.slope == "head":
-            raise ValueError("irmv1: halves needs the slope in a factor; got head")
+        self.check_setting("slope", self.slope in ("factor", "head"), "factor or head")
+        valid = not self.halves or self.slope == "factor"
+        self.check_setting("halves", valid, "False if slope is head")
 
     def init(self, randomness: Randomness) -> State:
-        """Random parameters."""
+        """Return random parameters."""
         return State(self.network.init(randomness.at("params")))
 
     def observe(
@@ -97,12 +111,8 @@ class IRMv1(Learner[State]):
             )
         )
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of the network, [replica, 1, n, k]."""
-        return self.network(state.params, inputs).unsqueeze(1)
-
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
-        """Penalised risk of each replica."""
+        """Return the penalised risk of each replica."""
         outputs, penalties = self.penalties(params, batch)
         losses = self.likelihood.losses(outputs, batch.y)
         risk = environment_means(losses, batch.share).mean(-1)
@@ -115,7 +125,7 @@ class IRMv1(Learner[State]):
         return terms
 
     def penalties(self, params: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Outputs [replica, n, k], and each environment's penalty, [replica, e]."""
+        """Return outputs [replica, n, k] and penalties of environments [replica, e]."""
         if self.slope == "factor":
             outputs = self.network(params, batch.x, batch.noise)
             return outputs, gradient_penalties(
@@ -129,5 +139,5 @@ class IRMv1(Learner[State]):
         return outputs, gradients.square().mean(-1)
 
     def get_penalty_weight(self, progress: float) -> float:
-        """The penalty's weight when so much of the stage's training is done."""
+        """Return the weight of the penalty at a fraction of a stage's training."""
         return anneal_penalty(self.penalty, self.anneal, progress)

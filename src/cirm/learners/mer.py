@@ -1,21 +1,21 @@
 """Meta-experience replay: Reptile steps over arriving examples and a reservoir.
 
 Riemer et al., "Learning to Learn without Forgetting by Maximizing Transfer and
-Minimizing Interference", 2019, algorithm 1. For each arriving example, `batches` times:
-steps of plain descent, one example at a time, on `replay` examples of the memory and,
-last, on the arriving one; then the parameters go the part `beta` of the way from where
-the batch began, and after all batches the part `gamma`.
+Minimizing Interference", 2019, algorithm 1. For each arriving example, and `batches`
+times: take plain gradient steps, one example at a time, on `replay` examples of the
+memory and, last, on the arriving one; then move the parameters the fraction `beta` of
+the way from where the batch began. After all batches, move them the fraction `gamma`.
 
-With `literal` that is done as written. Otherwise the examples of a minibatch take these
-steps together: each step follows the mean gradient over them, every one with replayed
-examples of its own, and the way is multiplied by their number. To first order in the
-rate that is where the single examples get one after another, and in expectation over
-the draws to second order within a batch; with a minibatch of one it is the same. It
-holds while minibatch x beta x rate x (replay + 1) is no more than an ordinary rate.
+With `literal` this is done as written. Otherwise the examples of a minibatch take these
+steps together: each step follows their mean gradient, every example has its own
+replayed examples, and the distance is multiplied by the number of examples. To first
+order in the learning rate this ends where single examples one after another would, and
+in expectation over the draws also to second order within a batch. It holds as long as
+minibatch size x beta x rate x (replay + 1) is not above a usual learning rate.
 
-The paper passes once over its data. Here, in later epochs, an example is not offered to
-the reservoir again, so that it stays a uniform draw of different examples; replayed
-examples are drawn from it with replacement.
+Departures: the paper passes over its data once. Here later epochs do not offer an
+example to the reservoir again, so that the reservoir stays a uniform draw of different
+examples. Replayed examples are drawn from it with replacement.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cirm.training import Terms, Watch, check_finite, ignore_steps, make_gradien
 
 
 class State(NamedTuple):
-    """Parameters [replica, p], the reservoir, and how many were offered, [replica]."""
+    """Parameters [replica, p], the reservoir, and the number of offers [replica]."""
 
     params: Tensor
     memory: Examples
@@ -45,9 +45,24 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class MER(Learner[State]):
-    """Replay from a reservoir of `memory` examples, by steps within and across batches.
+    """Replay from a reservoir, with Reptile steps within and across batches.
 
-    Its steps are those of plain descent, so `optimiser` is always sgd.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+            MER takes plain gradient steps, so its `optimiser` is always "sgd".
+        memory: Number of examples in the reservoir.
+        replay: Number of replayed examples for each arriving one.
+        batches: Number of batches for each arriving example.
+        beta: Fraction of the way that is kept after a batch.
+        gamma: Fraction of the way that is kept after all batches.
+        literal: Take the steps for one arriving example at a time, as in the paper.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(MER(memory=5)).shape
+        torch.Size([1, 20, 2])
     """
 
     memory: int = 100
@@ -69,22 +84,16 @@ class MER(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        if min(self.memory, self.replay) < 0 or self.batches < 1:
-            raise ValueError(
-                "mer: memory and replay must not be negative and batches must be one "
-                f"or more; got {self.memory}, {self.replay} and {self.batches}"
-            )
-        if self.beta <= 0 or self.gamma <= 0:
-            raise ValueError(
-                "mer: beta and gamma must be positive; "
-                f"got {self.beta} and {self.gamma}"
-            )
-        # What is recorded of the settings must be what is done.
-        plain = replace(self.descent, optimiser="sgd")
-        object.__setattr__(self, "descent", plain)
+        self.check_setting("memory", self.memory >= 0, "0 or more")
+        self.check_setting("replay", self.replay >= 0, "0 or more")
+        self.check_setting("batches", self.batches >= 1, "1 or more")
+        self.check_setting("beta", self.beta > 0, "above 0")
+        self.check_setting("gamma", self.gamma > 0, "above 0")
+        # Records list the settings, so they must name the optimiser that is used.
+        object.__setattr__(self, "descent", replace(self.descent, optimiser="sgd"))
 
     def init(self, randomness: Randomness) -> State:
-        """Random parameters and an empty reservoir."""
+        """Return random parameters and an empty reservoir."""
         params = self.network.init(randomness.at("params"))
         seen = torch.zeros(len(params), dtype=torch.int64)
         return State(params, make_empty_examples(len(params)), seen)
@@ -96,11 +105,11 @@ class MER(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Learn each arriving minibatch or example with replay, then offer it."""
+        """Learn arriving minibatches with replay, and offer them to the reservoir."""
         memory, seen = state.memory, state.seen
         params = state.params.clone().to(self.descent.device).requires_grad_()
         optimiser = self.descent.make_optimiser(params)
-        chosen, places = (
+        replay_draws, reservoir_draws = (
             randomness.at(n).start_draws() for n in ("replay", "reservoir")
         )
         steps = self.descent.count_steps(stage)
@@ -109,29 +118,25 @@ class MER(Learner[State]):
         ):
             for arriving in self.split_arrivals(batch):
                 numbers = self.learn_arrival(
-                    params, optimiser, memory, arriving, chosen
+                    params, optimiser, memory, arriving, replay_draws
                 )
                 if self.memory and step <= steps:
                     offered = Examples(arriving.x.cpu(), arriving.y.cpu())
                     memory, seen = update_reservoir(
-                        memory, seen, offered, self.memory, places
+                        memory, seen, offered, self.memory, reservoir_draws
                     )
             if step % steps == 0:
                 check_finite(params, step)
                 watch(step, steps * self.descent.epochs, numbers)
         return State(params.detach(), memory, seen)
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of the network, [replica, 1, n, k]."""
-        return self.network(state.params, inputs).unsqueeze(1)
-
     def loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
-        """Risk of each replica."""
+        """Return the risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": pool_risks(risks, batch)}
 
     def split_arrivals(self, batch: Batch) -> Iterator[Batch]:
-        """What is learned at once: a minibatch or, if literal, one example."""
+        """Yield what is learned at once: a minibatch or, if literal, one example."""
         if not self.literal:
             yield batch
             return
@@ -146,33 +151,35 @@ class MER(Learner[State]):
         arriving: Batch,
         draws: Draws,
     ) -> Terms:
-        """Move the parameters, in place, by the batches of one arrival."""
+        """Move the parameters in place by the batches of one arrival."""
         before = params.detach().clone()
         for _ in range(self.batches):
-            begun = params.detach().clone()
+            start = params.detach().clone()
             for batch in (*self.draw_replays(memory, arriving, draws), arriving):
                 params.grad, numbers = make_gradient(self.loss)(params, None, batch)
                 optimiser.step()
-            way = self.beta * arriving.y.shape[1]
-            params.data = begun.lerp_(params.detach(), way)
+            distance = self.beta * arriving.y.shape[1]
+            params.data = start.lerp_(params.detach(), distance)
         params.data = before.lerp_(params.detach(), self.gamma)
         return numbers
 
     def draw_replays(
         self, memory: Examples, arriving: Batch, draws: Draws
     ) -> Iterator[Batch]:
-        """`replay` batches, with one random example of the memory for each arriving."""
-        held, arrivals = memory.y.shape[1], arriving.y.shape[1]
-        if not held:
+        """Yield `replay` batches with a random stored example for each arriving one."""
+        stored, arrivals = memory.y.shape[1], arriving.y.shape[1]
+        if not stored:
             return
         rest = arriving.noise, arriving.progress
-        rows = (draws.uniform(arrivals, self.replay) * held).long().clamp(max=held - 1)
+        rows = (
+            (draws.uniform(arrivals, self.replay) * stored).long().clamp(max=stored - 1)
+        )
         for row in rows.unbind(-1):
-            if arrivals <= held:
+            if arrivals <= stored:
                 yield self.descent.make_batch([select_examples(memory, row)], *rest)
                 continue
-            # Weighing all that is held takes less work than repeating some of it.
+            # Weighting all stored examples takes less work than repeating some of them.
             part = torch.full(row.shape, 1 / arrivals)
-            share = torch.zeros(len(row), held).scatter_add(1, row, part).unsqueeze(1)
+            share = torch.zeros(len(row), stored).scatter_add(1, row, part).unsqueeze(1)
             batch = self.descent.make_batch([memory], *rest)
             yield batch._replace(share=share.to(batch.x.device))

@@ -1,10 +1,10 @@
-"""Experience replay with an invariance penalty, at a budget of kept examples.
+"""Experience replay with a penalty: past examples act as further environments.
 
-Chaudhry et al., "On Tiny Episodic Memories in Continual Learning", 2019, with the
-penalty of IRMv1 (Arjovsky et al., 2019) or V-REx (Krueger et al., 2021). The memories
-of past environments take part beside the arriving ones, as further environments of
-the same weight: so a sequence, too, has environments to compare. They replay random
-parts of the memory; here every step sees the whole of it.
+Chaudhry et al., "On Tiny Episodic Memories in Continual Learning", 2019, combined with
+the penalty of IRMv1 (Arjovsky et al., 2019) or V-REx (Krueger et al., 2021). The kept
+examples of a past environment take part as one more environment of the same weight, so
+that a sequence, too, has environments to compare. Departure: the paper replays random
+parts of the memory, here every step uses the whole of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cirm.training import Terms, Watch, ignore_steps
 
 
 class State(NamedTuple):
-    """Parameters [replica, p] and the examples kept of past environments."""
+    """Parameters [replica, p] and the examples kept from past environments."""
 
     params: Tensor
     memory: Memory
@@ -37,10 +37,24 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay(Learner[State]):
-    """Mean risk of arriving and kept environments, and a penalty between them.
+    """Mean risk of new and past environments, plus a penalty between them.
 
-    `memory` random examples are kept of each environment, or, if the `budget` is the
-    total, of all environments together. `penalty` and `anneal` are as for IRMv1.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        memory: Number of random examples that are kept.
+        budget: Whether `memory` is the number for "each" environment, or the "total"
+            of all environments.
+        penalty_kind: The penalty: "none", that of "irmv1" or that of "vrex".
+        penalty: Weight of the penalty.
+        anneal: Fraction of a stage's training after which the penalty has its full
+            weight; before, the weight is at most one.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(Replay(memory=5, penalty_kind="vrex")).shape
+        torch.Size([1, 20, 2])
     """
 
     memory: int = 100
@@ -49,7 +63,7 @@ class Replay(Learner[State]):
     penalty: float = 100.0
     anneal: float = 0.5
 
-    presets = {  # not a system of the paper: GEM's settings, with penalties IRMv1's
+    presets = {  # not a method of the paper: GEM's settings, and IRMv1's penalty
         "paper": {"memory": 100, "rate": 1e-3},
         "irmv1": {
             "memory": 100,
@@ -68,23 +82,15 @@ class Replay(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        if self.memory < 0 or self.penalty < 0 or not 0 <= self.anneal <= 1:
-            raise ValueError(
-                "replay: memory and penalty must not be negative and anneal must be in "
-                f"[0, 1]; got {self.memory}, {self.penalty} and {self.anneal}"
-            )
-        if self.budget not in ("each", "total"):
-            raise ValueError(
-                f"replay: budget must be each or total; got {self.budget!r}"
-            )
-        if self.penalty_kind not in ("none", "irmv1", "vrex"):
-            raise ValueError(
-                "replay: penalty_kind must be none, irmv1 or vrex; "
-                f"got {self.penalty_kind!r}"
-            )
+        self.check_setting("memory", self.memory >= 0, "0 or more")
+        self.check_setting("penalty", self.penalty >= 0, "0 or more")
+        self.check_setting("anneal", 0 <= self.anneal <= 1, "from 0 to 1")
+        self.check_setting("budget", self.budget in ("each", "total"), "each or total")
+        valid = self.penalty_kind in ("none", "irmv1", "vrex")
+        self.check_setting("penalty_kind", valid, "none, irmv1 or vrex")
 
     def init(self, randomness: Randomness) -> State:
-        """Random parameters and no memory."""
+        """Return random parameters and an empty memory."""
         params = self.network.init(randomness.at("params"))
         return State(params, make_empty_memory(len(params)))
 
@@ -109,12 +115,8 @@ class Replay(Learner[State]):
         )
         return State(params, memory)
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of the network, [replica, 1, n, k]."""
-        return self.network(state.params, inputs).unsqueeze(1)
-
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
-        """Penalised risk of each replica, over arriving and kept environments."""
+        """Return the penalised risk of each replica over new and past environments."""
         pieces = batch.split() + past.memory.split()
         batch = self.descent.make_batch(pieces, batch.noise, batch.progress)
         outputs = self.network(params, batch.x, batch.noise)

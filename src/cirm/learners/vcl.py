@@ -2,9 +2,9 @@
 
 Nguyen, Li, Bui and Turner, "Variational Continual Learning", 2018, equation 4, with
 the local reparametrisation of Swaroop, Nguyen, Bui and Turner, "Improving and
-Understanding Variational Continual Learning", 2019. The spreads are descended in their
-logarithm instead of that of the variance, and the first stage starts from random means
-instead of those of a network that was trained before.
+Understanding Variational Continual Learning", 2019. Departures: the parameters are the
+logarithms of standard deviations instead of variances, and the first stage starts from
+random means instead of those of a trained network.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.memory import move_to_device
-from cirm.objectives import Batch, environment_means, pool_risks
+from cirm.objectives import Batch, expected_risks, pool_risks
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
@@ -36,10 +36,10 @@ from cirm.variational import (
 
 
 class State(NamedTuple):
-    """What is believed of the parameters: before any data, the prior.
+    """The posterior of the parameters, which is the prior before any data.
 
-    `start` are the means [replica, p] that the first stage starts from; it is empty,
-    [replica, 0], when later ones start from the posterior.
+    `start` holds the means [replica, p] at which the first stage starts. Later stages
+    start at the posterior, and it is empty, [replica, 0].
     """
 
     posterior: Gaussian
@@ -48,11 +48,25 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class VCL(Learner[State]):
-    """Expected risk plus `beta` times the KL from the last posterior.
+    """Expected risk plus the KL divergence from the last posterior.
 
-    `samples` networks are drawn in each step and `evaluations` for a prediction. The
-    prior of the first stage is normal around zero with `prior_std`; training starts
-    with `initial_std` and, if `restart`, every stage from new random means.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        beta: Weight of the KL divergence from the prior.
+        kl_scale: Whether the KL divergence is divided by the number of examples
+            ("per-example") or not ("sum").
+        samples: Number of networks drawn from the posterior in each training step.
+        evaluations: Number of networks drawn for a prediction.
+        prior_std: Standard deviation of the first prior.
+        initial_std: Standard deviation at which training starts.
+        restart: Start every stage from new random means instead of the last posterior.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(VCL(samples=2)).shape
+        torch.Size([1, 20, 2])
     """
 
     beta: float = 1.0
@@ -69,7 +83,7 @@ class VCL(Learner[State]):
         check_variational_settings("vcl", self)
 
     def init(self, randomness: Randomness) -> State:
-        """The prior, and random means to start from."""
+        """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
         return State(make_gaussian(means, self.prior_std, centred=True), means)
 
@@ -80,7 +94,7 @@ class VCL(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Move from the last posterior towards what the stage's examples say."""
+        """Minimise the expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
         start = init_posterior(past.start, past.posterior, self.initial_std)
         if self.restart:
@@ -94,15 +108,13 @@ class VCL(Learner[State]):
         return State(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
+        """Return outputs [replica, sample, n, k] of networks from the posterior."""
         return self.network.sample_predictions(
             state.posterior, inputs, self.evaluations
         )
 
     def loss(self, params: Tensor, past: State, batch: Batch, weight: float) -> Terms:
-        """Expected risk and KL of each replica; `weight` multiplies the KL."""
+        """Return the expected risk and `weight` times the KL of each replica."""
         q = unflatten_gaussian(params)
-        outputs = self.network.sample_outputs(q, batch.x, batch.noise, self.samples)
-        losses = self.likelihood.losses(outputs, batch.y).mean(1)
-        risk = pool_risks(environment_means(losses, batch.share), batch)
-        return {"risk": risk, "kl": weight * kl(q, past.posterior)}
+        risks = expected_risks(self.network, self.likelihood, q, batch, self.samples)
+        return {"risk": pool_risks(risks, batch), "kl": weight * kl(q, past.posterior)}

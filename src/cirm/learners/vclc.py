@@ -1,9 +1,9 @@
 """Variational continual learning with a coreset that is kept for prediction.
 
-Nguyen, Li, Bui and Turner, "Variational Continual Learning", 2018, algorithm 1: some
-examples of every environment are kept out of training; before a prediction the
-propagated posterior is trained on all that were kept, and what comes of it is used for
-prediction only. As in VCL here, the first stage starts from random means.
+Nguyen, Li, Bui and Turner, "Variational Continual Learning", 2018, algorithm 1. Some
+examples of every environment, the coreset, are kept out of training. Before a
+prediction the posterior is trained on all of them, and the result is used for
+prediction only. Departure: as in `vcl`, the first stage starts from random means.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cirm.memory import (
     select_k_centers,
     select_other_rows,
 )
-from cirm.objectives import Batch, environment_means, pool_risks
+from cirm.objectives import Batch, expected_risks, pool_risks
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_steps
 from cirm.variational import (
@@ -42,10 +42,11 @@ from cirm.variational import (
 
 
 class State(NamedTuple):
-    """What is believed of the parameters, for the next stage and for prediction.
+    """The posterior of the parameters, for the next stage and for prediction.
 
-    `posterior` is before any data the prior; `predictive` has seen the `coreset` too;
-    `start` are the means [replica, p] of the first stage, later empty, [replica, 0].
+    `posterior` is the prior before any data. `predictive` was also trained on the
+    `coreset`. `start` holds the means [replica, p] at which the first stage starts; it
+    is empty, [replica, 0], afterwards.
     """
 
     posterior: Gaussian
@@ -56,10 +57,27 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class VCLC(Learner[State]):
-    """VCL without `coreset` examples of each environment, which the prediction sees.
+    """VCL that keeps some examples of each environment for prediction.
 
-    They are at most half of an environment, and chosen at random or, by `k-center`, to
-    cover its inputs. The other settings are those of VCL.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        coreset: Number of examples of each environment that are kept, at most half.
+        select: Whether they are drawn at "random" or chosen by "k-center" to cover the
+            inputs.
+        beta: Weight of the KL divergence from the prior.
+        kl_scale: Whether the KL divergence is divided by the number of examples
+            ("per-example") or not ("sum").
+        samples: Number of networks drawn from the posterior in each training step.
+        evaluations: Number of networks drawn for a prediction.
+        prior_std: Standard deviation of the first prior.
+        initial_std: Standard deviation at which training starts.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(VCLC(coreset=5, samples=2)).shape
+        torch.Size([1, 20, 2])
     """
 
     coreset: int = 100
@@ -75,14 +93,12 @@ class VCLC(Learner[State]):
 
     def __post_init__(self) -> None:
         check_variational_settings("vclc", self)
-        if self.coreset < 0 or self.select not in ("random", "k-center"):
-            raise ValueError(
-                "vclc: coreset must not be negative and select must be random or "
-                f"k-center; got {self.coreset} and {self.select!r}"
-            )
+        self.check_setting("coreset", self.coreset >= 0, "0 or more")
+        valid = self.select in ("random", "k-center")
+        self.check_setting("select", valid, "random or k-center")
 
     def init(self, randomness: Randomness) -> State:
-        """The prior, random means to start from, and no examples."""
+        """Return the prior, random means to start from, and an empty coreset."""
         means = self.network.init(randomness.at("params"))
         prior = make_gaussian(means, self.prior_std, centred=True)
         return State(prior, means, prior, make_empty_examples(len(means)))
@@ -94,7 +110,7 @@ class VCLC(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Train on the stage but for its coreset, then, for prediction, on that."""
+        """Train on the stage without its coreset, and for prediction on the coreset."""
         rows = [self.select_coreset(e, randomness.at("coreset", e.name)) for e in stage]
         pairs = list(zip(stage, rows, strict=True))
         rest = tuple(e.subset(select_other_rows(r, len(e))) for e, r in pairs)
@@ -114,7 +130,7 @@ class VCLC(Learner[State]):
     def select_coreset(
         self, environment: Environment, randomness: Randomness
     ) -> Tensor:
-        """Rows [replica, m] of the examples that are kept."""
+        """Return the rows [replica, m] of the examples that are kept."""
         size = min(self.coreset, len(environment) // 2)
         if self.select == "random":
             return draw_rows(randomness, len(environment), size)
@@ -128,7 +144,7 @@ class VCLC(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> Gaussian:
-        """The posterior that a prior and a stage's examples give."""
+        """Return the posterior after training on a stage."""
         weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, weight=weight)
         flat = self.descent.minimise(
@@ -137,7 +153,7 @@ class VCLC(Learner[State]):
         return unflatten_gaussian(flat)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of networks drawn after the coreset, [replica, sample, n, k]."""
+        """Return outputs [replica, sample, n, k] of networks trained on the coreset."""
         return self.network.sample_predictions(
             state.predictive, inputs, self.evaluations
         )
@@ -145,9 +161,7 @@ class VCLC(Learner[State]):
     def loss(
         self, params: Tensor, past: Gaussian, batch: Batch, weight: float
     ) -> Terms:
-        """Expected risk and KL of each replica; `weight` multiplies the KL."""
+        """Return the expected risk and `weight` times the KL of each replica."""
         q = unflatten_gaussian(params)
-        outputs = self.network.sample_outputs(q, batch.x, batch.noise, self.samples)
-        losses = self.likelihood.losses(outputs, batch.y).mean(1)
-        risk = pool_risks(environment_means(losses, batch.share), batch)
-        return {"risk": risk, "kl": weight * kl(q, past)}
+        risks = expected_risks(self.network, self.likelihood, q, batch, self.samples)
+        return {"risk": pool_risks(risks, batch), "kl": weight * kl(q, past)}

@@ -1,18 +1,18 @@
-"""The invariance game between beliefs: each environment's player is a posterior.
+"""Variational IRM games: each environment's player is a posterior distribution.
 
-Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", equations (VIRMG)
-and, on a sequence, (CVIRMG). In each step the environments move one after another, each
-its own posterior, by one step down the expected risk of the average of networks drawn
-from all posteriors, plus the KL from a prior. With a fixed representation a player is a
-whole network, as in the paper's experiments; with a variable one it is a head on a
-representation that has a posterior too and moves when the players have moved, down the
-mean of the expected risks. On a sequence the prior of a player is the posterior that
-player had, and the last stage's players take part as one more that stays: one
-environment at a time gives the average (w + w_past) / 2 of the paper. Of stages before
-the last nothing is kept. Before any data the prior is normal around zero.
+Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023, equations
+(VIRMG) and, on a sequence, (CVIRMG). In each step the environments move one after
+another. Each takes one gradient step with its own posterior, on the expected risk of
+the average of networks drawn from all posteriors, plus the KL divergence from a prior.
+With a fixed representation a player is a whole network, as in the paper's experiments.
+With a variable one it is a head on a representation that has a posterior, too, and
+moves after the players, on the mean of the expected risks. On a sequence the prior of
+a player is its last posterior, and the players of the last stage take part as one more
+that does not move; one environment at a time gives the paper's (w + w_past) / 2.
+Nothing is kept of earlier stages. Before any data the prior is normal around zero.
 
 The preset "paper" sums the KL over the weights and does not divide it by the number of
-examples: the reading with which the paper's three methods leave the colour.
+examples. With this reading all three methods of the paper stop using the colour.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from cirm.variational import (
 
 
 class State(NamedTuple):
-    """The players, and those of the stage before; a new state has only a `past`.
+    """The players of the last stage and of the one before; a new state has only `past`.
 
-    Both are beliefs about networks [replica, player, p], or, beside a representation
-    [replica, q], about heads [replica, player, p - q].
+    Players are posteriors of networks [replica, player, p] or, with a shared
+    representation [replica, q], of heads [replica, player, p - q].
     """
 
     players: Gaussian
@@ -57,7 +57,7 @@ class State(NamedTuple):
 
 
 class Seat(NamedTuple):
-    """A mover's name in the records, where it starts, its prior and its KL's weight."""
+    """The name of a mover in records, its start, its prior and the weight of its KL."""
 
     name: str
     start: Gaussian
@@ -67,12 +67,26 @@ class Seat(NamedTuple):
 
 @dataclass(frozen=True)
 class VIRMG(Learner[State]):
-    """Players in turn, each with `beta` times the KL from its prior.
+    """Players that move in turn, each with the KL divergence from its prior.
 
-    `representation` says what a player is. The KL counts in full or, by `kl_scale`,
-    per example of the player's environment. `samples` networks are drawn from each
-    player in each step and `evaluations` for a prediction; `prior_std` and
-    `initial_std` are the spreads of the first prior and where training starts.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        representation: Whether a player is a whole network ("fixed") or a head on a
+            shared representation ("variable").
+        beta: Weight of the KL divergence from the prior.
+        kl_scale: Whether the KL divergence is divided by the number of examples
+            ("per-example") or not ("sum").
+        samples: Number of networks drawn from the posterior in each training step.
+        evaluations: Number of networks drawn for a prediction.
+        prior_std: Standard deviation of the first prior.
+        initial_std: Standard deviation at which training starts.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(VIRMG(samples=2)).shape
+        torch.Size([1, 20, 2])
     """
 
     representation: Literal["fixed", "variable"] = "fixed"
@@ -95,14 +109,11 @@ class VIRMG(Learner[State]):
 
     def __post_init__(self) -> None:
         check_variational_settings("virmg", self)
-        if self.representation not in ("fixed", "variable"):
-            raise ValueError(
-                "virmg: representation must be fixed or variable; "
-                f"got {self.representation!r}"
-            )
+        valid = self.representation in ("fixed", "variable")
+        self.check_setting("representation", valid, "fixed or variable")
 
     def init(self, randomness: Randomness) -> State:
-        """A random network that nobody has played."""
+        """Return a random network with which the first player starts."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
         start = make_gaussian(means[:, None, self._cut :], self.initial_std)
         body = make_gaussian(means[:, : self._cut], self.initial_std)
@@ -110,7 +121,7 @@ class VIRMG(Learner[State]):
 
     @property
     def _cut(self) -> int:
-        """Where a player's parameters begin among the network's."""
+        """Index of the first of the network's parameters that belongs to a player."""
         return self.network.head.start if self.representation == "variable" else 0
 
     def observe(
@@ -120,7 +131,7 @@ class VIRMG(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Play the stage's environments, near what was believed before."""
+        """Play with the environments of the stage, near the last posteriors."""
         state = move_to_device(state, self.descent.device)
         seats = self._make_seats(state, stage, randomness)
         movers = [flatten_gaussian(seat.start) for seat in seats]
@@ -136,7 +147,7 @@ class VIRMG(Learner[State]):
         return State(players, state.players, body)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of averages of networks drawn from all, [replica, sample, n, k]."""
+        """Return outputs [replica, sample, n, k] of averages of drawn networks."""
         return self._average_players(
             split_players(state.players),
             split_players(state.past),
@@ -152,14 +163,17 @@ class VIRMG(Learner[State]):
         past: list[Gaussian],
         seats: list[Seat],
     ) -> Terms:
-        """Expected risk in the mover's environment, for the body the mean; and KL."""
+        """Return the expected risk in the mover's environment, and its KL.
+
+        For the representation it is the mean over the environments.
+        """
         alone = turn < len(batch.sizes)
         x, y = batch.split()[turn] if alone else (batch.x, batch.y)
-        beliefs = [unflatten_gaussian(mover) for mover in movers]
+        posteriors = [unflatten_gaussian(mover) for mover in movers]
         outputs = self._average_players(
-            beliefs[: len(batch.sizes)],
+            posteriors[: len(batch.sizes)],
             past,
-            beliefs[-1],
+            posteriors[-1],
             lambda q: self.network.sample_outputs(q, x, batch.noise, self.samples),
         )
         losses = self.likelihood.losses(outputs, y).mean(1)
@@ -168,13 +182,13 @@ class VIRMG(Learner[State]):
         name, _, prior, weight = seats[turn]
         return {
             f"risk {name}": losses.mean(-1),
-            f"kl {name}": weight * kl(beliefs[turn], prior),
+            f"kl {name}": weight * kl(posteriors[turn], prior),
         }
 
     def _make_seats(
         self, state: State, stage: Stage, randomness: Randomness
     ) -> list[Seat]:
-        """A seat for each environment, and for the representation if it moves."""
+        """Return a seat for each environment, and for a shared representation."""
         lasts, seats = split_players(state.players), []
         starts = lasts or split_players(state.past)
         for index, environment in enumerate(stage):
@@ -205,28 +219,32 @@ class VIRMG(Learner[State]):
         players: list[Gaussian],
         past: list[Gaussian],
         body: Gaussian,
-        ask: Callable[[Gaussian], Tensor],
+        sample: Callable[[Gaussian], Tensor],
     ) -> Tensor:
-        """Outputs [replica, sample, n, k] of the average, each network being asked.
+        """Return outputs [replica, sample, n, k] of the average of players.
 
-        On one representation that is the output of the average head.
+        `sample` gives those of one posterior. With a shared representation this is the
+        output of the average head.
         """
         if self._cut:
             head = average_players(players, past)
             whole = (torch.cat(pair, -1) for pair in zip(body, head, strict=True))
-            return ask(Gaussian(*whole))
-        # A prediction gives all the same draws; turned, they are independent.
-        answers = [ask(q).roll(turn, 1) for turn, q in enumerate([*players, *past])]
+            return sample(Gaussian(*whole))
+        # Predictions use the same noise for all players; rolled, it is independent.
+        answers = [sample(q).roll(turn, 1) for turn, q in enumerate([*players, *past])]
         return average_outputs(answers[: len(players)], answers[len(players) :])
 
 
 def split_players(q: Gaussian) -> list[Gaussian]:
-    """Each player's belief, [replica, p], of [replica, player, p]."""
+    """Split [replica, player, p] into the posterior [replica, p] of each player."""
     return [unflatten_gaussian(flat) for flat in flatten_gaussian(q).unbind(1)]
 
 
 def average_players(players: list[Gaussian], past: list[Gaussian]) -> Gaussian:
-    """The mean of independent draws from the players and, as one more, the past."""
+    """Return the mean of independent draws from the players and the past.
+
+    The past counts as one more player.
+    """
     if past:
         players = [*players, average_players(past, [])]
     variance = torch.stack([(2 * q.log_std).exp() for q in players]).mean(0)

@@ -1,22 +1,21 @@
-"""Variational IRMv1: the penalised expected risk, and the KL from a prior.
+"""Variational IRMv1: expected risk, gradient penalty, and KL divergence from a prior.
 
-Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", definition VIRM with
-the penalty of Arjovsky et al., "Invariant Risk Minimization", 2019, equation (IRMv1),
-in place of the constraint. On a sequence the prior is the last posterior, which makes
-it C-VIRMv1; before any data it is normal around zero.
+Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023, definition
+VIRM, with the penalty of Arjovsky et al., "Invariant Risk Minimization", 2019, equation
+(IRMv1), in place of the constraint. On a sequence the prior is the last posterior,
+which makes it C-VIRMv1; before any data it is a normal distribution around zero.
 
-The constraint is on the expected risk, so what is squared is the slope of the expected
-risk, with the losses and slopes of the Monte-Carlo samples averaged first. With local
-reparametrisation a sample has noise of its own for every example, and the mean of the
-samples' squared slopes is the same but for the slopes' variance divided by the number
-of examples.
+The constraint is on the expected risk, so the gradient of the expected risk is
+squared: losses and gradients are averaged over Monte-Carlo samples first. With local
+reparametrisation a sample has separate noise for every example. The mean of the
+samples' squared gradients would then differ only by the variance of the gradients
+divided by the number of examples.
 
-The preset "paper" reads what the paper leaves open so as to come near its figures of
-table 1: the KL is summed over the weights and not divided by the number of examples,
-its 5 evaluations are also those of a prediction, its delta rho of 100 is the penalty's
-weight from the step threshold on, and there is no dropout: with it the signal grows
-against the prior and the colour wins. Decay acts on the means and the logarithms of the
-spreads alike.
+The preset "paper" interprets what the paper leaves open so as to come near its table 1:
+the KL is summed over the weights and not divided by the number of examples, the 5
+evaluations are also those of a prediction, the delta rho of 100 is the weight of the
+penalty from the step threshold on, and there is no dropout, with which the colour
+wins over the shape. Weight decay acts on means and log standard deviations alike.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -51,14 +50,12 @@ from cirm.variational import (
     unflatten_gaussian,
 )
 
-Drawing = Literal["sums", "weights"]
-
 
 class State(NamedTuple):
-    """What is believed of the parameters: before any data, the prior.
+    """The posterior of the parameters, which is the prior before any data.
 
-    `start` are the means [replica, p] that the first stage starts from; it is empty,
-    [replica, 0], when later ones start from the posterior.
+    `start` holds the means [replica, p] at which the first stage starts. Later stages
+    start at the posterior, and it is empty, [replica, 0].
     """
 
     posterior: Gaussian
@@ -67,15 +64,32 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class VIRMv1(Learner[State]):
-    """Expected risk, squared slope of each environment's, and KL from the prior.
+    """Expected risk, squared gradients of environments' risks, and KL from the prior.
 
-    `penalty` weighs the squared slopes from the part `anneal` of a stage's training
-    on, and one does before; with `rescale` the whole loss is divided by a weight above
-    one. `beta` weighs the KL and `l2` the expected squared parameters. `samples`
-    networks are drawn in each step and `evaluations` for a prediction; `prior_std` and
-    `initial_std` are the spreads of the first prior and where training starts. `draws`
-    says what is random in a step: the sums of each layer, for every example anew, or
-    the weights, a third to a half of the work for large batches.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        penalty: Weight of the squared gradients.
+        anneal: Fraction of a stage's training after which the penalty has its full
+            weight; before, the weight is at most one.
+        rescale: Whether the whole loss is divided by a penalty weight above one.
+        l2: Weight of the expected squared parameters.
+        beta: Weight of the KL divergence from the prior.
+        kl_scale: Whether the KL divergence is divided by the number of examples
+            ("per-example") or not ("sum").
+        samples: Number of networks drawn from the posterior in each training step.
+        evaluations: Number of networks drawn for a prediction.
+        prior_std: Standard deviation of the first prior.
+        initial_std: Standard deviation at which training starts.
+        draws: What is random in a step: the "sums" of each layer, for every example
+            anew, or the "weights", which takes a third to a half of the time for large
+            batches.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(VIRMv1(samples=2)).shape
+        torch.Size([1, 20, 2])
     """
 
     penalty: float = 100.0
@@ -88,7 +102,7 @@ class VIRMv1(Learner[State]):
     evaluations: int = 10
     prior_std: float = 1.0
     initial_std: float = math.exp(-3)
-    draws: Drawing = "sums"
+    draws: Literal["sums", "weights"] = "sums"
 
     presets = {
         "paper": {
@@ -114,15 +128,12 @@ class VIRMv1(Learner[State]):
 
     def __post_init__(self) -> None:
         check_variational_settings("virmv1", self)
-        if self.draws not in get_args(Drawing):
-            known = ", ".join(get_args(Drawing))
-            raise ValueError(
-                f"virmv1: draws must be one of {known}; got {self.draws!r}"
-            )
+        valid = self.draws in ("sums", "weights")
+        self.check_setting("draws", valid, "sums or weights")
         check_penalty("virmv1", self.penalty, self.anneal, self.l2)
 
     def init(self, randomness: Randomness) -> State:
-        """The prior, and random means to start from."""
+        """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
         return State(make_gaussian(means, self.prior_std, centred=True), means)
 
@@ -133,29 +144,30 @@ class VIRMv1(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Minimise the penalised expected risk, near the last posterior."""
+        """Minimise the penalised expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
         start = init_posterior(past.start, past.posterior, self.initial_std)
-        near = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
-        loss = partial(self.loss, near=near)
+        kl_weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
+        loss = partial(self.loss, kl_weight=kl_weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), past, stage, randomness, watch
         )
         return State(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of networks drawn from the posterior, [replica, sample, n, k]."""
+        """Return outputs [replica, sample, n, k] of networks from the posterior."""
         return self.network.sample_predictions(
             state.posterior, inputs, self.evaluations
         )
 
-    def loss(self, params: Tensor, past: State, batch: Batch, near: float) -> Terms:
-        """Penalised expected risk of each replica; `near` multiplies the KL."""
+    def loss(
+        self, params: Tensor, past: State, batch: Batch, kl_weight: float
+    ) -> Terms:
+        """Return the penalised expected risk and `kl_weight` times the KL."""
         q = unflatten_gaussian(params)
-        of_sums = self.draws == "sums"
-        sample = (
-            self.network.sample_outputs if of_sums else self.network.sample_networks
-        )
+        sample = self.network.sample_networks
+        if self.draws == "sums":
+            sample = self.network.sample_outputs
         outputs = sample(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
         slopes = self.likelihood.scale_gradients(outputs, batch.y).mean(1)
@@ -165,7 +177,7 @@ class VIRMv1(Learner[State]):
         terms = {
             "risk": scale * environment_means(losses, batch.share).mean(-1),
             "penalty": scale * weight * penalty,
-            "kl": scale * near * kl(q, past.posterior),
+            "kl": scale * kl_weight * kl(q, past.posterior),
         }
         if self.l2:
             squares = q.mean.square() + (2 * q.log_std).exp()
@@ -173,5 +185,5 @@ class VIRMv1(Learner[State]):
         return terms
 
     def get_penalty_weight(self, progress: float) -> float:
-        """The penalty's weight when so much of the stage's training is done."""
+        """Return the weight of the penalty at a fraction of a stage's training."""
         return anneal_penalty(self.penalty, self.anneal, progress)

@@ -1,10 +1,11 @@
-"""Risk extrapolation: the mean risk plus the variance of the environments' risks.
+"""Risk extrapolation (V-REx): penalise the variance of the risks of environments.
 
-Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation (REx)",
-2021, the equation of V-REx. They add the risks up where this takes their mean, so
-that `penalty` does not depend on the number of environments. As in their experiments
-the penalty is annealed and the loss divided by a weight above one, as for IRMv1. A
-stage of one environment has no variance: on a sequence this is ERM with that divisor.
+Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation (REx)", 2021,
+the equation of V-REx. Departures: the paper adds the risks up, here their mean is
+taken, so that `penalty` does not depend on the number of environments. As in the
+paper's experiments the penalty is annealed, and the loss is divided by a weight above
+one. A stage of one environment has no variance, so a sequence of single environments
+gives plain training with that divisor.
 """
 
 from __future__ import annotations
@@ -37,15 +38,26 @@ class State(NamedTuple):
 class VREx(Learner[State]):
     """Mean risk plus the variance of the risks between environments.
 
-    `anneal` is the part of a stage's training after which the penalty counts in full;
-    `l2` weighs the squared parameters within the loss.
+    Args:
+        network: The network to train; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train.
+        penalty: Weight of the variance of the risks.
+        anneal: Fraction of a stage's training after which the penalty has its full
+            weight; before, the weight is at most one.
+        l2: Weight of the squared parameters.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(VREx(penalty=10.0)).shape
+        torch.Size([1, 20, 2])
     """
 
     penalty: float = 100.0
     anneal: float = 0.5
     l2: float = 0.0
 
-    presets = {  # not a system of the paper: the settings are those of IRMv1
+    presets = {  # not a method of the paper: the settings are those of IRMv1
         "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4},
         "irm": {"penalty": 91257.18613115903, **ORIGINAL},
     }
@@ -54,7 +66,7 @@ class VREx(Learner[State]):
         check_penalty("vrex", self.penalty, self.anneal, self.l2)
 
     def init(self, randomness: Randomness) -> State:
-        """Random parameters."""
+        """Return random parameters."""
         return State(self.network.init(randomness.at("params")))
 
     def observe(
@@ -71,12 +83,8 @@ class VREx(Learner[State]):
             )
         )
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of the network, [replica, 1, n, k]."""
-        return self.network(state.params, inputs).unsqueeze(1)
-
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
-        """Penalised risk of each replica."""
+        """Return the penalised risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
         weight = anneal_penalty(self.penalty, self.anneal, batch.progress)
         scale = 1 / max(1.0, weight)
