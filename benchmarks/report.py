@@ -1,180 +1,171 @@
-"""The page and tables of a benchmark, made of its bench.json."""
+"""The page and the tables of a benchmark, made from its bench.json."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
-from cirm.report import blocks
-from cirm.report.blocks import Cell
-from cirm.report.page import Section, page
+from cirm.report.page import Section, render_command, render_page
+from cirm.report.table import Cell, Column, Table, number_columns, render_markdown
 from cirm.report.text import join_words
 
-Found = Mapping[str, Any]
+Results = Mapping[str, Any]
 
 
-class Table(NamedTuple):
-    """A table with its heading, what to know about it, and rows of text."""
-
-    heading: str
-    note: str
-    columns: tuple[str, ...]
-    rows: list[list[str]]
-
-
-def bench_report(found: Found, command: str = "") -> str:
-    """The page of a benchmark as one HTML document."""
-    sections = [_section(table) for table in tables(found)]
+def build_benchmark_page(results: Results, command: str = "") -> str:
+    """Build the page of a benchmark as one HTML document."""
+    sections = [
+        Section(table.title, [*table.notes, replace(table, notes=())])
+        for table in build_benchmark_tables(results)
+    ]
     if command:
-        sections.append(Section("How to repeat it", (blocks.command(command),)))
-    return page("Benchmark of cirm", _lead(found), sections)
+        sections.append(Section("Command", [render_command(command)]))
+    return render_page("Benchmark of cirm", _write_lead(results), sections)
 
 
-def markdown(found: Found) -> str:
-    """All tables as Markdown."""
-    lines = [_lead(found), ""]
-    for table in tables(found):
-        lines += [f"**{table.heading}.** {table.note}", ""]
-        lines.append(f"| {' | '.join(table.columns)} |")
-        lines.append(f"| :-- {'| --: ' * (len(table.columns) - 1)}|")
-        lines += [f"| {' | '.join(row)} |" for row in table.rows]
-        lines.append("")
-    return "\n".join(lines)
+def render_benchmark_markdown(results: Results) -> str:
+    """Render all tables of a benchmark in Markdown."""
+    tables = map(render_markdown, build_benchmark_tables(results))
+    return "\n".join([_write_lead(results), "", *tables])
 
 
-def tables(found: Found) -> list[Table]:
-    """The tables of the parts that were measured."""
-    makers = {
-        "learners": _learners,
-        "growth": _growth,
-        "start": _start,
-        "peers": _peers,
+def build_benchmark_tables(results: Results) -> list[Table]:
+    """Build the tables of the parts that were measured."""
+    builders = {
+        "learners": _build_learner_table,
+        "growth": _build_growth_table,
+        "start": _build_start_table,
+        "peers": _build_peer_table,
     }
-    return [make(found[part]) for part, make in makers.items() if found.get(part)]
+    return [
+        build(results[part]) for part, build in builders.items() if results.get(part)
+    ]
 
 
-def _lead(found: Found) -> str:
-    machine = found["machine"]
-    quick = " Quick mode: sizes too small to mean anything." if found["quick"] else ""
+def _write_lead(results: Results) -> str:
+    machine = results["machine"]
+    quick = (
+        " Quick mode: the sizes are too small for meaningful numbers."
+        if results["quick"]
+        else ""
+    )
     return (
         f"{machine['processor']}, one thread; Python {machine['python']}, PyTorch "
-        f"{machine['torch']}; commit {found['commit']}. Contenders took turns, "
-        f"{found['rounds']} rounds; medians, with quartiles in brackets.{quick}"
+        f"{machine['torch']}; commit {results['commit']}. The contenders took turns in "
+        f"{results['rounds']} rounds; the numbers are medians, with quartiles in "
+        f"brackets.{quick}"
     )
 
 
-def _learners(rows: Sequence[Found]) -> Table:
+def _build_table(
+    title: str, note: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Table:
+    columns = [Column(headings[0]), *number_columns(*headings[1:])]
+    return Table(title, columns, [[*map(Cell, row)] for row in rows], [note])
+
+
+def _build_learner_table(results: Sequence[Results]) -> Table:
     note = (
-        "Processor time of a step as a multiple of the step's bare matrix products "
-        "(floor), and how many times longer the same method takes as it is usually "
-        "written (modules, autograd, loops)."
+        "Processor time of a training step, as a multiple of the time of its matrix "
+        "products alone (the floor), and how many times longer the same method takes "
+        "in the usual style (modules, autograd, loops)."
     )
-    own = ("learner, work", "a step", "times its floor", "aim")
-    columns = (*own, "usual code takes", "aim there")
-    return Table("A step of training", note, columns, [_learner(row) for row in rows])
-
-
-def _learner(row: Found) -> list[str]:
-    floor, usual, aim, faster = (row[n] for n in ("floor", "usual", "aim", "faster"))
-    return [
-        f"{row['learner']}, {row['cell']}",
-        _time(row["ours_step"]["median"]),
-        _times(floor),
-        f"< {aim:g} {_reached(floor['median'] < aim)}" if floor and aim else "",
-        _times(usual),
-        f"≥ {faster:g} {_reached(usual['median'] >= faster)}" if usual else "",
-    ]
-
-
-def _reached(is_so: bool) -> str:
-    return "✓" if is_so else "✗"
-
-
-def _growth(rows: Sequence[Found]) -> Table:
-    note = (
-        "Fitted powers: 1 is proportional, 0 not at all. Memory is what a backward "
-        "pass keeps, or, for environments so far, what the state holds."
-    )
-    columns = ("grows with, learner", "sizes", "time", "memory", "longest")
-    return Table(
-        "Growth",
-        note,
-        columns,
-        [
+    headings = ["learner, task", "time of a step", "multiple of the floor", "target"]
+    headings += ["usual style takes", "target for that"]
+    rows = []
+    for one in results:
+        floor, usual, aim, faster = (
+            one[n] for n in ("floor", "usual", "aim", "faster")
+        )
+        rows.append(
             [
-                f"{row['axis']}, {row['learner']}",
-                f"{row['sizes'][0]} to {row['sizes'][-1]}",
-                f"{row['time_power']:.2f}",
-                f"{row['memory_power']:.2f}",
-                _time(max(row["seconds"])),
+                f"{one['learner']}, {one['cell']}",
+                _format_time(one["ours_step"]["median"]),
+                _format_quartiles(floor),
+                f"< {aim:g} {_mark(floor['median'] < aim)}" if floor and aim else "",
+                _format_quartiles(usual),
+                f"≥ {faster:g} {_mark(usual['median'] >= faster)}" if usual else "",
             ]
-            for row in rows
-        ],
+        )
+    return _build_table("A training step", note, headings, rows)
+
+
+def _build_growth_table(results: Sequence[Results]) -> Table:
+    note = (
+        "Exponents fitted to time and memory: 1 means proportional growth, 0 no "
+        "growth. Memory is what a backward pass keeps or, for earlier environments, "
+        "what the state holds."
     )
-
-
-def _start(rows: Sequence[Found]) -> Table:
-    note = "Time on the clock of a new process."
-    entries = [
+    headings = ("grows with, learner", "sizes", "time", "memory", "longest")
+    rows = [
         [
-            row["what"],
-            _time(row["median"]),
-            f"{_time(row['low'])} to {_time(row['high'])}",
+            f"{one['axis']}, {one['learner']}",
+            f"{one['sizes'][0]} to {one['sizes'][-1]}",
+            f"{one['time_power']:.2f}",
+            f"{one['memory_power']:.2f}",
+            _format_time(max(one["seconds"])),
         ]
-        for row in rows
+        for one in results
     ]
-    return Table("Cold start", note, ("what", "median", "quartiles"), entries)
+    return _build_table("Growth", note, headings, rows)
 
 
-def _peers(rows: Sequence[Found]) -> Table:
-    data = join_words(list(dict.fromkeys(row["data"] for row in rows if "data" in row)))
-    note = "Processor time of learning, the same data, network, epochs and batches"
-    note += f"; images: {data}." if data else "."
-    columns = ("learner, peer", "ours", "theirs", "theirs is longer", "outcome")
-    return Table("Other packages", note, columns, [_peer(row) for row in rows])
+def _build_start_table(results: Sequence[Results]) -> Table:
+    rows = [
+        [
+            one["what"],
+            _format_time(one["median"]),
+            f"{_format_time(one['low'])} to {_format_time(one['high'])}",
+        ]
+        for one in results
+    ]
+    note = "Wall-clock time of a new process."
+    return _build_table("Cold start", note, ("command", "median", "quartiles"), rows)
 
 
-def _peer(row: Found) -> list[str]:
-    if "failed" in row:
-        name = f"{row['learner']}, {row['peer']}"
-        return [name, "", "", "", f"failed: {row['failed']}"]
-    if "our_accuracy" in row:
-        pair = [_mean(row["our_accuracy"]), _mean(row["their_accuracy"])]
-        outcome = f"unseen accuracy {pair[0]:.1f} %, theirs {pair[1]:.1f} %"
+def _build_peer_table(results: Sequence[Results]) -> Table:
+    data = join_words(list(dict.fromkeys(r["data"] for r in results if "data" in r)))
+    note = (
+        "Processor time of training with the same data, network, epochs and batches"
+        + (f"; images: {data}." if data else ".")
+    )
+    headings = ("learner, package", "ours", "theirs", "ratio", "result")
+    rows = [_build_peer_row(one) for one in results]
+    return _build_table("Other packages", note, headings, rows)
+
+
+def _build_peer_row(result: Results) -> list[str]:
+    if "failed" in result:
+        name = f"{result['learner']}, {result['peer']}"
+        return [name, "", "", "", f"failed: {result['failed']}"]
+    if "our_accuracy" in result:
+        ours, theirs = (
+            sum(values) / len(values)
+            for values in (result["our_accuracy"], result["their_accuracy"])
+        )
+        outcome = f"unseen accuracy {ours:.1f} %, theirs {theirs:.1f} %"
     else:
-        same = row["our_features"] == row["their_features"]
-        outcome = "the same features" if same else "other features"
+        is_same = result["our_features"] == result["their_features"]
+        outcome = "the same features" if is_same else "other features"
     return [
-        f"{row['learner']}, {row['peer']} ({row['version']})",
-        _time(row["ours"]["median"]),
-        _time(row["theirs"]["median"]),
-        _times(row["ratio"]),
+        f"{result['learner']}, {result['peer']} ({result['version']})",
+        _format_time(result["ours"]["median"]),
+        _format_time(result["theirs"]["median"]),
+        _format_quartiles(result["ratio"]),
         outcome,
     ]
 
 
-def _section(table: Table) -> Section:
-    headings = [
-        Cell(name, numeric=place > 0) for place, name in enumerate(table.columns)
-    ]
-    body = [
-        [Cell(text, numeric=place > 0) for place, text in enumerate(row)]
-        for row in table.rows
-    ]
-    return Section(table.heading, (table.note, blocks.table(headings, body)))
+def _mark(is_reached: bool) -> str:
+    return "✓" if is_reached else "✗"
 
 
-def _times(values: Mapping[str, float] | None) -> str:
+def _format_quartiles(values: Mapping[str, float] | None) -> str:
     if values is None:
         return ""
     return f"{values['median']:.2f} ({values['low']:.2f} to {values['high']:.2f})"
 
 
-def _time(seconds: float) -> str:
-    if seconds < 1:
-        return f"{1000 * seconds:.3g} ms"
-    return f"{seconds:.3g} s"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _format_time(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from benchmarks.report import bench_report, markdown
+from benchmarks.report import build_benchmark_page, render_benchmark_markdown
 from benchmarks.timing import Report
 from cirm.cli.options import create_result_folder
 from cirm.cli.output import get_command_line, print_to_stderr
@@ -33,9 +33,9 @@ def run_benchmarks(
     for results in measure_parts(parts, rounds, quick, peers, report):
         text = json.dumps({"command": command, **results}, indent=1)
         write_text(folder / "bench.json", text + "\n")
-        write_text(folder / "bench.md", markdown(results))
-        write_text(folder / "bench.html", bench_report(results, command))
-    typer.echo(markdown(results))
+        write_text(folder / "bench.md", render_benchmark_markdown(results))
+        write_text(folder / "bench.html", build_benchmark_page(results, command))
+    typer.echo(render_benchmark_markdown(results))
     typer.echo(f"Wrote the report to {(folder / 'bench.html').resolve()}")
 
 

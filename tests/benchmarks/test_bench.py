@@ -19,7 +19,7 @@ from benchmarks import (
     usual_pytorch,
     workloads,
 )
-from benchmarks.report import bench_report, markdown
+from benchmarks.report import build_benchmark_page, render_benchmark_markdown
 from benchmarks.timing import (
     compare_times,
     compute_quartiles,
@@ -177,10 +177,10 @@ def test_every_part_has_a_table_and_texts_are_escaped():
             | {"their_features": [[1]]},
         ],
     }  # fmt: skip
-    text = markdown(found)
+    text = render_benchmark_markdown(found)
     assert "| gem, table 1 | 500 ms |  |  | 0.50 (0.40 to 0.60) | ≥ 1 ✗ |" in text
     assert "failed: no such module" in text
     assert "other features" in text
-    shown = bench_report(found)
+    shown = build_benchmark_page(found)
     assert "<b>chip" not in shown
     assert shown.count("<table>") == 3

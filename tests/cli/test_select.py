@@ -42,13 +42,13 @@ def test_revealed_scores_do_not_change_the_choice(cirm, tmp_path):
     status, printed, _ = cirm(*words, "--reveal")
     assert status == 0
     assert "The choice is made" in printed
-    assert "train and unseen were not used for the choice" in printed
+    assert "unseen scores were not used for the choice" in printed
     after = json.loads((tmp_path / "summary.json").read_text())
     revealed = after["picks"]["held-out"].pop("revealed")
     assert after == before
     assert set(revealed) == {"train", "test"}
     assert 0 <= revealed["test"]["mean"] <= 100
-    assert "no part of it" in (tmp_path / "report.html").read_text()
+    assert "not used for the choice" in (tmp_path / "report.html").read_text()
 
 
 def test_arguments_may_come_in_any_order(cirm, tmp_path):
@@ -113,13 +113,13 @@ def test_a_run_prints_diagnostics_unless_they_are_switched_off(cirm, tmp_path):
     words = ["run", *QUICK, "--learner", "erm", "--out", tmp_path]
     status, printed, _ = cirm(*words)
     assert status == 0
-    assert "Diagnostics, without looking at the unseen environment" in printed
-    assert "Measured on further examples" in printed
+    assert "Diagnostics, without the unseen environments" in printed
+    assert "Measured on new examples" in printed
     found = json.loads((tmp_path / "summary.json").read_text())["diagnostics"]
     assert found["erm"]["seeds"] == 1
-    assert "Can they be trusted?" in (tmp_path / "report.html").read_text()
+    assert "Can the models be trusted?" in (tmp_path / "report.html").read_text()
 
     status, printed, _ = cirm(*words, "--no-diagnostics")
     assert status == 0
     assert "Diagnostics" not in printed
-    assert "Can they be trusted?" not in (tmp_path / "report.html").read_text()
+    assert "Can the models be trusted?" not in (tmp_path / "report.html").read_text()

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from cirm.report import Picture, Section, page, run_report
+from cirm.report import Picture, Section, build_run_page, render_page
 from cirm.report.markup import Markup
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -164,7 +164,7 @@ def browser(tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory, records, png):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    text = run_report(
+    text = build_run_page(
         records,
         "Coloured digits, one environment after another",
         "cirm run --dataset colored --learner erm",
@@ -227,7 +227,7 @@ def test_settings_are_on_paper_too(browser, report):
 def test_a_stray_outside_address_is_refused_by_the_page_itself(browser, tmp_path):
     stray = Markup('<img src="http://127.0.0.1:9/x.png" alt="">')
     path = tmp_path / "stray.html"
-    path.write_text(page("T", "lead", [Section("", (stray,))]), encoding="utf-8")
+    path.write_text(render_page("T", "lead", [Section("", (stray,))]), encoding="utf-8")
     browser.open(path)
     failed = browser.reported("Network.loadingFailed")
     assert [failure.get("blockedReason") for failure in failed] == ["csp"]

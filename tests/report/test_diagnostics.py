@@ -4,8 +4,14 @@ import re
 import pytest
 
 from cirm.records import Score
-from cirm.report import run_report
-from cirm.report.diagnostics import basis, diagnosed, found_in, remarks, trust
+from cirm.report import build_run_page
+from cirm.report.diagnostics import (
+    build_diagnostics_section,
+    collect_diagnostics,
+    describe_basis,
+    describe_failures,
+    summarise_diagnostics,
+)
 
 
 def rows(learner, constant=(0, 0), shortcut=(0, 0), split="diagnostic", stage=1):
@@ -40,44 +46,50 @@ def test_numbers_are_those_after_the_last_stage_over_seeds():
         Score("erm", "sequential", s, 0, "all", "diagnostic", "worst group", 0.0)
         for s in range(2)
     ]
-    found = found_in([*early, *rows("erm")])["erm"]
+    found = collect_diagnostics([*early, *rows("erm")])["erm"]
     assert found.numbers["worst group"]["mean"] == 45.0
     assert found.numbers["worst group"]["std"] == pytest.approx(50**0.5)
     assert "constant" not in found.numbers
-    json.dumps(diagnosed(rows("erm")))
+    json.dumps(summarise_diagnostics(rows("erm")))
 
 
 def test_a_seed_succeeds_if_neither_failure_happened_to_it():
-    found = found_in(rows("a", (1, 0), (0, 0)) + rows("b", (1, 0), (0, 1)) + rows("c"))
+    found = collect_diagnostics(
+        rows("a", (1, 0), (0, 0)) + rows("b", (1, 0), (0, 1)) + rows("c")
+    )
     assert [one.succeeded for one in found.values()] == [1, 0, 2]
     assert found["b"].failed == {"constant": 1, "shortcut": 1}
     assert all(one.seeds == 2 for one in found.values())
 
 
 def test_failures_are_named_with_whom_they_befell():
-    found = found_in(rows("a", (1, 1)) + rows("b", (0, 0), (0, 1)) + rows("c"))
-    constant, shortcut = remarks(found)
-    assert constant.startswith("Collapse to constant (a in 2 of 2 seeds): ")
+    found = collect_diagnostics(
+        rows("a", (1, 1)) + rows("b", (0, 0), (0, 1)) + rows("c")
+    )
+    constant, shortcut = describe_failures(found)
+    assert constant.startswith("Collapse to a constant (a in 2 of 2 seeds): ")
     assert shortcut.startswith("Collapse to ERM (b in 1 of 2 seeds): ")
-    assert remarks(found_in(rows("c"))) == []
+    assert describe_failures(collect_diagnostics(rows("c"))) == []
 
 
 def test_it_is_said_where_training_examples_had_to_serve():
     fresh, trained = rows("a"), rows("b", split="diagnostic on training data")
-    assert "further examples" in basis(found_in(fresh))
-    assert "training examples" in basis(found_in(trained))
-    assert found_in(trained)["b"].trained
+    assert "new examples" in describe_basis(collect_diagnostics(fresh))
+    assert "training examples" in describe_basis(collect_diagnostics(trained))
+    assert collect_diagnostics(trained)["b"].trained
 
 
 def test_a_page_without_diagnostics_has_no_such_section(records):
-    assert trust(records, "accuracy") is None
-    assert "Can they be trusted?" not in run_report(records, "A run")
+    assert build_diagnostics_section(records, "accuracy") is None
+    assert "Can the models be trusted?" not in build_run_page(records, "A run")
 
 
 def test_a_page_shows_them_beside_the_results_and_leaves_those_alone(records):
-    text = run_report([*records, *rows("erm", (0, 0), (1, 1))], "A run", chance=50.0)
-    plain = run_report(records, "A run", chance=50.0)
-    assert "Can they be trusted?" in re.findall("<h2>(.*?)</h2>", text)
+    text = build_run_page(
+        [*records, *rows("erm", (0, 0), (1, 1))], "A run", chance=50.0
+    )
+    plain = build_run_page(records, "A run", chance=50.0)
+    assert "Can the models be trusted?" in re.findall("<h2>(.*?)</h2>", text)
     assert "Collapse to ERM (erm in 2 of 2 seeds)" in text
     assert "a: 0, reference wrong" in text
     results = re.search("<h2>Results</h2>.*?</section>", plain, re.DOTALL).group()

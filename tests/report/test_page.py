@@ -4,19 +4,28 @@ from html.parser import HTMLParser
 import pytest
 
 from cirm.records import Run, Score
-from cirm.report import Picture, Section, page, run_report, summarise
-from cirm.report.blocks import Cell, listing, paragraph, table
-from cirm.report.headline import headline
+from cirm.report import (
+    Cell,
+    Column,
+    Picture,
+    Section,
+    Table,
+    build_run_page,
+    render_page,
+    summarise_records,
+)
+from cirm.report.page import render_list, render_paragraph
+from cirm.report.text import write_headline
 
 HEADINGS = [
     "Results",
-    "What the learners see",
-    "Across unseen environments",
-    "Along the stream",
-    "Training against unseen",
-    "Training",
-    "What is kept of the past",
-    "Settings, and how to run it again",
+    "Example images",
+    "Scores across unseen environments",
+    "Scores after each stage",
+    "Training scores and unseen scores",
+    "Training curves",
+    "Data kept from earlier environments",
+    "Settings, and the command to run it again",
 ]
 
 
@@ -51,13 +60,15 @@ def scores(learner, train, test, metric="accuracy", seeds=2):
     ]
 
 
-def told(*rows, chance=50.0):
-    text = headline(summarise([score for row in rows for score in row]), chance)
+def write(*rows, chance=50.0):
+    text = write_headline(
+        summarise_records([score for row in rows for score in row]), chance
+    )
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_the_page_of_a_run_has_all_sections_and_needs_nothing_else(records, png):
-    text = run_report(
+    text = build_run_page(
         records, "A run", "cirm run", ["A note."], [Picture(png, "Dots.")], chance=50.0
     )
     reader = Reader(text)
@@ -74,15 +85,15 @@ def test_the_page_of_a_run_has_all_sections_and_needs_nothing_else(records, png)
 
 def test_sections_without_records_are_left_out():
     rows = scores("erm", 80.0, None, seeds=1)
-    text = run_report(rows, "A run", chance=50.0)
+    text = build_run_page(rows, "A run", chance=50.0)
     assert re.findall("<h2>(.*?)</h2>", text) == [HEADINGS[0], HEADINGS[-1]]
     assert "No unseen environment was scored" in text
     assert "unseen accuracy" not in text
 
 
 def test_a_report_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="there must be a score to report; got none"):
-        run_report([], "A run")
+    with pytest.raises(ValueError, match="records of 'A run' have no score"):
+        build_run_page([], "A run")
 
 
 def test_everything_from_outside_stays_text():
@@ -95,15 +106,15 @@ def test_everything_from_outside_stays_text():
     ]
     memory = {bad: {"examples": 1, "parameters": 1, "bytes": 1}}
     rows.append(Run(bad, bad, (0, 1), {bad: bad}, {bad: bad}, bad, memory))
-    reader = Reader(run_report(rows, bad, bad, [bad], chance=50.0, axis=bad))
+    reader = Reader(build_run_page(rows, bad, bad, [bad], chance=50.0, axis=bad))
     assert "script" not in reader.tags
     assert reader.texts.count(bad) > 5
 
 
 def test_plain_text_in_a_section_is_escaped_and_markup_is_not():
-    cells = [[Cell("a"), Cell("<i>", numeric=True, verdict="match")]]
-    inside = table([Cell("name"), Cell("value")], cells)
-    text = page("T", "<lead>", [Section("H & H", ("<plain>", inside))])
+    rows = [[Cell("a"), Cell("<i>", verdict="match", marked=False)]]
+    table = Table("", [Column("name"), Column("value", "right")], rows)
+    text = render_page("T", "<lead>", [Section("H & H", ["<plain>", table])])
     assert "<p>&lt;plain&gt;</p>" in text
     assert "&lt;lead&gt;" in text
     assert "<h2>H &amp; H</h2>" in text
@@ -111,58 +122,58 @@ def test_plain_text_in_a_section_is_escaped_and_markup_is_not():
 
 
 def test_text_between_backticks_is_code_and_stays_escaped():
-    assert paragraph("Run `a <b>` now.") == "<p>Run <code>a &lt;b&gt;</code> now.</p>"
-    assert listing(["`a` and `b`"]) == (
+    assert (
+        render_paragraph("Run `a <b>` now.")
+        == "<p>Run <code>a &lt;b&gt;</code> now.</p>"
+    )
+    assert render_list(["`a` and `b`"]) == (
         "<ul><li><code>a</code> and <code>b</code></li></ul>"
     )
-    assert paragraph("a ` stray one") == "<p>a ` stray one</p>"
+    assert render_paragraph("a ` stray one") == "<p>a ` stray one</p>"
 
 
-def test_an_unknown_verdict_and_a_picture_that_is_no_png_are_refused():
-    with pytest.raises(ValueError, match="verdict must be one of match, better"):
-        Cell("1", verdict="fine")
-    with pytest.raises(ValueError, match=r"picture 'x': it must be the bytes of a PNG"):
+def test_a_picture_that_is_no_png_is_refused():
+    with pytest.raises(ValueError, match=r"picture 'x' is not a PNG file: it begins"):
         Picture(b"GIF89a", "x")
 
 
 def test_the_headline_tells_of_a_learner_worse_than_guessing():
-    text = told(scores("erm", 86.0, 12.0), scores("c-bvirm", 70.0, 29.0))
+    text = write(scores("erm", 86.0, 12.0), scores("c-bvirm", 70.0, 29.0))
     assert text == (
-        "erm is right in 86.5 % of the cases where it was trained, and in 12.5 % in "
-        "the unseen environment: worse than guessing (50 %). All 2 learners fall below "
-        "chance there; the best, c-bvirm, reaches 29.5 %."
+        "erm classifies 86.5 % of the examples in the training environments correctly "
+        "and 12.5 % in the unseen environment, which is worse than chance (50 %). All "
+        "2 learners are below chance there; the best learner, c-bvirm, reaches 29.5 %."
     )
 
 
 def test_the_headline_tells_of_one_who_only_guesses_and_of_the_ceiling():
-    text = told(
+    text = write(
         scores("irmv1", 85.0, 9.0),
         scores("c-virmv1", 51.0, 49.5),
         scores("erm on gray", 68.0, 65.5),
     )
-    assert "1 of 2 learners falls below chance there" in text
-    assert "the best, c-virmv1, reaches 50.0 %, no better than guessing." in text
+    assert "1 of 2 learners is below chance there" in text
+    assert "the best learner, c-virmv1, reaches 50.0 %, no better than chance." in text
     assert text.endswith("cannot see colour (erm on gray) reaches 66.0 %.")
 
 
 def test_the_headline_does_not_find_failure_where_there_is_none():
-    text = told(scores("erm", 86.0, 80.0), scores("irmv1", 85.0, 84.0))
-    assert "worse than guessing" not in text
-    assert (
-        "No learner falls below chance there; the best, irmv1, reaches 84.5 %" in text
-    )
-    assert told(scores("erm", 86.0, 80.0), scores("irmv1", 85.0, 70.0)).endswith(
+    text = write(scores("erm", 86.0, 80.0), scores("irmv1", 85.0, 84.0))
+    assert "worse than chance" not in text
+    best = "No learner is below chance there; the best learner, irmv1, reaches 84.5 %"
+    assert best in text
+    assert write(scores("erm", 86.0, 80.0), scores("irmv1", 85.0, 70.0)).endswith(
         "No other learner does better there."
     )
 
 
 def test_the_headline_of_a_regression_compares_errors():
-    text = told(
+    text = write(
         scores("erm", 0.5, 3.5, "error", seeds=1),
         scores("icp", 0.6, 0.7, "error", seeds=1),
         chance=None,
     )
     assert text == (
-        "The mean squared error of erm is 3.50 in the unseen environment, 7 times that "
-        "in training (0.500); the best, icp, has 0.700."
+        "The mean squared error of erm is 3.50 in the unseen environment, 7 times its "
+        "training error (0.500); the best learner, icp, reaches 0.700."
     )

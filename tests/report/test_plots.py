@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirm.report import along_stream, summarise, sweep
+from cirm.report import collect_sweep, collect_tracks, summarise_records
 from cirm.report.drawing import CEILING, CHANCE, look_of, make_svg_file
 from cirm.report.plots import (
     NARROW,
@@ -32,12 +32,12 @@ numbers = st.floats(-1e6, 1e6)
 
 
 def lines_of(records):
-    curves = sweep(records).items()
+    curves = collect_sweep(records).items()
     return [Line(name, points, style) for style, (name, points) in enumerate(curves)]
 
 
 def pairs_of(records):
-    learners = summarise(records)["learners"].items()
+    learners = summarise_records(records)["learners"].items()
     return [
         ScorePair(name, Statistic(**entry["train"]), Statistic(**entry["test"]), style)
         for style, (name, entry) in enumerate(learners)
@@ -55,7 +55,7 @@ def plot_all(records, width):
         "curves": plot_curves(
             [falling], metric="residual", starts=(0, 2), log=True, width=width
         ),
-        "stream": plot_stream("erm", along_stream(records)["erm"], chance=50.0),
+        "stream": plot_stream("erm", collect_tracks(records)["erm"], chance=50.0),
         "trials": plot_trials(
             "rate", "Score over rate", [(0, 0.1, 3), (1, 1, 5)], picked=1, log=True
         ),
@@ -197,7 +197,7 @@ def test_lines_of_training_break_where_a_stage_starts():
 
 
 def test_environments_are_rings_until_they_arrive(records):
-    tracks = [t for t in along_stream(records)["erm"] if t.environment == "late"]
+    tracks = [t for t in collect_tracks(records)["erm"] if t.environment == "late"]
     figure = plot_stream("erm", tracks)
     fills = [mark.get("style") for mark in part(figure, "mark")]
     assert ["fill: var(--page)" in fill for fill in fills] == [True, False]

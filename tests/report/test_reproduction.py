@@ -6,17 +6,23 @@ from pathlib import Path
 import pytest
 
 from cirm.records import Curve, Run, Score
-from cirm.report.comparison import grids, kinds, markdown, missing, readable, turned
-from cirm.report.findings import Data, Drawing, Part
-from cirm.report.latex import latex
 from cirm.report.markup import tag
-from cirm.report.reproduction import (
-    lead,
-    measured,
-    reproduction_page,
-    sweep_drawing,
+from cirm.report.paper_page import (
+    Data,
+    Drawing,
+    Part,
+    build_comparison_tables,
+    build_paper_page,
+    describe_missing,
+    draw_part_sweep,
+    fit_to_screen,
+    render_comparison_latex,
+    render_comparison_markdown,
+    render_results_document,
+    summarise_row,
+    write_lead,
 )
-from cirm.report.results import results
+from cirm.report.table import transpose
 
 LEARNERS = ("c-bvirm", "erm", "ewc", "gem", "irmg", "irmv1", "mer", "vcl", "vclc")
 VERDICTS = ("match", "better", "differs")
@@ -31,8 +37,8 @@ def cell(row, learner, split, mean, verdict, paper=20.0, metric="accuracy", **mo
 
 
 def claim(holds):
-    told = {"claim": "a < b", "holds": holds, "in_paper": True}
-    return {**told, "figures": ["erm 10 | gem 20"]}
+    answer = {"claim": "a < b", "holds": holds, "in_paper": True}
+    return {**answer, "figures": ["erm 10 | gem 20"]}
 
 
 def summary(learners=LEARNERS, cells=None):
@@ -85,24 +91,26 @@ def test_the_errors_of_coefficients_are_measured_beside_the_scores():
             ("noncausal", "truth", "coefficients", 7.0),
         )
     ]
-    entry = measured([*rows, Run("erm", "joint", (0, 1), {}, {}, "s", {}, 2.0)])["erm"]
+    entry = summarise_row([*rows, Run("erm", "joint", (0, 1), {}, {}, "s", {}, 2.0)])[
+        "erm"
+    ]
     assert entry["train"]["mean"] == 3.5
     assert entry["causal"] == {"mean": 1.0, "std": pytest.approx(0.5**0.5), "seeds": 2}
     assert entry["noncausal"]["mean"] == 7.5
 
 
 def test_a_wide_and_low_table_is_turned_and_empty_columns_are_left_out():
-    (grid,) = grids(summary())
-    assert len(grid.columns) == 9
-    assert len(grid.lines) == 2
-    assert readable(grid) == turned(grid)
-    assert turned(turned(grid)) == grid
-    (few,) = grids(summary(LEARNERS[:3]))
-    assert readable(few) == few
+    (table,) = build_comparison_tables(summary())
+    assert len(table.columns) == 1 + 9
+    assert len(table.rows) == 2
+    assert fit_to_screen(table) == transpose(table)
+    assert transpose(transpose(table)) == table
+    (few,) = build_comparison_tables(summary(LEARNERS[:3]))
+    assert fit_to_screen(few) == few
 
 
 def test_markdown_has_ours_beside_the_papers_with_the_verdict():
-    text = markdown(summary())
+    text = render_comparison_markdown(summary())
     assert "| ERM | 21.0 ± 0.5 ▲ | 20.0 ± 1.0 | 21.0 ± 0.5 ▲ | 20.0 ± 1.0 |" in text
     assert "|  | train, ours | train, paper | test, ours | test, paper |" in text
     assert "✓ match" in text
@@ -120,7 +128,7 @@ def test_a_table_that_stays_wide_has_the_papers_numbers_below():
         {"headings": ["n", str(n)], "places": [(f"n={n}", k, "test") for k in LEARNERS]}
         for n in range(5)
     ]
-    rows = markdown(made).splitlines()
+    rows = render_comparison_markdown(made).splitlines()
     assert rows[4].startswith("| n | 0 | ours | 30.0 ± 0.5 ✓ | 30.0 ± 0.5 ✓ |")
     assert rows[5].startswith("|  |  | paper | 20.0 ± 1.0 | 20.0 ± 1.0 |")
     assert {row.count("|") for row in rows[2:14]} == {13}
@@ -133,8 +141,10 @@ def test_what_is_missing_is_said_with_its_reason():
         for name in LEARNERS
     ]
     made = summary(cells=cells)
-    assert missing(made) == ["d=kmnist (9 learners): fetch it"]
-    assert missing(summary(cells=cells[:2])) == ["d=kmnist (c-bvirm and erm): fetch it"]
+    assert describe_missing(made) == ["d=kmnist (9 learners): fetch it"]
+    assert describe_missing(summary(cells=cells[:2])) == [
+        "d=kmnist (c-bvirm and erm): fetch it"
+    ]
 
 
 def test_a_number_without_the_papers_may_stand_beside_another_published_one():
@@ -143,24 +153,24 @@ def test_a_number_without_the_papers_may_stand_beside_another_published_one():
     table = {"title": "Errors", "corner": ["set-up"], "columns": [["ERM", "causal"]]}
     lines = [{"headings": ["homo"], "places": [("homo", "erm", "causal")]}]
     made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
-    (grid,) = grids(made)
-    assert kinds(grid) == ["mean", "elsewhere"]
-    assert "| homo | 0.010 ± 0.500 | 0.009 |" in markdown(made)
+    (table,) = build_comparison_tables(made)
+    assert table.sources == ["ours", "IRM's runs"]
+    assert "| homo | 0.010 ± 0.500 | 0.009 |" in render_comparison_markdown(made)
 
 
 def test_numbers_with_no_verdict_come_without_the_meaning_of_verdicts():
     cells = [cell("mnist", name, "test", 20.0, None, None) for name in LEARNERS]
     alone = summary(cells=cells)
-    for told in (markdown, latex):
-        assert "at most twice" in " ".join(told(summary()).split())
-        assert "at most twice" not in " ".join(told(alone).split())
-        assert "tandard deviation" in told(alone)
+    for render in (render_comparison_markdown, render_comparison_latex):
+        assert "at most twice" in " ".join(render(summary()).split())
+        assert "at most twice" not in " ".join(render(alone).split())
+        assert "tandard deviation" in render(alone)
 
 
 def test_latex_is_in_the_papers_layout_and_escaped():
     made = summary()
     made["title"] = "100 % of_it & more"
-    text = latex(made)
+    text = render_comparison_latex(made)
     assert r"100 \% of\_it \& more" in text
     assert r"\begin{tabular}{ll" + "r" * 9 + "}" in text
     lines = text.splitlines()
@@ -180,15 +190,15 @@ def test_headings_that_repeat_in_latex_span_their_columns():
     table = {"title": "T", "corner": [""], "columns": columns}
     lines = [{"headings": ["EIIL"], "places": places}]
     made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
-    text = latex(made)
+    text = render_comparison_latex(made)
     assert r" &  & \multicolumn{2}{c}{A} & \multicolumn{2}{c}{B} \\" in text
     assert r"EIIL & ours & 30.0 (0.5) & 30.0 (0.5) & 30.0 (0.5) & 30.0 (0.5)" in text
 
 
 def test_the_lead_counts_verdicts_and_claims(part):
-    assert lead([part], part.summary["claims"]) == (
-        "Of 18 numbers that the paper prints, 6 match ours, 6 of ours are better and 6 "
-        "differ. Claim 1 holds. Claim 2 does not hold."
+    assert write_lead([part], part.summary["claims"]) == (
+        "Of 18 numbers in the paper, 6 match ours, 6 of ours are better and 6 differ. "
+        "Claim 1 holds. Claim 2 does not hold."
     )
 
 
@@ -196,17 +206,17 @@ def test_what_the_paper_does_not_print_is_not_held_against_it(part):
     own = {**cell("r", "erm", "test", 30.0, None, paper=None)}
     silent = [{**claim(None), "figures": []}]
     made = Part({**part.summary, "cells": [own], "claims": silent}, ())
-    assert lead([made], silent) == "The paper prints none of these numbers."
-    text = reproduction_page("Beyond", [made], silent)
-    assert re.findall("<h2>(.*?)</h2>", text)[0] == "The numbers"
-    assert "| claim |" not in results([made], silent, {}, "cirm report")
+    assert write_lead([made], silent) == "The paper reports none of these numbers."
+    text = build_paper_page("Beyond", [made], silent)
+    assert re.findall("<h2>(.*?)</h2>", text)[0] == "Our numbers"
+    assert "| claim |" not in render_results_document([made], silent, {}, "cirm report")
 
 
 def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
     from cirm.report import Picture
 
     figure = tag("svg", tag("title", "sets"), class_="drawing")
-    text = reproduction_page(
+    text = build_paper_page(
         "Table 1",
         [part],
         part.summary["claims"],
@@ -214,15 +224,15 @@ def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
         [Drawing(figure, "Sets.")],
     )
     assert re.findall("<h2>(.*?)</h2>", text) == [
-        "Ours beside the paper&#x27;s",
-        "Across unseen environments",
-        "Along the stream",
-        "Training against unseen",
+        "Our numbers and the paper&#x27;s",
+        "Scores across unseen environments",
+        "Scores after each stage",
+        "Training scores and unseen scores",
         "Residuals of ADMM",
         "The paper&#x27;s claims",
-        "What the learners see",
+        "Example images",
         "Sequential projection",
-        "Settings, and how to run it again",
+        "Settings, and the command to run it again",
     ]
     body = text.partition("</style>")[2]
     for verdict in VERDICTS:
@@ -233,29 +243,31 @@ def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
 
 
 def test_several_experiments_share_a_page_and_their_data_is_folded(part):
-    text = reproduction_page("All", [part, part], part.summary["claims"])
+    text = build_paper_page("All", [part, part], part.summary["claims"])
     assert text.count("<h2>Table 1: two environments</h2>") == 2
     assert text.count("<summary>MNIST, b01") == 2
 
 
 def test_further_rows_of_one_experiment_are_folded(part):
     rows = [*part.data, Data("Fashion, b01", part.data[0].records, (0.2, 0.1))]
-    text = reproduction_page("T", [Part(part.summary, rows, 50.0)], [])
-    assert text.count("<h2>Across unseen environments</h2>") == 1
+    text = build_paper_page("T", [Part(part.summary, rows, 50.0)], [])
+    assert text.count("<h2>Scores across unseen environments</h2>") == 1
     assert text.count("<summary>Fashion, b01") == 1
 
 
 def test_the_sweep_is_a_figure_of_its_own(part):
-    drawing = sweep_drawing(part, part.data[0])
-    assert "colour-blind ceiling" in drawing
+    drawing = draw_part_sweep(part, part.data[0])
+    assert "ceiling, without colour" in drawing
     assert "chance, 50 %" in drawing
     scores = [r for r in part.data[0].records if getattr(r, "split", "") != "sweep"]
-    assert sweep_drawing(part, Data("x", scores)) is None
+    assert draw_part_sweep(part, Data("x", scores)) is None
 
 
 def test_the_document_says_where_each_number_comes_from(part):
     images = {"table1": [("MNIST, b01", "results/table1/sweep.svg")]}
-    text = results([part], part.summary["claims"], images, "cirm report x")
+    text = render_results_document(
+        [part], part.summary["claims"], images, "cirm report x"
+    )
     assert text.startswith("# Results\n\nMade by `cirm report x`; do not edit.\n")
     assert "    cirm reproduce table1 --seeds 3\n" in text
     assert "N = 3; source code `abc123` and `def456`; 36.0 s of computing" in text
@@ -266,8 +278,8 @@ def test_the_document_says_where_each_number_comes_from(part):
 
 def test_a_summary_may_come_from_its_file(part):
     again = json.loads(json.dumps(part.summary))
-    assert markdown(again) == markdown(part.summary)
-    assert latex(again) == latex(part.summary)
+    assert render_comparison_markdown(again) == render_comparison_markdown(part.summary)
+    assert render_comparison_latex(again) == render_comparison_latex(part.summary)
 
 
 def beside(name):
@@ -298,7 +310,7 @@ def test_a_browser_shows_the_page_without_a_request_or_complaint(
 
     path = tmp_path / "report.html"
     pictures = [Picture(png, "Dots.")]
-    made = reproduction_page("Table 1", [part], part.summary["claims"], pictures)
+    made = build_paper_page("Table 1", [part], part.summary["claims"], pictures)
     path.write_text(made, encoding="utf-8")
     tab.open(path, width)
     asked = {

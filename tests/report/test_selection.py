@@ -2,7 +2,12 @@ import re
 
 import pytest
 
-from cirm.report.selection import dots_figure, markdown, selection_report
+from cirm.report.selection_page import (
+    build_picks_table,
+    build_selection_page,
+    draw_trials,
+)
+from cirm.report.table import render_markdown
 
 
 def found(rules=("worst-group", "oracle"), revealed=False):
@@ -40,13 +45,13 @@ def found(rules=("worst-group", "oracle"), revealed=False):
 
 
 def test_the_page_shows_picks_trials_and_commands():
-    text = selection_report(found(), "cirm select erm")
+    text = build_selection_page(found(), "cirm select erm")
     assert re.findall("<h2>(.*?)</h2>", text) == [
-        "What each rule picks",
-        "Score by worst-group",
-        "Score by oracle (sees the test environment)",
+        "Settings chosen by each rule",
+        "Scores by the rule worst-group",
+        "Scores by the rule oracle (sees the test environment)",
         "All trials",
-        "How to run it again, and how to use it",
+        "Commands",
     ]
     assert "diverged" in text
     assert "what worst-group means" in text
@@ -55,33 +60,35 @@ def test_the_page_shows_picks_trials_and_commands():
 
 
 def test_what_was_revealed_is_labelled_as_no_part_of_the_choice():
-    text = selection_report(found(revealed=True))
+    text = build_selection_page(found(revealed=True))
     assert "61.5" in text
-    assert "run after the choice, and no part of it" in text
+    assert "were not used for the choice" in text
 
 
 def test_the_oracle_is_said_to_be_a_bound_and_others_not_to_have_seen_the_test():
-    assert "a bound, not a result" in selection_report(found())
-    honest = selection_report(found(("worst-group",)))
-    assert "No test environment took part in the choice" in honest
+    assert "an upper bound, not a result" in build_selection_page(found())
+    honest = build_selection_page(found(("worst-group",)))
+    assert "The choice did not use any test environment" in honest
     assert "oracle" not in honest
 
 
 def test_a_figure_has_a_dot_for_each_trial_that_has_a_score_and_the_setting():
-    figure = dots_figure(found(), "worst-group", "rate", log=True)
+    figure = draw_trials(found(), "worst-group", "rate", log=True)
     assert len(re.findall("trial [0-9]:", figure)) == 2
-    assert dots_figure(found(), "worst-group", "hidden", log=False) is None
+    assert draw_trials(found(), "worst-group", "hidden", log=False) is None
 
 
 def test_a_search_without_a_pick_has_no_page():
     nothing = {**found(), "picks": {}}
-    with pytest.raises(ValueError, match="a rule must have picked"):
-        selection_report(nothing)
+    with pytest.raises(ValueError, match="settings of erm has no finished trial"):
+        build_selection_page(nothing)
 
 
 def test_the_picks_are_a_markdown_table_too():
-    lines = markdown(found(revealed=True)).splitlines()
+    text = render_markdown(build_picks_table(found(revealed=True)))
+    lines = text.splitlines()[2:6]
     assert len({line.count("|") for line in lines}) == 1
-    assert lines[2].startswith("| erm | worst-group | 55.0 ± 1.0 | 61.5 | 61.5 | rate=")
+    assert lines[2].startswith("| worst-group | 55.0 ± 1.0 | 3 | 61.5 | 61.5 | rate=")
     assert "oracle (sees the test environment)" in lines[3]
-    assert "| \N{EN DASH} | \N{EN DASH} |" in markdown(found())
+    assert "| training |" in lines[0]
+    assert "training |" not in render_markdown(build_picks_table(found()))

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from cirm.records import Curve, Run, Score
-from cirm.report import along_stream, summarise, sweep, training
+from cirm.report import collect_curves, collect_sweep, collect_tracks, summarise_records
 from cirm.report.summary import is_ceiling
 
 
@@ -39,7 +39,7 @@ TWO_SEEDS = [
 
 
 def test_scores_are_averaged_over_environments_then_over_seeds_after_the_last_stage():
-    entry = summarise(TWO_SEEDS)["learners"]["erm"]
+    entry = summarise_records(TWO_SEEDS)["learners"]["erm"]
     assert entry["train"]["mean"] == pytest.approx((85.0 + 88.0) / 2)
     assert entry["train"]["std"] == pytest.approx(3.0 / math.sqrt(2))
     assert entry["test"]["mean"] == pytest.approx(13.0)
@@ -49,18 +49,20 @@ def test_scores_are_averaged_over_environments_then_over_seeds_after_the_last_st
 
 
 def test_one_seed_has_a_mean_and_no_spread():
-    entry = summarise([s for s in TWO_SEEDS if s.seed == 0])["learners"]["erm"]
+    entry = summarise_records([s for s in TWO_SEEDS if s.seed == 0])["learners"]["erm"]
     assert entry["test"] == {"mean": 10.0, "std": None, "seeds": 1}
 
 
 def test_a_split_that_was_not_scored_has_no_seeds():
-    entry = summarise([s for s in TWO_SEEDS if s.split == "train"])["learners"]["erm"]
+    entry = summarise_records([s for s in TWO_SEEDS if s.split == "train"])["learners"][
+        "erm"
+    ]
     assert entry["test"] == {"mean": None, "std": None, "seeds": 0}
 
 
 def test_a_value_that_is_not_finite_leaves_no_mean_and_valid_json():
     diverged = [*TWO_SEEDS[:-1], score(1, 1, "t", "test", math.nan)]
-    summary = summarise(diverged)
+    summary = summarise_records(diverged)
     assert summary["learners"]["erm"]["test"] == {"mean": None, "std": None, "seeds": 2}
     json.dumps(summary, allow_nan=False)
 
@@ -68,9 +70,9 @@ def test_a_value_that_is_not_finite_leaves_no_mean_and_valid_json():
 def test_regression_is_summarised_by_its_error_and_accuracy_goes_first():
     error = [score(0, 0, "a", "train", 0.25, metric="error")]
     other = [score(0, 0, "a", "train", 7.0, metric="log loss")]
-    entry = summarise([*other, *error])["learners"]["erm"]
+    entry = summarise_records([*other, *error])["learners"]["erm"]
     assert (entry["metric"], entry["train"]["mean"]) == ("error", 0.25)
-    entry = summarise([*other, *error, *TWO_SEEDS])["learners"]["erm"]
+    entry = summarise_records([*other, *error, *TWO_SEEDS])["learners"]["erm"]
     assert entry["metric"] == "accuracy"
 
 
@@ -80,7 +82,7 @@ def test_runs_give_settings_selection_memory_and_the_sum_of_their_seconds():
         Run("erm", "sequential", (seed,), {"rate": 0.1}, {}, "preset", memory, 1.5)
         for seed in (0, 1)
     ]
-    entry = summarise([*TWO_SEEDS, *runs])["learners"]["erm"]
+    entry = summarise_records([*TWO_SEEDS, *runs])["learners"]["erm"]
     assert entry["settings"] == {"rate": 0.1}
     assert entry["selection"] == "preset"
     assert entry["memory"] == memory
@@ -92,25 +94,29 @@ def test_runs_of_one_learner_with_different_settings_are_refused():
         Run("erm", "sequential", (seed,), {"rate": seed}, {}, "preset")
         for seed in (0, 1)
     ]
-    with pytest.raises(ValueError, match="learner 'erm' must have the same settings"):
-        summarise([*TWO_SEEDS, *runs])
+    with pytest.raises(
+        ValueError, match="learner 'erm' come from runs with different settings"
+    ):
+        summarise_records([*TWO_SEEDS, *runs])
 
 
 def test_a_selection_that_nobody_gave_is_said_to_be_missing():
     blank = Run("erm", "sequential", (0,), {}, {}, "")
     for records in (TWO_SEEDS, [*TWO_SEEDS, blank]):
-        assert summarise(records)["learners"]["erm"]["selection"] == "not recorded"
+        assert (
+            summarise_records(records)["learners"]["erm"]["selection"] == "not recorded"
+        )
 
 
 def test_a_learner_on_two_orders_is_two_rows():
     joint = [score(0, 0, "a", "train", 50.0, order="joint")]
-    learners = summarise([*TWO_SEEDS, *joint])["learners"]
+    learners = summarise_records([*TWO_SEEDS, *joint])["learners"]
     assert list(learners) == ["erm (sequential)", "erm (joint)"]
     assert learners["erm (joint)"]["train"]["mean"] == 50.0
 
 
 def test_the_stream_has_a_track_per_environment_with_its_stage_of_arrival():
-    tracks = along_stream(TWO_SEEDS)["erm"]
+    tracks = collect_tracks(TWO_SEEDS)["erm"]
     assert [(t.environment, t.split, t.arrival) for t in tracks] == [
         ("a", "train", 1),
         ("b", "train", 2),
@@ -125,7 +131,7 @@ def test_the_stream_has_a_track_per_environment_with_its_stage_of_arrival():
 )
 def test_arrivals_follow_the_order(order, arrivals):
     rows = [score(0, 0, name, "train", 1.0, order=order) for name in "abc"]
-    assert [track.arrival for track in along_stream(rows)["erm"]] == arrivals
+    assert [track.arrival for track in collect_tracks(rows)["erm"]] == arrivals
 
 
 def test_the_sweep_is_ordered_by_place_and_taken_after_the_last_stage():
@@ -138,13 +144,13 @@ def test_the_sweep_is_ordered_by_place_and_taken_after_the_last_stage():
     placed = [
         Score(**{**vars(row), "position": float(row.environment[1:])}) for row in rows
     ]
-    points = sweep([*placed, *TWO_SEEDS])["erm"]
+    points = collect_sweep([*placed, *TWO_SEEDS])["erm"]
     assert [(p.x, p.mean) for p in points] == [(0.0, 10.0), (0.5, 60.0), (1.0, 110.0)]
     assert points[0].std == pytest.approx(math.sqrt(2))
 
 
 def test_records_without_a_sweep_have_no_curve():
-    assert sweep(TWO_SEEDS) == {}
+    assert collect_sweep(TWO_SEEDS) == {}
 
 
 @pytest.mark.parametrize("counted_on", [False, True])
@@ -154,7 +160,7 @@ def test_a_training_curve_goes_on_where_the_last_stage_ended(counted_on):
         for stage in (0, 1)
         for step in (0, 1, 2)
     ]
-    trace = training(rows)["loss"]["erm"]
+    trace = collect_curves(rows)["loss"]["erm"]
     assert [p.x for p in trace.points] == [0, 1, 2, 3, 4, 5]
     assert trace.starts == (0, 3)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.output import print_table
+from cirm.cli.output import print_rows
 
 if TYPE_CHECKING:
     from cirm.data.image_catalog import Source
@@ -90,7 +90,7 @@ def list_images() -> None:
         counts = [f"{count:,}" for count in source.counts]
         rows.append([source.name, source.licence, source.origin, size, *counts])
     headings = ("name", "licence", "origin", "in the cache", "train", "test")
-    print_table("Image data sets", headings, rows, text_columns=4)
+    print_rows("Image data sets", headings, rows, text_columns=4)
     typer.echo(f"\nThe cache is in {cache.root()}")
 
 

@@ -70,7 +70,7 @@ def evaluate(
         print_evaluation(content)
     page = ""
     if report:
-        from cirm.report.model import evaluation_page
+        from cirm.report.model_page import build_evaluation_page
 
-        page = evaluation_page(content, get_command_line())
+        page = build_evaluation_page(content, get_command_line())
     write_result(content, as_json, report, page)

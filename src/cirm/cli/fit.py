@@ -238,13 +238,13 @@ def print_model(
     from cirm.cli.model_output import print_training
     from cirm.cli.output import get_command_line, print_to_stderr, write_result
     from cirm.model.explain import describe_model
-    from cirm.report.model import model_page
+    from cirm.report.model_page import build_model_page
 
     content = {"model": str(path), **describe_model(model)}
     is_first = model.stages == 1
     if not as_json:
         print_training(content, is_first, is_task_detected)
-    page = model_page(content, get_command_line()) if report else ""
+    page = build_model_page(content, get_command_line()) if report else ""
     write_result(content, as_json, report, page)
     print_to_stderr(f"Wrote the model to {path}")
     if is_first:

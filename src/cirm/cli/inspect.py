@@ -33,10 +33,10 @@ def inspect(
     with show_progress("Nothing was written."):
         from cirm.model.explain import describe_model
         from cirm.model.file import load
-        from cirm.report.model import model_page
+        from cirm.report.model_page import build_model_page
 
         content = {"model": str(model), **describe_model(load(model, learner=learner))}
-        page = model_page(content, get_command_line()) if report else ""
+        page = build_model_page(content, get_command_line()) if report else ""
     if not as_json:
         print_description(content)
     write_result(content, as_json, report, page)

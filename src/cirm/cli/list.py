@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cirm.cli import options
-from cirm.cli.output import print_table
+from cirm.cli.output import print_rows
 
 KINDS = ("learners", "datasets", "inference")
 EXAMPLES = options.list_examples("cirm list learners", "cirm list learners irmv1")
@@ -58,7 +58,7 @@ def print_names(kind: str) -> None:
             [key, cirm.inference.summarize_inference(key)]
             for key in cirm.inference.INFERENCE
         ]
-    print_table(kind, ("name", "description"), rows, text_columns=2)
+    print_rows(kind, ("name", "description"), rows, text_columns=2)
 
 
 def print_settings(kind: str, name: str) -> None:
@@ -80,11 +80,11 @@ def print_settings(kind: str, name: str) -> None:
         settings = [(key, *value) for key, value in fields.items()]
     rows = [[key, format_type(type_), repr(value)] for key, type_, value in settings]
     headings = ("setting", "type", "default")
-    print_table(f"Settings of {name}", headings, rows, text_columns=3)
+    print_rows(f"Settings of {name}", headings, rows, text_columns=3)
     if presets:
         rows = [
             [key, ", ".join(f"{n}={value}" for n, value in preset.items())]
             for key, preset in presets.items()
         ]
         title = f"Presets of {name} (--preset)"
-        print_table(title, ("preset", "settings"), rows, text_columns=2)
+        print_rows(title, ("preset", "settings"), rows, text_columns=2)

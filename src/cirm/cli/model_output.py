@@ -8,7 +8,12 @@ from typing import Any
 import typer
 
 from cirm.cli.output import print_notes, print_table
-from cirm.report.model import HEADINGS
+from cirm.report.model_page import (
+    build_environments_table,
+    build_model_diagnostics_table,
+    build_model_memory_table,
+    build_scores_table,
+)
 
 MAX_COLUMNS = 12  # shown of the most important ones
 MAX_CLASSES = 10
@@ -37,14 +42,7 @@ def print_description(content: Content) -> None:
     typer.echo(f"Settings: {settings}; seed={content['seed']}")
     typer.echo(f"Network: {describe_network(content['network'])}")
     print_environments(content["history"])
-    print_table(
-        "Stored from past data",
-        ("part", "training rows", "numbers", "bytes"),
-        [
-            [name, *(f"{entry[k]:,}" for k in ("examples", "parameters", "bytes"))]
-            for name, entry in content["memory"].items()
-        ],
-    )
+    print_table(build_model_memory_table(content))
     typer.echo(describe_storage(content))
     print_columns("Columns", content)
     print_importance(content)
@@ -56,20 +54,7 @@ def print_description(content: Content) -> None:
 
 def print_evaluation(content: Content) -> None:
     """Print the scores of a model."""
-    groups = {"all rows": {"": {"rows": content["rows"], **content["overall"]}}}
-    groups["environment"] = content["environments"]
-    if "classes" in content:
-        groups["class"] = content["classes"]
-    metrics = list(groups["all rows"][""])
-    rows = []
-    for kind, members in {**groups, **content["groups"]}.items():
-        for value, scores in members.items():
-            numbers = [
-                f"{scores[n]:,.0f}" if n == "rows" else _format(scores.get(n))
-                for n in metrics
-            ]
-            rows.append([f"{kind} {value}".strip(), *numbers])
-    print_table("Scores", ("", *_name_metrics(metrics)), rows)
+    print_table(build_scores_table(content))
     if "interval_coverage" in content:
         typer.echo(
             f"{content['interval_coverage']:.1f} % of the targets lie within the 90 % "
@@ -106,29 +91,9 @@ def describe_storage(content: Content) -> str:
 
 def print_environments(environments: Sequence[Content]) -> None:
     """Print the scores and diagnostics of environments."""
-    parts = "metrics_before", "metrics_after"
-    metrics = list(
-        dict.fromkeys(n for e in environments for part in parts for n in e[part])
-    )
-    rows = []
-    for one in environments:
-        count = f"{one['rows']:,}"
-        if one["metrics_before"]:
-            scores = [_format(one["metrics_before"].get(name)) for name in metrics]
-            rows.append([f"{one['name']}, before learning", "", count, "", *scores])
-        if one["metrics_after"]:
-            scores = [_format(one["metrics_after"].get(name)) for name in metrics]
-            date, held_out = one["time"][:16].replace("T", " "), f"{one['held_out']:,}"
-            rows.append([one["name"], date, count, held_out, *scores])
-    headings = ("environment", "learned on", "rows", "held out")
-    print_table("Environments", (*headings, *_name_metrics(metrics)), rows, 2)
-    names = list(dict.fromkeys(n for e in environments for n in e["diagnostics"]))
-    if names:
-        rows = [
-            [e["name"], *(_format(e["diagnostics"].get(name)) for name in names)]
-            for e in environments
-        ]
-        print_table("Diagnostics", ("environment", *names), rows)
+    print_table(build_environments_table(environments))
+    if diagnostics := build_model_diagnostics_table(environments):
+        print_table(diagnostics)
 
 
 def print_importance(content: Content) -> None:
@@ -161,11 +126,3 @@ def print_columns(title: str, content: Content) -> None:
         typer.echo(f"{title}:")
         for column in content["columns"]:
             typer.echo(f"  {column['name']}: {column['treatment']}")
-
-
-def _name_metrics(names: Sequence[str]) -> list[str]:
-    return [HEADINGS.get(name, name) for name in names]
-
-
-def _format(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

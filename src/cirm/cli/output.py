@@ -7,9 +7,12 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from cirm.report.table import Table
 
 
 def get_command_line() -> str:
@@ -41,21 +44,26 @@ def write_result(
         print_to_stderr(f"Wrote the report to {report.resolve()}")
 
 
-def print_table(
+def print_table(table: Table) -> None:
+    """Print a table."""
+    from rich.console import Console
+
+    from cirm.report.table import render_terminal
+
+    # Where the output is no terminal, rich would cut tables at 80 columns.
+    width = None if Console().is_terminal else 160
+    Console(width=width).print(render_terminal(table))
+
+
+def print_rows(
     title: str,
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     text_columns: int = 1,
 ) -> None:
     """Print a table whose first columns are text and the others numbers."""
-    from rich.console import Console
-    from rich.table import Table
+    from cirm.report.table import Cell, Column, Table, number_columns
 
-    table = Table(title=title, title_justify="left", box=None, header_style="bold")
-    for index, heading in enumerate(headings):
-        is_text = index < text_columns
-        table.add_column(heading, justify="left" if is_text else "right")
-    for row in rows:
-        table.add_row(*row)
-    # Where the output is no terminal, rich would cut tables at 80 columns.
-    Console(width=None if Console().is_terminal else 160).print(table)
+    columns = [*map(Column, headings[:text_columns])]
+    columns += number_columns(*headings[text_columns:])
+    print_table(Table(title, columns, [[*map(Cell, row)] for row in rows]))

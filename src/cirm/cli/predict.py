@@ -107,9 +107,9 @@ def predict(
         print_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
     page = ""
     if report:
-        from cirm.report.model import prediction_page
+        from cirm.report.model_page import build_prediction_page
 
-        page = prediction_page(content, get_command_line())
+        page = build_prediction_page(content, get_command_line())
     write_summary(content, as_json, report, page)
 
 

@@ -11,7 +11,7 @@ import typer
 from cirm.cli import options
 
 if TYPE_CHECKING:
-    from cirm.report.findings import Part
+    from cirm.report.paper_page import Part
 
 KINDS = (".md", ".tex", ".html")
 
@@ -58,16 +58,18 @@ def render_parts(parts: dict[Path, Part], out: Path) -> str:
     """Return the parts as Markdown, LaTeX or HTML, according to the file's name."""
     from cirm.paper.pages import name_sweep_file
     from cirm.paper.reproduction import combine_summaries
-    from cirm.report.latex import latex
-    from cirm.report.reproduction import reproduction_page
-    from cirm.report.results import results as render_markdown
+    from cirm.report.paper_page import (
+        build_paper_page,
+        render_comparison_latex,
+        render_results_document,
+    )
 
     results = list(parts.values())
     if out.suffix == ".tex":
-        return "\n".join(latex(part.summary) for part in results)
+        return "\n".join(render_comparison_latex(part.summary) for part in results)
     claims = combine_summaries(results)["claims"]
     if out.suffix == ".html":
-        return reproduction_page("Results", results, claims)
+        return build_paper_page("Results", results, claims)
     images = {
         str(part.summary["experiment"]): [
             (data.title, os.path.relpath(path, out.parent))
@@ -77,4 +79,5 @@ def render_parts(parts: dict[Path, Part], out: Path) -> str:
         for folder, part in parts.items()
     }
     names = " ".join(map(str, parts))
-    return render_markdown(results, claims, images, f"cirm report {names} --out {out}")
+    command = f"cirm report {names} --out {out}"
+    return render_results_document(results, claims, images, command)

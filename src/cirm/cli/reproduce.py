@@ -14,8 +14,7 @@ from cirm.cli.options import Address, EngineName, Workers
 if TYPE_CHECKING:
     from cirm.paper.experiment import Experiment
     from cirm.paper.reproduction import Plan
-    from cirm.report.comparison import Grid
-    from cirm.report.findings import Part
+    from cirm.report.paper_page import Part
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
 
@@ -188,29 +187,15 @@ def print_plan(plan: Plan, waiting: Sequence[Job]) -> None:
 
 def print_comparison(part: Part, folder: Path) -> None:
     """Print our numbers next to the paper's, and where the results are."""
-    from cirm.report.comparison import grids, readable
-    from cirm.report.reproduction import lead
-
-    for grid in map(readable, grids(part.summary)):
-        if len(grid.columns) <= MAX_COLUMNS:
-            print_grid(grid)
-    typer.echo(lead([part], part.summary["claims"]))
-    typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
-
-
-def print_grid(grid: Grid) -> None:
-    """Print a table, our numbers with the paper's in brackets."""
     from cirm.cli.output import print_table
-    from cirm.report.comparison import marked, number
+    from cirm.report.paper_page import (
+        build_comparison_tables,
+        fit_to_screen,
+        write_lead,
+    )
 
-    count = len(grid.lines[0].headings)
-    corner = [*grid.corner, *[""] * count][:count]
-    rows = []
-    for line in grid.lines:
-        numbers = [
-            f"{marked(cell, 'mean')} ({number(cell, 'paper') or '-'})" if cell else ""
-            for cell in line.cells
-        ]
-        rows.append([*line.headings, *numbers])
-    headings = [*corner, *(" ".join(column) for column in grid.columns)]
-    print_table(f"{grid.title}: ours (paper)", headings, rows, count)
+    for table in map(fit_to_screen, build_comparison_tables(part.summary)):
+        if len(table.columns) - table.row_headings <= MAX_COLUMNS:
+            print_table(table)
+    typer.echo(write_lead([part], part.summary["claims"]))
+    typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")

@@ -257,7 +257,7 @@ def reveal_scores(
 
     This comes after the choice and does not change it. Returns reasons of failures.
     """
-    from cirm.report.summary import summarise
+    from cirm.report.summary import summarise_records
     from cirm.runs.local import collect_records
 
     typer.echo(f"The choice is made. Scoring {len(jobs)} selected settings.")
@@ -266,7 +266,7 @@ def reveal_scores(
     for pick in summary["picks"].values():
         records = collect_records(jobs[pick["trial"]], folder)
         if records:
-            (entry,) = summarise(records)["learners"].values()
+            (entry,) = summarise_records(records)["learners"].values()
             pick["revealed"] = {split: entry[split] for split in ("train", "test")}
     return failures
 
@@ -288,7 +288,12 @@ def run_jobs(
 def write_and_print_picks(search: Search, summary: Summary, folder: Path) -> None:
     """Write summary and page; print what each rule selects and how to use it."""
     from cirm.records import write_text
-    from cirm.report.selection import markdown, named, selection_report
+    from cirm.report.selection_page import (
+        build_picks_table,
+        build_selection_page,
+        get_rule_name,
+    )
+    from cirm.report.table import render_markdown
     from cirm.runs.search import format_command
 
     picks = summary["picks"]
@@ -301,36 +306,15 @@ def write_and_print_picks(search: Search, summary: Summary, folder: Path) -> Non
             "smaller values, for example --space rate=1e-5..1e-3:log."
         )
         return
-    page = selection_report(summary, get_command_line())
+    page = build_selection_page(summary, get_command_line())
     write_text(folder / "report.html", page)
-    write_text(folder / "table.md", markdown(summary))
-    print_picks(summary)
+    table = build_picks_table(summary)
+    write_text(folder / "table.md", render_markdown(table))
+    print_table(table)
     commands: dict[str, list[str]] = {}
     for rule, pick in picks.items():
-        commands.setdefault(pick["command"], []).append(named(rule))
+        commands.setdefault(pick["command"], []).append(get_rule_name(rule))
     for command, rules in commands.items():
         typer.echo(f"To use the settings selected by {', '.join(rules)}:\n  {command}")
     typer.echo(f"Wrote summary.json and table.md to {folder}")
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
-
-
-def print_picks(summary: Summary) -> None:
-    """Print what each rule selects."""
-    from cirm.cli.run_output import format_score
-    from cirm.report.selection import named
-
-    metric, picks = summary["metric"], summary["picks"]
-    unit = "accuracy in %" if metric == "accuracy" else "negative squared error"
-    is_revealed = any("revealed" in pick for pick in picks.values())
-    headings = ["rule", "score", "trial", *(["train", "unseen"] * is_revealed)]
-    rows = []
-    for rule, pick in picks.items():
-        row = [named(rule), format_score(pick["score"], metric), str(pick["trial"])]
-        if is_revealed:
-            scores = pick.get("revealed", {})
-            row += [format_score(scores.get(s), metric) for s in ("train", "test")]
-        rows.append(row)
-    title = f"Settings of {summary['learner']} that each rule selects ({unit})"
-    print_table(title, headings, rows)
-    if is_revealed:
-        typer.echo("The columns train and unseen were not used for the choice.")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cirm.data.colored import Colored
 from cirm.environments import Environment
 from cirm.records import write_bytes
-from cirm.report.blocks import Picture
+from cirm.report.page import Picture
 
 Pixels = NDArray[np.float32]
 

@@ -9,29 +9,33 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cirm.paper.experiment import Experiment
-    from cirm.report.blocks import Picture
-    from cirm.report.findings import Drawing, Part
+    from cirm.report.page import Picture
+    from cirm.report.paper_page import Drawing, Part
 
 
 def write_experiment(part: Part, folder: Path, pictures: Iterable[Picture]) -> None:
     """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
     from cirm.records import write_text
-    from cirm.report import comparison, latex
     from cirm.report.drawing import make_svg_file
-    from cirm.report.reproduction import reproduction_page, sweep_drawing
+    from cirm.report.paper_page import (
+        build_paper_page,
+        draw_part_sweep,
+        render_comparison_latex,
+        render_comparison_markdown,
+    )
 
     summary = part.summary
     write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
-    write_text(folder / "tables.md", comparison.markdown(summary))
-    write_text(folder / "tables.tex", latex.latex(summary))
+    write_text(folder / "tables.md", render_comparison_markdown(summary))
+    write_text(folder / "tables.tex", render_comparison_latex(summary))
     for data in part.data:
-        drawing = sweep_drawing(part, data)
+        drawing = draw_part_sweep(part, data)
         if drawing:
             write_text(
                 folder / name_sweep_file(data.title), make_svg_file(drawing) + "\n"
             )
     title, claims = str(summary["title"]), summary["claims"]
-    page = reproduction_page(title, [part], claims, [*pictures], draw_projections())
+    page = build_paper_page(title, [part], claims, [*pictures], draw_projections())
     write_text(folder / "report.html", page)
 
 
@@ -41,12 +45,12 @@ def write_overview(
     """Write summary.json and report.html of several experiments together."""
     from cirm.paper.reproduction import combine_summaries
     from cirm.records import write_text
-    from cirm.report.reproduction import reproduction_page
+    from cirm.report.paper_page import build_paper_page
 
     combined = combine_summaries(parts)
     write_text(folder / "summary.json", json.dumps(combined, indent=1) + "\n")
     title = "Continual invariant risk minimisation, reproduced"
-    page = reproduction_page(
+    page = build_paper_page(
         title, parts, combined["claims"], [*pictures], draw_projections()
     )
     write_text(folder / "report.html", page)
@@ -79,16 +83,14 @@ def write_figures(folder: Path) -> None:
     """Write example images and projections, each as a file, and a page of them."""
     from cirm.records import write_bytes, write_text
     from cirm.report.drawing import make_svg_file
-    from cirm.report.reproduction import reproduction_page
+    from cirm.report.paper_page import build_paper_page
 
     pictures = draw_gallery()
     for name, picture in pictures.items():
         write_bytes(folder / f"samples-{name}.png", picture.png)
     for index, drawing in enumerate(draw_projections(), 1):
         write_text(folder / f"projection-{index}.svg", make_svg_file(drawing.figure))
-    page = reproduction_page(
-        "Figures", [], [], [*pictures.values()], draw_projections()
-    )
+    page = build_paper_page("Figures", [], [], [*pictures.values()], draw_projections())
     write_text(folder / "report.html", page)
 
 
@@ -98,7 +100,7 @@ def draw_gallery() -> dict[str, Picture]:
     from cirm.data import image_catalog as sources
     from cirm.data.colored import Colored
     from cirm.paper.example_images import make_panel, render_examples
-    from cirm.report.blocks import Picture
+    from cirm.report.page import Picture
 
     cached = [name for name in sources.SOURCES if cache.folder(name).is_dir()]
     pictures = {}
@@ -113,7 +115,7 @@ def draw_projections() -> list[Drawing]:
     """Draw the figures of sequential projection."""
     from cirm.paper import projections
     from cirm.report import paper_plots
-    from cirm.report.findings import Drawing
+    from cirm.report.paper_page import Drawing
 
     return [
         Drawing(

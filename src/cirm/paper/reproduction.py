@@ -16,7 +16,7 @@ from cirm.runs.jobs import Job
 from cirm.runs.local import list_unfinished
 
 if TYPE_CHECKING:
-    from cirm.report.findings import Part
+    from cirm.report.paper_page import Part
 
 Notes = Mapping[tuple[str, str], str]
 """By row and learner: why there are no records."""
@@ -139,11 +139,10 @@ def summarise_experiment(
 ) -> Part:
     """Summarise an experiment from the records of an archive."""
     from cirm.paper.verdicts import judge_cells, summarise_verdicts
-    from cirm.report.findings import Data, Part
-    from cirm.report.reproduction import measured
+    from cirm.report.paper_page import Data, Part, summarise_row
 
     records = collect_rows(experiment, archive, range(seeds))
-    numbers = {name: measured(rows) for name, rows in records.items() if rows}
+    numbers = {name: summarise_row(rows) for name, rows in records.items() if rows}
     cells = judge_cells(experiment, numbers, notes)
     command = f"cirm reproduce {experiment.name} --seeds {seeds}"
     data = [

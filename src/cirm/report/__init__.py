@@ -1,20 +1,38 @@
-"""Records -> tables, figures, and a page that needs nothing but a browser."""
+"""Records become tables, figures, and pages that a browser shows without a network."""
 
-from cirm.report.blocks import Picture
-from cirm.report.page import Section, page
-from cirm.report.run import run_report
-from cirm.report.summary import along_stream, summarise, sweep, training
-from cirm.report.text import markdown, rows
+from cirm.report.page import Picture, Section, render_page
+from cirm.report.run_page import build_results_table, build_run_page
+from cirm.report.summary import (
+    collect_curves,
+    collect_sweep,
+    collect_tracks,
+    summarise_records,
+)
+from cirm.report.table import (
+    Cell,
+    Column,
+    Table,
+    render_html,
+    render_latex,
+    render_markdown,
+    render_terminal,
+)
 
 __all__ = [
+    "Cell",
+    "Column",
     "Picture",
     "Section",
-    "along_stream",
-    "markdown",
-    "page",
-    "rows",
-    "run_report",
-    "summarise",
-    "sweep",
-    "training",
+    "Table",
+    "build_results_table",
+    "build_run_page",
+    "collect_curves",
+    "collect_sweep",
+    "collect_tracks",
+    "render_html",
+    "render_latex",
+    "render_markdown",
+    "render_page",
+    "render_terminal",
+    "summarise_records",
 ]

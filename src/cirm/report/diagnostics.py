@@ -1,4 +1,4 @@
-"""Diagnostics in words: whether a model can be trusted, without an unseen place."""
+"""Diagnostics: whether a model can be trusted, judged without unseen environments."""
 
 from __future__ import annotations
 
@@ -6,62 +6,67 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cirm.records import Record, Score
-from cirm.report import blocks
-from cirm.report.blocks import Cell
 from cirm.report.markup import Markup
-from cirm.report.page import Section
-from cirm.report.summary import by_learner, over_seeds
-from cirm.report.text import format_statistic
+from cirm.report.page import Section, render_details, render_list
+from cirm.report.summary import average_seeds, group_by_learner
+from cirm.report.table import (
+    Cell,
+    Column,
+    Table,
+    number_columns,
+    render_html,
+    statistic_cell,
+)
 
 SPLIT = "diagnostic"
 COLUMNS = {
     "worst group": "worst group",
-    "agreement": "like the reference, %",
+    "agreement": "agrees with the reference, %",
     "calibration": "calibration error, %",
-    "calibration spread": "its spread",
+    "calibration spread": "its range over groups",
     "slope penalty": "slope penalty",
 }
-"""What tables show of all environments together, with its heading."""
+"""What tables show for all environments together, with the headings."""
 
-PLACES = {
-    ("worst group", "group score"): "score, of an environment its worst group's",
-    ("reference",): "the reference's own",
-    ("agreement",): "like the reference, %",
+GROUP_COLUMNS = {
+    ("worst group", "group score"): "score (environments: of the worst group)",
+    ("reference",): "score of the reference",
+    ("agreement",): "agrees with the reference, %",
     ("calibration", "group calibration"): "calibration error, %",
     ("slope penalty",): "slope penalty",
 }
-"""What tables show of environments and groups; these have metrics of their own."""
+"""What tables show for environments and groups, which have metrics of their own."""
 
 FAILURES = {
     "constant": (
-        "Collapse to constant",
-        "nearly every example gets the same answer, so that little was learned. A "
-        "smaller penalty or rate, or a later anneal, may help.",
+        "Collapse to a constant",
+        "nearly every example gets the same prediction, so the model has learned "
+        "little. Try a smaller penalty, a smaller learning rate or a later anneal.",
     ),
     "shortcut": (
         "Collapse to ERM",
-        "the answers are those of a plain model, and fail where that one fails. If "
-        "what a plain model goes by does not hold elsewhere, these will not either; "
-        "another learner, or a stronger penalty, may help.",
+        "the predictions are those of the reference, and they fail where the reference "
+        "fails. If the features it relies on do not hold elsewhere, neither will this "
+        "model. Try another learner or a stronger penalty.",
     ),
 }
-"""The known failures: their names, what they mean and what to do."""
+"""The known failures: name, meaning, and what to try."""
 
-EXPLAINED = (
-    "A small reference, a plain model of each environment, takes what is easiest to "
-    "learn. Examples are grouped by their class and by whether it is right, values by "
-    "how far it is off. A model that holds does as well in the worst group as "
-    "elsewhere, is as sure as it is right in every environment and group, and does not "
-    "just answer as the reference does."
+EXPLANATION = (
+    "The reference is a small plain model, fitted to each environment, that learns the "
+    "easiest features. Examples are grouped by their class and by whether the "
+    "reference is right (in regression: by its error). A model that generalises does "
+    "as well in the worst group as in the others, is calibrated in every environment "
+    "and group, and does not merely repeat the predictions of the reference."
 )
 
 
-class Found(NamedTuple):
-    """A learner's diagnostics after the last stage, all environments together.
+class Diagnosis(NamedTuple):
+    """A learner's diagnostics after the last stage, for all environments together.
 
-    `numbers` are statistics over seeds by metric; `failed` counts the seeds of each
-    failure, out of `seeds`, and `succeeded` those of neither. `trained` says that
-    training examples had to serve.
+    `numbers` are statistics over seeds by metric; `failed` counts the seeds with each
+    failure, `succeeded` those without any, out of `seeds`. `trained` says that the
+    numbers come from training examples, because there were no others.
     """
 
     numbers: dict[str, dict[str, Any]]
@@ -71,128 +76,130 @@ class Found(NamedTuple):
     trained: bool
 
 
-def diagnosed(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """The diagnostics of each learner that has some, as plain values."""
-    return {name: found._asdict() for name, found in found_in(records).items()}
-
-
-def found_in(records: Sequence[Record]) -> dict[str, Found]:
-    """The diagnostics of each learner that has some."""
+def collect_diagnostics(records: Sequence[Record]) -> dict[str, Diagnosis]:
+    """Collect the diagnostics of each learner that has some."""
     return {
-        learner: _found([row for row in rows if row.environment == "all"])
-        for learner, rows in _last(records).items()
+        learner: _diagnose([row for row in rows if row.environment == "all"])
+        for learner, rows in _select_last_scores(records).items()
     }
 
 
-def remarks(found: Mapping[str, Found]) -> list[str]:
-    """The failures that happened, to whom and what they mean; none if all did well."""
-    said = []
+def summarise_diagnostics(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """Return the diagnostics of each learner as plain values, for summary.json."""
+    return {name: one._asdict() for name, one in collect_diagnostics(records).items()}
+
+
+def describe_failures(diagnoses: Mapping[str, Diagnosis]) -> list[str]:
+    """Return a sentence for each failure: where it happened and what it means."""
+    sentences = []
     for key, (name, meaning) in FAILURES.items():
-        whom = [
+        learners = [
             f"{learner} in {one.failed[key]} of {one.seeds} seeds"
-            for learner, one in found.items()
+            for learner, one in diagnoses.items()
             if one.failed[key]
         ]
-        if whom:
-            said.append(f"{name} ({', '.join(whom)}): {meaning}")
-    return said
+        if learners:
+            sentences.append(f"{name} ({', '.join(learners)}): {meaning}")
+    return sentences
 
 
-def basis(found: Mapping[str, Found]) -> str:
-    """Which examples the numbers come from."""
-    if any(one.trained for one in found.values()):
+def describe_basis(diagnoses: Mapping[str, Diagnosis]) -> str:
+    """Say which examples the diagnostics come from."""
+    if any(one.trained for one in diagnoses.values()):
         return (
-            "Measured on the training examples, for want of others: what was learned "
-            "by heart looks better than it is. `cirm select` holds a part out."
+            "Measured on the training examples, because there are no others; this is "
+            "too optimistic for a model that overfits. `cirm select` holds examples "
+            "out."
         )
-    return "Measured on further examples of the training environments."
+    return "Measured on new examples of the training environments."
 
 
-def headings(metric: str) -> list[str]:
-    """The headings of the rows of `row_of`."""
-    worst = f"worst group, {'%' if metric == 'accuracy' else 'squared error'}"
-    return [worst, *list(COLUMNS.values())[1:], "seeds that did well"]
-
-
-def row_of(found: Found, metric: str) -> list[str]:
-    """A learner's numbers as text, and the share of seeds that succeeded."""
-    nothing = over_seeds(())._asdict()
-    texts = [
-        format_statistic(found.numbers.get(name, nothing), kind(name, metric))
-        for name in COLUMNS
+def build_diagnostics_table(diagnoses: Mapping[str, Diagnosis], metric: str) -> Table:
+    """Build the table of diagnostics, a row for each learner."""
+    unit = "%" if metric == "accuracy" else "squared error"
+    headings = [f"worst group, {unit}", *list(COLUMNS.values())[1:]]
+    rows = [
+        [
+            Cell(learner),
+            *(
+                statistic_cell(one.numbers.get(n), _get_unit(n, metric))
+                for n in COLUMNS
+            ),
+            Cell(f"{one.succeeded} of {one.seeds}"),
+        ]
+        for learner, one in diagnoses.items()
     ]
-    return [*texts, f"{found.succeeded} of {found.seeds}"]
+    columns = [Column("learner"), *number_columns(*headings, "seeds without failure")]
+    return Table("Diagnostics, without the unseen environments", columns, rows)
 
 
-def trust(records: Sequence[Record], metric: str) -> Section | None:
-    """The section of a page; none without diagnostics."""
-    found = found_in(records)
-    if not found:
+def build_diagnostics_section(records: Sequence[Record], metric: str) -> Section | None:
+    """Build the section of a page; None without diagnostics."""
+    diagnoses = collect_diagnostics(records)
+    if not diagnoses:
         return None
-    rows = [_cells(name, row_of(one, metric)) for name, one in found.items()]
-    said = remarks(found)
-    content = [
-        f"{basis(found)} {EXPLAINED}",
-        blocks.table(_cells("learner", headings(metric)), rows),
-        *([blocks.listing(said)] if said else []),
-        *(_places(name, rows, metric) for name, rows in _last(records).items()),
+    failures = describe_failures(diagnoses)
+    content: list[str | Table] = [
+        f"{describe_basis(diagnoses)} {EXPLANATION}",
+        build_diagnostics_table(diagnoses, metric),
+        *([render_list(failures)] if failures else []),
+        *(
+            _render_groups(learner, rows, metric)
+            for learner, rows in _select_last_scores(records).items()
+        ),
     ]
-    return Section("Can they be trusted?", tuple(content))
+    return Section("Can the models be trusted?", content)
 
 
-def _last(records: Sequence[Record]) -> dict[str, list[Score]]:
+def _select_last_scores(records: Sequence[Record]) -> dict[str, list[Score]]:
     """The diagnostic scores of each learner that has some, after its last stage."""
-    found = {}
-    for learner, scores in by_learner(records, Score).items():
+    selected = {}
+    for learner, scores in group_by_learner(records, Score).items():
         rows = [score for score in scores if score.split.startswith(SPLIT)]
         last = max((row.stage for row in rows), default=0)
         if rows:
-            found[learner] = [row for row in rows if row.stage == last]
-    return found
+            selected[learner] = [row for row in rows if row.stage == last]
+    return selected
 
 
-def _found(rows: list[Score]) -> Found:
+def _diagnose(rows: list[Score]) -> Diagnosis:
     metrics: dict[str, list[Score]] = {}
     for row in rows:
         metrics.setdefault(row.metric, []).append(row)
-    lost = {
+    failed = {
         key: {row.seed for row in metrics.pop(key, []) if row.value > 0.5}
         for key in FAILURES
     }
     seeds = {row.seed for row in rows}
-    return Found(
-        {name: over_seeds(some)._asdict() for name, some in metrics.items()},
-        {key: len(some) for key, some in lost.items()},
-        len(seeds.difference(*lost.values())),
+    return Diagnosis(
+        {name: average_seeds(scores)._asdict() for name, scores in metrics.items()},
+        {key: len(some) for key, some in failed.items()},
+        len(seeds.difference(*failed.values())),
         len(seeds),
         any(row.split != SPLIT for row in rows),
     )
 
 
-def _places(learner: str, rows: list[Score], metric: str) -> Markup:
-    """A learner's environments and groups, folded away."""
-    lines = []
-    for place in dict.fromkeys(r.environment for r in rows if r.environment != "all"):
-        own = [row for row in rows if row.environment == place]
-        texts = [
-            format_statistic(
-                over_seeds(row for row in own if row.metric in names)._asdict(),
-                kind(names[0], metric),
+def _render_groups(learner: str, scores: list[Score], metric: str) -> Markup:
+    """A learner's environments and groups, in a block that opens with a click."""
+    rows = []
+    for place in dict.fromkeys(s.environment for s in scores if s.environment != "all"):
+        here = [score for score in scores if score.environment == place]
+        cells = [
+            statistic_cell(
+                average_seeds(s for s in here if s.metric in names)._asdict(),
+                _get_unit(names[0], metric),
             )
-            for names in PLACES
+            for names in GROUP_COLUMNS
         ]
-        lines.append(_cells(place, texts))
-    table = blocks.table(_cells("environment: group", list(PLACES.values())), lines)
-    return blocks.folded(f"{learner}: environments and groups", table)
+        rows.append([Cell(place), *cells])
+    columns = [Column("environment: group"), *number_columns(*GROUP_COLUMNS.values())]
+    table = render_html(Table("Environments and groups", columns, rows))
+    return render_details(f"{learner}: environments and groups", table)
 
 
-def kind(name: str, metric: str) -> str:
-    """How a number is written: as the learner's score, as percent, or as an error."""
+def _get_unit(name: str, metric: str) -> str:
+    """The metric whose digits a diagnostic is written with."""
     if name in ("worst group", "reference"):
         return metric
     return "error" if name == "slope penalty" else "accuracy"
-
-
-def _cells(name: str, texts: Sequence[str]) -> list[Cell]:
-    numbers = (Cell(blocks.number(text), numeric=True) for text in texts)
-    return [Cell(name), *numbers]

@@ -1,4 +1,4 @@
-"""Records -> what the learners reached: means over seeds, and how far seeds differ."""
+"""Scores and curves of records, averaged over seeds."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ K = TypeVar("K", bound=Hashable)
 class Statistic(NamedTuple):
     """Mean and sample standard deviation over seeds.
 
-    The mean is None without seeds or if a seed's value is not finite, the standard
-    deviation also with one seed only.
+    The mean is None if there are no seeds or a value is not finite; the standard
+    deviation is None in these cases and with a single seed.
     """
 
     mean: float | None
@@ -29,7 +29,7 @@ class Statistic(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A place on an axis, and the mean and standard deviation over seeds there."""
+    """A position on an axis, with the mean and standard deviation over seeds."""
 
     x: float
     mean: float
@@ -37,9 +37,9 @@ class Point(NamedTuple):
 
 
 class Track(NamedTuple):
-    """One environment along the stream: a point per stage, counted from 1.
+    """The scores in one environment after each stage; stages count from 1.
 
-    `arrival` is the stage that brings it, None for an environment never learned.
+    `arrival` is the stage in which it is learned, None if it is never learned.
     """
 
     environment: str
@@ -49,61 +49,119 @@ class Track(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A training curve through all stages, and the steps at which stages begin."""
+    """A training curve through all stages, and the first step of each stage."""
 
     points: tuple[Point, ...]
     starts: tuple[float, ...]
 
 
-def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """The content of summary.json: each learner after its last stage."""
-    runs = by_learner(records, Run)
-    scores = by_learner(records, Score)
+def summarise_records(records: Sequence[Record]) -> dict[str, Any]:
+    """Summarise each learner after its last stage: the content of summary.json.
+
+    Args:
+        records: The records of a run.
+
+    Returns:
+        By learner, under "learners": its metric, the statistics `train` and `test`,
+        its settings and how they were chosen, its memory and its seconds.
+
+    Raises:
+        ValueError: If the runs of a learner have different settings.
+
+    Example:
+        >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
+        >>> summarise_records([score])["learners"]["erm"]["train"]
+        {'mean': 80.0, 'std': None, 'seeds': 1}
+    """
+    runs = group_by_learner(records, Run)
+    scores = group_by_learner(records, Score)
     return {
         "learners": {
-            learner: _entry(learner, scores.get(learner, []), runs.get(learner, []))
+            learner: _summarise_learner(
+                learner, scores.get(learner, []), runs.get(learner, [])
+            )
             for learner in dict.fromkeys([*scores, *runs])
         }
     }
 
 
-def along_stream(records: Sequence[Record]) -> dict[str, list[Track]]:
-    """Each learner's score on each training and test environment after each stage."""
+def collect_tracks(records: Sequence[Record]) -> dict[str, list[Track]]:
+    """Collect each learner's score in each environment after each stage.
+
+    Args:
+        records: The records of a run.
+
+    Returns:
+        By learner, the tracks of the training environments, then of the test ones.
+
+    Example:
+        >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
+        >>> collect_tracks([score])["erm"][0].points
+        (Point(x=1, mean=80.0, std=None),)
+    """
     return {
         learner: [
             track
             for split in ("train", "test")
-            for track in _tracks([s for s in _headline(scores) if s.split == split])
+            for track in _build_tracks(
+                [s for s in _select_main_metric(scores) if s.split == split]
+            )
         ]
-        for learner, scores in by_learner(records, Score).items()
+        for learner, scores in group_by_learner(records, Score).items()
     }
 
 
-def sweep(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
-    """Each learner's score over the sweep's axis after the last stage."""
+def collect_sweep(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
+    """Collect each learner's score along the axis of a sweep, after the last stage.
+
+    Args:
+        records: The records of a run.
+
+    Returns:
+        The points of each learner that has a sweep, by position.
+
+    Example:
+        >>> score = Score("erm", "joint", 0, 0, "a", "sweep", "accuracy", 80.0, 0.5)
+        >>> collect_sweep([score])
+        {'erm': (Point(x=0.5, mean=80.0, std=None),)}
+    """
     curves = {}
-    for learner, scores in by_learner(records, Score).items():
-        last = _last_stage(_headline(scores))
+    for learner, scores in group_by_learner(records, Score).items():
+        last = _select_last_stage(_select_main_metric(scores))
         placed = [s for s in last if s.split == "sweep" and s.position is not None]
-        groups = _grouped(placed, lambda s: s.position or 0.0)
-        curves[learner] = _points((x, over_seeds(groups[x])) for x in sorted(groups))
+        groups = _group(placed, lambda s: s.position or 0.0)
+        curves[learner] = _build_points(
+            (x, average_seeds(groups[x])) for x in sorted(groups)
+        )
     return {learner: points for learner, points in curves.items() if points}
 
 
-def training(records: Sequence[Record]) -> dict[str, dict[str, Trace]]:
-    """Training curves by metric and learner, each through all stages."""
+def collect_curves(records: Sequence[Record]) -> dict[str, dict[str, Trace]]:
+    """Collect the training curves, each through all stages.
+
+    Args:
+        records: The records of a run.
+
+    Returns:
+        The curves by metric and learner.
+
+    Example:
+        >>> curve = Curve("erm", "joint", 0, 0, 10, "loss", 0.7)
+        >>> collect_curves([curve])["loss"]["erm"].points
+        (Point(x=10, mean=0.7, std=None),)
+    """
     traces: dict[str, dict[str, Trace]] = {}
-    for learner, curves in by_learner(records, Curve).items():
-        for metric, rows in _grouped(curves, lambda c: c.metric).items():
-            traces.setdefault(metric, {})[learner] = _trace(rows)
+    for learner, curves in group_by_learner(records, Curve).items():
+        for metric, rows in _group(curves, lambda c: c.metric).items():
+            traces.setdefault(metric, {})[learner] = _build_trace(rows)
     return traces
 
 
-def over_seeds(rows: Iterable[Score | Curve]) -> Statistic:
-    """Mean within each seed, then mean and sample standard deviation over seeds."""
+def average_seeds(rows: Iterable[Score | Curve]) -> Statistic:
+    """Average within each seed, then over seeds, with the standard deviation."""
     means = [
         fmean(row.value for row in seed)
-        for seed in _grouped(rows, lambda row: row.seed).values()
+        for seed in _group(rows, lambda row: row.seed).values()
     ]
     if not means or not all(map(math.isfinite, means)):
         return Statistic(None, None, len(means))
@@ -111,23 +169,25 @@ def over_seeds(rows: Iterable[Score | Curve]) -> Statistic:
 
 
 def is_ceiling(learner: str) -> bool:
-    """Whether a learner is the one that cannot see colour."""
+    """Whether a learner is the ceiling: the one that cannot see colour."""
     return re.search(r"^gr[ae]y|\bon gr[ae]y", learner.casefold()) is not None
 
 
-def _entry(learner: str, scores: list[Score], runs: list[Run]) -> dict[str, Any]:
+def _summarise_learner(
+    learner: str, scores: list[Score], runs: list[Run]
+) -> dict[str, Any]:
     settings = {repr(run.settings): run.settings for run in runs}
     if not all(has_same_settings(*pair) for pair in pairwise(settings.values())):
         raise ValueError(
-            f"records: the runs of learner {learner!r} must have the same settings; "
-            f"got {' and '.join(settings)}"
+            f"the records of learner {learner!r} come from runs with different "
+            f"settings: {' and '.join(settings)}. Summarise these runs separately."
         )
-    last = _last_stage(_headline(scores))
+    last = _select_last_stage(_select_main_metric(scores))
     return {
         "metric": last[0].metric if last else METRICS[0],
         "order": runs[0].order if runs else last[0].order,
         **{
-            split: over_seeds(s for s in last if s.split == split)._asdict()
+            split: average_seeds(s for s in last if s.split == split)._asdict()
             for split in ("train", "test")
         },
         "settings": runs[0].settings if runs else {},
@@ -137,33 +197,35 @@ def _entry(learner: str, scores: list[Score], runs: list[Run]) -> dict[str, Any]
     }
 
 
-def _headline(scores: Sequence[Score]) -> list[Score]:
-    """Scores of the one metric that tables show."""
+def _select_main_metric(scores: Sequence[Score]) -> list[Score]:
+    """The scores of the metric that tables show."""
     present = dict.fromkeys(score.metric for score in scores)
     chosen = next((m for m in (*METRICS, *present) if m in present), None)
     return [score for score in scores if score.metric == chosen]
 
 
-def _last_stage(scores: list[Score]) -> list[Score]:
+def _select_last_stage(scores: list[Score]) -> list[Score]:
     last = max((score.stage for score in scores), default=0)
     return [score for score in scores if score.stage == last]
 
 
-def _tracks(scores: list[Score]) -> list[Track]:
+def _build_tracks(scores: list[Score]) -> list[Track]:
     stages = sorted({score.stage for score in scores})
-    environments = _grouped(scores, lambda s: s.environment)
+    environments = _group(scores, lambda s: s.environment)
     tracks = []
     for index, (environment, rows) in enumerate(environments.items()):
-        after = _grouped(rows, lambda s: stages.index(s.stage) + 1)
-        points = _points((stage, over_seeds(after[stage])) for stage in sorted(after))
+        after = _group(rows, lambda s: stages.index(s.stage) + 1)
+        points = _build_points(
+            (stage, average_seeds(after[stage])) for stage in sorted(after)
+        )
         split, order = rows[0].split, rows[0].order
-        seen = _arrival(order, index) if split == "train" else None
-        tracks.append(Track(environment, split, seen, points))
+        arrival = _find_arrival(order, index) if split == "train" else None
+        tracks.append(Track(environment, split, arrival, points))
     return tracks
 
 
-def _arrival(order: str, index: int) -> int | None:
-    """The stage that brings the training environment of this index, if known."""
+def _find_arrival(order: str, index: int) -> int | None:
+    """The stage in which the training environment of this index arrives, if known."""
     if order in ("joint", "sequential"):
         return 1 if order == "joint" else index + 1
     sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]
@@ -171,26 +233,28 @@ def _arrival(order: str, index: int) -> int | None:
     return next((n for n, end in enumerate(ends, 1) if index < end), None)
 
 
-def _trace(rows: list[Curve]) -> Trace:
+def _build_trace(rows: list[Curve]) -> Trace:
     points: list[Point] = []
     starts: list[float] = []
-    for _, stage in sorted(_grouped(rows, lambda c: c.stage).items()):
-        steps = _grouped(stage, lambda c: c.step)
+    for _, stage in sorted(_group(rows, lambda c: c.stage).items()):
+        steps = _group(stage, lambda c: c.step)
         first, end = min(steps), points[-1].x if points else -math.inf
         # Steps that begin anew in each stage continue where the last stage ended.
         shift = end + 1 - first if first <= end else 0
         starts.append(first + shift)
-        points += _points((s + shift, over_seeds(steps[s])) for s in sorted(steps))
+        points += _build_points(
+            (s + shift, average_seeds(steps[s])) for s in sorted(steps)
+        )
     return Trace(tuple(points), tuple(starts))
 
 
-def _points(places: Iterable[tuple[float, Statistic]]) -> tuple[Point, ...]:
-    """Points where the mean exists."""
+def _build_points(places: Iterable[tuple[float, Statistic]]) -> tuple[Point, ...]:
+    """The points that have a mean."""
     return tuple(Point(x, s.mean, s.std) for x, s in places if s.mean is not None)
 
 
-def by_learner(records: Sequence[Record], kind: type[T]) -> dict[str, list[T]]:
-    """Records of one kind by learner; by learner and order where one had several."""
+def group_by_learner(records: Sequence[Record], kind: type[T]) -> dict[str, list[T]]:
+    """Group records of one kind by learner, and by order if it was run in several."""
     orders: dict[str, set[str]] = {}
     for record in records:
         orders.setdefault(record.learner, set()).add(record.order)
@@ -203,7 +267,7 @@ def by_learner(records: Sequence[Record], kind: type[T]) -> dict[str, list[T]]:
     return groups
 
 
-def _grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+def _group(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     groups: dict[K, list[T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

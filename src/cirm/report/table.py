@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from cirm.report.markup import Markup, joined, tag
+from cirm.report.markup import Markup, join_markup, tag
 from cirm.report.text import format_mean
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import Group
 
 MARKS = {"match": "✓", "better": "▲", "differs": "✗", "no-data": "∅"}
 LATEX_MARKS = {"better": r"$^{+}$", "differs": r"$^{\ast}$", "no-data": "---"}
@@ -81,13 +81,11 @@ class Column:
         align: "left" for text, "right" for numbers.
         groups: Headings above that one, the outermost first. Neighbouring columns
             with the same group share it.
-        markup: HTML that pages show instead of the heading.
     """
 
     heading: str
     align: Literal["left", "right"] = "left"
     groups: tuple[str, ...] = ()
-    markup: Markup | None = None
 
 
 @dataclass(frozen=True)
@@ -214,10 +212,10 @@ def render_html(table: Table) -> Markup:
     kind = "scroll dense" if len(table.columns) > WIDE else "scroll"
     notes = [tag("p", note, class_="small") for note in table.notes]
     box = tag("div", inside, class_=kind, tabindex="0", role="group")
-    return joined(box, *notes)
+    return join_markup(box, *notes)
 
 
-def render_terminal(table: Table) -> RichTable:
+def render_terminal(table: Table) -> Group:
     """Render a table for the terminal, as a value that `rich` prints.
 
     Example:
@@ -226,15 +224,12 @@ def render_terminal(table: Table) -> RichTable:
         >>> Console().print(render_terminal(table))  # doctest: +SKIP
     """
     from rich.box import SIMPLE_HEAD
+    from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
     flat = separate_sources(table, beside=False)
-    made = RichTable(
-        title=Text(flat.title) if flat.title else None,
-        caption=Text("\n".join(flat.notes)) if flat.notes else None,
-        title_justify="left",
-        caption_justify="left",
+    body = RichTable(
         header_style="bold",
         show_header=any(column.heading for column in flat.columns),
         box=SIMPLE_HEAD,
@@ -243,17 +238,18 @@ def render_terminal(table: Table) -> RichTable:
     )
     for place, column in enumerate(flat.columns):
         is_name = place < flat.row_headings
-        made.add_column(
+        body.add_column(
             Text(_full_heading(column)),
             justify=column.align,
             style="bold" if is_name else "",
             no_wrap=is_name or column.align == "right",
         )
     for row in flat.rows:
-        made.add_row(
+        body.add_row(
             *(Text(str(c), style=COLOURS.get(c.verdict or "", "")) for c in row)
         )
-    return made
+    title = [Text(flat.title, "bold")] if flat.title else []
+    return Group(*title, body, *map(Text, flat.notes))
 
 
 def render_markdown(table: Table) -> str:
@@ -383,9 +379,8 @@ def _list_sources(cell: Cell, table: Table) -> list[Cell]:
 
 
 def _html_heading(column: Column) -> Markup:
-    content = column.heading if column.markup is None else column.markup
     kind = "number" if column.align == "right" else None
-    return tag("th", content, class_=kind, scope="col")
+    return tag("th", column.heading, class_=kind, scope="col")
 
 
 def _html_cell(name: str, cell: Cell, column: Column, has_spread: bool) -> Markup:
@@ -406,14 +401,14 @@ def _html_content(cell: Cell, has_spread: bool) -> Markup:
         return cell.markup
     mark = MARKS.get(cell.verdict or "", "") if cell.marked else ""
     lines = cell.text.split("\n")
-    text = lines[0] if len(lines) == 1 else joined(*(tag("div", n) for n in lines))
+    text = lines[0] if len(lines) == 1 else join_markup(*(tag("div", n) for n in lines))
     spread = f" ± {cell.spread}" if cell.spread else ""
     others = [
         tag("div", _html_content(other, has_spread), class_="other")
         for other in cell.others
         if other != Cell()
     ]
-    return joined(
+    return join_markup(
         f"{mark} " if mark else "",
         text,
         tag("span", spread, class_="spread") if has_spread and cell.text else "",

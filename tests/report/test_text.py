@@ -1,12 +1,12 @@
 import pytest
 
 from cirm.records import Run, Score
-from cirm.report import markdown, rows, summarise
+from cirm.report import build_results_table, render_markdown, summarise_records
 from cirm.report.text import (
+    describe_selection,
     format_bytes,
     format_mean,
     format_seconds,
-    format_statistic,
     join_words,
 )
 
@@ -18,27 +18,26 @@ def summary(learner="erm", selection="preset", metric="accuracy", values=(10.0, 
         Score(learner, "joint", seed, 0, "a", "train", metric, number)
         for seed, number in enumerate(values)
     ]
-    return summarise([*scores, Run(learner, "joint", (0, 1), {}, {}, selection)])
+    run = Run(learner, "joint", (0, 1), {}, {}, selection)
+    return summarise_records([*scores, run])
 
 
-def test_markdown_has_a_row_per_learner_with_its_spread():
-    lines = markdown(summary()).splitlines()
-    assert lines[0].startswith("| learner | training (accuracy, %) |")
-    assert lines[1] == "| :-- | --: | --: | --: | :-- | --: |"
-    assert lines[2] == f"| erm | 11.0 ± 1.4 | {DASH} | 2 | preset | 0.0 |"
+def test_the_results_table_has_a_row_per_learner_with_its_spread_and_costs():
+    lines = render_markdown(build_results_table(summary())).splitlines()[2:]
+    assert lines[0] == (
+        "| learner | training accuracy, % | seconds | examples kept "
+        "| size of the state |"
+    )
+    assert lines[1] == "| :-- | --: | --: | --: | --: |"
+    assert lines[2] == "| erm | 11.0 ± 1.4 | 0.0 | 0 | 0 bytes |"
+    assert lines[4] == "Mean ± standard deviation over 2 seeds, after the last stage."
+    assert lines[6] == "Settings: preset."
 
 
-def test_markdown_cells_cannot_break_the_table_or_hold_html():
-    text = markdown(summary("a|b", "<script>\nx"))
-    assert "| a\\|b |" in text
-    assert "| &lt;script> x |" in text
-    assert len(text.splitlines()) == 3
-
-
-def test_rows_of_no_learner_are_only_headings():
-    headings, body = rows({"learners": {}})
-    assert headings[0] == "learner"
-    assert body == []
+def test_a_results_table_of_no_learner_has_only_headings():
+    table = build_results_table({"learners": {}})
+    assert table.columns[0].heading == "learner"
+    assert list(table.rows) == list(table.notes) == []
 
 
 @pytest.mark.parametrize(
@@ -58,13 +57,6 @@ def test_errors_show_three_digits(number, text):
     assert format_mean(number, "error") == text
 
 
-def test_a_diverged_score_is_said_to_be_so():
-    assert (
-        format_statistic({"mean": None, "std": None, "seeds": 3}, "error")
-        == "not finite"
-    )
-
-
 def test_quantities_read_like_words():
     assert [format_bytes(n) for n in (36, 1500, 2_400_000, 3e9)] == [
         "36 bytes",
@@ -79,3 +71,10 @@ def test_quantities_read_like_words():
         "a and b",
         "a, b and c",
     ]
+
+
+def test_learners_with_settings_chosen_alike_are_named_together():
+    choices = [("erm", "defaults"), ("gem", "paper"), ("ewc", "defaults")]
+    assert (
+        describe_selection(choices) == "Settings: defaults (erm and ewc); paper (gem)."
+    )

@@ -1,0 +1,460 @@
+"""Our numbers beside the paper's: tables, a document of results, and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from cirm.records import Curve, Record, Run, Score
+from cirm.report.markup import Markup, join_markup, tag
+from cirm.report.page import (
+    Picture,
+    Section,
+    render_command,
+    render_content,
+    render_details,
+    render_facts,
+    render_figure,
+    render_list,
+    render_page,
+    render_paragraph,
+    render_settings,
+)
+from cirm.report.run_page import (
+    View,
+    build_curve_section,
+    build_gap_section,
+    build_picture_section,
+    build_stage_section,
+    build_sweep_section,
+    draw_sweep,
+)
+from cirm.report.summary import average_seeds, summarise_records
+from cirm.report.table import (
+    LATEX_MARKS,
+    MARKS,
+    WIDE,
+    Cell,
+    Column,
+    Table,
+    drop_empty,
+    escape_markdown,
+    render_latex,
+    render_markdown,
+    statistic_cell,
+    transpose,
+)
+from cirm.report.text import describe_selection, format_seconds, join_words
+
+Claims = Sequence[Mapping[str, Any]]
+Summary = Mapping[str, Any]
+SOURCES = {"mean": "ours", "paper": "paper", "elsewhere": "IRM's runs"}
+RESIDUALS = ("consensus", "constraint")
+SPREAD = "Mean ± standard deviation over seeds."
+LATEX_SPREAD = "Mean (standard deviation)."
+LIMIT = (
+    "our number and the paper's differ by at most twice the largest of three values: "
+    "our standard deviation, the paper's, and 2 points (0.02 for errors)"
+)
+VERDICTS = {
+    "match": "match",
+    "better": "better",
+    "differs": "different",
+    "no-data": "not measured",
+}
+ANSWERS = {True: "holds", False: "does not hold", None: "not known"}
+ANSWER_VERDICTS = {True: "match", False: "differs", None: "no-data"}
+
+
+class Data(NamedTuple):
+    """The records of learners on the same data.
+
+    `trained` holds the positions of the training environments on the sweep's axis.
+    """
+
+    title: str
+    records: Sequence[Record]
+    trained: Sequence[float] = ()
+
+
+class Drawing(NamedTuple):
+    """A figure that is not made from records, with its caption."""
+
+    figure: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One experiment: its summary as in summary.json, and its data.
+
+    `chance` is the accuracy of guessing in percent; `axis` is what sweeps vary.
+    """
+
+    summary: Summary
+    data: Sequence[Data]
+    chance: float | None = None
+    axis: str = "position of the unseen environment"
+
+    def get_view(self, data: Data) -> View:
+        """Return what figures need of one row's data."""
+        learners = summarise_records(data.records)["learners"]
+        return View(data.records, learners, self.chance)
+
+
+def summarise_row(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """Summarise each learner as in summary.json, with the errors of coefficients."""
+    learners: dict[str, dict[str, Any]] = summarise_records(records)["learners"]
+    truth = [r for r in records if isinstance(r, Score) and r.split == "truth"]
+    for name, entry in learners.items():
+        for kind in ("causal", "noncausal"):
+            rows = [s for s in truth if (s.learner, s.environment) == (name, kind)]
+            entry[kind] = average_seeds(rows)._asdict()
+    return learners
+
+
+def build_comparison_tables(summary: Summary) -> list[Table]:
+    """Build the tables of a summary in the paper's layout, ours beside the paper's.
+
+    Rows and columns without any number are left out.
+    """
+    cells = {(c["row"], c["learner"], c["split"]): c for c in summary["cells"]}
+    tables = []
+    for layout in summary["tables"]:
+        lines = [
+            (line["headings"], [cells.get(tuple(place)) for place in line["places"]])
+            for line in layout["lines"]
+        ]
+        numbers = [cell for _, some in lines for cell in some if cell]
+        keys = [key for key in SOURCES if any(cell.get(key) for cell in numbers)]
+        heads = max((len(headings) for headings, _ in lines), default=1)
+        corner = [*layout["corner"], *[""] * heads][:heads]
+        columns = [Column(heading) for heading in corner]
+        columns += [Column(n[-1], "right", tuple(n[:-1])) for n in layout["columns"]]
+        rows = [
+            [*map(Cell, headings), *(_build_cell(cell, keys) for cell in some)]
+            for headings, some in lines
+        ]
+        sources = [SOURCES[key] for key in keys] if keys != ["mean"] else []
+        table = Table(layout["title"], columns, rows, (), heads, sources)
+        tables.append(drop_empty(table))
+    return [table for table in tables if table.rows]
+
+
+def fit_to_screen(table: Table) -> Table:
+    """Return the table, transposed if it is wide and has few rows."""
+    numbers = len(table.columns) - table.row_headings
+    return transpose(table) if numbers > WIDE and len(table.rows) < 4 else table
+
+
+def render_comparison_markdown(summary: Summary) -> str:
+    """Render all tables of a summary in Markdown, with a legend and what is missing."""
+    tables = map(fit_to_screen, build_comparison_tables(summary))
+    parts = [*map(render_markdown, tables), f"{write_legend(summary)}\n"]
+    notes = describe_missing(summary)
+    if notes:
+        parts.append("".join(f"- {escape_markdown(note)}\n" for note in notes))
+    return "\n".join(parts)
+
+
+def render_comparison_latex(summary: Summary) -> str:
+    """Render all tables of a summary in LaTeX, in the paper's layout."""
+    lines = [
+        "% needs \\usepackage{booktabs} and \\usepackage{graphicx}",
+        f"% made by: {' '.join(str(summary['command']).split())}",
+    ]
+    for table in build_comparison_tables(summary):
+        legend = LATEX_SPREAD
+        if SOURCES["paper"] in table.sources:
+            legend += (
+                f" Without a mark, {LIMIT}; {LATEX_MARKS['better']} ours is better by "
+                f"more than that; {LATEX_MARKS['differs']} ours differs by more than "
+                f"that; {LATEX_MARKS['no-data']} not measured."
+            )
+        titled = replace(table, title=f"{summary['title']}: {table.title}")
+        lines.append(render_latex(titled, legend))
+    return "\n".join(lines)
+
+
+def write_legend(summary: Summary) -> str:
+    """Say what the numbers are and, if there are verdicts, what their marks mean."""
+    if not any(cell["verdict"] for cell in summary["cells"]):
+        return SPREAD
+    return (
+        f"{SPREAD} {MARKS['match']} match: {LIMIT}. {MARKS['better']} ours is better "
+        f"by more than that. {MARKS['differs']} ours differs by more than that. "
+        f"{MARKS['no-data']} not measured."
+    )
+
+
+def describe_missing(summary: Summary) -> list[str]:
+    """Say why numbers are missing, each reason once with the rows and learners."""
+    reasons: dict[str, dict[str, dict[str, None]]] = {}
+    for cell in summary["cells"]:
+        if "note" in cell:
+            rows = reasons.setdefault(cell["note"], {})
+            rows.setdefault(cell["row"], {})[cell["learner"]] = None
+    return [
+        "; ".join(f"{row} ({_count_learners(names)})" for row, names in rows.items())
+        + f": {reason}"
+        for reason, rows in reasons.items()
+    ]
+
+
+def count_paper_verdicts(parts: Sequence[Part]) -> dict[str, int]:
+    """Count the paper's numbers by verdict, over all parts."""
+    cells = [cell for part in parts for cell in part.summary["cells"] if cell["paper"]]
+    return {v: sum(cell["verdict"] == v for cell in cells) for v in MARKS}
+
+
+def write_lead(parts: Sequence[Part], claims: Claims) -> str:
+    """Say in two sentences how our numbers compare and which claims hold."""
+    counts = count_paper_verdicts(parts)
+    total = sum(counts.values())
+    if not total:
+        return "The paper reports none of these numbers."
+    if total == counts["no-data"]:
+        return "None of the paper's numbers was measured."
+    text = (
+        f"Of {total} numbers in the paper, {counts['match']} match ours, "
+        f"{counts['better']} of ours are better and {counts['differs']} differ"
+    )
+    if counts["no-data"]:
+        text += f"; {counts['no-data']} were not measured"
+    answers = [_list_claims(claims, holds=True), _list_claims(claims, holds=False)]
+    return ". ".join([text, *filter(None, answers)]) + "."
+
+
+def build_claims_table(claims: Claims) -> Table | None:
+    """Build the table of the paper's claims; None if none could be judged."""
+    rows = [
+        [
+            Cell(f"{number}. {claim['claim']}"),
+            Cell(
+                ANSWERS[claim["holds"]],
+                verdict=ANSWER_VERDICTS[claim["holds"]],
+                marked=False,
+            ),
+            Cell(ANSWERS[claim["in_paper"]]),
+            Cell("\n".join(claim["figures"])),
+        ]
+        for number, claim in enumerate(claims, 1)
+        if claim["figures"]
+    ]
+    names = ("claim", "our numbers", "the paper's numbers", "details of our numbers")
+    return Table("The paper's claims", [*map(Column, names)], rows) if rows else None
+
+
+def draw_part_sweep(part: Part, data: Data) -> Markup | None:
+    """Draw the score over the sweep as a figure of its own; None without a sweep."""
+    draw = draw_sweep(part.get_view(data), part.axis, data.trained)
+    return draw() if draw else None
+
+
+def render_results_document(
+    parts: Sequence[Part],
+    claims: Claims,
+    images: Mapping[str, Sequence[tuple[str, str]]],
+    made_by: str,
+) -> str:
+    """Render experiments as one Markdown document.
+
+    `images` are titles and files by experiment; `made_by` is the command.
+    """
+    lines = ["# Results", "", f"Made by `{made_by}`; do not edit.", ""]
+    lines += [write_lead(parts, claims), ""]
+    table = build_claims_table(claims)
+    if table:
+        lines.append(render_markdown(replace(table, title="")))
+    for part in parts:
+        summary = part.summary
+        lines += [f"## {summary['title']}", "", f"    {summary['command']}", ""]
+        lines += [_describe_origin(summary), "", render_comparison_markdown(summary)]
+        for title, path in images.get(str(summary["experiment"]), ()):
+            lines += [f"![{title}]({path})", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def build_paper_page(
+    title: str,
+    parts: Sequence[Part],
+    claims: Claims,
+    pictures: Sequence[Picture] = (),
+    drawings: Sequence[Drawing] = (),
+) -> str:
+    """Build the page of one or more experiments as one HTML document."""
+    counts = count_paper_verdicts(parts)
+    facts = [(str(counts[verdict]), word) for verdict, word in VERDICTS.items()]
+    content: list[Section | None] = []
+    if any(counts.values()):
+        content.append(Section("", [render_facts(facts)]))
+    for part in parts:
+        content += _build_part_sections(part, is_alone=len(parts) == 1)
+    content += [
+        _build_claims_section(claims) if parts else None,
+        build_picture_section(pictures),
+        _build_drawings_section(drawings),
+        _build_settings_section(parts) if parts else None,
+    ]
+    lead = write_lead(parts, claims) if parts else "The figures of the paper, redrawn."
+    return render_page(title, lead, content)
+
+
+def _build_cell(cell: Mapping[str, Any] | None, keys: Sequence[str]) -> Cell:
+    """A cell with our number, and those of the other sources."""
+    if cell is None:
+        return Cell()
+    numbers = []
+    for key in keys:
+        statistic = cell if key == "mean" else cell.get(key)
+        has_number = statistic is not None and statistic["mean"] is not None
+        numbers.append(
+            statistic_cell(statistic, cell["metric"]) if has_number else Cell()
+        )
+    ours, *others = numbers
+    return replace(ours, verdict=cell["verdict"], others=tuple(others))
+
+
+def _count_learners(names: Mapping[str, None]) -> str:
+    return join_words(list(names)) if len(names) < 4 else f"{len(names)} learners"
+
+
+def _list_claims(claims: Claims, holds: bool) -> str:
+    """A sentence on the claims that hold, or on those that do not; empty if none."""
+    numbers = [str(n) for n, claim in enumerate(claims, 1) if claim["holds"] is holds]
+    if not numbers:
+        return ""
+    if len(numbers) == 1:
+        return f"Claim {numbers[0]} {ANSWERS[holds]}"
+    return f"Claims {join_words(numbers)} {'hold' if holds else 'do not hold'}"
+
+
+def _describe_origin(summary: Summary) -> str:
+    """Seeds, source code, settings and time of an experiment's numbers."""
+    cells = [cell for cell in summary["cells"] if cell["seeds"]]
+    if not cells:
+        return "Nothing was measured."
+    counts = sorted({cell["seeds"] for cell in cells})
+    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    seconds = {(c["row"], c["learner"]): c["seconds"] or 0.0 for c in cells}
+    commits = join_words([f"`{name}`" for name in summary["commits"]]) or "not known"
+    settings = describe_selection((c["learner"], c["selection"]) for c in cells)
+    return (
+        f"Seeds 0 to N - 1 with N = {seeds}; source code {commits}; "
+        f"{format_seconds(sum(seconds.values()))} s of computing. {settings}"
+    )
+
+
+def _build_part_sections(part: Part, is_alone: bool) -> list[Section]:
+    """The tables of an experiment, then the figures of its data."""
+    tables = [fit_to_screen(table) for table in build_comparison_tables(part.summary)]
+    content: list[str | Table] = []
+    for table in tables:
+        below = " Numbers from elsewhere are below ours." if table.sources else ""
+        content += [f"{table.title}.{below}", table]
+    content.append(render_paragraph(write_legend(part.summary), "small"))
+    notes = describe_missing(part.summary)
+    content += [render_list(notes)] if notes else []
+    if not is_alone:
+        details = [_render_data(part, data) for data in part.data]
+        return [Section(str(part.summary["title"]), [*content, *details])]
+    has_paper = any(count_paper_verdicts([part]).values())
+    heading = "Our numbers and the paper's" if has_paper else "Our numbers"
+    sections = [Section(heading, content)]
+    for data in part.data[:1]:
+        sections += _build_data_sections(part, data)
+    others = [_render_data(part, data) for data in part.data[1:]]
+    return sections + ([Section("Figures of the other rows", others)] if others else [])
+
+
+def _build_data_sections(part: Part, data: Data) -> list[Section]:
+    """The figures of one row's data."""
+    view = part.get_view(data)
+    sections = [
+        build_sweep_section(view, part.axis, data.trained),
+        build_stage_section(view),
+        build_gap_section(view),
+        _build_residual_section(view),
+    ]
+    return [section for section in sections if section]
+
+
+def _render_data(part: Part, data: Data) -> Markup:
+    """The figures of one row's data in a block that opens with a click."""
+    pieces = [
+        join_markup(tag("h3", section.heading), render_content(section.content))
+        for section in _build_data_sections(part, data)
+    ]
+    learners = len(part.get_view(data).learners)
+    return render_details(data.title, join_markup(*pieces), f"{learners} learners")
+
+
+def _build_residual_section(view: View) -> Section | None:
+    """How far ADMM is from its constraints; None where no learner uses it."""
+    records = [
+        record
+        for record in view.records
+        if not isinstance(record, Curve) or record.metric in RESIDUALS
+    ]
+    section = build_curve_section(replace(view, records=records))
+    if section is None:
+        return None
+    text = (
+        "Consensus: how far the solutions of the environments are from each other. "
+        "Constraint: how far their gradients are from zero. Means over "
+        f"seeds{view.bands}."
+    )
+    return Section("Residuals of ADMM", [text, *section.content[1:]])
+
+
+def _build_claims_section(claims: Claims) -> Section | None:
+    table = build_claims_table(claims)
+    if table is None:
+        return None
+    text = (
+        "Each claim is tested on our means and on those in the paper. Chance is 50 %: "
+        "a learner close to it in training and test has learned nothing."
+    )
+    return Section(table.title, [text, table])
+
+
+def _build_drawings_section(drawings: Sequence[Drawing]) -> Section | None:
+    figures = [render_figure(caption, figure) for figure, caption in drawings]
+    return Section("Sequential projection", figures) if figures else None
+
+
+def _build_settings_section(parts: Sequence[Part]) -> Section:
+    """The command of each experiment, and the settings of its learners and data."""
+    content: list[Markup] = []
+    for part in parts:
+        content.append(render_command(str(part.summary["command"])))
+        commits = join_words(list(part.summary["commits"]))
+        if commits:
+            content.append(render_paragraph(f"Source code: {commits}.", "small"))
+        content += _render_part_settings(part)
+    return Section("Settings, and the command to run it again", content)
+
+
+def _render_part_settings(part: Part) -> list[Markup]:
+    """A block by learner, or by learner and data where its settings differ."""
+    blocks: dict[str, dict[Markup, list[str]]] = {}
+    datasets: dict[Markup, None] = {}
+    for data in part.data:
+        for run in (record for record in data.records if isinstance(record, Run)):
+            chosen = {"how settings were chosen": run.selection, "order": run.order}
+            block = render_settings({**chosen, **run.settings})
+            titles = blocks.setdefault(run.learner, {}).setdefault(block, [])
+            titles += [data.title] if data.title not in titles else []
+            datasets[render_settings(run.dataset)] = None
+    details = []
+    for learner, titles_by_block in blocks.items():
+        for block, titles in titles_by_block.items():
+            others = f" and {len(titles) - 1} others" if len(titles) > 1 else ""
+            name = learner
+            if len(titles_by_block) > 1:
+                name = f"{learner}: {titles[0]}{others}"
+            details.append(render_details(name, block))
+    if datasets:
+        details.append(render_details("data", join_markup(*datasets)))
+    return details

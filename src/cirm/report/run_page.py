@@ -1,0 +1,433 @@
+"""The page of a run, its tables, and the sections with figures that pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from cirm.records import Record, Run, Score
+from cirm.report import plots
+from cirm.report.diagnostics import build_diagnostics_section
+from cirm.report.drawing import CEILING
+from cirm.report.markup import Markup, join_markup
+from cirm.report.page import (
+    Picture,
+    Section,
+    render_command,
+    render_details,
+    render_facts,
+    render_figure,
+    render_list,
+    render_page,
+    render_panels,
+    render_picture,
+    render_settings,
+)
+from cirm.report.plots import Line, ScorePair
+from cirm.report.summary import (
+    Point,
+    Statistic,
+    Trace,
+    average_seeds,
+    collect_curves,
+    collect_sweep,
+    collect_tracks,
+    group_by_learner,
+    is_ceiling,
+    summarise_records,
+)
+from cirm.report.table import Cell, Column, Table, number_columns, statistic_cell
+from cirm.report.text import (
+    describe_metric,
+    describe_selection,
+    format_bytes,
+    format_seconds,
+    join_words,
+    list_facts,
+    write_headline,
+)
+
+SPLITS = {"train": "training", "test": "unseen"}
+
+
+@dataclass(frozen=True)
+class View:
+    """What the figures of a page need.
+
+    `learners` are those of summary.json; `chance` is the accuracy of guessing in
+    percent, if it is known.
+    """
+
+    records: Sequence[Record]
+    learners: Mapping[str, Mapping[str, Any]]
+    chance: float | None = None
+
+    @property
+    def metric(self) -> str:
+        """The metric that the page shows."""
+        return next((str(e["metric"]) for e in self.learners.values()), "accuracy")
+
+    @property
+    def bands(self) -> str:
+        """The part of a caption that explains the bands, if figures have any."""
+        has_bands = any(entry["train"]["seeds"] > 1 for entry in self.learners.values())
+        return "; bands show one standard deviation over seeds" if has_bands else ""
+
+    def get_style(self, learner: str) -> int:
+        """Return the number of a learner's style, the same in every figure."""
+        if is_ceiling(learner):
+            return CEILING
+        return [name for name in self.learners if not is_ceiling(name)].index(learner)
+
+    def get_name(self, learner: str) -> str:
+        """Return a learner's name in figures."""
+        if not is_ceiling(learner):
+            return learner
+        is_only = sum(map(is_ceiling, self.learners)) == 1
+        return "ceiling, without colour" if is_only else f"ceiling: {learner}"
+
+    def get_line(self, learner: str, points: tuple[Point, ...]) -> Line:
+        """Return a learner's line."""
+        return Line(self.get_name(learner), points, self.get_style(learner))
+
+    def get_pair(self, learner: str) -> ScorePair:
+        """Return a learner's training and unseen scores."""
+        entry = self.learners[learner]
+        train, test = Statistic(**entry["train"]), Statistic(**entry["test"])
+        return ScorePair(self.get_name(learner), train, test, self.get_style(learner))
+
+
+def build_run_page(
+    records: Sequence[Record],
+    title: str,
+    command: str = "",
+    notes: Sequence[str] = (),
+    pictures: Sequence[Picture] = (),
+    *,
+    chance: float | None = None,
+    axis: str = "position of the unseen environment",
+    trained: Sequence[float] = (),
+) -> str:
+    """Build the page of a run as one self-contained HTML document.
+
+    Args:
+        records: The records of the run.
+        title: The title of the page.
+        command: The command that made the run.
+        notes: Further sentences below the results.
+        pictures: Example images.
+        chance: The accuracy of guessing in percent, if it is known.
+        axis: The name of the quantity that the sweep varies.
+        trained: The positions of the training environments on that axis.
+
+    Returns:
+        The document as text.
+
+    Raises:
+        ValueError: If the records have no score.
+
+    Example:
+        >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
+        >>> "80.0" in build_run_page([score], "A run")
+        True
+    """
+    scores = [record for record in records if isinstance(record, Score)]
+    if not scores:
+        raise ValueError(
+            f"the records of {title!r} have no score, so there is nothing to report. "
+            "Run it first, or give the records of another run."
+        )
+    summary = summarise_records(records)
+    view = View(records, summary["learners"], chance)
+    unseen = {score.environment for score in scores if score.split == "test"}
+    facts = list_facts(summary, chance)
+    content = [
+        Section("", [render_facts(facts)]) if facts else None,
+        _build_results_section(summary, view, notes),
+        build_picture_section(pictures),
+        build_sweep_section(view, axis, trained),
+        build_stage_section(view),
+        build_gap_section(view),
+        build_diagnostics_section(records, view.metric),
+        build_curve_section(view),
+        _build_memory_section(view),
+        _build_settings_section(view, command),
+    ]
+    return render_page(title, write_headline(summary, chance, len(unseen)), content)
+
+
+def build_results_table(summary: Mapping[str, Any]) -> Table:
+    """Build the table of a run: scores of each learner and what they cost.
+
+    Args:
+        summary: The content of summary.json.
+
+    Returns:
+        A row for each learner; the notes say how to read the numbers.
+
+    Example:
+        >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
+        >>> table = build_results_table(summarise_records([score]))
+        >>> [str(cell) for cell in table.rows[0][:2]]
+        ['erm', '80.0']
+    """
+    learners = summary["learners"]
+    metrics = [entry["metric"] for entry in learners.values()]
+    unit = describe_metric(metrics[0]) if metrics else "score"
+    splits = [s for s in SPLITS if any(e[s]["seeds"] for e in learners.values())]
+    headings = [f"{SPLITS[split]} {unit}" for split in splits]
+    rows = []
+    for learner, entry in learners.items():
+        memory = entry["memory"].values()
+        rows.append(
+            [
+                Cell(learner),
+                *(statistic_cell(entry[split], entry["metric"]) for split in splits),
+                Cell(format_seconds(entry["seconds"])),
+                Cell(f"{sum(part.get('examples', 0) for part in memory):,}"),
+                Cell(format_bytes(sum(part.get("bytes", 0) for part in memory))),
+            ]
+        )
+    costs = number_columns("seconds", "examples kept", "size of the state")
+    columns = [Column("learner"), *number_columns(*headings), *costs]
+    choices = [(learner, entry["selection"]) for learner, entry in learners.items()]
+    notes = [_describe_seeds(learners), describe_selection(choices)] if rows else []
+    return Table("Results", columns, rows, notes)
+
+
+def build_coefficient_table(records: Sequence[Record]) -> Table | None:
+    """Build the table of the errors of linear coefficients; None without any."""
+    learners = {
+        learner: [score for score in scores if score.metric == "coefficients"]
+        for learner, scores in group_by_learner(records, Score).items()
+    }
+    kinds = list(
+        dict.fromkeys(s.environment for rows in learners.values() for s in rows)
+    )
+    if not kinds:
+        return None
+    rows = []
+    for learner, scores in learners.items():
+        cells = [
+            statistic_cell(
+                average_seeds(s for s in scores if s.environment == kind)._asdict(),
+                "error",
+            )
+            for kind in kinds
+        ]
+        rows.append([Cell(learner), *cells])
+    columns = [Column("learner"), *number_columns(*kinds)]
+    return Table("Squared error of the coefficients", columns, rows)
+
+
+def build_memory_table(learners: Mapping[str, Mapping[str, Any]]) -> Table | None:
+    """Build the table of what each learner's state holds; None if it is not known."""
+    rows = [
+        [
+            Cell(learner),
+            Cell(kind),
+            *(Cell(f"{counts.get(n, 0):,}") for n in ("examples", "parameters")),
+            Cell(format_bytes(counts.get("bytes", 0))),
+        ]
+        for learner, entry in learners.items()
+        for kind, counts in entry["memory"].items()
+    ]
+    columns = [Column("learner"), Column("part")]
+    columns += number_columns("raw examples", "parameters", "size")
+    return Table("Memory", columns, rows) if rows else None
+
+
+def build_picture_section(pictures: Sequence[Picture]) -> Section | None:
+    """Build the section with example images; None without any."""
+    if not pictures:
+        return None
+    return Section("Example images", [render_picture(picture) for picture in pictures])
+
+
+def build_sweep_section(
+    view: View, axis: str, trained: Sequence[float] = ()
+) -> Section | None:
+    """Build the section with the score over the whole sweep; None without a sweep."""
+    draw = draw_sweep(view, axis, trained)
+    if draw is None:
+        return None
+    caption = "Each point is an unseen environment, scored after the last stage"
+    figure = _render_both_widths(draw, caption + view.bands)
+    return Section("Scores across unseen environments", [figure])
+
+
+def draw_sweep(
+    view: View, axis: str, trained: Sequence[float] = ()
+) -> partial[Markup] | None:
+    """Prepare the figure of the sweep, to be drawn in any width; None without one."""
+    sweep = collect_sweep(view.records)
+    if not sweep:
+        return None
+    return partial(
+        plots.plot_sweep,
+        [view.get_line(name, points) for name, points in sweep.items()],
+        axis=axis,
+        metric=view.metric,
+        chance=view.chance,
+        trained=trained,
+    )
+
+
+def build_stage_section(view: View) -> Section | None:
+    """Build the section with the scores after each stage; None with a single stage."""
+    stream = collect_tracks(view.records)
+    points = (p for tracks in stream.values() for t in tracks for p in t.points)
+    if max((point.x for point in points), default=1) < 2:
+        return None
+    drawings = [
+        plots.plot_stream(
+            view.get_name(name),
+            tracks,
+            style=view.get_style(name),
+            metric=view.metric,
+            chance=view.chance,
+        )
+        for name, tracks in stream.items()
+    ]
+    caption = (
+        f"{describe_metric(view.metric).capitalize()}, after each stage. Grey lines: "
+        "training environments; the later one arrives, the darker its line, and rings "
+        "mark the stages before it arrives. Coloured lines: unseen environments."
+    )
+    return Section("Scores after each stage", [render_panels(caption, drawings)])
+
+
+def build_gap_section(view: View) -> Section | None:
+    """Build the section on training and unseen scores; None without unseen ones."""
+    pairs = [view.get_pair(name) for name in view.learners]
+    if all(pair.test.mean is None for pair in pairs):
+        return None
+    draw = partial(
+        plots.plot_training_against_unseen,
+        pairs,
+        metric=view.metric,
+        chance=view.chance,
+    )
+    caption = (
+        "The further a learner is from the diagonal, the more it relies on features "
+        "that do not carry over to the unseen environments"
+    )
+    figure = _render_both_widths(draw, caption)
+    return Section("Training scores and unseen scores", [figure])
+
+
+def build_curve_section(view: View) -> Section | None:
+    """Build the section with a figure for each training curve; None without any."""
+    drawings = [
+        _render_both_widths(_draw_curve(view, metric, traces))
+        for metric, traces in collect_curves(view.records).items()
+    ]
+    text = (
+        f"Means over seeds{view.bands}. A dotted vertical line marks the start of a "
+        "stage."
+    )
+    return Section("Training curves", [text, *drawings]) if drawings else None
+
+
+def _draw_curve(
+    view: View, metric: str, traces: Mapping[str, Trace]
+) -> partial[Markup]:
+    lines = [view.get_line(name, trace.points) for name, trace in traces.items()]
+    means = [point.mean for line in lines for point in line.points]
+    # Quantities that fall by orders of magnitude are flat on a linear axis.
+    log = bool(means) and min(means) > 0 and max(means) > 100 * min(means)
+    starts = {trace.starts for trace in traces.values()}
+    return partial(
+        plots.plot_curves,
+        lines,
+        metric=metric,
+        starts=starts.pop() if len(starts) == 1 else (),
+        log=log,
+    )
+
+
+def _render_both_widths(draw: partial[Markup], caption: str = "") -> Markup:
+    """Render a figure as drawn for a wide page and for a phone."""
+    wide, narrow = draw(width=plots.WIDE), draw(width=plots.NARROW)
+    return render_figure(f"{caption}." if caption else "", wide, narrow)
+
+
+def _build_results_section(
+    summary: Mapping[str, Any], view: View, notes: Sequence[str]
+) -> Section:
+    """The scores of each learner, with a drawing in the place of the costs."""
+    table = build_results_table(summary)
+    scores = len(table.columns) - 3
+    low, high, chance = 0.0, 100.0, [] if view.chance is None else [view.chance]
+    if view.metric != "accuracy":
+        means = [e[split]["mean"] for e in view.learners.values() for split in SPLITS]
+        high, chance = max([m for m in means if m is not None], default=0.0) or 1.0, []
+    rows = []
+    for row in table.rows:
+        pair = view.get_pair(row[0].text)
+        name = replace(
+            row[0], markup=join_markup(plots.plot_swatch(pair.style), row[0].text)
+        )
+        span = plots.plot_span(pair, low=low, high=high, references=chance)
+        rows.append([name, *row[1:scores], Cell(markup=span)])
+    scale = f"from {low:.3g} to {high:.3g}{', dotted: chance' if chance else ''}"
+    columns = [*table.columns[:scores], Column(scale)]
+    legend = "Ring: training score; filled mark: unseen score." if scores > 2 else ""
+    first, *others = table.notes
+    content = replace(
+        table,
+        columns=columns,
+        rows=rows,
+        notes=[f"{first} {legend}".rstrip(), *others],
+    )
+    return Section("Results", [content, *([render_list(notes)] if notes else [])])
+
+
+def _describe_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
+    seeds = [max(e["train"]["seeds"], e["test"]["seeds"]) for e in learners.values()]
+    few, many = min(seeds), max(seeds)
+    if many < 2:
+        return "Scores after the last stage, with one seed, so without a spread."
+    count = str(few) if few == many else f"{few} to {many}"
+    return f"Mean ± standard deviation over {count} seeds, after the last stage."
+
+
+def _build_memory_section(view: View) -> Section | None:
+    table = build_memory_table(view.learners)
+    if table is None:
+        return None
+    keepers = [
+        learner
+        for learner, entry in view.learners.items()
+        if any(counts.get("examples") for counts in entry["memory"].values())
+    ]
+    verb = "keeps" if len(keepers) == 1 else "keep"
+    text = (
+        f"{join_words(keepers)} {verb} raw examples"
+        if keepers
+        else "No learner keeps raw examples"
+    )
+    text += "; the table counts all that the state of one seed holds at the end."
+    return Section("Data kept from earlier environments", [text, table])
+
+
+def _build_settings_section(view: View, command: str) -> Section:
+    content: list[Markup] = [render_command(command)] if command else []
+    for learner, entry in view.learners.items():
+        lines = render_settings(
+            {
+                "how settings were chosen": entry["selection"],
+                "order": entry["order"],
+                **entry["settings"],
+            }
+        )
+        seconds = f"{format_seconds(entry['seconds'])} s"
+        content.append(render_details(learner, lines, seconds))
+    datasets = {str(r.dataset): r.dataset for r in view.records if isinstance(r, Run)}
+    content += [
+        render_details("data set", render_settings(dataset))
+        for dataset in datasets.values()
+    ]
+    return Section("Settings, and the command to run it again", content)
