@@ -1,11 +1,19 @@
 """Networks on a flat vector give what the usual modules give."""
 
+import json
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cirm.networks import CHUNK, MLP, ModuleNetwork
+from cirm.networks import (
+    CHUNK,
+    MLP,
+    ModuleNetwork,
+    build_network,
+    restore_network,
+)
 from cirm.randomness import Randomness
 from cirm.variational import Gaussian
 
@@ -31,7 +39,7 @@ CASES = {
     "linear": (MLP((4, 2)), INPUTS),
     "mlp": (MLP((4, 6, 5, 3)), INPUTS),
     "dropping mlp": (MLP((4, 6, 5, 3), "relu", 0.5), INPUTS),
-    "cnn": (ModuleNetwork(cnn()), IMAGES),
+    "cnn": (ModuleNetwork(cnn(), reset=True), IMAGES),
 }
 each_network = pytest.mark.parametrize(("network", "inputs"), CASES.values(), ids=CASES)
 each_noisy = pytest.mark.parametrize(
@@ -185,7 +193,6 @@ def test_a_module_network_equals_its_module():
     params = network.init(Randomness(SEEDS))
     outputs = network(params, IMAGES)
     module.eval()
-    # The last replica's initial parameters are still in the module.
     torch.testing.assert_close(outputs[-1], module(IMAGES[-1]))
     assert outputs.shape == (2, 6, 2)
     assert network.size == sum(p.numel() for p in module.parameters())
@@ -207,7 +214,8 @@ def test_a_module_gets_gradients_in_every_parameter():
 
 def test_attention_is_drawn_anew_for_each_seed():
     layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
-    network = ModuleNetwork(nn.Sequential(layer, nn.Flatten(), nn.Linear(12, 2)))
+    module = nn.Sequential(layer, nn.Flatten(), nn.Linear(12, 2))
+    network = ModuleNetwork(module, reset=True)
     params = network.init(Randomness(SEEDS))
     weights = sum(p.numel() for p in network.module.parameters() if p.ndim > 1)
     assert (params[0] != params[1]).sum() >= weights
@@ -216,32 +224,125 @@ def test_attention_is_drawn_anew_for_each_seed():
 
 
 def test_initialising_a_module_leaves_the_global_source_alone():
-    network = ModuleNetwork(cnn())
+    network = ModuleNetwork(cnn(), reset=True)
     before = torch.get_rng_state()
     network.init(Randomness(SEEDS))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_layers_that_keep_running_statistics_are_refused():
+def test_a_module_keeps_its_own_weights_and_is_never_changed():
+    module = cnn()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    network = ModuleNetwork(module)
+    params = network.init(Randomness(SEEDS))
+    assert torch.equal(params[0], params[1])
+    network(params + 1, IMAGES, Randomness(SEEDS).start_draws())
+    ModuleNetwork(module, reset=True).init(Randomness(SEEDS))
+    after = module.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert all(p.requires_grad for p in module.parameters())
+
+
+def test_batch_normalisation_runs_with_its_stored_statistics():
+    norm = nn.BatchNorm1d(3)
+    module = nn.Sequential(nn.Linear(4, 3), norm, nn.Linear(3, 2))
+    norm.running_mean.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    network = ModuleNetwork(module)
+    inputs = Randomness((0,)).normal(5, 4)
+    params = network.init(Randomness((0,)))
+    in_training = network(params, inputs, Randomness((0,)).start_draws())
+    module.eval()
+    torch.testing.assert_close(in_training[0], module(inputs[0]))
+    assert torch.equal(network.module[1].running_mean, norm.running_mean)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_frozen_parameters_are_constants_and_not_in_the_flat_vector(by_name):
+    module = cnn()
+    first = next(iter(dict(module.named_parameters())))
+    if not by_name:
+        dict(module.named_parameters())[first].requires_grad_(False)
+    network = ModuleNetwork(module, frozen=[first] if by_name else [])
+    weights = dict(module.named_parameters())[first]
+    assert network.size == ModuleNetwork(cnn()).size - weights.numel()
+    params = network.init(Randomness((0,)))
+    module.eval()
+    torch.testing.assert_close(network(params, IMAGES[:1])[0], module(IMAGES[0]))
+    assert "constants" in network.describe()
+
+
+def test_a_frozen_head_or_an_unknown_prefix_is_refused():
+    module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="last linear layer of the network is frozen"):
+        ModuleNetwork(module, frozen=["1."])
+    with pytest.raises(ValueError, match="no parameter starts with 'conv'"):
+        ModuleNetwork(module, frozen=["conv"])
+
+
+SHAPE = {"hidden": (6,), "activation": "relu", "dropout": 0.25}
+
+
+@pytest.mark.parametrize("side", [4, 8, 14, 28, 32])
+def test_the_convolutional_network_takes_images_of_any_size(side):
+    network = build_network("cnn", (3, side, side), 2, SHAPE)
+    params = network.init(Randomness(SEEDS))
+    assert not torch.equal(params[0], params[1])
+    images = Randomness(SEEDS).normal(5, 3, side, side)
+    assert network(params, images).shape == (2, 5, 2)
+    assert network.compute_features(params, images).shape == (2, 5, 6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "linear"])
+def test_a_network_by_name_survives_being_described(name):
+    network = build_network(name, (2, 8, 8), 3, SHAPE)
+    again = restore_network(json.loads(json.dumps(network.describe())))
+    params = network.init(Randomness(SEEDS))
+    images = Randomness(SEEDS).normal(4, 2, 8, 8)
+    assert torch.equal(network(params, images), again(params, images))
+    assert again.describe() == network.describe()
+    assert network.change_dropout(0.0).size == network.size
+
+
+def test_the_linear_network_has_no_hidden_layer():
+    assert build_network("linear", (2, 3), 4, SHAPE) == MLP((6, 4))
+
+
+def test_a_convolutional_network_of_columns_is_refused():
+    with pytest.raises(ValueError, match=r"cnn needs images .* Use network=mlp"):
+        build_network("cnn", (7,), 2, SHAPE)
+
+
+def test_an_unknown_network_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"no network 'tree'.*mlp, cnn, linear"):
+        build_network("tree", (7,), 2, SHAPE)
+
+
+def test_a_restored_module_must_have_the_same_constants():
     module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
-    with pytest.raises(ValueError, match="got BatchNorm1d"):
-        ModuleNetwork(module)
+    description = ModuleNetwork(module).describe()
+    assert restore_network(description, module).describe() == description
+    module[1].running_mean.add_(1)
+    with pytest.raises(ValueError, match="running statistics of the network"):
+        restore_network(description, module)
 
 
 @pytest.mark.parametrize(
     "module", [nn.Flatten(), nn.Sequential(nn.Linear(4, 2, bias=False))]
 )
 def test_a_module_without_a_linear_head_is_refused(module):
-    with pytest.raises(ValueError, match="last layer must be linear with a bias"):
+    with pytest.raises(ValueError, match="last layer of the network must be"):
         ModuleNetwork(module)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sizes": (4,)}, r"sizes must be two or more positive numbers; got \[4\]"),
-        ({"sizes": (4, 0, 2)}, "sizes must be two or more positive numbers"),
-        ({"sizes": (4, 2), "dropout": 1.0}, r"dropout must be in \[0, 1\); got 1.0"),
+        (
+            {"sizes": (4,)},
+            r"at least two positive sizes, its inputs and outputs; got \[4\]",
+        ),
+        ({"sizes": (4, 0, 2)}, "at least two positive sizes"),
+        ({"sizes": (4, 2), "dropout": 1.0}, "at least 0 and less than 1; got 1"),
         (
             {"sizes": (4, 2), "activation": "tanh"},
             "one of elu, relu, linear; got 'tanh'",

@@ -29,6 +29,7 @@ from cirm.model.fit import fit, update
 from cirm.model.metrics import Predictions
 from cirm.model.model import Model
 from cirm.model.predict import predict_inputs
+from cirm.networks import Network
 
 if TYPE_CHECKING:
     from cirm.learners import LearnerLike
@@ -49,7 +50,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         learner: LearnerLike = DEFAULT_LEARNER,
         *,
-        network: nn.Module | None = None,
+        network: nn.Module | Network | None = None,
         settings: Mapping[str, Any] | None = None,
         preset: str = "",
         seed: int = 0,
@@ -143,7 +144,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def load(
         cls,
         path: str | Path,
-        network: nn.Module | None = None,
+        network: nn.Module | Network | None = None,
         learner: LearnerLike | None = None,
     ) -> Self:
         """Read an estimator from a file.

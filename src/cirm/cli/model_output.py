@@ -79,7 +79,10 @@ def describe_network(network: Content) -> str:
     """Describe a network."""
     if network["kind"] == "mlp":
         return "-".join(map(str, network["sizes"])) + f", {network['activation']}"
-    return f"module {network['name']}"
+    if network["kind"] == "module":
+        return f"module {network['name']}"
+    settings = (f"{k}={v}" for k, v in network.items() if k != "kind")
+    return f"{network['kind']} ({', '.join(settings)})"
 
 
 def describe_storage(content: Content) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,6 +47,7 @@ REGISTRY = Registry("learner", "cirm.learners", __name__, LEARNERS, CONTINUAL)
 """The built-in learners and those that installed packages offer."""
 
 NETWORK: dict[str, tuple[Any, Any]] = {
+    "network": (str, "mlp"),
     "hidden": (tuple[int, ...], (100, 100)),
     "activation": (Literal["elu", "relu", "linear"], "elu"),
     "dropout": (float, 0.0),
@@ -352,9 +352,8 @@ def try_learner(learner: LearnerLike, regression: bool = False) -> Tensor:
 
 
 def _make_network(environment: Environment, shape: Mapping[str, Any]) -> Network:
-    """Return a fully connected network for the inputs and task of an environment."""
-    from cirm.networks import MLP
+    """Return a network for the inputs and the task of an environment."""
+    from cirm.networks import build_network
 
     outputs = shape["outputs"] or max(1, len(environment.task.classes))
-    sizes = (math.prod(environment.features), *shape["hidden"], outputs)
-    return MLP(sizes, shape["activation"], shape["dropout"])
+    return build_network(shape["network"], environment.features, outputs, shape)

@@ -33,6 +33,7 @@ from cirm.data.schema import Schema, Treatment
 from cirm.environments import Task
 from cirm.learners.base import Learner
 from cirm.model.model import HistoryEntry, Model, TrainingPlan, restore_learner
+from cirm.networks import Network
 from cirm.records import write_bytes
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def encode_model(model: Model) -> bytes:
 
 def load(
     path: str | Path,
-    network: nn.Module | None = None,
+    network: nn.Module | Network | None = None,
     device: str = "cpu",
     learner: LearnerLike | None = None,
 ) -> Model:
@@ -276,7 +277,7 @@ def _model_to_dict(model: Model) -> dict[str, Any]:
 def _model_from_dict(
     data: dict[str, Any],
     tensors: dict[str, Tensor],
-    network: nn.Module | None,
+    network: nn.Module | Network | None,
     choice: LearnerLike | None,
 ) -> Model:
     plan = TrainingPlan(**_lists_to_tuples(data["plan"]))

@@ -27,6 +27,7 @@ from cirm.model.warnings import (
     find_unit_changes,
     find_unusual_values,
 )
+from cirm.networks import Network
 from cirm.randomness import Randomness
 from cirm.training import DivergenceError, Terms
 
@@ -46,7 +47,7 @@ def fit(
     learner: LearnerLike = DEFAULT_LEARNER,
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
-    network: nn.Module | None = None,
+    network: nn.Module | Network | None = None,
     seed: int = 0,
     device: str = "cpu",
     order: str = "joint",

@@ -6,7 +6,6 @@ of plain values that JSON can hold, so a model file describes itself.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ from cirm.learners import (
 from cirm.learners.base import Learner
 from cirm.likelihoods import make_likelihood
 from cirm.memory import move_to_device
-from cirm.networks import MLP, ModuleNetwork, Network
+from cirm.networks import ModuleNetwork, Network, restore_network
 from cirm.randomness import Randomness
 from cirm.training import Descent
 
@@ -165,7 +164,7 @@ def build_learner(
     shape: tuple[int, ...],
     settings: Mapping[str, Any],
     preset: str,
-    network: nn.Module | None,
+    network: nn.Module | Network | None,
 ) -> tuple[Learner[Any], TrainingPlan]:
     """Return a new learner for a task and inputs of a shape, and the plan for it."""
     learner = create(choice, _example(task, shape), settings, preset)
@@ -175,8 +174,9 @@ def build_learner(
                 f"The settings {', '.join(given)} describe a network, but you passed "
                 "your own with network=. Remove these settings."
             )
-        # A copy, since training draws new parameters and the user's must not change.
-        learner = replace(learner, network=ModuleNetwork(copy.deepcopy(network)))
+        if not isinstance(network, Network):
+            network = ModuleNetwork(network)
+        learner = replace(learner, network=network)
     _check_network_outputs(learner.network, task)
     _check_network_inputs(learner.network, shape)
     is_instance = isinstance(choice, Learner)
@@ -184,7 +184,7 @@ def build_learner(
     return learner, TrainingPlan(
         learner=get_learner_key(choice),
         settings=describe_learner(learner)[1],
-        network=describe_network(learner.network),
+        network=learner.network.describe(),
         adaptive_epochs=not fixed,
     )
 
@@ -192,7 +192,7 @@ def build_learner(
 def restore_learner(
     plan: TrainingPlan,
     task: Task,
-    module: nn.Module | None,
+    module: nn.Module | Network | None,
     choice: LearnerLike | None = None,
 ) -> Learner[Any]:
     """Return the learner of a plan that was read from a file.
@@ -214,49 +214,12 @@ def restore_learner(
         k: tuple(v) if isinstance(v, list) else v for k, v in plan.settings.items()
     }
     names = {f.name for f in dataclasses.fields(Descent)} - {"device"}
-    restored: Network
-    network = plan.network
-    if network["kind"] == "mlp":
-        sizes = tuple(int(size) for size in network["sizes"])
-        restored = MLP(sizes, network["activation"], network["dropout"])
-    else:
-        restored = _restore_module(network, module)
     return cls(
-        network=restored,
+        network=restore_network(plan.network, module),
         likelihood=make_likelihood(task),
         descent=Descent(**{n: v for n, v in plain.items() if n in names}),
         **{n: v for n, v in plain.items() if n not in names},
     )
-
-
-def describe_network(network: Network) -> Settings:
-    """Describe a network in plain values."""
-    if isinstance(network, MLP):
-        return {
-            "kind": "mlp",
-            "sizes": list(network.sizes),
-            "activation": network.activation,
-            "dropout": network.dropout,
-        }
-    assert isinstance(network, ModuleNetwork)
-    module = network.module
-    shapes = {name: list(p.shape) for name, p in module.named_parameters()}
-    return {"kind": "module", "name": type(module).__name__, "parameters": shapes}
-
-
-def _restore_module(network: Mapping[str, Any], module: nn.Module | None) -> Network:
-    if module is None:
-        raise ValueError(
-            f"The model was trained with your own network {network['name']!r}. Pass "
-            "such a module with network= to load it."
-        )
-    own = ModuleNetwork(copy.deepcopy(module))
-    if (got := describe_network(own)["parameters"]) != network["parameters"]:
-        raise ValueError(
-            f"The network has the parameters {got}, but the model was trained with "
-            f"{network['parameters']}. Pass a module with the trained architecture."
-        )
-    return own
 
 
 def _check_network_outputs(network: Network, task: Task) -> None:

@@ -33,7 +33,6 @@ from cirm.likelihoods import CrossEntropy
 from cirm.model.metrics import Predictions, interval_half_widths
 from cirm.model.model import Model
 from cirm.model.warnings import find_input_warnings
-from cirm.networks import MLP
 
 CHUNK = 2048  # rows predicted at once, so that the layers stay in the cache
 MOST_THREADS = 4  # more would wait for one another and for reading the files
@@ -221,8 +220,8 @@ def _convert_to_double(state: Any) -> Any:  # noqa: ANN401  nested tuples of ten
 
 def _count_workers(model: Model) -> int:
     """Return the number of threads; one for a user's module, which may not be safe."""
-    known = isinstance(model.learner.network, MLP)
-    return count_threads() if known and model.learner.descent.device == "cpu" else 1
+    safe = model.learner.network.is_thread_safe
+    return count_threads() if safe and model.learner.descent.device == "cpu" else 1
 
 
 def map_in_threads(

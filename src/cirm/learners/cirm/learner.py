@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -34,7 +34,7 @@ from cirm.learners.cirm.state import State
 from cirm.learners.cirm.values import STRONG, ValueWork
 from cirm.likelihoods import CrossEntropy
 from cirm.memory import add_to_memory, make_empty_memory, move_to_device
-from cirm.networks import MLP, Network
+from cirm.networks import Network
 from cirm.randomness import Randomness
 from cirm.training import Descent, DivergenceError, Watch, ignore_steps
 from cirm.variational import make_gaussian
@@ -113,20 +113,17 @@ class CIRM(Learner[State]):
     @property
     def network_without_dropout(self) -> Network:
         """The network without dropout, for all but the invariant model of classes."""
-        if isinstance(self.network, MLP):
-            return replace(self.network, dropout=0.0)
-        return self.network
+        return self.network.change_dropout(0.0)
 
     def network_for(self, examples: int) -> Network:
         """The network of the invariant model, which learns from so many examples."""
         if not self.classes:
             return self.network_without_dropout
-        if not isinstance(self.network, MLP) or examples <= FEW:
+        if examples <= FEW:
             return self.network
         left = (1 - self.network.dropout) * math.sqrt(examples / FEW)
-        return replace(
-            self.network, dropout=min(self.network.dropout, 1 - min(left, MOST))
-        )
+        dropout = min(self.network.dropout, 1 - min(left, MOST))
+        return self.network.change_dropout(dropout)
 
     def init(self, randomness: Randomness) -> State:
         """The prior, random plain models, and nothing known."""
@@ -259,10 +256,11 @@ class CIRM(Learner[State]):
         directions = state.directions.flatten(0, 1)
         if not directions.shape[1]:
             logits = self._compute_logits(means, wide)
-        elif isinstance(self.network, MLP):
-            # To hide directions from the first layer is the same, and done once.
+        elif self.network.get_input_weights(means.flatten(0, 1)) is not None:
+            # Removing directions from the first layer is the same, and done once.
             means = means.clone()
-            weight = self.network.split_layers(means.flatten(0, 1))[0][0]
+            weight = self.network.get_input_weights(means.flatten(0, 1))
+            assert weight is not None
             weight.copy_(shortcuts.remove_directions(weight.mT, directions).mT)
             logits = self._compute_logits(means, wide)
         else:

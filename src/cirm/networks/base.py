@@ -1,0 +1,112 @@
+"""What every network offers: outputs as a pure function of flat parameters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cirm.randomness import Draws, Randomness
+from cirm.variational import Gaussian, sample_gaussian
+
+
+class Network(ABC):
+    """A function of flat parameters [replica, p] and inputs [replica, n, ...].
+
+    Attributes:
+        size: Number p of trained parameters.
+        outputs: Number of outputs.
+        head: Where the parameters of the last linear layer lie in the flat vector: its
+            weights [width, outputs] row by row, then its biases.
+        dropout: Probability with which hidden units are dropped in training.
+        is_thread_safe: Whether several threads may evaluate the network at once.
+    """
+
+    size: int
+    outputs: int
+    head: slice
+    dropout: float = 0.0
+    is_thread_safe: bool = True
+
+    @classmethod
+    @abstractmethod
+    def build(
+        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+    ) -> Network:
+        """Return a network for inputs of a shape.
+
+        Args:
+            features: Shape of the inputs of one example.
+            outputs: Number of outputs.
+            settings: The settings `hidden`, `activation` and `dropout`.
+        """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Describe the network in plain values; `kind` is its key in the registry."""
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls, description: Mapping[str, Any], module: nn.Module | None = None
+    ) -> Network:
+        """Return the network that `describe` described, also after JSON.
+
+        Args:
+            description: What `describe` returned.
+            module: The user's own module, for a network that was made from one.
+        """
+
+    def change_dropout(self, dropout: float) -> Network:
+        """Return the same network with another dropout, if it has one to change."""
+        return self
+
+    def get_input_weights(self, params: Tensor) -> Tensor | None:
+        """Return a view of the weights [replica, in, width] of a linear first layer.
+
+        None if the first layer is of another kind.
+        """
+        return None
+
+    @abstractmethod
+    def init(self, randomness: Randomness) -> Tensor:
+        """Return initial parameters, [replica, p]."""
+
+    @abstractmethod
+    def __call__(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """Compute outputs [replica, n, outputs]; with noise, dropout is applied."""
+
+    @abstractmethod
+    def compute_features(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """Compute the inputs of the last layer, [replica, n, width]."""
+
+    def sample_outputs(
+        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+    ) -> Tensor:
+        """Compute outputs [replica, sample, n, outputs] of networks drawn from `q`."""
+        return self.sample_networks(q, inputs, noise, samples)
+
+    def sample_networks(
+        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+    ) -> Tensor:
+        """Compute [replica, sample, n, outputs], one weight draw for all examples."""
+        weights = sample_gaussian(q, noise.normal(samples, self.size).to(inputs.device))
+        outputs = [self(w, inputs, noise) for w in weights.unbind(1)]
+        return torch.stack(outputs, 1)
+
+    def sample_predictions(self, q: Gaussian, inputs: Tensor, samples: int) -> Tensor:
+        """Compute outputs [replica, sample, n, outputs] of draws that never change.
+
+        The draws are the same for all inputs and replicas, so that the prediction for a
+        row does not depend on the other rows, and nothing has to be stored.
+        """
+        noise = Randomness((0,), ("prediction",)).normal(samples, self.size)
+        weights = sample_gaussian(q, noise.to(inputs.device))
+        return torch.stack([self(w, inputs) for w in weights.unbind(1)], 1)

@@ -1,0 +1,220 @@
+"""Fully connected networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cirm.networks.base import Network
+from cirm.passes import ACTIVATIONS, Layers, Plan, run_layers, run_sampled_layers
+from cirm.randomness import Draws, Randomness
+from cirm.variational import Gaussian
+
+CHUNK = 4096  # examples whose layers are computed at once, to stay in the cache
+
+Activation = Literal["elu", "relu", "linear"]
+
+
+@dataclass(frozen=True)
+class MLP(Network):
+    """A fully connected network.
+
+    Each hidden layer is followed by dropout. Without hidden layers it is linear.
+
+    Args:
+        sizes: Number of inputs, of units in each hidden layer, and of outputs.
+        activation: "elu", "relu" or "linear", after each hidden layer.
+        dropout: Probability with which hidden units are dropped in training.
+
+    Raises:
+        ValueError: If there are fewer than two sizes, or a value is out of range.
+
+    Example:
+        >>> from cirm import MLP, Randomness
+        >>> network = MLP((4, 8, 2))
+        >>> network.size
+        58
+        >>> params = network.init(Randomness((0, 1)))
+        >>> network(params, torch.zeros(2, 10, 4)).shape
+        torch.Size([2, 10, 2])
+    """
+
+    sizes: tuple[int, ...]
+    activation: Activation = "elu"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.sizes) < 2 or min(self.sizes) < 1:
+            raise ValueError(
+                f"A network needs at least two positive sizes, its inputs and outputs; "
+                f"got {list(self.sizes)}."
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(
+                f"The dropout of a network must be at least 0 and less than 1; got "
+                f"{self.dropout}."
+            )
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"The activation of a network must be one of {', '.join(ACTIVATIONS)}; "
+                f"got {self.activation!r}."
+            )
+
+    @classmethod
+    def build(
+        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+    ) -> MLP:
+        """Return a network with the hidden layers of the settings."""
+        sizes = (math.prod(features), *settings["hidden"], outputs)
+        return cls(sizes, settings["activation"], settings["dropout"])
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the network in plain values."""
+        return {
+            "kind": "mlp",
+            "sizes": list(self.sizes),
+            "activation": self.activation,
+            "dropout": self.dropout,
+        }
+
+    @classmethod
+    def restore(
+        cls, description: Mapping[str, Any], module: nn.Module | None = None
+    ) -> MLP:
+        """Return the network that `describe` described."""
+        sizes = tuple(int(size) for size in description["sizes"])
+        return cls(sizes, description["activation"], description["dropout"])
+
+    def change_dropout(self, dropout: float) -> MLP:
+        """Return the same network with another dropout."""
+        return replace(self, dropout=dropout)
+
+    def get_input_weights(self, params: Tensor) -> Tensor:
+        """Return a view of the first layer's weights, [replica, in, width]."""
+        return self.split_layers(params)[0][0]
+
+    @cached_property
+    def _plan(self) -> Plan:
+        hidden = (self.activation,) * (len(self.sizes) - 2)
+        return Plan(self.sizes, (*hidden, "linear"))
+
+    @cached_property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of parameters."""
+        return sum(a * b + b for a, b in pairwise(self.sizes))
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        """Number of outputs."""
+        return self.sizes[-1]
+
+    @property
+    def head(self) -> slice:  # type: ignore[override]
+        """Where the parameters of the last layer lie."""
+        width, outputs = self.sizes[-2:]
+        return slice(self.size - width * outputs - outputs, self.size)
+
+    def init(self, randomness: Randomness) -> Tensor:
+        """Return Glorot-uniform weights and zero biases, [replica, size].
+
+        Args:
+            randomness: One source of random draws per replica.
+
+        Returns:
+            Parameters, [replica, size].
+        """
+        noise = 2 * randomness.uniform(self.size) - 1
+        scales = [
+            torch.full((n,), scale)
+            for a, b in pairwise(self.sizes)
+            for n, scale in ((a * b, math.sqrt(6 / (a + b))), (b, 0.0))
+        ]
+        return noise * torch.cat(scales)
+
+    def split_layers(self, params: Tensor) -> Layers:
+        """Return weights [replica, in, out] and biases [replica, 1, out] by layer.
+
+        Args:
+            params: Parameters, [replica, size].
+
+        Returns:
+            Views of the parameters, layer by layer.
+        """
+        return self._plan.split_layers(params)
+
+    def __call__(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """Outputs [replica, n, outputs]."""
+        pieces = [
+            self._run_plan(self._plan, params, x, noise)
+            for x in inputs.flatten(2).split(CHUNK, 1)
+        ]
+        return _concatenate(pieces, 1)
+
+    def compute_features(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """The last hidden layer, [replica, n, width]."""
+        plan = Plan(self.sizes[:-1], self._plan.activations[:-1])
+        x = inputs.flatten(2)
+        return self._run_plan(plan, params, x, noise) if plan.activations else x
+
+    def _run_plan(
+        self, plan: Plan, params: Tensor, x: Tensor, noise: Draws | None
+    ) -> Tensor:
+        masks = [
+            self._draw_mask(layer, x, noise, x.shape[1], width)
+            for layer, width in enumerate(plan.sizes[1:])
+        ]
+        return run_layers(plan, params, x, masks)
+
+    def sample_outputs(
+        self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
+    ) -> Tensor:
+        """Outputs [replica, sample, n, outputs] by local reparametrisation.
+
+        Draws each layer's sums instead of its weights: two products a layer, and for
+        the first layer the same two whatever the number of samples.
+        """
+        pieces = []
+        for x in inputs.flatten(2).split(CHUNK, 1):
+            draws, masks = [], []
+            for layer, width in enumerate(self.sizes[1:]):
+                shape = samples, x.shape[1], width
+                draws.append(noise.approximate_normal(*shape).to(x.device))
+                masks.append(self._draw_mask(layer, x, noise, *shape))
+            pieces.append(run_sampled_layers(self._plan, *q, x, draws, masks))
+        return _concatenate(pieces, 2)
+
+    def _draw_mask(
+        self, layer: int, x: Tensor, noise: Draws | None, *shape: int
+    ) -> Tensor | None:
+        """What dropout multiplies a layer's outputs by; the last has none."""
+        if noise is None or not self.dropout or layer == len(self.sizes) - 2:
+            return None
+        keep = 1 - self.dropout
+        return noise.bernoulli(keep, *shape).div_(keep).to(x.device)
+
+
+def _concatenate(pieces: list[Tensor], axis: int) -> Tensor:
+    """Pieces one after another; a single one is not copied."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, axis)
+
+
+class Linear(MLP):
+    """Builds an `MLP` without hidden layers."""
+
+    @classmethod
+    def build(
+        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+    ) -> MLP:
+        """Return a linear function of the inputs; the settings do not matter."""
+        return MLP((math.prod(features), outputs))

@@ -1,0 +1,367 @@
+"""Any torch module as a network, and a small convolutional one."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from cirm.networks.base import Network
+from cirm.randomness import Draws, Randomness
+
+CHANNELS = 16, 32  # of the two convolutions: small enough for a few thousand images
+SMALLEST = 4  # pixels a side that two poolings by two leave something of
+ACTIVATIONS = {"elu": nn.ELU, "relu": nn.ReLU, "linear": nn.Identity}
+
+
+class ModuleNetwork(Network):
+    """Any torch module whose last linear layer gives the outputs.
+
+    The module is copied and never changed. Training starts from the weights that it
+    has. Parameters that do not require gradients, or that `frozen` names, stay as they
+    are and are not part of the trained vector. Layers that keep running statistics,
+    such as batch normalisation, run in evaluation mode with the statistics that they
+    have. Dropout inside the module draws from the noise that is passed in, not from
+    torch's global source. Replicas are evaluated one after another.
+
+    Args:
+        module: The module. It receives inputs as the data set gives them, [n, ...], and
+            returns outputs [n, outputs].
+        frozen: Prefixes of the names of parameters that are not trained, such as
+            "encoder." or "conv1".
+        reset: Whether `init` draws new weights for each replica, by the layers' own
+            `reset_parameters`, instead of starting from those of the module.
+
+    Raises:
+        ValueError: If the last linear layer is missing, has no bias or is frozen, or if
+            a prefix matches no parameter.
+
+    Example:
+        >>> from torch import nn
+        >>> from cirm import ModuleNetwork, Randomness
+        >>> module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> ModuleNetwork(module).size
+        58
+        >>> network = ModuleNetwork(module, frozen=["0."])
+        >>> network.size
+        18
+        >>> params = network.init(Randomness((0,)))
+        >>> outputs = network(params, torch.ones(1, 3, 4))
+        >>> bool(outputs[0].allclose(module(torch.ones(3, 4)), atol=1e-6))
+        True
+    """
+
+    is_thread_safe = False  # the module's training mode is shared
+
+    def __init__(
+        self, module: nn.Module, *, frozen: Sequence[str] = (), reset: bool = False
+    ) -> None:
+        self.module = copy.deepcopy(module)
+        self.reset = reset
+        linear = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
+        if not linear or linear[-1].bias is None:
+            raise ValueError(
+                "The last layer of the network must be a torch.nn.Linear with a bias; "
+                f"{type(module).__name__} has none. Add one."
+            )
+        self._head = linear[-1]
+        self._freeze(frozen)
+        self._shapes = {name: p.shape for name, p in self._list_parameters()}
+        self.size = sum(shape.numel() for shape in self._shapes.values())
+        self.outputs = self._head.out_features
+        ends = self._head.weight.numel() + self.outputs
+        self.head = slice(self.size - ends, self.size)
+
+    @classmethod
+    def build(
+        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+    ) -> Network:
+        """Raise an error: a module cannot be built by name."""
+        raise ValueError("Pass the module itself, as network=ModuleNetwork(module).")
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the module by its class, its trained parameters and its constants.
+
+        Returns:
+            Plain values: the kind, the class's name, the shape of each trained
+            parameter and, if there are constants, their SHA-256.
+        """
+        shapes = {name: list(p.shape) for name, p in self._list_parameters()}
+        names = [name for name, _ in self.module.named_parameters() if name in shapes]
+        description: dict[str, Any] = {
+            "kind": "module",
+            "name": type(self.module).__name__,
+            "parameters": {name: shapes[name] for name in names},
+        }
+        if constants := self._get_constants():
+            digest = hashlib.sha256()
+            for name, tensor in constants.items():
+                digest.update(name.encode())
+                digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+            description["constants"] = digest.hexdigest()
+        return description
+
+    @classmethod
+    def restore(
+        cls,
+        description: Mapping[str, Any],
+        module: nn.Module | Network | None = None,
+    ) -> Network:
+        """Return the network of the user's module, if it is the one described.
+
+        Args:
+            description: What `describe` returned.
+            module: The module, or a `ModuleNetwork` of it if parts are frozen by name.
+
+        Returns:
+            The network.
+
+        Raises:
+            ValueError: If the module is missing or another one.
+        """
+        if module is None:
+            raise ValueError(
+                f"The model was trained with your own network {description['name']!r}. "
+                "Pass such a module with network= to load it."
+            )
+        network = module if isinstance(module, Network) else cls(module)
+        given = network.describe()
+        if given.get("parameters") != description["parameters"]:
+            raise ValueError(
+                f"The network has the parameters {given.get('parameters')}, but the "
+                f"model was trained with {description['parameters']}. Pass a module "
+                "with the trained architecture."
+            )
+        if given.get("constants") != description.get(
+            "constants", given.get("constants")
+        ):
+            raise ValueError(
+                "The frozen parameters or running statistics of the network are not "
+                "those that the model was trained with. Load the same weights into it."
+            )
+        return network
+
+    def _freeze(self, prefixes: Sequence[str]) -> None:
+        named = dict(self.module.named_parameters())
+        for prefix in prefixes:
+            matching = [p for name, p in named.items() if name.startswith(prefix)]
+            if not matching:
+                raise ValueError(
+                    f"frozen: no parameter starts with {prefix!r}. The parameters are "
+                    f"{', '.join(named)}."
+                )
+            for parameter in matching:
+                parameter.requires_grad_(False)
+        if not (self._head.weight.requires_grad and self._head.bias.requires_grad):
+            raise ValueError(
+                "The last linear layer of the network is frozen, so nothing could "
+                "follow the data. Leave it out of frozen=."
+            )
+
+    def _list_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """Return the trained parameters, the head's weight and bias last."""
+        tail = (self._head.weight, self._head.bias)
+        named = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad]
+        rest = [(n, p) for n, p in named if all(p is not t for t in tail)]
+        return rest + [(n, p) for t in tail for n, p in named if p is t]
+
+    def _get_constants(self) -> dict[str, Tensor]:
+        frozen = {
+            n: p for n, p in self.module.named_parameters() if not p.requires_grad
+        }
+        return {**frozen, **dict(self.module.named_buffers())}
+
+    def __repr__(self) -> str:
+        return f"ModuleNetwork({type(self.module).__name__}, size={self.size})"
+
+    def init(self, randomness: Randomness) -> Tensor:
+        """Return the module's own weights for every replica, or draw new ones.
+
+        Args:
+            randomness: One source of random draws per replica.
+
+        Returns:
+            Parameters, [replica, size].
+        """
+        if not self.reset:
+            return self._flatten_module(self.module).repeat(len(randomness.seeds), 1)
+        rows = []
+        fresh = copy.deepcopy(self.module)
+        for seed in randomness.integers(2**62, 1)[:, 0].tolist():
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                # Inner layers first: an outer one has the last word, as when built.
+                for layer in reversed(list(fresh.modules())):
+                    for name in ("reset_parameters", "_reset_parameters"):
+                        if hasattr(layer, name):
+                            getattr(layer, name)()
+                rows.append(self._flatten_module(fresh))
+        return torch.stack(rows)
+
+    def _flatten_module(self, module: nn.Module) -> Tensor:
+        named = dict(module.named_parameters())
+        pieces = [named[name].detach() for name in self._shapes]
+        # The head is stored as [width, outputs], as in every network here.
+        pieces[-2] = pieces[-2].T
+        return torch.cat([piece.reshape(-1) for piece in pieces])
+
+    def _unflatten(self, params: Tensor) -> dict[str, Tensor]:
+        lengths = [shape.numel() for shape in self._shapes.values()]
+        pieces = list(params.split(lengths))
+        width, outputs = self._head.in_features, self.outputs
+        pieces[-2] = pieces[-2].view(width, outputs).T
+        shapes = self._shapes.items()
+        return {
+            name: piece.reshape(shape)
+            for (name, shape), piece in zip(shapes, pieces, strict=True)
+        }
+
+    def __call__(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """Compute outputs [replica, n, outputs]."""
+        return self._run(params, inputs, noise)[0]
+
+    def compute_features(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None = None
+    ) -> Tensor:
+        """Compute the inputs of the last linear layer, [replica, n, width].
+
+        Args:
+            params: Parameters, [replica, size].
+            inputs: Inputs, [replica, n, ...].
+            noise: Source of dropout; without it none is applied.
+
+        Returns:
+            Features, [replica, n, width].
+        """
+        return self._run(params, inputs, noise)[1]
+
+    def _run(
+        self, params: Tensor, inputs: Tensor, noise: Draws | None
+    ) -> tuple[Tensor, Tensor]:
+        self.module.train(noise is not None)
+        for layer in self.module.modules():
+            if getattr(layer, "track_running_stats", False):
+                layer.eval()
+        outputs, features = [], []
+        caught: list[Tensor] = []
+
+        def catch(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+            caught.append(arguments[0])
+
+        constants = {n: t.to(params.device) for n, t in self._get_constants().items()}
+        hook = self._head.register_forward_pre_hook(catch)
+        seeds = [0] * len(params)
+        if noise is not None:
+            seeds = noise.integers(2**62, 1)[:, 0].tolist()
+        try:
+            for seed, row, x in zip(seeds, params, inputs, strict=True):
+                tensors = {**self._unflatten(row), **constants}
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(seed)
+                    outputs.append(functional_call(self.module, tensors, x))
+                features.append(caught.pop())
+        finally:
+            hook.remove()
+        return torch.stack(outputs), torch.stack(features)
+
+
+class CNN(ModuleNetwork):
+    """A small convolutional network for images [channels, height, width].
+
+    Two convolutions of 3 by 3 with 16 and 32 channels, each followed by the activation
+    and pooling by two; then the fully connected layers `hidden`, with dropout.
+
+    Args:
+        features: Shape of an image, [channels, height, width].
+        outputs: Number of outputs.
+        hidden: Units of the fully connected hidden layers.
+        activation: "elu", "relu" or "linear".
+        dropout: Probability with which units of the fully connected part are dropped.
+    """
+
+    def __init__(
+        self,
+        features: tuple[int, ...],
+        outputs: int,
+        hidden: tuple[int, ...] = (100,),
+        activation: str = "relu",
+        dropout: float = 0.0,
+    ) -> None:
+        if len(features) != 3 or min(features[1:]) < SMALLEST:
+            raise ValueError(
+                f"The network cnn needs images [channels, height, width] of at least "
+                f"{SMALLEST} by {SMALLEST} pixels; got inputs of shape "
+                f"{list(features)}. Use network=mlp."
+            )
+        self.features, self.hidden = tuple(features), tuple(hidden)
+        self.activation, self.dropout = activation, dropout
+        layers: list[nn.Module] = []
+        for before, after in zip((features[0], *CHANNELS), CHANNELS, strict=False):
+            layers += [
+                nn.Conv2d(before, after, 3, padding=1),
+                ACTIVATIONS[activation](),
+            ]
+            layers += [nn.MaxPool2d(2)]
+        width = CHANNELS[-1] * math.prod(side // 4 for side in features[1:])
+        layers.append(nn.Flatten())
+        for units in hidden:
+            layers += [nn.Dropout(dropout), nn.Linear(width, units)]
+            layers.append(ACTIVATIONS[activation]())
+            width = units
+        layers += [nn.Dropout(dropout), nn.Linear(width, outputs)]
+        super().__init__(nn.Sequential(*layers), reset=True)
+
+    def __repr__(self) -> str:
+        return (
+            f"CNN(features={self.features}, outputs={self.outputs}, "
+            f"hidden={self.hidden}, activation={self.activation!r}, "
+            f"dropout={self.dropout})"
+        )
+
+    @classmethod
+    def build(
+        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
+    ) -> CNN:
+        """Return a network with the hidden layers of the settings."""
+        names = ("hidden", "activation", "dropout")
+        return cls(features, outputs, *(settings[name] for name in names))
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the network in plain values."""
+        return {
+            "kind": "cnn",
+            "features": list(self.features),
+            "outputs": self.outputs,
+            "hidden": list(self.hidden),
+            "activation": self.activation,
+            "dropout": self.dropout,
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        description: Mapping[str, Any],
+        module: nn.Module | Network | None = None,
+    ) -> CNN:
+        """Return the network that `describe` described."""
+        shape = tuple(int(size) for size in description["features"])
+        hidden = tuple(int(units) for units in description["hidden"])
+        return cls(
+            shape,
+            int(description["outputs"]),
+            hidden,
+            description["activation"],
+            float(description["dropout"]),
+        )
+
+    def change_dropout(self, dropout: float) -> CNN:
+        """Return the same network with another dropout."""
+        return CNN(self.features, self.outputs, self.hidden, self.activation, dropout)
