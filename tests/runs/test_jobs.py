@@ -6,14 +6,17 @@ import json
 import os
 import shutil
 import struct
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from cirm import __version__
+from cirm import MLP, Descent, __version__
+from cirm.evaluation import run
+from cirm.learners.erm import ERM
+from cirm.records import Score
 from cirm.runs.jobs import Job
-from cirm.runs.local import list_unfinished, run_jobs
+from cirm.runs.local import collect_records, list_unfinished, run_jobs
 from cirm.runs.plans import plan_jobs, prepare_dataset
 
 
@@ -137,3 +140,53 @@ def test_a_file_is_read_once_while_it_stays_the_same(tmp_path, monkeypatch):
     write_tables(tmp_path, shift=100)
     with pytest.raises(TypeError):
         plan_tables(path)
+
+
+@dataclass(frozen=True)
+class OwnERM(ERM):
+    """A learner of a user's own, which no registry knows."""
+
+
+OWN = f"{__name__}:OwnERM"
+
+
+def scores(records):
+    return [(r.environment, r.value) for r in records if isinstance(r, Score)]
+
+
+def test_an_instance_a_class_and_an_import_path_run_as_a_key_does(tmp_path):
+    on = prepare_dataset("colored", {"examples": "50", "sweep": ""})
+    learners = ["erm", ERM, ERM(descent=Descent(epochs=3)), OwnERM, OWN]
+    found = {}
+    for learner in learners:
+        (job,) = plan_jobs(on, learner, "joint", (0,), texts=["epochs=3"])
+        assert run_jobs([job], tmp_path, 1) == {}
+        found[job.learner] = scores(collect_records([job], tmp_path))
+    assert list(found) == ["erm", OWN]
+    assert found["erm"] == found[OWN] and len(found["erm"]) > 3
+    for learner in (learners[2], OwnERM(descent=Descent(epochs=3))):
+        same = run(learner, on.problem, "joint", (0,), diagnose=True)
+        assert scores(same) == found["erm"]
+
+
+def test_settings_of_an_instance_are_below_the_preset_and_the_texts():
+    on = prepare_dataset("colored", {"examples": "50"})
+    learner = ERM(descent=Descent(epochs=7, rate=0.5, batch=3))
+    (job,) = plan_jobs(on, learner, "joint", (0,), preset="paper", texts=["epochs=1"])
+    paper = ERM.presets["paper"]
+    assert job.settings["epochs"] == 1
+    assert job.settings["rate"] == paper["rate"]
+    assert job.settings["batch"] == paper.get("batch", 3)
+
+
+def test_a_learner_that_other_processes_cannot_create_is_refused():
+    on = prepare_dataset("colored", {"examples": "50"})
+
+    @dataclass(frozen=True)
+    class Local(ERM):
+        pass
+
+    with pytest.raises(ValueError, match=r"inside a function.* Define it at the top"):
+        plan_jobs(on, Local(), "joint", (0,))
+    with pytest.raises(ValueError, match="has a network of its own"):
+        plan_jobs(on, ERM(network=MLP((128, 2))), "joint", (0,))

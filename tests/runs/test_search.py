@@ -1,10 +1,14 @@
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
+from cirm import Descent
+from cirm.evaluation.selection import Rule
+from cirm.learners.erm import ERM
 from cirm.records import Score
 from cirm.runs.jobs import execute
 from cirm.runs.local import get_record_path, list_unfinished, run_jobs
@@ -24,13 +28,13 @@ HONEST = ("held-out", "next", "worst-group", "leave-one-out")
 FIXED = {"epochs": 2, "hidden": (8,)}
 
 
-def search(rules=HONEST, trials=2, data=DATA, space=SPACE, **rest):
+def search(rules=HONEST, trials=2, data=DATA, space=SPACE, learner="erm", **rest):
     on = drop_test_environments(prepare_dataset("colored", data))
     fields = {"order": "sequential", "seeds": (0, 1), "settings": FIXED, **rest}
     return Search(
         on,
-        "erm",
-        space=parse_space("erm", [space]),
+        learner,
+        space=parse_space(learner, [space]),
         rules=rules,
         trials=trials,
         **fields,
@@ -182,3 +186,69 @@ def test_values_are_searched_by_negative_errors(tmp_path):
     found = summarise_search(made, tmp_path)
     assert found["metric"] == "error"
     assert found["picks"]["worst-group"]["score"]["mean"] < 0
+
+
+@dataclass(frozen=True)
+class Quantile(Rule):
+    """A rule of a user's own, with a setting."""
+
+    name = "quantile"
+    description = "quantile of the scores on held-out parts"
+    q: float = 0.0
+
+    def score(self, trained, data):
+        scores = torch.stack([trained.mean_score([e]) for e in data.held_out])
+        return scores.quantile(self.q, 0)
+
+
+class LeftOutTwice(Rule):
+    """A rule that needs trainings without one environment."""
+
+    name = "twice"
+    description = "twice the score where nothing was trained"
+    leaves_out = True
+
+    def score(self, trained, data):
+        return 2 * trained.mean_score([data.whole[trained.left_out]])
+
+
+def test_a_rule_of_ones_own_picks_beside_the_others(tmp_path):
+    made = search(("held-out", "leave-one-out", Quantile(0.0), LeftOutTwice()), 2)
+    assert run_jobs(made.plan(), tmp_path, 1) == {}
+    found = summarise_search(made, tmp_path)
+    assert found["rules"]["quantile"] == Quantile.description
+    for trial in found["trials"]:
+        means = {rule: score["mean"] for rule, score in trial["scores"].items()}
+        assert means["quantile"] <= means["held-out"]
+        assert means["twice"] == pytest.approx(2 * means["leave-one-out"])
+    assert set(found["picks"]) == {"held-out", "leave-one-out", "quantile", "twice"}
+
+
+def test_another_setting_of_a_rule_is_another_job_and_no_rule_none():
+    (plain,) = search(("held-out",), 1).plan()
+    keys = {search((Quantile(q),), 1).plan()[0].key for q in (0.0, 0.5)}
+    assert len(keys | {plain.key}) == 3
+    assert plain.rules == ()
+
+
+def test_rules_must_have_names_of_their_own():
+    with pytest.raises(ValueError, match="different names"):
+        search((Quantile(0.1), Quantile(0.2))).plan()
+
+
+def test_a_rule_that_no_process_can_import_is_refused():
+    class Local(Quantile):
+        pass
+
+    with pytest.raises(ValueError, match=r"'quantile' is defined inside a function"):
+        search((Local(),)).plan()
+
+
+def test_a_learner_instance_is_searched_from_its_own_settings():
+    one = search(("held-out",), 2, learner="erm")
+    instance = ERM(descent=Descent(epochs=7))
+    made = replace(one, learner=instance, settings={"hidden": (8,)})
+    assert [job.learner for job in made.plan()] == ["erm", "erm"]
+    assert [job.settings["epochs"] for job in made.plan()] == [7, 7]
+    assert made.plan()[1].settings["rate"] == one.get_settings(1)["rate"]
+    assert "--set epochs=7" in format_command(made, made.get_settings(0))

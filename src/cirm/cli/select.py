@@ -223,9 +223,9 @@ def run_trials(
     left = len(list_unfinished(jobs, folder))
     trials = f"{search.trials} trial{'s' if search.trials > 1 else ''}"
     typer.echo(
-        f"{trials} of {search.learner}: {len(jobs)} training jobs, {left} to run."
+        f"{trials} of {search.learner_key}: {len(jobs)} training jobs, {left} to run."
     )
-    return run_jobs(jobs, folder, engine, f"cirm select {search.learner}")
+    return run_jobs(jobs, folder, engine, f"cirm select {search.learner_key}")
 
 
 def plan_picks(
@@ -241,8 +241,8 @@ def plan_picks(
             f"{n}={format_setting(value)}" for n, value in pick["settings"].items()
         ]
         planned = plan_jobs(
-            data, search.learner, search.order, seeds, preset=search.preset,
-            texts=texts, label=f"{search.learner}, trial {pick['trial']}",
+            data, search.learner_key, search.order, seeds, preset=search.preset,
+            texts=texts, label=f"{search.learner_key}, trial {pick['trial']}",
         )  # fmt: skip
         jobs[pick["trial"]] = [
             replace(job, selection="a pick of cirm select") for job in planned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,11 +13,15 @@ from torch import Tensor
 from cirm.data.scm import coefficient_errors
 from cirm.environments import Environment, Problem, Stage, Stream
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
+from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
 from cirm.memory import count_memory
 from cirm.randomness import Randomness
 from cirm.records import Curve, Record, Run, Score
 from cirm.training import DivergenceError, Terms, Watch
+
+if TYPE_CHECKING:
+    from cirm.learners import LearnerLike
 
 Progress = Callable[[float], None]
 """Called now and then with the part of the work that is done, from 0 to 1."""
@@ -29,12 +33,12 @@ INFERENCE_SHARE = 0.5  # of a stage's progress; inference takes about as long
 
 
 def run(
-    learner: Learner[Any],
+    learner: LearnerLike,
     problem: Problem,
     order: str,
     seeds: tuple[int, ...],
     *,
-    label: str,
+    label: str = "",
     dataset: dict[str, Any] | None = None,
     selection: str = "",
     transform: Transform | None = None,
@@ -44,12 +48,13 @@ def run(
     """Train on each stage in turn and score every environment after each.
 
     Args:
-        learner: The learner.
+        learner: An instance, or anything else that `cirm.create` accepts: a key such as
+            "erm", an import path or a class.
         problem: The environments, drawn for these seeds.
         order: "sequential", "joint", or the number of environments of each stage, such
             as "2+1".
         seeds: One seed for each replica.
-        label: The learner's name in the records.
+        label: The learner's name in the records; its key if empty.
         dataset: A description of the data for the records.
         selection: How the learner's settings were chosen, for the records.
         transform: Replaces each stage before the learner sees it.
@@ -62,17 +67,22 @@ def run(
         memory and time.
 
     Raises:
-        DivergenceError: If the risk of a replica is not finite.
+        DivergenceError: If the parameters of a replica are not finite.
+        ValueError: If there is no such learner or order.
 
     Example:
         >>> from cirm.data.colored import Colored
-        >>> from cirm.learners import create
+        >>> from cirm.learners.erm import ERM
+        >>> from cirm.training import Descent
         >>> problem = Colored(source="digits", examples=100, sweep=()).draw((0,))
-        >>> learner = create("erm", problem.train[0], {"epochs": 2})
-        >>> records = list(run(learner, problem, "sequential", (0,), label="erm"))
+        >>> learner = ERM(descent=Descent(epochs=2))
+        >>> records = list(run(learner, problem, "sequential", (0,)))
         >>> [r.environment for r in records if r.kind == "score" and r.stage == 1]
         ['train-1', 'train-2', 'test']
     """
+    label = label or get_learner_key(learner)
+    if not isinstance(learner, Learner) or learner.network is None:
+        learner = create(learner, problem.train[0])
     stream = Stream.from_order(problem.train, order)
     randomness = Randomness(seeds)
     start = time.perf_counter()

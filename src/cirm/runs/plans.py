@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirm.data import get_dataset_class
 from cirm.environments import Problem, Stream
 from cirm.inference import get_inference_class
-from cirm.learners import create, parse_learner_settings
+from cirm.learners import (
+    create,
+    describe_learner,
+    get_preset,
+    parse_learner_settings,
+)
 from cirm.runs.jobs import PAPER_SELECTION, Job, hash_files
 from cirm.settings import parse_assignments, parse_settings
+
+if TYPE_CHECKING:
+    from cirm.learners import LearnerLike
 
 SMALL = 256  # inputs; below this, seeds learn side by side in one job
 
@@ -44,9 +52,28 @@ def prepare_dataset(dataset: str, texts: Mapping[str, str]) -> PreparedDataset:
     return PreparedDataset(dataset, data, problem, description, files)
 
 
+def spell_learner(learner: LearnerLike, preset: str = "") -> tuple[str, dict[str, Any]]:
+    """Return key and settings of a learner, as jobs store them.
+
+    A key or class has no settings. An instance has all of its own, below the preset.
+    """
+    key, settings = describe_learner(learner)
+    if "<locals>" in key:
+        raise ValueError(
+            f"The learner {key!r} is defined inside a function, so other processes "
+            "cannot import it. Define it at the top of a module."
+        )
+    if not isinstance(learner, str | type) and learner.network is not None:
+        raise ValueError(
+            f"The learner {key!r} has a network of its own, which jobs cannot store. "
+            "Leave out the network and use settings such as hidden, or call cirm.run."
+        )
+    return key, {**settings, **get_preset(key, preset)} if settings else {}
+
+
 def plan_jobs(
     on: PreparedDataset,
-    learner: str,
+    learner: LearnerLike,
     order: str,
     seeds: Sequence[int],
     *,
@@ -55,23 +82,48 @@ def plan_jobs(
     infer: str = "",
     label: str = "",
 ) -> list[Job]:
-    """Plan the jobs of a learner; raise now for what would fail when they run.
+    """Plan the jobs of a learner, and raise now for what would fail when they run.
 
     How many seeds share a job depends only on the data, so that the numbers do not
     depend on the machine.
+
+    Args:
+        on: The data set.
+        learner: A key, the name of an entry point, an import path, a class, or an
+            instance without a network.
+        order: Order of the environments, as `cirm.run` takes it.
+        seeds: The seeds.
+        preset: Named settings of the learner.
+        texts: Further settings, such as "epochs=20".
+        infer: Key of an environment inference, or "" for none.
+        label: The learner's name in tables; its key if empty.
+
+    Returns:
+        Jobs for an `Engine`.
+
+    Raises:
+        ValueError: If there is no such learner, setting, preset, order or inference.
+
+    Example:
+        >>> from cirm.learners.vrex import VREx
+        >>> on = prepare_dataset("colored", {"examples": "50"})
+        >>> jobs = plan_jobs(on, VREx(penalty=10.0), "joint", (0, 1))
+        >>> [(job.learner, job.seeds, job.settings["penalty"]) for job in jobs]
+        [('vrex', (0, 1), 10.0)]
     """
-    settings = parse_learner_settings(learner, parse_assignments(list(texts), "--set"))
+    key, settings = spell_learner(learner, preset)
+    settings |= parse_learner_settings(key, parse_assignments(list(texts), "--set"))
     if infer:
         get_inference_class(infer)
     first = on.problem.train[0]
     Stream.from_order(on.problem.train, order)
-    create(learner, first, settings, preset)
+    create(key, first, settings, preset)
     small = math.prod(first.features) < SMALL
     block = len(seeds) if small and not infer else 1
     return [
         Job(
             dataset=on.dataset,
-            learner=learner,
+            learner=key,
             order=order,
             seeds=tuple(seeds[start : start + block]),
             data=on.data,
@@ -79,7 +131,7 @@ def plan_jobs(
             preset=preset,
             selection=describe_selection(preset, settings),
             infer=infer,
-            label=label or (f"{learner} after {infer}" if infer else learner),
+            label=label or (f"{key} after {infer}" if infer else key),
             files=on.files,
         )
         for start in range(0, len(seeds), block)

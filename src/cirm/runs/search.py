@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cirm.records import Record, Run, Score, read_records
 from cirm.runs.jobs import Job, describe_data, draw_problem, execute
 from cirm.runs.local import get_record_path
-from cirm.runs.plans import PreparedDataset
+from cirm.runs.plans import PreparedDataset, spell_learner
 from cirm.runs.search_space import Space, draw_settings, format_space
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from cirm.environments import Problem
     from cirm.evaluation.selection import Rule
+    from cirm.learners import LearnerLike
     from cirm.learners.base import Learner
 
 DIVERGED = "diverged"
@@ -57,7 +58,8 @@ class Search:
 
     Attributes:
         on: The data set without test environments, see `drop_test_environments`.
-        learner: Key or import path of the learner.
+        learner: A key, the name of an entry point, an import path, a class, or an
+            instance without a network.
         order: Order of the environments, as `cirm.run` takes it.
         seeds: Seeds of each trial.
         space: The settings to draw, from `parse_space`.
@@ -70,7 +72,7 @@ class Search:
     """
 
     on: PreparedDataset
-    learner: str
+    learner: LearnerLike
     order: str
     seeds: tuple[int, ...]
     space: Space
@@ -91,6 +93,11 @@ class Search:
         text = " ".join([first.key, str(self.draw), str(format_space(self.space))])
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
+    @property
+    def learner_key(self) -> str:
+        """Key or import path of the learner."""
+        return spell_learner(self.learner)[0]
+
     def get_rules(self) -> dict[str, Rule]:
         """Return the rules by name."""
         from cirm.evaluation.selection import get_rule
@@ -104,14 +111,18 @@ class Search:
 
     def get_settings(self, trial: int) -> dict[str, Any]:
         """Return the settings of a trial that are neither defaults nor the preset's."""
-        return {**(self.settings or {}), **draw_settings(self.space, trial, self.draw)}
+        settings = {
+            **spell_learner(self.learner, self.preset)[1],
+            **(self.settings or {}),
+        }
+        return settings | draw_settings(self.space, trial, self.draw)
 
     def plan_trial(self, trial: int) -> list[CandidateJob]:
         """Plan the jobs of a trial, first the one with all environments."""
         from cirm.learners import create
 
         settings, train = self.get_settings(trial), self.on.problem.train
-        create(self.learner, train[0], settings, self.preset)
+        create(self.learner_key, train[0], settings, self.preset)
         rules = self.get_rules().values()
         left: list[int | None] = []
         if any(not rule.leaves_out for rule in rules):
@@ -121,14 +132,14 @@ class Search:
         return [
             CandidateJob(
                 dataset=self.on.dataset,
-                learner=self.learner,
+                learner=self.learner_key,
                 order=self.order,
                 seeds=self.seeds,
                 data=self.on.data,
                 settings=settings,
                 preset=self.preset,
                 selection="a trial of a search",
-                label=self.learner,
+                label=self.learner_key,
                 files=self.on.files,
                 held=self.held,
                 left=index,
@@ -241,7 +252,7 @@ def summarise_search(search: Search, folder: Path) -> dict[str, Any]:
     rules = search.get_rules()
     trials = [_summarise_trial(search, n, folder) for n in range(search.trials)]
     return {
-        "learner": search.learner,
+        "learner": search.learner_key,
         "dataset": {"name": search.on.dataset, **search.on.data},
         "order": search.order,
         "seeds": list(search.seeds),
@@ -303,7 +314,7 @@ def format_command(search: Search, settings: Mapping[str, Any]) -> str:
     words = ["cirm", "run", "--dataset", search.on.dataset]
     for name, value in search.on.data.items():
         words += [f"--{name.replace('_', '-')}", format_setting(value)]
-    words += ["--learner", search.learner, "--order", search.order]
+    words += ["--learner", search.learner_key, "--order", search.order]
     words += ["--seeds", str(len(search.seeds))]
     words += ["--preset", search.preset] if search.preset else []
     for name, value in settings.items():

@@ -10,11 +10,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cirm.learners import check_setting_names, list_settings
+from cirm.learners import check_setting_names, get_learner_key, list_settings
 from cirm.randomness import Randomness
 from cirm.settings import parse_value
+
+if TYPE_CHECKING:
+    from cirm.learners import LearnerLike
 
 COMMON = {
     "rate": "1e-4..1e-2:log",
@@ -85,12 +88,12 @@ class Choice:
 Space = Mapping[str, Range | Choice]
 
 
-def parse_space(learner: str, texts: Iterable[str] = ()) -> Space:
+def parse_space(learner: LearnerLike, texts: Iterable[str] = ()) -> Space:
     """Parse a space; without texts, return the learner's own or the common one."""
     assignments = [part for text in texts for part in SEPARATOR.split(text)]
     kinds = {name: kind for name, kind, _ in list_settings(learner)}
     if not assignments:
-        key = learner.removeprefix("c-")
+        key = get_learner_key(learner).removeprefix("c-")
         common = ",".join(f"{n}={t}" for n, t in COMMON.items() if n in kinds)
         assignments = SEPARATOR.split(SPACES.get(key, common))
     space: dict[str, Range | Choice] = {}
