@@ -287,8 +287,8 @@ def regressions(tmp_path):
         path = tmp_path / f"{NAMES[number]}.npz"
         np.savez(path, X=inputs, y=(inputs @ [slope, -1.0]).astype("float32"))
         settings = f"path={path} task=regression test=none"
-        told = {"dataset": "arrays", "settings": settings, "environment": 0}
-        grid.add(number + 1, config(tmp_path, number, **told))
+        options = {"dataset": "arrays", "settings": settings, "environment": 0}
+        grid.add(number + 1, config(tmp_path, number, **options))
     return grid
 
 
@@ -456,19 +456,19 @@ def test_a_site_whose_training_diverges_is_named_and_keeps_what_it_had(tmp_path)
 
 def test_why_data_cannot_be_read_stays_at_the_site(tmp_path, capsys):
     secret = tmp_path / "patients.npz"
-    told = {"dataset": "arrays", "settings": f"path={secret} test=none"}
+    options = {"dataset": "arrays", "settings": f"path={secret} test=none"}
     grid = start_sites(tmp_path)
-    grid.add(2, config(tmp_path, 1, **told))
+    grid.add(2, config(tmp_path, 1, **options))
     coordinate(grid, tmp_path, LINEAR, "north").run()
     text = (tmp_path / "study" / "ledger.jsonl").read_text()
     refused = [json.loads(line)["refused"] for line in text.splitlines()]
-    reasons = [told["node 2"] for told in refused if "node 2" in told]
-    said = capsys.readouterr()
+    reasons = [options["node 2"] for options in refused if "node 2" in options]
+    printed = capsys.readouterr()
     assert [
         reason.endswith("the reason is in the site's own log") for reason in reasons
     ] == [True]
-    assert "patients" not in text + said.out
-    assert "patients" in said.err
+    assert "patients" not in text + printed.out
+    assert "patients" in printed.err
 
 
 def test_what_is_refused_had_left_and_is_counted(tmp_path):

@@ -110,22 +110,24 @@ class Federation:
 
     def start_site(self, site):
         settings = f"path={self.folder}/{site}.npz task=regression test=none"
-        told = {"name": site, "dataset": "arrays", "settings": settings}
-        told["folder"] = str(self.folder / f"kept-{site}")
-        words = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
+        options = {"name": site, "dataset": "arrays", "settings": settings}
+        options["folder"] = str(self.folder / f"kept-{site}")
+        words = " ".join(
+            f"{name}={json.dumps(value)}" for name, value in options.items()
+        )
         command = ["flower-supernode", "--superlink", self.address, "--port"]
         command += [str(free_port()), "--root-certificates", "ca.pem"]
         command += ["--auth-supernode-private-key", site, "--node-config", words]
         self.start(site, *command)
 
-    def run(self, study, epochs, app=ROOT / "examples" / "federated", **told):
+    def run(self, study, epochs, app=ROOT / "examples" / "federated", **options):
         values = {
             "study": study,
             "learner": "birm",
             "settings": f"{SETTINGS} epochs={epochs}",
             "stages": " ".join(SITES),
             "folder": str(self.folder / study),
-            **told,
+            **options,
         }
         words = " ".join(
             f"{name}={json.dumps(value)}" for name, value in values.items()

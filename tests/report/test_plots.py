@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cirm.report import collect_sweep, collect_tracks, summarise_records
-from cirm.report.drawing import CEILING, CHANCE, look_of, make_svg_file
+from cirm.report.drawing import CEILING, CHANCE, get_look, make_svg_file
 from cirm.report.plots import (
     NARROW,
     WIDE,
@@ -204,9 +204,9 @@ def test_environments_are_rings_until_they_arrive(records):
 
 
 def test_24_learners_and_the_references_look_different_and_chance_has_no_mark():
-    looks = [look_of(style) for style in (*range(24), CEILING, CHANCE)]
+    looks = [get_look(style) for style in (*range(24), CEILING, CHANCE)]
     assert len({json.dumps(look, sort_keys=True) for look in looks}) == 26
-    assert "marker" not in look_of(CHANCE)
+    assert "marker" not in get_look(CHANCE)
     pairs = {(look["color"], look.get("marker")) for look in looks[:12]}
     assert len(pairs) == 12
 

@@ -57,7 +57,9 @@ def as_markup(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Markup]:
             ax, label = draw(*args, **kwargs)
             none = {"Date": None}  # which would differ from day to day
             ax.figure.canvas.print_figure(file, format="svg", metadata=none)
-        return _simplify(ElementTree.fromstring(file.getvalue()), printable(label))
+        return _simplify(
+            ElementTree.fromstring(file.getvalue()), replace_unprintable(label)
+        )
 
     return render
 
@@ -67,32 +69,32 @@ def make_svg_file(figure: str) -> str:
     return figure.replace("<title>", f"<style>{_read_css()}</style><title>", 1)
 
 
-def color(name: str) -> str:
+def get_color(name: str) -> str:
     """Return the light colour that figures.css gives to a variable."""
     return _read_colors()[name]
 
 
-def look_of(style: int, marks: bool = True) -> dict[str, Any]:
+def get_look(style: int, marks: bool = True) -> dict[str, Any]:
     """Return a learner's look, for `Axes.plot`; the first 24 styles differ."""
     if style == CHANCE:
-        return {"color": color("muted"), "lw": 1.5, "ls": DOTS}
+        return {"color": get_color("muted"), "lw": 1.5, "ls": DOTS}
     if style == CEILING:
-        shape = ring("ink") if marks else {"color": color("ink")}
+        shape = make_ring("ink") if marks else {"color": get_color("ink")}
         return {**shape, "lw": 1.5, "ls": (0, (3.5, 3.5))}
     return {
-        "color": color(f"s{style % HUES}"),
+        "color": get_color(f"s{style % HUES}"),
         "lw": 2,
         "ls": DASHES[style // HUES % len(DASHES)],
         "marker": MARKERS[style % len(MARKERS)] if marks else "",
         "ms": 8,
-        "mec": color("page"),
+        "mec": get_color("page"),
     }
 
 
-def ring(tone: str) -> dict[str, Any]:
+def make_ring(tone: str) -> dict[str, Any]:
     """Return the look of a hollow mark."""
-    hue = color(tone)
-    look = {"color": hue, "mec": hue, "mfc": color("page"), "mew": 1.5}
+    hue = get_color(tone)
+    look = {"color": hue, "mec": hue, "mfc": get_color("page"), "mew": 1.5}
     return {**look, "marker": "o", "ms": 7}
 
 
@@ -101,7 +103,7 @@ def name_part(name: str, tips: Sequence[str] = ()) -> str:
     return json.dumps([name, *tips])
 
 
-def blank_axes(
+def make_blank_axes(
     size: Pair, box: tuple[float, float, float, float], xlim: Pair, ylim: Pair
 ) -> Axes:
     """Start a figure with axes that show nothing of themselves.
@@ -131,11 +133,11 @@ def add_text(
 ) -> None:
     """Write a text some pixels away from a point of the axes."""
     place: dict[str, Any] = {"xycoords": "data", "textcoords": "offset pixels"}
-    look = {"color": color(tone), "ha": align, "annotation_clip": False}
-    ax.annotate(printable(text), at, offset, **place | look | options)
+    look = {"color": get_color(tone), "ha": align, "annotation_clip": False}
+    ax.annotate(replace_unprintable(text), at, offset, **place | look | options)
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Replace the characters that XML cannot hold."""
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
@@ -166,7 +168,7 @@ def _simplify(root: ElementTree.Element, label: str) -> Markup:
                 twin.extend([part] if len(part) or part.tag != "g" else [])
         if element.find(f"{tag}use") is not None:
             for mark, tip in zip(twin, tips, strict=False):
-                ElementTree.SubElement(mark, "title").text = printable(tip)
+                ElementTree.SubElement(mark, "title").text = replace_unprintable(tip)
         return twin
 
     whole = copy(root, [])

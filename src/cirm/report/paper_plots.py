@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from cirm.report.drawing import (
     add_text,
     as_markup,
-    blank_axes,
-    color,
-    look_of,
+    get_color,
+    get_look,
+    make_blank_axes,
     name_part,
 )
 
@@ -33,19 +33,19 @@ def plot_simplex(
 ) -> tuple[Axes, str]:
     """Plot sets as lines in the triangle of three outcomes, and the projections."""
     box = (40, 40, 440, 40 + 400 * HEIGHT)
-    ax = blank_axes((550, 80 + 400 * HEIGHT), box, (0, 1), (0, HEIGHT))
+    ax = make_blank_axes((550, 80 + 400 * HEIGHT), box, (0, 1), (0, HEIGHT))
     corners = [_locate(corner) for corner in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
-    ax.plot(*zip(*corners, corners[0], strict=True), color=color("muted"), lw=1)
+    ax.plot(*zip(*corners, corners[0], strict=True), color=get_color("muted"), lw=1)
     for number, (corner, lift) in enumerate(zip(corners, (-20, -20, 10), strict=True)):
         add_text(ax, f"outcome {number + 1}", corner, (0, lift), "center", "muted")
     for style, (name, set_ends) in enumerate(zip(names, ends, strict=True)):
         left, right = sorted(map(_locate, set_ends))
-        ax.plot(*zip(left, right, strict=True), **look_of(style, marks=False))
+        ax.plot(*zip(left, right, strict=True), **get_look(style, marks=False))
         slope = math.atan2(right[1] - left[1], right[0] - left[0])
         beyond = (14 * math.cos(slope), 14 * math.sin(slope) - 4)
         add_text(ax, name, right, beyond)
     steps = [_locate(belief) for belief in beliefs]
-    ax.plot(*zip(*steps, strict=True), **look_of(BELIEF))
+    ax.plot(*zip(*steps, strict=True), **get_look(BELIEF))
     add_text(ax, _index(0), steps[0], (12, -4))
     add_text(ax, _index(len(steps) - 1), steps[-1], (12, -18))
     text = f"{len(steps) - 1} projections in turn onto the sets {', '.join(names)}"
@@ -61,7 +61,7 @@ def plot_supports(
     """Plot each belief as bars, over the shaded outcomes that its set allows."""
     rows, outcomes = len(beliefs), range(len(beliefs[0]))
     size = (480, 84 * rows + 8)
-    ax = blank_axes(
+    ax = make_blank_axes(
         size, (96, 4, 480, size[1]), (-0.5, len(outcomes) - 0.5), (-rows, 0)
     )
     top = max(max(belief) for belief in beliefs)
@@ -70,14 +70,16 @@ def plot_supports(
         name = f"{_index(row)} in {names[row - 1]}" if row else _index(0)
         add_text(ax, name, (-0.5, base), (-96, 18))
         mask = allowed[row - 1] if row else [False] * len(outcomes)
-        hue = look_of(max(row - 1, 0))["color"]
+        hue = get_look(max(row - 1, 0))["color"]
         inside = [n for n in outcomes if mask[n]]
         ax.bar(inside, 0.8, 1, base, color=hue, alpha=0.13, gid=name_part("band"))
         heights = [0.8 * mass / top for mass in belief]
         held = [n for n in outcomes if belief[n] > 0]
         tall = [heights[n] for n in held]
-        ax.bar(held, tall, 0.75, base, color=look_of(BELIEF)["color"])
-        ax.plot((-0.5, len(outcomes) - 0.5), (base, base), color=color("muted"), lw=1)
+        ax.bar(held, tall, 0.75, base, color=get_look(BELIEF)["color"])
+        ax.plot(
+            (-0.5, len(outcomes) - 0.5), (base, base), color=get_color("muted"), lw=1
+        )
     return ax, f"Distributions after projection onto {', '.join(names)}"
 
 
@@ -87,18 +89,18 @@ def plot_densities(
 ) -> tuple[Axes, str]:
     """Plot for each step the belief before, the best belief here, and the next one."""
     size, last = (480, 190 * len(steps)), len(steps[0][0]) - 1
-    ax = blank_axes(size, (0, 0, *size), (0, last), (-len(steps), 0))
+    ax = make_blank_axes(size, (0, 0, *size), (0, last), (-len(steps), 0))
     for row, densities in enumerate(steps):
         base = -(row + 1) + 24 / 190
         place = (0, -row - 16 / 190)
         add_text(ax, f"environment {row + 2}", place, weight="bold")
-        ax.plot((0, last), (base, base), color=color("muted"), lw=1)
+        ax.plot((0, last), (base, base), color=get_color("muted"), lw=1)
         top = max(max(density) for density in densities)
         for style, name, density in zip((1, 0, 2), NAMES, densities, strict=True):
             heights = [base + 140 / 190 * mass / top for mass in density]
-            ax.plot(heights, **look_of(style, marks=False))
+            ax.plot(heights, **get_look(style, marks=False))
             if style == 2:
-                hue = look_of(style)["color"]
+                hue = get_look(style)["color"]
                 ax.fill_between(range(last + 1), base, heights, color=hue, alpha=0.13)
             peak = max(range(last + 1), key=lambda n: heights[n])
             add_text(ax, name, (peak, heights[peak]), (0, 6), "center")

@@ -13,12 +13,12 @@ from cirm.report.drawing import (
     Pair,
     add_text,
     as_markup,
-    blank_axes,
-    color,
-    look_of,
+    get_color,
+    get_look,
+    make_blank_axes,
+    make_ring,
     name_part,
-    printable,
-    ring,
+    replace_unprintable,
 )
 from cirm.report.summary import Point, Statistic, Track
 from cirm.report.text import describe_metric, format_mean, join_words
@@ -69,10 +69,10 @@ def plot_sweep(
     """
     lines = [line for line in lines if line.points]
     points = [point for line in lines for point in line.points] or [Point(0, 0, None)]
-    xlim, ylim = _ends(points), _score_limits(points, metric)
-    shown = [*lines, *_chance_lines(chance, xlim)]
+    xlim, ylim = _find_range(points), _choose_score_limits(points, metric)
+    shown = [*lines, *_make_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
-    ax = _large_axes(shown, width, 380, xlim, ylim, (axis, unit))
+    ax = _make_large_axes(shown, width, 380, xlim, ylim, (axis, unit))
     if trained:
         _shade(ax, min(trained), max(trained), "training")
     for line in shown:
@@ -93,10 +93,13 @@ def plot_curves(
     """Plot a training quantity over steps; lines break where a stage starts."""
     lines = [line for line in (_thin(line, log) for line in lines) if line.points]
     points = [point for line in lines for point in line.points] or [Point(1, 1, None)]
-    xlim, ylim = _ends(points), _round_limits([p.mean for p in points], log)
-    ax = _large_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
+    xlim, ylim = (
+        _find_range(points),
+        _choose_round_limits([p.mean for p in points], log),
+    )
+    ax = _make_large_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
     for start in starts[1:]:
-        ax.axvline(start, color=color("muted"), lw=1, ls=(0, (1, 4)))
+        ax.axvline(start, color=get_color("muted"), lw=1, ls=(0, (1, 4)))
     for line in lines:
         for part in _split_stages(line, starts):
             _draw_line(ax, part)
@@ -116,28 +119,28 @@ def plot_training_against_unseen(
     scores = [(p, p.train.mean, p.test.mean) for p in pairs]
     known = [(p, a, b) for p, a, b in scores if a is not None and b is not None]
     lines = [Line(p.label, (Point(a, b, p.test.std),), p.style) for p, a, b in known]
-    ylim = _score_limits([line.points[0] for line in lines], metric)
-    xlim = _score_limits([Point(0, a, p.train.std) for p, a, _ in known], metric)
+    ylim = _choose_score_limits([line.points[0] for line in lines], metric)
+    xlim = _choose_score_limits([Point(0, a, p.train.std) for p, a, _ in known], metric)
     if metric == "accuracy":
         lowest = min((a - (p.train.std or 0) for p, a, _ in known), default=0)
         xlim = min(max(lowest // 10 * 10, 0), 50), 100
-    shown = [*lines, *_chance_lines(chance, xlim)]
+    shown = [*lines, *_make_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
     titles = (f"training {unit}", f"unseen {unit}")
-    ax = _large_axes(shown, width, 400, xlim, ylim, titles)
+    ax = _make_large_axes(shown, width, 400, xlim, ylim, titles)
     low, high = max(xlim[0], ylim[0]), min(xlim[1], ylim[1])
     if low < high:
-        ax.plot([low, high], [low, high], color=color("muted"), lw=1)
+        ax.plot([low, high], [low, high], color=get_color("muted"), lw=1)
         at = low + 0.82 * (high - low)
         _add_note(ax, "nothing lost", (at, at), (-8, 6), "right")
     for line in shown[len(lines) :]:
         _draw_line(ax, line)
     _add_names(ax, shown)
     for pair, train, test in known:
-        look = look_of(pair.style)
+        look = get_look(pair.style)
         bar = {"color": look["color"], "alpha": 0.6, "lw": 1.5}
-        ax.plot(_bar(train, pair.train.std, xlim), [test] * 2, **bar)
-        ax.plot([train] * 2, _bar(test, pair.test.std, ylim), **bar)
+        ax.plot(_clip_interval(train, pair.train.std, xlim), [test] * 2, **bar)
+        ax.plot([train] * 2, _clip_interval(test, pair.test.std, ylim), **bar)
         means = f"{format_mean(train, metric)} → {format_mean(test, metric)}"
         tip = f"{pair.label}: {means}"
         ax.plot(train, test, **look, zorder=3, gid=name_part("mark", [tip]))
@@ -161,9 +164,9 @@ def plot_stream(
     points = [point for track in tracks for point in track.points]
     stages = sorted({point.x for point in points}) or [1.0]
     xlim = (stages[0] - 0.2, max(stages[-1], stages[0] + 1) + 0.2)
-    ax = _panel_axes(label, xlim, _score_limits(points, metric), "stage")
+    ax = _make_panel_axes(label, xlim, _choose_score_limits(points, metric), "stage")
     ax.set_xticks(stages[:: -(-len(stages) // 6)])
-    for line in _chance_lines(chance, xlim):
+    for line in _make_chance_lines(chance, xlim):
         _draw_line(ax, line)
     past = [track for track in tracks if track.split == "train"]
     for order, track in enumerate(past, 1):
@@ -191,13 +194,15 @@ def plot_trials(
     square, and `reference` the score of the settings as they are.
     """
     guides = [] if reference is None else [reference]
-    ylim = _round_limits([*guides, *(score for *_, score in trials)])
-    ax = _panel_axes(name, _round_limits([x for _, x, _ in trials], log), ylim, log=log)
+    ylim = _choose_round_limits([*guides, *(score for *_, score in trials)])
+    ax = _make_panel_axes(
+        name, _choose_round_limits([x for _, x, _ in trials], log), ylim, log=log
+    )
     for guide in guides:
-        ax.axhline(guide, color=color("muted"), lw=1.5, ls=DOTS)
+        ax.axhline(guide, color=get_color("muted"), lw=1.5, ls=DOTS)
     for number, x, score in sorted(trials, key=lambda trial: trial[0] == picked):
         tip = f"trial {number}: {name} {x:.3g}, score {score:.3g}"
-        look = look_of(int(number == picked))
+        look = get_look(int(number == picked))
         ax.plot(x, score, **look, gid=name_part("mark", [tip]))
     return ax, label
 
@@ -207,15 +212,15 @@ def plot_span(
     pair: ScorePair, *, low: float, high: float, references: Sequence[float] = ()
 ) -> tuple[Axes, str]:
     """Plot training (ring) and unseen score (mark) on a line, for a table's row."""
-    ax = blank_axes((200, 22), (7, 0, 193, 22), (low, high), (-1, 1))
+    ax = make_blank_axes((200, 22), (7, 0, 193, 22), (low, high), (-1, 1))
     for reference in references:
-        ax.axvline(reference, color=color("muted"), lw=1.5, ls=DOTS)
+        ax.axvline(reference, color=get_color("muted"), lw=1.5, ls=DOTS)
     ends = [s.mean for s in (pair.train, pair.test) if s.mean is not None]
-    ax.plot(ends, [0] * len(ends), color=color("muted"), lw=1.5)
+    ax.plot(ends, [0] * len(ends), color=get_color("muted"), lw=1.5)
     if pair.train.mean is not None:
-        ax.plot(pair.train.mean, 0, **ring("muted"))
+        ax.plot(pair.train.mean, 0, **make_ring("muted"))
     if pair.test.mean is not None:
-        ax.plot(pair.test.mean, 0, **look_of(pair.style))
+        ax.plot(pair.test.mean, 0, **get_look(pair.style))
     text = " to ".join(f"{end:.3g}" for end in ends) or "not measured"
     return ax, f"{pair.label}: {text}"
 
@@ -223,8 +228,8 @@ def plot_span(
 @as_markup
 def plot_swatch(style: int) -> tuple[Axes, str]:
     """Plot a style's line and mark, for a table's row."""
-    ax = blank_axes((27, 14), (0, 0, 27, 14), (0, 2), (-1, 1))
-    ax.plot([0, 1, 2], [0, 0, 0], **look_of(style), markevery=[1])
+    ax = make_blank_axes((27, 14), (0, 0, 27, 14), (0, 2), (-1, 1))
+    ax.plot([0, 1, 2], [0, 0, 0], **get_look(style), markevery=[1])
     return ax, "line and mark in the figures"
 
 
@@ -251,7 +256,7 @@ def spread_apart(
     return places
 
 
-def _large_axes(
+def _make_large_axes(
     lines: Sequence[Line],
     width: int,
     height: int,
@@ -267,17 +272,19 @@ def _large_axes(
         rows = -(-len(lines) // _count_columns(lines, width))
         below, right, height = 58 + 20 * rows, width - 12, height - 70
     size, box = (width, height + below), (48, below, right, height + below - 30)
-    ax = blank_axes(size, box, xlim, ylim)
-    _show_axes(ax, titles, color=color("muted"), log=(False, log))
+    ax = make_blank_axes(size, box, xlim, ylim)
+    _show_axes(ax, titles, color=get_color("muted"), log=(False, log))
     return ax
 
 
-def _panel_axes(
+def _make_panel_axes(
     heading: str, xlim: Pair, ylim: Pair, title: str = "", log: bool = False
 ) -> Axes:
-    ax = blank_axes((220, 206), (36, 42, 214, 170), xlim, ylim)
+    ax = make_blank_axes((220, 206), (36, 42, 214, 170), xlim, ylim)
     titles = (title, _shorten(heading, 187))
-    _show_axes(ax, titles, color=color("ink"), weight="bold", log=(log, False), ticks=4)
+    _show_axes(
+        ax, titles, color=get_color("ink"), weight="bold", log=(log, False), ticks=4
+    )
     if ylim == (0, 100):
         ax.set_yticks((0, 50, 100))
     return ax
@@ -299,20 +306,23 @@ def _show_axes(
     xscale, yscale = ("log" if each else "linear" for each in log)
     ax.set(xscale=xscale, yscale=yscale, **limits)
     for axis, logarithmic in zip((ax.xaxis, ax.yaxis), log, strict=True):
-        axis.set_major_locator(_locator(logarithmic, ticks))
+        axis.set_major_locator(_make_locator(logarithmic, ticks))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(_format_decade if logarithmic else _format_tick)
     if limits["ylim"] == (0, 100):
         ax.set_yticks((0, 25, 50, 75, 100))
-    ax.tick_params(length=0, labelsize=12, labelcolor=color("muted"), pad=7)
+    ax.tick_params(length=0, labelsize=12, labelcolor=get_color("muted"), pad=7)
     ax.set_axisbelow(True)
-    ax.grid(axis="y", color=color("rule"), lw=1, gid=name_part("rule"))
+    ax.grid(axis="y", color=get_color("rule"), lw=1, gid=name_part("rule"))
     ax.spines[["left", "right", "top"]].set_visible(False)
-    ax.spines["bottom"].set(color=color("muted"), lw=1, gid=name_part("base"))
-    ax.set_xlabel(printable(titles[0]), color=color("muted"), labelpad=7)
+    ax.spines["bottom"].set(color=get_color("muted"), lw=1, gid=name_part("base"))
+    ax.set_xlabel(replace_unprintable(titles[0]), color=get_color("muted"), labelpad=7)
     look: dict[str, Any] = {"size": 13, "pad": 14, **heading}
     ax.set_title(
-        printable(titles[1]), loc="left", x=-ax.bbox.x0 / ax.bbox.width, **look
+        replace_unprintable(titles[1]),
+        loc="left",
+        x=-ax.bbox.x0 / ax.bbox.width,
+        **look,
     )
 
 
@@ -327,14 +337,14 @@ def _add_names(ax: Axes, lines: Sequence[Line]) -> None:
     heights = [ax.transData.transform(end)[1] for end in ends]
     places = spread_apart(heights, NAME_GAP, box.y0 - 36, box.y1)
     for line, name, end, y in zip(lines, names, ends, places, strict=True):
-        look = {"color": look_of(line.style)["color"], "alpha": 0.75, "lw": 1}
+        look = {"color": get_look(line.style)["color"], "alpha": 0.75, "lw": 1}
         leader = {"arrowstyle": "-", "shrinkA": 5, "shrinkB": 0, "relpos": (0, 0.5)}
         ax.annotate(
-            printable(name),
+            replace_unprintable(name),
             end,
             (box.x1 + 37, y - 4),
             textcoords="figure pixels",
-            color=color("ink"),
+            color=get_color("ink"),
             annotation_clip=False,
             arrowprops={**leader, **look, "patchA": None},
         )
@@ -344,12 +354,12 @@ def _add_legend(ax: Axes, lines: Sequence[Line], names: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
 
     ax.figure.legend(
-        [Line2D([], [], **look_of(line.style)) for line in lines],
-        [printable(name) for name in names],
+        [Line2D([], [], **get_look(line.style)) for line in lines],
+        [replace_unprintable(name) for name in names],
         loc="lower left",
         bbox_to_anchor=(0, 0),
         ncols=_count_columns(lines, ax.figure.bbox.width),
-        labelcolor=color("ink"),
+        labelcolor=get_color("ink"),
         frameon=False,
         borderaxespad=0,
     )
@@ -377,15 +387,17 @@ def _shade(ax: Axes, low: float, high: float, text: str) -> None:
     pixels = ax.transData.transform([(low, 0), (high, 0)])
     pixels[1, 0] = max(pixels[1, 0], pixels[0, 0] + 6)
     (low, _), (high, _) = ax.transData.inverted().transform(pixels)
-    ax.axvspan(low, high, color=color("muted"), alpha=0.13, lw=0)
+    ax.axvspan(low, high, color=get_color("muted"), alpha=0.13, lw=0)
     _add_note(ax, text, ((low + high) / 2, ax.get_ylim()[0]), (0, 7))
 
 
 def _draw_line(ax: Axes, line: Line, marks: bool = False) -> None:
     """Draw the mean as a line within a band of one standard deviation each way."""
-    limits, look = ax.get_ylim(), look_of(line.style, marks)
+    limits, look = ax.get_ylim(), get_look(line.style, marks)
     band = [
-        (p.x, *_bar(p.mean, p.std, limits)) for p in line.points if p.std is not None
+        (p.x, *_clip_interval(p.mean, p.std, limits))
+        for p in line.points
+        if p.std is not None
     ]
     if len(band) > 1:
         at, low, high = zip(*band, strict=True)
@@ -393,14 +405,14 @@ def _draw_line(ax: Axes, line: Line, marks: bool = False) -> None:
         outline = [*at, *reversed(at)], [*low, *reversed(high)]
         ax.fill(*outline, color=look["color"], alpha=0.13, lw=0, gid=part)
     tips = [_describe(line.label, point) for point in line.points] if marks else []
-    means = [_bar(point.mean, 0, limits)[0] for point in line.points]
+    means = [_clip_interval(point.mean, 0, limits)[0] for point in line.points]
     xs = [point.x for point in line.points]
     ax.plot(xs, means, **look, gid=name_part("line", tips))
 
 
 def _draw_track(ax: Axes, track: Track, strength: float) -> None:
     """Draw a training environment: rings until it arrives, then dots."""
-    grey, page = color("muted"), color("page")
+    grey, page = get_color("muted"), get_color("page")
     xs, means = [p.x for p in track.points], [p.mean for p in track.points]
     fills = [grey if x >= (track.arrival or 0) else page for x in xs]
     part = name_part("mark", [_describe(track.environment, p) for p in track.points])
@@ -408,7 +420,7 @@ def _draw_track(ax: Axes, track: Track, strength: float) -> None:
     ax.scatter(xs, means, 25, fills, ec=grey, alpha=strength, zorder=3, gid=part)
 
 
-def _chance_lines(chance: float | None, xlim: Pair) -> list[Line]:
+def _make_chance_lines(chance: float | None, xlim: Pair) -> list[Line]:
     """Return the score of guessing as a line; none if it is not known."""
     if chance is None:
         return []
@@ -416,29 +428,29 @@ def _chance_lines(chance: float | None, xlim: Pair) -> list[Line]:
     return [Line(f"chance, {chance:.3g} %", points, CHANCE)]
 
 
-def _ends(points: Sequence[Point]) -> Pair:
+def _find_range(points: Sequence[Point]) -> Pair:
     low, high = min(p.x for p in points), max(p.x for p in points)
     return low, high if high > low else low + 1
 
 
-def _score_limits(points: Sequence[Point], metric: str) -> Pair:
+def _choose_score_limits(points: Sequence[Point], metric: str) -> Pair:
     """Return 0 and 100 for percent, else 0 and a round value above all."""
     if metric == "accuracy" or not points:
         return 0, 100
     highest = max(point.mean + (point.std or 0) for point in points)
-    return _round_limits([0, highest or 1])
+    return _choose_round_limits([0, highest or 1])
 
 
-def _round_limits(values: Sequence[float], log: bool = False) -> Pair:
+def _choose_round_limits(values: Sequence[float], log: bool = False) -> Pair:
     low, high = min(values), max(values)
     if log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         return 10.0**first, 10.0 ** max(last, first + 1)
-    low, high = _locator(log).view_limits(low, high)
+    low, high = _make_locator(log).view_limits(low, high)
     return float(low), float(high)
 
 
-def _locator(log: bool, ticks: int = 5) -> Locator:
+def _make_locator(log: bool, ticks: int = 5) -> Locator:
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     if log:
@@ -455,7 +467,7 @@ def _format_decade(number: float, _: float) -> str:
     return f"10{str(round(math.log10(number))).translate(SUPERSCRIPTS)}"
 
 
-def _bar(mean: float, std: float | None, limits: Pair) -> list[float]:
+def _clip_interval(mean: float, std: float | None, limits: Pair) -> list[float]:
     """Return the ends of one standard deviation each way, inside the axes."""
     ends = (mean - (std or 0), mean + (std or 0))
     return [min(max(end, limits[0]), limits[1]) for end in ends]
