@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.timing import Report, compare_times, compute_quartiles
 from cirm.data.colored import Colored
-from cirm.data.downloads import load
+from cirm.data.downloads import load_images
 from cirm.data.scm import SCM
 from cirm.environments import Problem
 from cirm.evaluation import score
@@ -133,7 +133,7 @@ def _prepare_images(
 def choose_images() -> str:
     """Return the image set: MNIST, or digits if MNIST is not in the cache."""
     try:
-        load("mnist")
+        load_images("mnist")
     except FileNotFoundError:
         return "digits"
     return "mnist"

@@ -39,7 +39,7 @@ SHARED = {
     "learners": {"base"},
     "data": {"base", "columns", "sources", "schema", "rows", "batches"}
     | {"table_files", "array_files", "image_files"}
-    | {"downloads", "image_catalog", "cache", "archives", "idx"},
+    | {"downloads", "image_sets", "idx"},
 }
 
 ROOT = Path(__file__).parents[1] / "src" / "cirm"

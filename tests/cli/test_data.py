@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from cirm import cli
 from cirm.cli.data import app
-from cirm.data import cache, idx
-from cirm.data.image_catalog import SOURCES, Source
+from cirm.data import idx
+from cirm.data.image_sets import IMAGE_SETS, ImageSet, get_cache
 from cirm.paper import example_images
 
-TINY = Source("tiny", "CC0", "this test", (4, 2), 10, ("",) * 4, side=5)
+TINY = ImageSet("tiny", "CC0", "this test", (4, 2), 10, ("",) * 4, side=5)
 
 
 def call(*arguments):
@@ -32,18 +32,18 @@ def write(folder):
 
 def test_the_list_names_every_data_set_and_the_cache():
     output = call("list").output
-    for name in ("digits", *SOURCES):
+    for name in ("digits", *IMAGE_SETS):
         assert name in output
-    assert str(cache.root()) in output.replace("\n", "")
+    assert str(get_cache()) in output.replace("\n", "")
 
 
 def test_a_data_set_is_fetched_and_then_listed_with_its_size(tmp_path, monkeypatch):
     installed = str(write(tmp_path / "installed"))
     source = dataclasses.replace(TINY, installed=installed)
-    monkeypatch.setitem(SOURCES, "tiny", source)
+    monkeypatch.setitem(IMAGE_SETS, "tiny", source)
     result = call("fetch", "tiny")
     assert result.exit_code == 0
-    assert f"tiny: 4 + 2 images in {cache.root() / 'tiny'}" in result.output
+    assert f"tiny: 4 + 2 images in {get_cache() / 'tiny'}" in result.output
     assert "not verified by hash: train-images-idx3-ubyte" in result.output
     line = next(row for row in call("list").output.splitlines() if "tiny" in row)
     assert line.split()[-4:] == ["0", "MB", "4", "2"]
@@ -57,7 +57,7 @@ def test_a_data_set_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, c
     }
     for name, place in places.items():
         source = dataclasses.replace(TINY, name=name, installed=place)
-        monkeypatch.setitem(SOURCES, name, source)
+        monkeypatch.setitem(IMAGE_SETS, name, source)
     monkeypatch.setattr("sys.argv", ["cirm", "data", "fetch", *places])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
@@ -65,22 +65,22 @@ def test_a_data_set_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, c
     printed = capsys.readouterr()
     assert printed.out.startswith("tiny: 4 + 2 images in")
     for line, name in zip(printed.err.splitlines()[-2:], ("gone", "lost"), strict=True):
-        assert line.startswith(f"cirm: {name}: it could not be fetched")
-    assert [path.name for path in cache.root().iterdir()] == ["tiny"]
+        assert line.startswith(f"cirm: {name}: the download failed")
+    assert [path.name for path in get_cache().iterdir()] == ["tiny"]
 
 
 def test_a_folder_is_imported(tmp_path, monkeypatch):
-    monkeypatch.setitem(SOURCES, "tiny", TINY)
+    monkeypatch.setitem(IMAGE_SETS, "tiny", TINY)
     result = call("import", "tiny", write(tmp_path / "mine"))
-    assert result.exit_code == 0 and (cache.root() / "tiny").is_dir()
+    assert result.exit_code == 0 and (get_cache() / "tiny").is_dir()
 
 
 def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
     unknown = call("fetch", "mnist", "minst").exception
     assert isinstance(unknown, ValueError) and "mnist, fashion-mnist" in str(unknown)
     wrong = call("import", "mnist", write(tmp_path / "mine")).exception
-    assert isinstance(wrong, ValueError) and "must hold [60000, 28, 28]" in str(wrong)
-    assert not (cache.root() / "mnist").exists()
+    assert isinstance(wrong, ValueError) and "mnist has [60000, 28, 28]" in str(wrong)
+    assert not (get_cache() / "mnist").exists()
 
 
 def test_the_figure_has_both_schemes_with_coloured_figures_and_backgrounds(tmp_path):

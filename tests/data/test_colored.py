@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirm.data import downloads as files
 from cirm.data import idx
 from cirm.data.colored import Colored
+from cirm.data.downloads import load_images
 from cirm.settings import replace_settings
 
 SCHEMES = ("b01", "b11", "gray")
@@ -31,7 +31,7 @@ def write(folder, train, test, side, classes=10, prefix=""):
     folder.mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(0)
     first = 1 if prefix else 0
-    names, start = iter(idx.names(prefix)), 0
+    names, start = iter(idx.list_names(prefix)), 0
     for count in (train, test):
         images = draw.integers(0, 256, (count, side, side), dtype=np.uint8)
         number = np.arange(start, start + count)
@@ -183,7 +183,7 @@ def test_schemes_show_the_same_images_labels_and_colours(tiny):
 def test_inputs_are_the_bytes_of_the_image_in_the_channels_of_the_scheme(tiny, scheme):
     environment = Colored(source=tiny, scheme=scheme, examples=400).draw((1,)).train[0]
     x = environment.take_all(1).x[0]
-    image = files.load(tiny).train_images[numbers(environment)[0]] / 255
+    image = load_images(tiny).train_images[numbers(environment)[0]] / 255
     z = torch.as_tensor(environment.inputs.colors[0]).long()
     own, other = (x[torch.arange(400), channel] for channel in (z, 1 - z))
     expected = {
@@ -204,10 +204,10 @@ def test_gray_does_not_know_the_colour(tiny):
 
 
 def test_flips_fall_evenly_from_a_fifth_to_a_tenth():
-    assert Colored().color_flips() == (0.2, 0.1)
-    assert Colored(environments=3).color_flips() == (0.2, 0.15, 0.1)
-    assert Colored(environments=1).color_flips() == (0.1,)
-    assert len(Colored(environments=10).color_flips()) == 10
+    assert Colored().list_flips() == (0.2, 0.1)
+    assert Colored(environments=3).list_flips() == (0.2, 0.15, 0.1)
+    assert Colored(environments=1).list_flips() == (0.1,)
+    assert len(Colored(environments=10).list_flips()) == 10
 
 
 def test_the_sweep_has_the_test_images_and_grows_by_nested_flips(tiny):
@@ -243,7 +243,7 @@ def test_half_the_side_takes_every_second_pixel(tiny):
     ):
         assert small.features == (2, 3, 3)
         assert torch.equal(small.take_all(1).x, whole.take_all(1).x[..., ::2, ::2])
-    with pytest.raises(ValueError, match="side must be 0, 6 or 3 here; got 14"):
+    with pytest.raises(ValueError, match=r"side is 14\. Use 0, 6 or 3 for"):
         Colored(source=tiny, side=14).draw((0,))
 
 
@@ -275,7 +275,7 @@ def test_letters_have_the_list_of_the_paper(tmp_path):
     source = write(tmp_path / "letters", 260, 52, 6, classes=26, prefix=idx.LETTERS)
     problem = Colored(source=source, label_flip=0, test_flip=0).draw((0,))
     is_one = problem.test[0].targets[0] == 1
-    letters = files.load(source).test_labels
+    letters = load_images(source).test_labels
     zeros = {chr(ord("a") + i) for i in letters[~is_one].tolist()}
     assert zeros == set("acegikmoqsuvy")
     parity = dataclasses.replace(
@@ -291,7 +291,9 @@ def test_the_tail_of_the_training_file_is_tested_on_and_not_trained_on(tmp_path)
     trained = torch.cat([numbers(environment)[0] for environment in problem.train])
     assert torch.equal(trained.sort().values, torch.arange(60))
     assert torch.equal(numbers(problem.test[0])[0], torch.arange(60, 10060))
-    with pytest.raises(ValueError, match="over 10000 training images; got 1438"):
+    with pytest.raises(
+        ValueError, match="digits has only 1438 training images; use test"
+    ):
         Colored(test_from="train-tail").draw((0,))
 
 
@@ -306,7 +308,9 @@ def test_examples_are_counted_per_environment(tiny):
 
 
 def test_a_source_that_is_too_small_says_so():
-    with pytest.raises(ValueError, match=r"1438 training images .* 719 examples each"):
+    with pytest.raises(
+        ValueError, match=r"need more than the 1438 training images .* at most 719"
+    ):
         Colored(examples=1000).draw((0,))
     assert [len(environment) for environment in Colored().draw((0,)).train] == [719] * 2
 
@@ -337,18 +341,27 @@ def test_rows_are_taken_of_each_replica(tiny, rows):
 @pytest.mark.parametrize(
     ("chosen", "reason"),
     [
-        ({"scheme": "b10"}, "scheme must be one of b01, b11, gray; got b10"),
-        ({"test_from": "tail"}, "test_from must be one of test, train-tail; got tail"),
-        ({"environments": 0}, "environments must be one or more; got 0"),
-        ({"examples": 0}, "examples must be one or more; got 0"),
-        ({"examples": "many"}, "examples must be a number or all; got many"),
-        ({"flips": (0.1,)}, "flips must be one per environment, 2, or none; got 1"),
-        ({"flips": (0.1, 1.5)}, "flips must be from 0 to 1; got 1.5"),
-        ({"label_flip": -0.1}, "label_flip must be from 0 to 1; got -0.1"),
-        ({"test_flip": math.nan}, "test_flip must be from 0 to 1; got nan"),
-        ({"sweep": (0.5, 0.5)}, "sweep must not repeat a flip"),
-        ({"labels": "even"}, "labels must be one of paper, parity, below-five, or"),
-        ({"labels": "1,,2"}, "labels must be one of paper, parity, below-five, or"),
+        ({"scheme": "b10"}, "scheme is b10. Use one of b01, b11, gray."),
+        ({"test_from": "tail"}, "test_from is tail. Use test or train-tail."),
+        ({"environments": 0}, "environments is 0. Use 1 or more."),
+        ({"examples": 0}, "examples is 0. Use 1 or more, or all."),
+        ({"examples": "many"}, "examples is many. Use 1 or more, or all."),
+        ({"flips": (0.1,)}, r"flips is \[0.1\]. Give one for each of the 2 env"),
+        (
+            {"flips": (0.1, 1.5)},
+            r"flips is \[0.1, 1.5\]. Use probabilities from 0 to 1.",
+        ),
+        ({"label_flip": -0.1}, "label_flip is -0.1. Use probabilities from 0 to 1."),
+        ({"test_flip": math.nan}, "test_flip is nan. Use probabilities from 0 to 1."),
+        ({"sweep": (0.5, 0.5)}, r"sweep is \[0.5, 0.5\]. Use each value once."),
+        (
+            {"labels": "even"},
+            "labels is even. Use one of paper, parity, below-five, or",
+        ),
+        (
+            {"labels": "1,,2"},
+            "labels is 1,,2. Use one of paper, parity, below-five, or",
+        ),
     ],
 )
 def test_wrong_settings_are_refused_where_they_enter(chosen, reason):
@@ -358,7 +371,7 @@ def test_wrong_settings_are_refused_where_they_enter(chosen, reason):
 
 @pytest.mark.parametrize("listed", ["1,77", "0,1,2,3,4,5,6,7,8,9"])
 def test_a_list_of_classes_must_leave_both_labels(listed):
-    with pytest.raises(ValueError, match="must name some classes of digits, not all"):
+    with pytest.raises(ValueError, match="Name some of the classes of digits, not all"):
         Colored(labels=listed).draw((0,))
 
 

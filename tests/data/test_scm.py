@@ -173,12 +173,12 @@ def test_along_the_sweep_only_the_true_coefficients_keep_their_risk():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dimension": 3}, "scm: dimension must be even"),
-        ({"examples": 0}, "scm: examples must be 1 or more; got 0"),
-        ({"scales": ()}, "scm: scales must be one or more positive numbers"),
-        ({"scales": (1.0, -1.0)}, "scm: scales must be one or more positive numbers"),
-        ({"unseen": 5.0}, "scm: unseen must be a positive scale that is not among"),
-        ({"sweep": (math.nan,)}, "scm: sweep must be finite numbers"),
+        ({"dimension": 3}, "scm: dimension is 3. Use an even number"),
+        ({"examples": 0}, "scm: examples is 0. Use 1 or more."),
+        ({"scales": ()}, r"scm: scales is \(\). Use one or more positive numbers"),
+        ({"scales": (1.0, -1.0)}, r"scales is \(1.0, -1.0\). Use one or more positive"),
+        ({"unseen": 5.0}, "scm: unseen is 5.0. Use a positive scale that is not among"),
+        ({"sweep": (math.nan,)}, r"scm: sweep is \(nan,\). Use finite numbers"),
     ],
 )
 def test_settings_without_sense_are_refused(settings, message):
@@ -191,5 +191,5 @@ def test_it_says_what_it_is():
     assert text == (
         "regression: 4 causes and 4 effects of the target, a hidden common cause, "
         "features mixed; target noise; 1000 examples at each scale of 0.2, 2, 5; "
-        "unseen: scale 10"
+        "test: scale 10"
     )

@@ -13,7 +13,7 @@ from cirm.cli import options
 from cirm.cli.output import print_rows
 
 if TYPE_CHECKING:
-    from cirm.data.image_catalog import Source
+    from cirm.data.image_sets import ImageSet
 
 app = typer.Typer(
     help="Download image data sets, list the cache, draw coloured images.",
@@ -35,8 +35,8 @@ def fetch(
     If one of them fails, the others are still downloaded.
     """
     from cirm.cli.progress import show_downloads
-    from cirm.data.downloads import fetch as fetch_images
-    from cirm.data.image_catalog import get_image_set
+    from cirm.data.downloads import fetch_images
+    from cirm.data.image_sets import get_image_set
 
     sources = [get_image_set(name) for name in names]
     failures: list[ValueError | OSError] = []
@@ -44,7 +44,7 @@ def fetch(
         try:
             with show_downloads() as add_bar:
                 echo = functools.partial(typer.echo, err=True)
-                path = fetch_images(source, bars=add_bar, say=echo)
+                path = fetch_images(source, add_bar, echo)
         except (ValueError, OSError) as error:
             failures.append(error)
         else:
@@ -72,26 +72,24 @@ def import_folder(
     ],
 ) -> None:
     """Verify the four IDX files of a data set and copy them to the cache."""
-    from cirm.data import cache
-    from cirm.data.image_catalog import get_image_set
+    from cirm.data import image_sets
 
-    source = get_image_set(name)
-    print_location(source, cache.import_folder(source, folder))
+    source = image_sets.get_image_set(name)
+    print_location(source, image_sets.import_folder(source, folder))
 
 
 def list_images() -> None:
     """List the data sets, their licences, and which are in the cache."""
-    from cirm.data import cache
-    from cirm.data.image_catalog import SOURCES
+    from cirm.data.image_sets import IMAGE_SETS, get_cache, get_cached_folder
 
     rows = [["digits", "CC BY 4.0", "UCI", "built in", "1,438", "359"]]
-    for source in SOURCES.values():
-        size = format_folder_size(cache.folder(source.name))
+    for source in IMAGE_SETS.values():
+        size = format_folder_size(get_cached_folder(source.name))
         counts = [f"{count:,}" for count in source.counts]
         rows.append([source.name, source.licence, source.origin, size, *counts])
     headings = ("name", "licence", "origin", "in the cache", "train", "test")
     print_rows("Image data sets", headings, rows, text_columns=4)
-    typer.echo(f"\nThe cache is in {cache.root()}")
+    typer.echo(f"\nThe cache is in {get_cache()}")
 
 
 def show(
@@ -140,7 +138,7 @@ def show(
     typer.echo(f"Wrote {out.resolve()}")
 
 
-def print_location(source: Source, path: Path) -> None:
+def print_location(source: ImageSet, path: Path) -> None:
     """Print where a data set is, and whether it has been verified."""
     train, test = source.counts
     verified = "verified by SHA-256"

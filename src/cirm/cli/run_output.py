@@ -68,7 +68,7 @@ def describe_data(job: Job) -> dict[str, Any]:
     return {
         "chance": 50.0,
         "axis": "colour flip of the unseen environment",
-        "trained": dataset.color_flips(),
+        "trained": dataset.list_flips(),
         "pictures": (draw_examples(dataset, job.seeds[0]),),
     }
 

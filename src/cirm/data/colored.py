@@ -246,7 +246,7 @@ class Colored(Dataset):
         return clean ^ (at.uniform(clean.shape[1]) < self.label_flip).long()
 
     def _load(self) -> Images:
-        """Return the source's images at the chosen size, for training and for the test."""
+        """Return the source's images at the chosen size."""
         train, train_labels, test, test_labels = load_images(self.source)
         if self.test_from == "train-tail":
             if len(train) <= TAIL:

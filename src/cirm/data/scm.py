@@ -113,12 +113,16 @@ class SCM(Dataset):
             train=tuple(self._draw_environment(seeds, weights, s) for s in self.scales),
             test=(self._draw_environment(seeds, weights, self.unseen),),
             sweep=tuple(
-                (strength, self._draw_environment(seeds, weights, self.unseen, strength))
+                (
+                    strength,
+                    self._draw_environment(seeds, weights, self.unseen, strength),
+                )
                 for strength in self.sweep
             ),
             truth=torch.stack([self._get_truth(w) for w in weights]),
             fresh=tuple(
-                self._draw_environment(seeds, weights, s, part="fresh") for s in self.scales
+                self._draw_environment(seeds, weights, s, part="fresh")
+                for s in self.scales
             ),
         )
 

@@ -96,13 +96,12 @@ def write_figures(folder: Path) -> None:
 
 def draw_gallery() -> dict[str, Picture]:
     """Draw both colourings of each source in the cache, or of the built-in digits."""
-    from cirm.data import cache
-    from cirm.data import image_catalog as sources
     from cirm.data.colored import Colored
+    from cirm.data.image_sets import IMAGE_SETS, get_cached_folder
     from cirm.paper.example_images import make_panel, render_examples
     from cirm.report.page import Picture
 
-    cached = [name for name in sources.SOURCES if cache.folder(name).is_dir()]
+    cached = [name for name in IMAGE_SETS if get_cached_folder(name).is_dir()]
     pictures = {}
     for source in cached or ["digits"]:
         both = [make_panel(Colored(source, scheme), 0) for scheme in ("b01", "b11")]

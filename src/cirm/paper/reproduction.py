@@ -67,20 +67,20 @@ def plan_reproduction(
 
 def explain_missing_data(trial: Trial) -> str:
     """Return why a trial's data are missing, or "" if they are not."""
-    from cirm.data import cache
+    from cirm.data.image_sets import get_cached_folder
 
     remedy = explain_supply(trial)
-    if not remedy or cache.folder(trial.source).is_dir():
+    if not remedy or get_cached_folder(trial.source).is_dir():
         return ""
     return f"{trial.source} is not in the cache: run {remedy}"
 
 
 def explain_supply(trial: Trial) -> str:
     """Return how to supply a trial's data, or "" if they are built in."""
-    from cirm.data import image_catalog as sources
+    from cirm.data.image_sets import IMAGE_SETS
 
     source = trial.source
-    if source not in sources.SOURCES:
+    if source not in IMAGE_SETS:
         return ""
     return (
         f"`cirm data fetch {source}`, or `cirm data import {source} FOLDER` with its "
@@ -217,4 +217,4 @@ def list_color_flips(row: Row) -> tuple[float, ...]:
     from cirm.data.colored import Colored
 
     trial = row.trials[0]
-    return Colored(**trial.data).color_flips() if trial.dataset == "colored" else ()
+    return Colored(**trial.data).list_flips() if trial.dataset == "colored" else ()
