@@ -17,7 +17,7 @@ from cirm.learners.erm import ERM
 from cirm.records import Score
 from cirm.runs.jobs import Job
 from cirm.runs.local import collect_records, list_unfinished, run_jobs
-from cirm.runs.plans import plan_jobs, prepare_dataset
+from cirm.runs.plans import describe_selection, plan_jobs, prepare_dataset
 
 
 def write_images(folder, seed=0):
@@ -190,3 +190,21 @@ def test_a_learner_that_other_processes_cannot_create_is_refused():
         plan_jobs(on, Local(), "joint", (0,))
     with pytest.raises(ValueError, match="has a network of its own"):
         plan_jobs(on, ERM(network=MLP((128, 2))), "joint", (0,))
+
+
+@pytest.mark.parametrize(
+    ("learner", "preset", "words"),
+    [
+        ("gem", "paper", "the paper's values, which were chosen by test accuracy"),
+        ("gem", "", "library defaults, not tuned to these data"),
+        ("cirm", "paper", "library defaults, not tuned to these data"),
+        ("vrex", "paper", "the paper's values for IRMv1"),
+        ("birm", "scm", "preset scm, published values"),
+    ],
+)
+def test_the_choice_of_settings_is_described_for_the_learner_at_hand(
+    learner, preset, words
+):
+    assert describe_selection(learner, preset, {}).startswith(words)
+    by_hand = describe_selection(learner, preset, {"rate": 0.1})
+    assert by_hand.endswith("; set by hand: rate=0.1")

@@ -45,7 +45,7 @@ from cirm.report.table import (
     statistic_cell,
     transpose,
 )
-from cirm.report.text import describe_selection, format_seconds, join_words
+from cirm.report.text import format_seconds, join_words, list_selections
 
 Claims = Sequence[Mapping[str, Any]]
 Summary = Mapping[str, Any]
@@ -339,7 +339,7 @@ def _describe_origin(summary: Summary) -> str:
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     seconds = {(c["row"], c["learner"]): c["seconds"] or 0.0 for c in cells}
     commits = join_words([f"`{name}`" for name in summary["commits"]]) or "not known"
-    settings = describe_selection((c["learner"], c["selection"]) for c in cells)
+    settings = list_selections((c["learner"], c["selection"]) for c in cells)
     return (
         f"Seeds 0 to N - 1 with N = {seeds}; source code {commits}; "
         f"{format_seconds(sum(seconds.values()))} s of computing. {settings}"

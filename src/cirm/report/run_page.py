@@ -41,11 +41,11 @@ from cirm.report.summary import (
 from cirm.report.table import Cell, Column, Table, number_columns, statistic_cell
 from cirm.report.text import (
     describe_metric,
-    describe_selection,
     format_bytes,
     format_seconds,
     join_words,
     list_facts,
+    list_selections,
     write_headline,
 )
 
@@ -193,7 +193,7 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
     costs = number_columns("seconds", "examples kept", "size of the state")
     columns = [Column("learner"), *number_columns(*headings), *costs]
     choices = [(learner, entry["selection"]) for learner, entry in learners.items()]
-    notes = [_describe_seeds(learners), describe_selection(choices)] if rows else []
+    notes = [_describe_seeds(learners), list_selections(choices)] if rows else []
     return Table("Results", columns, rows, notes)
 
 

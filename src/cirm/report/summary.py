@@ -12,6 +12,12 @@ from typing import Any, NamedTuple, TypeVar
 from cirm.records import Curve, Record, Run, Score, has_same_settings
 
 METRICS = ("accuracy", "error")
+# Records of earlier versions describe the choice of settings in other words.
+SELECTIONS = {
+    "the paper's values (chosen there by test accuracy); what it leaves open was read "
+    "with its figures in view": "the paper's values, which were chosen by test "
+    "accuracy; settings that the paper leaves open were chosen in view of its results",
+}
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
@@ -183,6 +189,7 @@ def _summarise_learner(
             f"settings: {' and '.join(settings)}. Summarise these runs separately."
         )
     last = _select_last_stage(_select_main_metric(scores))
+    selection = runs[0].selection if runs else ""
     return {
         "metric": last[0].metric if last else METRICS[0],
         "order": runs[0].order if runs else last[0].order,
@@ -191,7 +198,7 @@ def _summarise_learner(
             for split in ("train", "test")
         },
         "settings": runs[0].settings if runs else {},
-        "selection": (runs[0].selection if runs else "") or "not recorded",
+        "selection": SELECTIONS.get(selection, selection) or "not recorded",
         "memory": runs[0].memory if runs else {},
         "seconds": sum(run.seconds for run in runs) if runs else None,
     }

@@ -44,7 +44,7 @@ def join_words(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def describe_selection(choices: Iterable[tuple[str, str]]) -> str:
+def list_selections(choices: Iterable[tuple[str, str]]) -> str:
     """Say how settings were chosen, from pairs of a learner and the words for it."""
     learners: dict[str, dict[str, None]] = {}
     for learner, words in choices:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cirm.records import Record
 
 PAPER_SELECTION = (
-    "the paper's values (chosen there by test accuracy); what it leaves open was read "
-    "with its figures in view"
+    "the paper's values, which were chosen by test accuracy; settings that the paper "
+    "leaves open were chosen in view of its results"
 )
 """How the settings of the presets called paper were chosen."""
 

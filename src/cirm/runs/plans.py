@@ -21,6 +21,9 @@ from cirm.settings import parse_assignments, parse_settings
 if TYPE_CHECKING:
     from cirm.learners import LearnerLike
 
+BORROWED = {"replay": "GEM", "vrex": "IRMv1"}
+"""Learners that the paper does not have, and whose values their presets use."""
+
 SMALL = 256  # inputs; below this, seeds learn side by side in one job
 
 
@@ -129,7 +132,7 @@ def plan_jobs(
             data=on.data,
             settings=settings,
             preset=preset,
-            selection=describe_selection(preset, settings),
+            selection=describe_selection(key, preset, settings),
             infer=infer,
             label=label or (f"{key} after {infer}" if infer else key),
             files=on.files,
@@ -155,12 +158,16 @@ def plan_ceiling(
     return plan_jobs(gray, "erm", order, seeds, preset=preset, label="erm on gray")
 
 
-def describe_selection(preset: str, settings: Mapping[str, Any]) -> str:
+def describe_selection(learner: str, preset: str, settings: Mapping[str, Any]) -> str:
     """Describe in words how settings were chosen."""
-    words = {
-        "": "library defaults, not tuned",
-        "paper": PAPER_SELECTION,
-    }.get(preset, f"preset {preset}, published values")
+    if not get_preset(learner, preset):
+        words = "library defaults, not tuned to these data"
+    elif preset != "paper":
+        words = f"preset {preset}, published values"
+    elif learner in BORROWED:
+        words = f"the paper's values for {BORROWED[learner]}"
+    else:
+        words = PAPER_SELECTION
     if settings:
         given = ", ".join(f"{name}={value}" for name, value in settings.items())
         words += f"; set by hand: {given}"
