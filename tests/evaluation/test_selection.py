@@ -8,7 +8,7 @@ from cirm.evaluation.run import score
 from cirm.evaluation.selection import (
     RULES,
     Rule,
-    Trained,
+    TrainedLearner,
     TrainingAndTest,
     TrainingOnly,
     get_rule,
@@ -66,7 +66,7 @@ def by_input(index):
     weights = torch.zeros(len(SEEDS), 2, 2)
     weights[:, index] = torch.tensor([-1.0, 1.0])
     flat = torch.cat([weights.flatten(1), torch.zeros(len(SEEDS), 2)], 1)
-    return Trained(learner, state._replace(params=flat), SEEDS, NONE)
+    return TrainedLearner(learner, state._replace(params=flat), SEEDS, NONE)
 
 
 def test_an_offer_has_no_place_for_a_test_environment():
@@ -162,7 +162,7 @@ def test_errors_count_as_negative_scores():
     given = Environment("a", x, x[:, 0], Task.regression())
     learner = create("erm", given, LINEAR)
     state = learner.init(Randomness(SEEDS))
-    model = Trained(learner, state, SEEDS, NONE)
+    model = TrainedLearner(learner, state, SEEDS, NONE)
     expected = -score(learner, state, given, 2)
     torch.testing.assert_close(model.mean_score([given]), expected)
     seen = TrainingOnly.split((given,), SEEDS, 0.25)

@@ -89,7 +89,7 @@ class TrainingAndTest(TrainingOnly):
     test: tuple[Environment, ...]
 
 
-class Trained(NamedTuple):
+class TrainedLearner(NamedTuple):
     """A learner after a stream.
 
     Attributes:
@@ -155,7 +155,7 @@ class Rule(ABC):
     sees_test: ClassVar[bool] = False
 
     @abstractmethod
-    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
         """Return the score of each replica, [replica]; higher is better.
 
         Args:
@@ -180,7 +180,7 @@ class HeldOut(Rule):
     name = "held-out"
     description = "mean score on held-out parts of the training environments"
 
-    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
         """Return the mean score on the held-out parts, [replica]."""
         return trained.mean_score(data.held_out)
 
@@ -191,7 +191,7 @@ class NextEnvironment(Rule):
     name = "next"
     description = "mean score on each next environment, before it is learned"
 
-    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
         """Return the mean score on later stages before they were learned, [replica]."""
         return trained.next_scores.mean(1)
 
@@ -208,7 +208,7 @@ class WorstGroup(Rule):
     name = "worst-group"
     description = "score of the worst inferred group in held-out training data"
 
-    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
         """Return the score of the worst group over all environments, [replica].
 
         Groups are pooled over the environments: with a few hundred examples, the worst
@@ -233,7 +233,7 @@ class LeaveOneOut(Rule):
     description = "mean score on each training environment when it is left out"
     leaves_out = True
 
-    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
         """Return the score on the whole environment that was left out, [replica]."""
         if trained.left_out is None:
             raise ValueError(
@@ -255,7 +255,7 @@ class Oracle(Rule):
     description = "score on the test environment: a bound, not an honest choice"
     sees_test = True
 
-    def score(self, trained: Trained, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
         """Return the mean score on the test environments, [replica]."""
         if not isinstance(data, TrainingAndTest):
             raise TypeError(
@@ -299,7 +299,7 @@ def train_candidate(
     seeds: tuple[int, ...],
     left_out: int | None = None,
     progress: Progress = lambda done: None,
-) -> Trained:
+) -> TrainedLearner:
     """Train on the learning parts, without one environment if it is left out.
 
     The whole of each environment of a later stage is scored before it is learned.
@@ -310,7 +310,7 @@ def train_candidate(
         order = remove_from_order(order, left_out)
     whole = {environment.name: environment for environment in data.whole}
     stream, randomness = Stream.from_order(parts, order), Randomness(seeds)
-    trained = Trained(
+    trained = TrainedLearner(
         learner,
         learner.init(randomness.at("init")),
         seeds,

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cirm.paper.experiment import (
-    Experiment,
-    Layout,
-    Line,
-    Row,
-    Trial,
-)
+from cirm.paper.experiment import Experiment, Layout, Line, Row
 from cirm.paper.tables_1_2 import (
     GRAY,
     MNIST,
     SPLITS,
     build_image_experiment,
+    build_image_trial,
     list_accuracy_cells,
 )
-from cirm.runs.jobs import PAPER_SELECTION
 
 FASHION = {**MNIST, "source": "fashion-mnist"}
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -92,30 +86,16 @@ def build_ablation() -> Experiment:
 
 def _build_ablation_row(name: str, title: str, data: dict[str, Any]) -> Row:
     trials = tuple(
-        Trial(
-            label,
-            "cirm",
-            "colored",
-            data,
-            "sequential",
-            FROZEN,
-            preset="paper",
-            settings=settings,
-        )
+        build_image_trial(label, "cirm", data, selection=FROZEN, settings=settings)
         for label, settings in VARIANTS.items()
     )
     return Row(name, title, trials, list_accuracy_cells(VARIANTS))
 
 
 def _build_row(name: str, title: str, data: dict[str, Any]) -> Row:
-    gray = {**data, "scheme": "gray"}
     trials = (
-        Trial("cirm", "cirm", "colored", data, "sequential", FROZEN, preset="paper"),
-        Trial(
-            "erm", "erm", "colored", data, "sequential", PAPER_SELECTION, preset="paper"
-        ),
-        Trial(
-            GRAY, "erm", "colored", gray, "sequential", PAPER_SELECTION, preset="paper"
-        ),
+        build_image_trial("cirm", "cirm", data, selection=FROZEN),
+        build_image_trial("erm", "erm", data),
+        build_image_trial(GRAY, "erm", {**data, "scheme": "gray"}),
     )
     return Row(name, title, trials, list_accuracy_cells(NAMES))

@@ -5,25 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cirm.paper.experiment import Experiment
-    from cirm.report.page import Picture
-    from cirm.report.paper_page import Drawing, Part
+from cirm.data.colored import Colored
+from cirm.data.image_sets import IMAGE_SETS, get_cached_folder
+from cirm.paper import projections
+from cirm.paper.example_images import draw_examples, make_panel, render_examples
+from cirm.paper.experiment import Experiment
+from cirm.paper.reproduction import combine_summaries, explain_missing_data
+from cirm.records import write_bytes, write_text
+from cirm.report import paper_plots
+from cirm.report.drawing import make_svg_file
+from cirm.report.page import Picture
+from cirm.report.paper_page import (
+    Drawing,
+    Part,
+    build_paper_page,
+    draw_part_sweep,
+    render_comparison_latex,
+    render_comparison_markdown,
+)
 
 
 def write_experiment(part: Part, folder: Path, pictures: Iterable[Picture]) -> None:
     """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
-    from cirm.records import write_text
-    from cirm.report.drawing import make_svg_file
-    from cirm.report.paper_page import (
-        build_paper_page,
-        draw_part_sweep,
-        render_comparison_latex,
-        render_comparison_markdown,
-    )
-
     summary = part.summary
     write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     write_text(folder / "tables.md", render_comparison_markdown(summary))
@@ -43,10 +47,6 @@ def write_overview(
     parts: Sequence[Part], folder: Path, pictures: Iterable[Picture]
 ) -> None:
     """Write summary.json and report.html of several experiments together."""
-    from cirm.paper.reproduction import combine_summaries
-    from cirm.records import write_text
-    from cirm.report.paper_page import build_paper_page
-
     combined = combine_summaries(parts)
     write_text(folder / "summary.json", json.dumps(combined, indent=1) + "\n")
     title = "Continual invariant risk minimisation, reproduced"
@@ -64,10 +64,6 @@ def name_sweep_file(title: str) -> str:
 
 def draw_example_images(experiments: Sequence[Experiment]) -> dict[str, Picture]:
     """Draw examples of each source and scheme that is in the cache, by name."""
-    from cirm.data.colored import Colored
-    from cirm.paper.example_images import draw_examples
-    from cirm.paper.reproduction import explain_missing_data
-
     datasets: dict[str, Colored] = {}
     for experiment in experiments:
         for row in experiment.rows:
@@ -81,10 +77,6 @@ def draw_example_images(experiments: Sequence[Experiment]) -> dict[str, Picture]
 
 def write_figures(folder: Path) -> None:
     """Write example images and projections, each as a file, and a page of them."""
-    from cirm.records import write_bytes, write_text
-    from cirm.report.drawing import make_svg_file
-    from cirm.report.paper_page import build_paper_page
-
     pictures = draw_gallery()
     for name, picture in pictures.items():
         write_bytes(folder / f"samples-{name}.png", picture.png)
@@ -96,11 +88,6 @@ def write_figures(folder: Path) -> None:
 
 def draw_gallery() -> dict[str, Picture]:
     """Draw both colourings of each source in the cache, or of the built-in digits."""
-    from cirm.data.colored import Colored
-    from cirm.data.image_sets import IMAGE_SETS, get_cached_folder
-    from cirm.paper.example_images import make_panel, render_examples
-    from cirm.report.page import Picture
-
     cached = [name for name in IMAGE_SETS if get_cached_folder(name).is_dir()]
     pictures = {}
     for source in cached or ["digits"]:
@@ -112,10 +99,6 @@ def draw_gallery() -> dict[str, Picture]:
 
 def draw_projections() -> list[Drawing]:
     """Draw the figures of sequential projection."""
-    from cirm.paper import projections
-    from cirm.report import paper_plots
-    from cirm.report.paper_page import Drawing
-
     return [
         Drawing(
             paper_plots.plot_simplex(*projections.compute_families()),

@@ -21,11 +21,11 @@ from cirm.paper.tables_1_2 import (
     MNIST,
     SPLITS,
     build_image_experiment,
+    build_image_trial,
     build_listing,
     list_accuracy_cells,
 )
 from cirm.paper.tables_3_4 import ONE, TWO, build_inference_trial
-from cirm.runs.jobs import PAPER_SELECTION
 
 REVERSED = {**MNIST, "flips": (0.1, 0.2)}
 AS_IN_TABLE_1 = "as in table 1"
@@ -115,23 +115,14 @@ def build_readings() -> Experiment:
 
 def _build_row(key: str) -> Row:
     others = {**READINGS[key], "20 epochs": {"epochs": 20}}
-    trials = [_build_trial(key, key, {})]
+    trials = [build_image_trial(key, key, MNIST)]
     trials += [
-        _build_trial(f"{key}: {name}", key, settings)
+        build_image_trial(f"{key}: {name}", key, MNIST, settings=settings)
         for name, settings in others.items()
     ]
-    trials.append(_build_trial(f"{key}: colour flip 0.1 first", key, {}, REVERSED))
+    trials.append(build_image_trial(f"{key}: colour flip 0.1 first", key, REVERSED))
     cells = list_accuracy_cells(trial.label for trial in trials)
     return Row(key, f"Readings of {LEARNERS[key]}", tuple(trials), cells)
-
-
-def _build_trial(
-    label: str, key: str, settings: dict[str, Any], data: dict[str, Any] = MNIST
-) -> Trial:
-    return Trial(
-        label, key, "colored", data, "sequential", PAPER_SELECTION,
-        preset="paper", settings=settings,
-    )  # fmt: skip
 
 
 def _format_heading(row: Row, label: str) -> tuple[str]:

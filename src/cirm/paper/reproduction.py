@@ -6,17 +6,23 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cirm.data.colored import Colored
+from cirm.data.image_sets import IMAGE_SETS, get_cached_folder
 from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.experiment import Experiment, Row, Trial
+from cirm.paper.verdicts import (
+    count_verdicts,
+    judge_cells,
+    judge_claims,
+    summarise_verdicts,
+)
 from cirm.records import Record
+from cirm.report.paper_page import Data, Part, summarise_row
 from cirm.runs.archive import ARCHIVE_NAME, Archive, inherit_jobs, load_archive
 from cirm.runs.jobs import Job
 from cirm.runs.local import list_unfinished
-
-if TYPE_CHECKING:
-    from cirm.report.paper_page import Part
 
 Notes = Mapping[tuple[str, str], str]
 """By row and learner: why there are no records."""
@@ -67,8 +73,6 @@ def plan_reproduction(
 
 def explain_missing_data(trial: Trial) -> str:
     """Return why a trial's data are missing, or "" if they are not."""
-    from cirm.data.image_sets import get_cached_folder
-
     remedy = explain_supply(trial)
     if not remedy or get_cached_folder(trial.source).is_dir():
         return ""
@@ -77,8 +81,6 @@ def explain_missing_data(trial: Trial) -> str:
 
 def explain_supply(trial: Trial) -> str:
     """Return how to supply a trial's data, or "" if they are built in."""
-    from cirm.data.image_sets import IMAGE_SETS
-
     source = trial.source
     if source not in IMAGE_SETS:
         return ""
@@ -138,9 +140,6 @@ def summarise_experiment(
     experiment: Experiment, archive: Archive, seeds: int, notes: Notes
 ) -> Part:
     """Summarise an experiment from the records of an archive."""
-    from cirm.paper.verdicts import judge_cells, summarise_verdicts
-    from cirm.report.paper_page import Data, Part, summarise_row
-
     records = collect_rows(experiment, archive, range(seeds))
     numbers = {name: summarise_row(rows) for name, rows in records.items() if rows}
     cells = judge_cells(experiment, numbers, notes)
@@ -183,8 +182,6 @@ def read_experiment(folder: Path) -> Part:
 
 def combine_summaries(parts: Sequence[Part]) -> dict[str, Any]:
     """Combine the cells of several experiments, and judge the claims by all of them."""
-    from cirm.paper.verdicts import count_verdicts, judge_claims
-
     cells = [
         {"experiment": part.summary["experiment"], **cell}
         for part in parts
@@ -214,7 +211,5 @@ def count_seeds(archive: Archive) -> int:
 
 def list_color_flips(row: Row) -> tuple[float, ...]:
     """List the colour flips of a row's training environments."""
-    from cirm.data.colored import Colored
-
     trial = row.trials[0]
     return Colored(**trial.data).list_flips() if trial.dataset == "colored" else ()

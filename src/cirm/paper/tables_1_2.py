@@ -112,11 +112,29 @@ def build_image_experiment(
     return Experiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
 
 
+def build_image_trial(
+    label: str,
+    learner: str,
+    data: dict[str, Any],
+    order: str = "sequential",
+    selection: str = PAPER_SELECTION,
+    preset: str = "paper",
+    **rest: Any,  # noqa: ANN401  further fields of Trial
+) -> Trial:
+    """Return a trial on coloured images, with the paper's settings unless given."""
+    return Trial(label, learner, "colored", data, order, selection, preset, **rest)
+
+
+def make_cell(
+    label: str, split: str, printed: Mapping[str, float] | None = None
+) -> TableCell:
+    """Return the cell of an accuracy, with the paper's number if it prints one."""
+    return TableCell(label, split, "accuracy", make_published_value(printed))
+
+
 def list_accuracy_cells(labels: Iterable[str]) -> tuple[TableCell, ...]:
     """List accuracies that the paper does not print."""
-    return tuple(
-        TableCell(label, split, "accuracy") for label in labels for split in SPLITS
-    )
+    return tuple(make_cell(label, split) for label in labels for split in SPLITS)
 
 
 def build_listing(
@@ -146,28 +164,20 @@ def _build_row(
 
     `printed` has the paper's numbers by split and learner.
     """
-    trials = [_build_trial(key, key, data, "sequential") for key in LEARNERS]
-    trials.append(_build_trial(GRAY, "erm", {**data, "scheme": "gray"}, "sequential"))
-    trials += [_build_trial(label, key, data, "joint") for label, key in JOINT.items()]
+    trials = [build_image_trial(key, key, data) for key in LEARNERS]
+    trials.append(build_image_trial(GRAY, "erm", {**data, "scheme": "gray"}))
+    trials += [
+        build_image_trial(label, key, data, order="joint")
+        for label, key in JOINT.items()
+    ]
     cells = [
-        TableCell(
-            trial.label,
-            split,
-            "accuracy",
-            make_published_value(values.get(trial.label)),
-        )
+        make_cell(trial.label, split, values.get(trial.label))
         for split, values in printed.items()
         for trial in trials
     ]
-    cells += [TableCell(CHANCE, split, "accuracy") for split in printed]
+    cells += [make_cell(CHANCE, split) for split in printed]
     title = (
         f"{SOURCES[data['source']]}, {data['scheme']}, "
         f"{data['environments']} environments"
     )
     return Row(name, title, tuple(trials), tuple(cells))
-
-
-def _build_trial(label: str, learner: str, data: dict[str, Any], order: str) -> Trial:
-    return Trial(
-        label, learner, "colored", data, order, PAPER_SELECTION, preset="paper"
-    )

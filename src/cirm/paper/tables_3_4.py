@@ -16,16 +16,16 @@ from cirm.paper.experiment import (
     Layout,
     Line,
     Row,
-    TableCell,
     Trial,
-    make_published_value,
     read_published_table,
 )
 from cirm.paper.tables_1_2 import (
     GRAY,
     SPLITS,
     build_image_experiment,
+    build_image_trial,
     list_accuracy_cells,
+    make_cell,
 )
 
 LEARNERS = {"irmv1": "IRMv1", "c-virmv1": "C-VIRMv1"}
@@ -112,9 +112,9 @@ def build_inference_trial(key: str, data: dict[str, Any], infer: str) -> Trial:
     """Return a learner with published settings, on given or inferred environments."""
     preset, settings = PRESETS[key]
     label = f"{key} after {infer}" if infer else key
-    return Trial(
-        label, key, "colored", data, "joint", SELECTIONS[key],
-        preset=preset, settings=settings, infer=infer, infer_preset=infer,
+    return build_image_trial(
+        label, key, data, "joint", SELECTIONS[key], preset,
+        settings=settings, infer=infer, infer_preset=infer,
     )  # fmt: skip
 
 
@@ -129,38 +129,21 @@ def _list_reference_places(row: Row) -> tuple[tuple[str, str, str], ...]:
 
 def _build_row(
     name: str,
-    way: str,
+    kind: str,
     data: dict[str, Any],
     printed: dict[str, Any],
     references: bool = True,
 ) -> Row:
     """Return both learners on one data set, with or without cells of references."""
-    infer = INFERENCES[way]
+    infer = INFERENCES[kind]
     trials, cells = [], []
     for key in LEARNERS:
         trial = build_inference_trial(key, data, infer)
         trials.append(trial)
-        cells += [
-            TableCell(
-                trial.label,
-                split,
-                "accuracy",
-                make_published_value(printed[key][split]),
-            )
-            for split in SPLITS
-        ]
+        cells += [make_cell(trial.label, s, printed[key][s]) for s in SPLITS]
     for label, images in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
-        trials.append(
-            Trial(
-                label,
-                "erm",
-                "colored",
-                images,
-                "joint",
-                SELECTIONS["erm"],
-                preset="irm",
-            )
-        )
+        way = "joint", SELECTIONS["erm"], "irm"
+        trials.append(build_image_trial(label, "erm", images, *way))
     cells += list_accuracy_cells(REFERENCES if references else ())
     count = data["examples"] * data["environments"]
     title = f"{count:,} examples, environments {'inferred' if infer else 'as given'}"
