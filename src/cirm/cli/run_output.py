@@ -27,10 +27,12 @@ def write_and_print_results(
     from cirm.cli.progress import show_step
     from cirm.records import write_records, write_text
     from cirm.report.diagnostics import summarise_diagnostics
+    from cirm.report.drawing import make_svg_file
     from cirm.report.run_page import (
         build_coefficient_table,
         build_results_table,
         build_run_page,
+        build_sweep_figure,
     )
     from cirm.report.summary import summarise_records
 
@@ -42,6 +44,9 @@ def write_and_print_results(
         data = describe_data(jobs[0])
         page = build_run_page(records, title, get_command_line(), **data)
         write_text(folder / "report.html", page)
+        data.pop("pictures", None)
+        if figure := build_sweep_figure(records, **data):
+            write_text(folder / "sweep.svg", make_svg_file(figure))
     print_table(build_results_table(summary))
     if coefficients := build_coefficient_table(records):
         print_table(coefficients)

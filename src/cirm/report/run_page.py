@@ -258,6 +258,18 @@ def build_sweep_section(
     return Section("Scores across unseen environments", [figure])
 
 
+def build_sweep_figure(
+    records: Sequence[Record],
+    chance: float | None = None,
+    axis: str = "position of the unseen environment",
+    trained: Sequence[float] = (),
+) -> Markup | None:
+    """Build the figure of a run's sweep on its own; None without a sweep."""
+    view = View(records, summarise_records(records)["learners"], chance)
+    draw = draw_sweep(view, axis, trained)
+    return draw() if draw else None
+
+
 def draw_sweep(
     view: View, axis: str, trained: Sequence[float] = ()
 ) -> partial[Markup] | None:
