@@ -37,8 +37,10 @@ def test_an_alias_loads_the_same_class():
 def test_an_entry_point_is_found_listed_and_described(installed):
     assert SHAPES.load("money").__name__ == "NormalDist"
     assert SHAPES.list_keys() == ["header-value", "mime", "money", "broken"]
-    assert SHAPES.describe("money") == "Basic statistics module."
+    assert SHAPES.describe("money") == "Normal distribution of a random variable"
     assert SHAPES.describe("broken") == "Provided by no_module:Thing."
+    assert SHAPES.find_package("money") == "statistics"
+    assert SHAPES.find_package("mime") == ""
 
 
 def test_a_builtin_key_goes_before_an_entry_point_of_the_same_name(monkeypatch):

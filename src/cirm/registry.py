@@ -84,19 +84,33 @@ class Registry:
         return list({**self.builtin, **self.aliases, **self._list_entry_points()})
 
     def describe(self, key: str) -> str:
-        """Return the first line of the docstring of the key's module.
+        """Return the first line of the docstring of the key's module or class.
 
-        The module is read, not imported, so that a listing stays fast.
+        A module that is named after its key describes the key; other modules may hold
+        several classes. The source is read, not imported, so that a listing is fast.
         """
         entry = self._list_entry_points().get(key)
         path = self._get_builtin_path(key) or (entry.value if entry else key)
+        module, _, name = path.partition(":")
         try:
-            spec = find_spec(path.partition(":")[0])
-            source = Path(spec.origin or "").read_text("utf-8") if spec else ""
+            spec = find_spec(module)
+            tree = ast.parse(Path(spec.origin or "").read_text("utf-8") if spec else "")
         except (ImportError, ValueError, OSError):
-            source = ""
-        docstring = ast.get_docstring(ast.parse(source)) or f"Provided by {path}."
-        return docstring.partition("\n")[0]
+            tree = ast.parse("")
+        docstring = ast.get_docstring(tree)
+        if ":" in self.builtin.get(key, ":"):
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and node.name == name:
+                    docstring = ast.get_docstring(node) or docstring
+        return (docstring or f"Provided by {path}.").partition("\n")[0]
+
+    def find_package(self, key: str) -> str:
+        """Return the installed package that offers a key; "" for a built-in key."""
+        entry = self._list_entry_points().get(key)
+        is_builtin = key in self.builtin or key in self.aliases
+        if is_builtin or entry is None:
+            return ""
+        return entry.dist.name if entry.dist else entry.module.partition(".")[0]
 
     def _get_builtin_path(self, key: str) -> str:
         key = self.aliases.get(key, key)

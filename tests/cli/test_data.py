@@ -83,6 +83,7 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
     assert not (get_cache() / "mnist").exists()
 
 
+@pytest.mark.integration
 def test_the_figure_has_both_schemes_with_coloured_figures_and_backgrounds(tmp_path):
     out = tmp_path / "new" / "figure.png"
     result = call("show", "--out", out, "--seed", 3)

@@ -242,6 +242,7 @@ def test_the_table_has_a_row_for_every_case_and_no_other():
     assert len(titles) >= 40
 
 
+@pytest.mark.integration
 def test_any_csv_that_pandas_reads_works_or_gives_one_line(
     model, monkeypatch, capsys, tmp_path
 ):

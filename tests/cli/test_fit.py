@@ -212,6 +212,7 @@ def test_an_interrupted_fit_writes_no_model(cirm, fitted, clinics, interrupt):
     assert sorted(clinics.iterdir()) == before
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of POSIX")
 def test_an_interrupted_update_leaves_the_model_unchanged(fitted, clinics, monkeypatch):
     """Ctrl-C at a terminal, as soon as it shows that the update learns."""
@@ -283,6 +284,7 @@ def test_an_update_can_be_written_to_a_new_file(cirm, fitted, clinics):
     assert len(load("n.cirm").history) == 2
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new_model(fitted, clinics):

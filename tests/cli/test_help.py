@@ -1,12 +1,23 @@
-"""What `cirm COMMAND --help` must say."""
+"""What `cirm COMMAND --help` must say, and whether its examples work."""
 
 import re
+import shlex
+import shutil
+import struct
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from cirm import cli
+from cirm import cli, fit, save
+from cirm.data import idx
+from cirm.data.image_sets import IMAGE_SETS
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def commands(group, path=()):
@@ -22,14 +33,94 @@ COMMANDS = dict(commands(typer.main.get_command(cli.app)))
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_help_tells_what_each_argument_and_option_is_for(path):
-    found = CliRunner().invoke(cli.app, [*path, "--help"], env={"COLUMNS": "1000"})
-    assert found.exit_code == 0
-    said = re.sub(r"\s+", " ", found.stdout)
+def test_help_explains_each_argument_and_option(path):
+    result = CliRunner().invoke(cli.app, [*path, "--help"], env={"COLUMNS": "1000"})
+    assert result.exit_code == 0
+    text = re.sub(r"\s+", " ", result.stdout)
     for parameter in COMMANDS[path].params:
         if getattr(parameter, "hidden", False):
             continue
         assert parameter.help, parameter.name
-        assert re.sub(r"\s+", " ", parameter.help) in said
+        assert re.sub(r"\s+", " ", parameter.help) in text
         if isinstance(getattr(parameter, "show_default", None), str):
-            assert f"[default: ({parameter.show_default})]" in said
+            assert f"[default: ({parameter.show_default})]" in text
+    for example in find_examples(path):
+        assert example in text
+
+
+def test_help_groups_the_commands():
+    text = CliRunner().invoke(cli.app, ["--help"]).stdout
+    titles = ("Start here", "Models of your own data", "Experiments", "Data sets")
+    places = [text.index(title) for title in titles]
+    assert places == sorted(places)
+
+
+TINY = ["--set", "epochs=1", "--set", "hidden=4"]
+SMALL = [*TINY, "--examples", "60", "--workers", "1"]
+QUICK = {
+    "fit": TINY,
+    "run": [*SMALL, "--seeds", "1"],
+    "select": [*SMALL, "--sweep=", "--seeds", "1", "--trials", "1"],
+    "demo": ["--seeds", "1", "--workers", "1"],
+    "bench": ["--quick", "--rounds", "1"],
+}
+"""What is added to the examples so that they take a second."""
+
+SLOW = {"run", "select", "demo", "bench", "report"}
+
+
+def find_examples(path):
+    lines = COMMANDS[path].epilog.split("\n\n")
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+
+
+EXAMPLES = [
+    pytest.param(
+        path, id=" ".join(path), marks=[pytest.mark.integration] * (path[0] in SLOW)
+    )
+    for path in COMMANDS
+]
+
+
+@pytest.fixture
+def folder(files, monkeypatch):
+    """The current folder, with all the files that examples use."""
+    monkeypatch.chdir(files)
+    frames = {name: pd.read_csv(f"clinic-{name}.csv") for name in "abc"}
+    every = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
+    every.to_csv("clinics.csv", index=False)
+    write_idx(files / "downloads")
+    tiny = replace(
+        IMAGE_SETS["mnist"], counts=(4, 2), hashes=("",) * 4, mirrors=(), side=5,
+        archive="", npm="", installed=str(files / "downloads"),
+    )  # fmt: skip
+    for name in ("mnist", "fashion-mnist"):
+        monkeypatch.setitem(IMAGE_SETS, name, replace(tiny, name=name))
+    monkeypatch.setattr("cirm.cli.demo.LEARNERS", ("erm",))
+    monkeypatch.setitem(cli.demo.DATA, "examples", "60")
+    return files
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_the_examples_of_the_help_work(path, cirm, folder):
+    if path[0] == "report":
+        for name in ("table1", "table2"):
+            shutil.copytree(RESULTS / name, folder / "reproduction" / name)
+    elif path[0] in ("update", "predict", "evaluate", "inspect"):
+        settings = {"epochs": 1, "hidden": (4,)}
+        save(fit("clinic-a.csv", "outcome", settings=settings), "triage.cirm")
+    examples = find_examples(path)
+    assert examples
+    for example in examples:
+        program, *words = shlex.split(example)
+        status, _, error = cirm(*words, *QUICK.get(path[0], []))
+        assert (program, status) == ("cirm", 0), error
+
+
+def write_idx(folder):
+    """Write four tiny IDX files."""
+    folder.mkdir()
+    shapes = ((4, 5, 5), (4,), (2, 5, 5), (2,))
+    for name, shape in zip(idx.PARTS, shapes, strict=True):
+        header = bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
+        (folder / name).write_bytes(header + bytes(int(np.prod(shape))))

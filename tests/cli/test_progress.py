@@ -1,5 +1,11 @@
+import os
+import subprocess
+import sys
+import time
+
 import pytest
 
+from cirm.cli import progress
 from cirm.cli.progress import (
     JobTracker,
     data_size,
@@ -116,3 +122,87 @@ def test_a_job_is_described_in_few_words():
     (job,) = jobs("gem", scheme="b11", environments=6)
     assert describe_job(job) == "gem (mnist b11 n=6, seed 0)"
     assert describe_job(Job("scm", "icp", "joint", (0, 1, 2))) == "icp (3 seeds)"
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "PAUSE", 0.05)
+    with progress.show_progress("Nothing was written.") as report:
+        report("reading", 1500)
+        time.sleep(0.12)
+        report("learning a", 0.25)
+        time.sleep(0.05)
+        report("learning a", 0.5)
+        time.sleep(0.12)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "reading: 1,500 rows, 0 s so far"
+    assert lines[-1] == "learning a: 50%, 0 s so far, about 1 s left"
+
+
+def test_jobs_are_shown_with_the_time_left(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(progress, "PAUSE", 0.05)
+    first, second = jobs("erm", "erm")
+    tracker = JobTracker([first, second], 1, [("erm", 1.0, 10.0)])
+    tracker.finish(first, 10.0)
+    with progress.show_jobs(tracker, tmp_path, "table1") as report:
+        report(second, 0.5)
+        time.sleep(0.12)
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line == (
+        "table1: 1 of 2 jobs, 75%, 0 s so far, about 5 s left; "
+        "running: erm (mnist, seed 1) 50%"
+    )
+
+
+def test_an_interrupt_says_what_was_kept(capsys):
+    with (
+        pytest.raises(progress.typer.Exit) as stopped,
+        progress.show_progress("No model was written."),
+    ):
+        raise KeyboardInterrupt
+    assert stopped.value.exit_code == 130
+    assert capsys.readouterr().err == "cirm: interrupted. No model was written.\n"
+
+
+def test_a_download_shows_how_much_has_arrived(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "PAUSE", 0.05)
+    with progress.show_downloads() as add_bar:
+        bar = add_bar("images.gz")
+        bar.total = 4_000_000
+        bar.update(1_000_000)
+        time.sleep(0.12)
+        bar.close()
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("images.gz: 1.0 of 4.0 MB, 0 s so far")
+
+
+@pytest.mark.integration
+def test_progress_appears_before_anything_heavy_is_imported(tmp_path):
+    """The display comes up while PyTorch is still loading."""
+    code = (
+        "import os, sys, cirm.cli.progress as progress\n"
+        "draw = progress.Display.get_renderables\n"
+        "def record(display):\n"
+        "    os.write(1, b'late ' if 'torch' in sys.modules else b'early ')\n"
+        "    return draw(display)\n"
+        "progress.Display.get_renderables = record\n"
+        "from cirm.cli import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "inspect", str(tmp_path / "none.cirm")],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "FORCE_COLOR": "1"},  # rich takes stderr for a terminal
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert done.stdout.split()[0] == b"early"
+
+
+def test_a_display_leaves_standard_output_alone(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress.show_progress("Nothing was written."):
+        print("a,b")
+    printed = capsys.readouterr()
+    assert printed.out == "a,b\n"
+    assert "starting" in printed.err

@@ -73,6 +73,7 @@ def numbers(folder):
     return [(c["row"], c["learner"], c["mean"]) for c in summary(folder)["cells"]]
 
 
+@pytest.mark.integration
 def test_a_reproduction_leaves_a_summary_tables_and_a_page_and_continues(
     cirm, tmp_path, paper
 ):
@@ -104,6 +105,7 @@ def test_a_reproduction_leaves_a_summary_tables_and_a_page_and_continues(
     assert not (out / "jobs").exists()
 
 
+@pytest.mark.integration
 def test_learners_may_be_run_one_after_another(cirm, tmp_path, paper):
     words = ["reproduce", "table1", "--workers", 1, "--seeds", 1, "--out", tmp_path]
     cirm(*words, "--learner", "irmv1")
@@ -112,6 +114,7 @@ def test_learners_may_be_run_one_after_another(cirm, tmp_path, paper):
     assert [c["learner"] for c in summary(tmp_path)["cells"]] == ["erm", "irmv1"]
 
 
+@pytest.mark.integration
 def test_all_tables_share_their_jobs_and_have_a_page_together(cirm, tmp_path, paper):
     status, printed, _ = cirm(
         "reproduce", "all", "--workers", 1, "--seeds", 1, "--out", tmp_path
@@ -191,6 +194,7 @@ def test_wrong_arguments_give_one_line_and_status_2(refused, words, message):
     refused(["reproduce", *words], message)
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_an_interrupted_reproduction_continues(
     cirm, monkeypatch, tmp_path, paper, interrupt

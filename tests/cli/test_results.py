@@ -17,6 +17,7 @@ def words():
     return command.split()
 
 
+@pytest.mark.integration
 def test_the_page_of_results_is_what_its_command_makes_of_the_kept_records(
     cirm, monkeypatch, tmp_path, words
 ):

@@ -1,13 +1,15 @@
 import json
+from importlib.metadata import EntryPoint
 
 import pytest
 
-from cirm import cli
+from cirm import cli, registry
 from cirm.records import read_records
 
 QUICK = ["--source", "digits", "--examples", "100", "--set", "epochs=2"]
 
 
+@pytest.mark.integration
 def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
     out = str(tmp_path / "r")
     words = ["run", *QUICK, "--learner", "erm", "--learner", "irmv1", "--seeds", "2"]
@@ -70,6 +72,7 @@ def test_debug_shows_the_traceback(monkeypatch, capsys):
         cli.main()
 
 
+@pytest.mark.integration
 def test_an_interrupted_run_continues(cirm, tmp_path, interrupt):
     """A real interrupt, after the first learner is done."""
     out = tmp_path / "r"
@@ -107,12 +110,40 @@ def test_tensorboard_gets_the_training_curves(cirm, tmp_path):
     assert events.stat().st_size > 200
 
 
-@pytest.mark.parametrize("kind", ["learners", "datasets", "inference"])
-def test_list_describes_what_there_is(cirm, kind):
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("learners", "c-bvirm"),
+        ("datasets", "colored"),
+        ("rules", "worst-group"),
+        ("networks", "cnn"),
+        ("inference", "eiil"),
+    ],
+)
+def test_list_describes_the_choices(cirm, kind, name):
     status, printed, _ = cirm("list", kind)
     assert status == 0
-    names = {"learners": "c-bvirm", "datasets": "colored", "inference": "eiil"}
-    assert names[kind] in printed
+    assert name in printed
+    assert kind.capitalize() in printed
+
+
+def test_list_names_the_package_that_offers_a_choice(cirm, monkeypatch):
+    entry = EntryPoint("mean", "statistics:NormalDist", "cirm.learners")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    status, printed, _ = cirm("list", "learners")
+    assert status == 0
+    line = next(line for line in printed.splitlines() if line.split()[:1] == ["mean"])
+    assert "Normal distribution of a random variable (from statistics)" in line
+
+
+def test_a_learner_can_be_given_by_its_import_path(cirm, tmp_path):
+    path = "cirm.learners.vrex:VREx"
+    status, printed, error = cirm(
+        "run", *QUICK, "--learner", path, "--seeds", 1, "--out", tmp_path / "r",
+        "--set", "network=linear", "--no-diagnostics",
+    )  # fmt: skip
+    assert status == 0, error
+    assert path in printed
 
 
 def test_list_shows_the_settings_and_presets_of_a_learner(cirm):

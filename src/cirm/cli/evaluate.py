@@ -20,7 +20,7 @@ from cirm.cli.options import (
 
 EXAMPLES = options.list_examples(
     "cirm evaluate clinic-c.csv --model triage.cirm",
-    "cirm evaluate clinic-c.csv --model triage.cirm --group sex --report clinic-c.html",
+    "cirm evaluate clinic-c.csv --model triage.cirm --group smoker --report page.html",
 )
 
 

@@ -52,7 +52,7 @@ def fit(
     environment: EnvironmentColumn = "",
     learner: Annotated[
         str,
-        typer.Option(help="Learning method; `cirm list learners` describes them."),
+        typer.Option(help=f"Learning method: {options.LEARNER_HELP}."),
     ] = DEFAULT_LEARNER,
     task: Annotated[
         str,

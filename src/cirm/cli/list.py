@@ -1,25 +1,36 @@
-"""`cirm list`: the learners, data sets and inference methods to choose from."""
+"""`cirm list`: the learners, data sets and other parts to choose from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import is_dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cirm.cli import options
 from cirm.cli.output import print_rows
 
-KINDS = ("learners", "datasets", "inference")
+if TYPE_CHECKING:
+    from cirm.registry import Registry
+
+MODULES = {
+    "learners": "cirm.learners",
+    "datasets": "cirm.data",
+    "rules": "cirm.evaluation.selection",
+    "networks": "cirm.networks",
+    "inference": "cirm.inference",
+}
+"""The modules whose `REGISTRY` holds the choices of a kind."""
+
+KINDS = ", ".join(MODULES)
 EXAMPLES = options.list_examples("cirm list learners", "cirm list learners irmv1")
 
 
 def list_choices(
     kind: Annotated[
-        str,
-        typer.Argument(
-            help="What to list: learners, datasets or inference.", show_default="all"
-        ),
+        str, typer.Argument(help=f"What to list: {KINDS}.", show_default="all")
     ] = "",
     name: Annotated[
         str,
@@ -29,58 +40,61 @@ def list_choices(
         ),
     ] = "",
 ) -> None:
-    """List learners, data sets and inference methods, or the settings of one."""
-    if kind and kind not in KINDS:
-        raise ValueError(f"list: {kind!r} is not one of {', '.join(KINDS)}.")
+    """List what can be chosen by name, or the settings of one choice.
+
+    Choices that another installed package offers are marked with its name. Wherever a
+    name is expected, package.module:Class works as well.
+    """
+    if kind and kind not in MODULES:
+        raise ValueError(f"list: {kind!r} is not one of {KINDS}.")
     if name:
         print_settings(kind, name)
         return
-    for one in [kind] if kind else KINDS:
+    for one in [kind] if kind else MODULES:
         print_names(one)
+
+
+def get_registry(kind: str) -> Registry:
+    """Return the choices of a kind."""
+    registry: Registry = import_module(MODULES[kind]).REGISTRY
+    return registry
 
 
 def print_names(kind: str) -> None:
     """Print the names of a kind, each with its description."""
-    import cirm.data
-    import cirm.inference
-    from cirm.learners import CONTINUAL, LEARNERS, summarize_learner
-
-    if kind == "learners":
-        rows = [[key, summarize_learner(key)] for key in LEARNERS]
-        rows += [
-            [key, f"{joint} on a sequence: the last posterior is the prior"]
-            for key, joint in CONTINUAL.items()
-        ]
-    elif kind == "datasets":
-        rows = [[key, cirm.data.describe(key)] for key in cirm.data.DATASETS]
-    else:
-        rows = [
-            [key, cirm.inference.summarize_inference(key)]
-            for key in cirm.inference.INFERENCE
-        ]
-    print_rows(kind, ("name", "description"), rows, text_columns=2)
+    registry = get_registry(kind)
+    rows = []
+    for key in registry.list_keys():
+        text, package = registry.describe(key), registry.find_package(key)
+        if key in registry.aliases:
+            joint = registry.aliases[key]
+            text = f"{joint} on a sequence: the last posterior is the next prior"
+        rows.append([key, f"{text} (from {package})" if package else text])
+    print_rows(kind.capitalize(), ("name", "description"), rows, text_columns=2)
 
 
 def print_settings(kind: str, name: str) -> None:
-    """Print name, type and default of the settings of a learner or data set."""
+    """Print name, type and default of the settings of a choice."""
+    from cirm.learners import NETWORK, list_settings
     from cirm.settings import format_type, list_fields
 
-    presets: Mapping[str, Mapping[str, Any]] = {}
+    cls: type = get_registry(kind).load(name)
     if kind == "learners":
-        from cirm.learners import get_learner_class, list_settings
-
         settings = list_settings(name)
-        presets = get_learner_class(name).presets
+    elif kind == "networks":  # see `build_network`
+        parts = ("hidden", "activation", "dropout")
+        settings = [(key, *NETWORK[key]) for key in parts]
+    elif is_dataclass(cls):
+        settings = [(key, *field) for key, field in list_fields(cls).items()]
     else:
-        from cirm.data import get_dataset_class
-        from cirm.inference import get_inference_class
-
-        get_class = get_dataset_class if kind == "datasets" else get_inference_class
-        fields = list_fields(get_class(name))
-        settings = [(key, *value) for key, value in fields.items()]
+        settings = []
+    if not settings:
+        typer.echo(f"{name} has no settings.")
+        return
     rows = [[key, format_type(type_), repr(value)] for key, type_, value in settings]
     headings = ("setting", "type", "default")
     print_rows(f"Settings of {name}", headings, rows, text_columns=3)
+    presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})
     if presets:
         rows = [
             [key, ", ".join(f"{n}={value}" for n, value in preset.items())]

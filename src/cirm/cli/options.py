@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,13 +78,17 @@ RunOrder = Annotated[
         "(all at once), or stage sizes such as 2+1.",
     ),
 ]
+LEARNER_HELP = (
+    "a name that `cirm list learners` shows, or package.module:Class for a class of "
+    "your own"
+)
 LearnerSettings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Setting of the learner, for example epochs=50; repeatable. "
-        "`cirm list learners NAME` shows all settings.",
+        help="Setting of the learner, for example epochs=50 or network=cnn; "
+        "repeatable. `cirm list learners NAME` shows all settings.",
         show_default=False,
     ),
 ]
@@ -183,6 +188,11 @@ def create_result_folder(path: Path) -> None:
             f"--out: the folder {str(path)!r} cannot be created: {reason}. Choose "
             "another folder."
         ) from None
+
+
+def make_file_name(key: str) -> str:
+    """Return a key such as package.module:Class as a part of a file name."""
+    return re.sub(r"[^\w.-]+", "-", key)
 
 
 def parse_extra_options(arguments: list[str], command: str) -> dict[str, str]:

@@ -63,6 +63,7 @@ class Display(Progress):
             TimeColumn(),
             console=console,
             transient=True,
+            redirect_stdout=False,  # results go there, maybe to a file
             disable=not console.is_terminal,
         )
 

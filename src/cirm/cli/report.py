@@ -18,7 +18,7 @@ KINDS = (".md", ".tex", ".html")
 
 EXAMPLES = options.list_examples(
     "cirm report reproduction/table1 --out table1.md",
-    "cirm report reproduction/table1 reproduction/table2 --out results.html",
+    "cirm report reproduction/table1 reproduction/table2 --out results.tex",
 )
 
 

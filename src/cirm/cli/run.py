@@ -34,12 +34,15 @@ def run(
     context: typer.Context,
     dataset: Annotated[
         str,
-        typer.Option(help="Data set; `cirm list datasets` describes them."),
+        typer.Option(
+            help="Data set: a name that `cirm list datasets` shows, or "
+            "package.module:Class."
+        ),
     ] = "colored",
     learner: Annotated[
         list[str] | None,
         typer.Option(
-            help="Learner to train; repeatable. `cirm list learners` describes them.",
+            help=f"Learner to train: {options.LEARNER_HELP}; repeatable.",
             show_default="erm",
         ),
     ] = None,
@@ -121,7 +124,8 @@ def run(
             jobs = [replace(job, diagnose=False) for job in jobs]
     if data.description:
         typer.echo(data.description)
-    folder = out or Path("runs") / f"{dataset}-{hash_jobs(jobs)}"
+    name = options.make_file_name(dataset)
+    folder = out or Path("runs") / f"{name}-{hash_jobs(jobs)}"
     run_and_report(jobs, folder, chosen, tensorboard)
 
 

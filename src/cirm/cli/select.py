@@ -42,7 +42,7 @@ def select(
         list[str] | None,
         typer.Option(
             help="Selection rule: held-out, next, worst-group, leave-one-out, oracle, "
-            "or all; repeatable.",
+            "or all; repeatable. `cirm list rules` describes them.",
             show_default="worst-group",
         ),
     ] = None,
@@ -110,10 +110,11 @@ def select(
 ) -> None:
     """Choose settings of a learner by random search, without the test environment.
 
-    LEARNER and DATASET (colored, if not given) are names that `cirm list` shows. The
-    first trial uses the settings as they are. All other options are settings of the
-    data set, as for `cirm run`. If a search is interrupted, the same command continues
-    it; with more trials or rules, it reuses the trials that have finished.
+    LEARNER and DATASET (colored, if not given) are names that `cirm list` shows, or
+    package.module:Class. The first trial uses the settings as they are. All other
+    options are settings of the data set, as for `cirm run`. If a search is interrupted,
+    the same command continues it; with more trials or rules, it reuses the trials that
+    have finished.
     """
     from cirm.cli.progress import show_step
     from cirm.cli.run import exit_on_failure
@@ -131,7 +132,8 @@ def select(
             order=order, seeds=tuple(range(seeds)), trials=trials, preset=preset,
             held=hold_out, draw=draw,
         )  # fmt: skip
-    folder = out or Path("runs") / f"select-{learner}-{search.key}"
+    name = options.make_file_name(learner)
+    folder = out or Path("runs") / f"select-{name}-{search.key}"
     jobs: list[Job] = [*search.plan()]
     failures = run_trials(search, jobs, folder, chosen)
     summary = summarise_search(search, folder)
