@@ -77,6 +77,22 @@ def test_without_an_environment_array_each_file_is_one(tmp_path):
     assert both.test[0].inputs[0].tolist() == [1, 2]
 
 
+def test_a_file_without_environments_joins_one_that_names_them(tmp_path):
+    one = saved(tmp_path, "sites.npz", X=X, y=Y, environment=SITES)
+    two = saved(tmp_path, "more.npz", X=X, y=Y)
+    problem = Arrays(f"{one},{two}").draw((0,))
+    assert names(problem.train) == ["b", "a", "c"]
+    assert names(problem.test) == ["more"]
+
+
+def test_bytes_and_other_numbers_can_be_mixed(tmp_path):
+    one = saved(tmp_path, "bytes.npz", X=np.full((6, 2), 255, np.uint8), y=Y)
+    two = saved(tmp_path, "floats.npz", X=X, y=Y)
+    problem = Arrays(f"{one},{two}").draw((0,))
+    assert problem.train[0].inputs.unique().tolist() == [1.0]
+    assert problem.test[0].inputs.tolist() == X.tolist()
+
+
 def test_numbers_of_environments_become_names_without_points(tmp_path):
     path = saved(tmp_path, X=X, y=Y, environment=np.array([2.0, 2, 1, 1, 10, 10]))
     assert names(Arrays(path, test="none").draw((0,)).train) == ["2", "1", "10"]

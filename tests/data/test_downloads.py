@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import os
 import struct
 import subprocess
 import sys
@@ -409,9 +410,12 @@ def test_what_is_not_in_the_cache_says_how_to_get_it():
         image_sets.get_image_set("minst")
 
 
-def test_files_are_read_once_per_process(tmp_path):
+def test_files_are_read_once_per_process_unless_they_change(tmp_path):
     folder = str(fill(tmp_path / "mine"))
-    assert (
-        downloads.load_images(folder).train_images
-        is downloads.load_images(folder).train_images
-    )
+    first = downloads.load_images(folder)
+    assert downloads.load_images(folder).train_images is first.train_images
+    labels = tmp_path / "mine" / idx.PARTS[1]
+    labels.write_bytes(FOUR[1][:-1] + bytes([(FOUR[1][-1] + 1) % 10]))
+    os.utime(labels, ns=(1, 1))
+    again = downloads.load_images(folder)
+    assert again.train_labels[-1] == (first.train_labels[-1] + 1) % 10

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cirm.data import create_dataset, describe, get_dataset_class
 from cirm.data.colored import Colored
 from cirm.data.scm import SCM
 from cirm.data.user_data import Arrays, ImageFolder, Table
@@ -38,3 +39,20 @@ def test_coloured_images_declare_the_idx_files_of_a_folder(tmp_path):
 @pytest.mark.parametrize("dataset", [Colored(), Colored("mnist"), SCM()])
 def test_built_in_and_downloaded_data_sets_declare_no_files(dataset):
     assert dataset.files() == ()
+
+
+def test_a_data_set_is_created_from_a_key_an_import_path_or_an_instance():
+    path = "cirm.data.scm:SCM"
+    assert create_dataset("scm", {"dimension": 4}) == SCM(dimension=4)
+    assert create_dataset(path, {"dimension": 4}) == SCM(dimension=4)
+    own = SCM(examples=3)
+    assert create_dataset(own) is own
+    with pytest.raises(ValueError, match=r"settings examples were given .* Set them"):
+        create_dataset(own, {"examples": 3})
+    with pytest.raises(ValueError, match=r"no dataset 'nope'\. Choose one of colored"):
+        get_dataset_class("nope")
+
+
+@pytest.mark.parametrize("key", ["colored", "scm", "table", "arrays", "images"])
+def test_a_data_set_is_described_by_the_first_line_of_its_class(key):
+    assert describe(key) == get_dataset_class(key).__doc__.partition("\n")[0]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cirm.data import rows
 from cirm.data.user_data import Table
 from tests.data.sentences import has_remedy
 
@@ -204,6 +205,16 @@ def test_it_says_the_units_of_a_regression_target(tmp_path):
     path = written(tmp_path, "a,y\n1,0.5\n2,2.5\n")
     text = Table(path, "y", task="regression").describe()
     assert "target: y, standardised (mean 1.5, standard deviation 1)" in text
+
+
+def test_rows_on_disk_are_the_same_for_every_seed(tmp_path, monkeypatch):
+    small = clinics(tmp_path).draw((0, 1))
+    monkeypatch.setattr(rows, "MOST_BYTES", 10)
+    large = clinics(tmp_path).draw((0, 1))
+    assert large.train[0].inputs.shape == (2, 2, 4)
+    for one, other in zip(small.train, large.train, strict=True):
+        assert one.take_all(2).x.tolist() == other.take_all(2).x.tolist()
+        assert one.take_all(2).y.tolist() == other.take_all(2).y.tolist()
 
 
 def refused(path, message, kind=ValueError, **settings):

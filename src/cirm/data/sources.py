@@ -6,8 +6,6 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -81,67 +79,61 @@ class Source(ABC):
         return (chunk.frame for chunk in self.chunks(numbers))
 
 
-@dataclass(frozen=True)
 class TableFile(Source):
     """A CSV, TSV or Parquet file."""
 
-    path: Path
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name or self.path.stem)
-
-    @property
-    def where(self) -> str:  # type: ignore[override]
-        """The file."""
-        return f"file {str(self.path)!r}"
+    def __init__(self, path: Path, name: str = "") -> None:
+        self.path, self.name, self.where = (
+            path,
+            name or path.stem,
+            f"file {str(path)!r}",
+        )
 
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
         """Yield the rows, each labelled by file and row."""
         return map(Chunk, table_files.read_table_chunks(self.path, numbers))
 
 
-@dataclass(frozen=True, eq=False)
 class Frame(Source):
     """A DataFrame, whose columns are called by their names as text."""
 
-    frame: pd.DataFrame
-    name: str = "table"
-    where: str = "table"
-    target: str = ""
-    environment: str = ""
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        name: str = "table",
+        where: str = "table",
+        target: str = "",
+        environment: str = "",
+    ) -> None:
+        self.frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        self.name, self.where = name, where
+        self.target, self.environment = target, environment
 
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
         """Yield the rows in chunks as large as those of files."""
-        names = [str(name) for name in self.frame.columns]
-        frame = self.frame.set_axis(names, axis=1)
-        if frame.empty:
+        if self.frame.empty:
             raise ValueError(f"{self.where}: there are no rows. Add some.")
-        for start in range(0, len(frame), table_files.CHUNK_ROWS):
-            yield Chunk(frame.iloc[start : start + table_files.CHUNK_ROWS])
+        for start in range(0, len(self.frame), table_files.CHUNK_ROWS):
+            yield Chunk(self.frame.iloc[start : start + table_files.CHUNK_ROWS])
 
 
-@dataclass(frozen=True, eq=False)
 class Array(Source):
     """Inputs [n, ...] with columns beside them, such as targets."""
 
-    inputs: NDArray[Any]
-    frame: pd.DataFrame
-    name: str = "array"
-    where: str = "array"
-    target: str = ""
-    environment: str = ""
     kind = "array"
 
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The shape of one row's inputs."""
-        return self.inputs.shape[1:]
-
-    @property
-    def has_bytes(self) -> bool:  # type: ignore[override]
-        """Whether the inputs are bytes."""
-        return self.inputs.dtype == np.uint8
+    def __init__(
+        self,
+        inputs: NDArray[Any],
+        frame: pd.DataFrame,
+        name: str = "array",
+        where: str = "array",
+        target: str = "",
+        environment: str = "",
+    ) -> None:
+        self.inputs, self.frame, self.name, self.where = inputs, frame, name, where
+        self.shape, self.has_bytes = inputs.shape[1:], inputs.dtype == np.uint8
+        self.target, self.environment = target, environment
 
     def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the columns beside the inputs."""
@@ -159,55 +151,28 @@ class Array(Source):
             yield Chunk(self.frame.iloc[start : start + rows], inputs)
 
 
-@dataclass(frozen=True)
 class ImageFiles(Source):
     """A folder of images: environment/class/image, class/image, or images only."""
 
-    path: Path
-    shape: tuple[int, ...]
     kind = "images"
     has_bytes = True
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The folder's name."""
-        return self.path.resolve().name
-
-    @property
-    def where(self) -> str:  # type: ignore[override]
-        """The folder."""
-        return f"folder {str(self.path)!r}"
-
-    @property
-    def target(self) -> str:  # type: ignore[override]
-        """The column of the classes, where folders name them."""
-        return "class" if self.depth > 1 else ""
-
-    @property
-    def environment(self) -> str:  # type: ignore[override]
-        """The column of the environments, where folders name them."""
-        return "environment" if self.depth > 2 else ""
-
-    @property
-    def depth(self) -> int:
-        """How many levels below the folder the images are."""
-        return len(self.images[0].relative_to(self.path).parts)
-
-    @cached_property
-    def images(self) -> list[Path]:
-        """The images, all at the same depth."""
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
         from cirm.data.image_files import list_images
 
-        images = list_images(self.path)
-        depths = {len(path.relative_to(self.path).parts) for path in images}
+        self.name, self.where = path.resolve().name, f"folder {str(path)!r}"
+        self.path, self.shape, self.images = path, shape, list_images(path)
+        depths = {len(image.relative_to(path).parts) for image in self.images}
         if len(depths) != 1:
             several = f"images at {len(depths)} different depths"
             raise ValueError(
-                f"{self.where}: it has {several if images else 'no images'}. "
+                f"{self.where}: it has {several if self.images else 'no images'}. "
                 "Put all images into folders environment/class/, all into folders "
                 "class/, or all into the folder itself."
             )
-        return images
+        self.depth = depths.pop()
+        self.target = "class" if self.depth > 1 else ""
+        self.environment = "environment" if self.depth > 2 else ""
 
     def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the environments, classes and names of all images, without reading."""
