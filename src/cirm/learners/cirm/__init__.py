@@ -1,4 +1,4 @@
-"""Drops what a plain model goes by, if something else predicts where that fails."""
+"""Ignore the shortcut of plain training, if other features predict where it fails."""
 
 from cirm.learners.cirm.learner import CIRM
 

@@ -1,4 +1,4 @@
-"""A stage of classes: the reference, its groups, and two models judged on both."""
+"""One stage of classification: reference, groups, and two models evaluated on both."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cirm.environments import Stage
 from cirm.learners.cirm import shortcuts
 from cirm.learners.cirm.disagreement import Drift
 from cirm.learners.cirm.stage import Work
-from cirm.learners.cirm.state import State, View, make_view
+from cirm.learners.cirm.state import Evidence, State, View, make_view
 from cirm.variational import Gaussian
 
-PLENTY = 32768  # examples of each member by which models are judged at most
-OUTSIDE = 0.632  # Efron's weight of what was held out, beside what was learned from
+PLENTY = 32768  # held-out examples of each member that are evaluated at most
+OUTSIDE = 0.632  # weight of held-out examples in Efron's .632 estimator
 
 
 class ClassWork(Work):
-    """What happens to a stage whose targets are classes."""
+    """Trains and evaluates the models of a stage of classification."""
 
     def run(self) -> State:
-        """The state after a stage of classes."""
+        """Return the state after the stage."""
         learner, plainly = self.learner, self.get_view(hidden=False)
         plain = self.train_plain(plainly)
         reference, anew, evidence = self._choose_reference(plain)
@@ -60,14 +60,14 @@ class ClassWork(Work):
         )
 
     def _choose_reference(self, plain: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Reference models [replica * member, p], who begins anew, and the evidence.
+        """Return reference models, which replicas start again, and the evidence.
 
-        The reference is the easiest predictor until environments disagree on something
-        else. Then it is that, from there on, and what was learned without knowing of it
-        is given up.
+        The reference is the easiest predictor until environments disagree about another
+        feature. From then on it is that feature, and the invariant model starts again.
         """
         past, view = self.past, self.get_view(hidden=False)
-        before = past.evidence[:, 3] > 0
+        known = Evidence.from_tensor(past.evidence)
+        before = known.taught > 0
         reference = self.choose(
             before, past.reference.flatten(0, 1), self._train_reference(view)
         )
@@ -76,19 +76,18 @@ class ClassWork(Work):
         if fresh.any():
             pupil = self._train_pupil(found.predict(self), view)
             reference = self.choose(fresh, pupil, reference)
-        known = torch.where(fresh.unsqueeze(1), 1.0, past.evidence[:, :2])
-        now = torch.stack([found.told, found.chance], 1)
-        count = past.evidence[:, 2] + found.comparisons
-        taught = (fresh | before).float()
-        evidence = torch.cat(
-            [torch.minimum(known, now), torch.stack([count, taught], 1)], 1
+        evidence = Evidence(
+            torch.minimum(torch.where(fresh, 1.0, known.p_value), found.told),
+            torch.minimum(torch.where(fresh, 1.0, known.p_value_any), found.chance),
+            known.comparisons + found.comparisons,
+            (fresh | before).float(),
         )
-        return reference, fresh | self.first, evidence
+        return reference, fresh | self.first, torch.stack(evidence, 1)
 
     def _train_balanced(
         self, past: State, answers: list[Tensor], anew: Tensor
     ) -> Gaussian:
-        """The posterior [replica * member, p] of examples with balanced groups."""
+        """Train the invariant model with balanced groups."""
         learner = self.learner
         cells = [
             shortcuts.number_cells(e.targets, some)
@@ -101,7 +100,7 @@ class ClassWork(Work):
         return self.train_invariant(stage, past, weights, anew)
 
     def _train_pupil(self, answers: list[Tensor], view: View) -> Tensor:
-        """Networks [replica * member, p] that have learned to answer so."""
+        """Train networks [replica * member, p] to give these answers."""
         learner, source = self.learner, self.spawn_members("pupil")
         stage = _replace_stage_targets(self.learned, answers, learner.classes)
         descent = replace(learner.descent, epochs=learner.plain_epochs)
@@ -109,7 +108,7 @@ class ClassWork(Work):
         return self.minimise_plain(params, stage, view, source, descent)
 
     def _train_reference(self, view: View) -> Tensor:
-        """Reference models [replica * member, p], each taught by the one before."""
+        """Train reference models, each after the first on the last one's answers."""
         learner = self.learner
         enough = learner.reference_steps * learner.descent.batch
         stage = tuple(shortcuts.truncate_environment(e, enough) for e in self.learned)
@@ -125,7 +124,7 @@ class ClassWork(Work):
         return params
 
     def _compute_contrasts(self, answers: list[Tensor]) -> Tensor:
-        """Directions [replica * member, answers - 1, d] of this stage."""
+        """Return the directions [replica * member, answers - 1, d] of this stage."""
         k, device = self.learner.classes, self.learner.descent.device
         sums, counts = (torch.zeros((), device=device) for _ in range(2))
         for environment, answer in zip(self.learned, answers, strict=True):
@@ -142,7 +141,7 @@ class ClassWork(Work):
     def _fit_correction(
         self, logits: list[Tensor], answers: list[Tensor], targets: list[Tensor]
     ) -> Tensor:
-        """Factors [replica, 2] from held-out examples, steadied by those learned."""
+        """Fit factors [replica, 2] on held-out and, in part, on training examples."""
         k, fitted = self.learner.classes, []
         for some in zip(logits, answers, targets, strict=True):
             logit, answer, target = (self.gather_members(part) for part in some)
@@ -159,7 +158,7 @@ class ClassWork(Work):
     def _count_hits(
         self, plain: Tensor, logits: Tensor, answers: Tensor, targets: Tensor
     ) -> Tensor:
-        """Held-out counts [replica, 3, 2], as in the state."""
+        """Return the state's `tally` [replica, 3, 2] of held-out examples."""
         hits = [torch.ones_like(targets), plain.argmax(-1) == targets]
         hits.append(logits.argmax(-1) == targets)
         right = answers == targets
@@ -169,7 +168,7 @@ class ClassWork(Work):
 
 
 def _replace_stage_targets(stage: Stage, targets: list[Tensor], classes: int) -> Stage:
-    """The same inputs with other targets [replica * member, n] of so many classes."""
+    """Replace the targets of a stage by others [replica * member, n]."""
     return tuple(
         shortcuts.replace_targets(e, some, classes)
         for e, some in zip(stage, targets, strict=True)

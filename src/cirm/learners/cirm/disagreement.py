@@ -1,4 +1,4 @@
-"""What environments of the learner `cirm` disagree on, beyond its reference."""
+"""Whether environments disagree about features other than the reference."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cirm.learners.cirm import drift, shortcuts
 from cirm.learners.cirm.drift import Evaluation, Slope
 from cirm.learners.cirm.stage import Work
 
-UNLIKELY = 0.01  # probability by chance below which a disagreement is evidence
-SETTLED = 0.1  # above this, nothing is left of it but what the reference explains
+UNLIKELY = 0.01  # significance level of a disagreement
+SETTLED = 0.1  # above this p-value the reference explains a disagreement
 
 
 class Disagreement(NamedTuple):
-    """What environments disagree on.
+    """What environments disagree about.
 
-    `chance` [replica] is the least probability that they disagree so much by chance,
-    `told` [replica] the least of those where it is known on what: on the reference, or
-    on something else, which is `fresh` [replica]. The `logits` of that are
-    [replica, k, d], and `centres` [replica, class, k] their class means. There
-    were so many `comparisons` [replica].
+    `chance` [replica] is the least p-value of all comparisons, and `told` [replica] the
+    least of those where the feature is known: the reference, or another one, `fresh`
+    [replica]. `logits` [replica, k, d] are linear in that feature, and `centres`
+    [replica, class, k] their class means. `comparisons` [replica] is the number of
+    comparisons.
     """
 
     chance: Tensor
@@ -35,7 +35,7 @@ class Disagreement(NamedTuple):
     comparisons: Tensor
 
     def predict(self, work: Work) -> list[Tensor]:
-        """What it answers on what is learned, [replica * member, n] each."""
+        """Predict the training examples of each environment, [replica * member, n]."""
         logits, centres = (
             part.repeat_interleave(work.learner.members, 0)
             for part in (self.logits, self.centres)
@@ -56,20 +56,20 @@ class Disagreement(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """A stage with plain and reference models [replica * member, p] to ask about it."""
+    """A stage, and plain and reference models [replica * member, p]."""
 
     work: Work
     plain: Tensor
     reference: Tensor
 
     def compute_slope(self) -> Slope:
-        """How the plain model's risk slopes where it was not learned."""
+        """Return the gradient of the plain model's risk on held-out examples."""
         return drift.compute_slope(
             drift.concatenate_evaluations([self._evaluate(e) for e in self._arrived])
         )
 
     def find_disagreement(self) -> Disagreement:
-        """What the environments disagree on: this stage's, and the past ones."""
+        """Compare the environments of this stage with each other and with the past."""
         work, past = self.work, self.work.past
         found = self._make_empty()
         if not work.first:
@@ -88,7 +88,7 @@ class Drift:
 
     @property
     def _arrived(self) -> Stage:
-        """What arrived, and no model before has learned from."""
+        """The held-out examples of new environments."""
         return self.work.judged[: self.work.arrived]
 
     def _make_empty(self) -> Disagreement:
@@ -122,19 +122,19 @@ class Drift:
 
 
 def _add_comparison(
-    found: Disagreement, sample: Evaluation, other: Slope
+    found: Disagreement, examples: Evaluation, other: Slope
 ) -> Disagreement:
-    """What is found, or what a sample and another slope show if that is less likely."""
-    here = drift.compute_slope(sample, other.cells.sum(2, keepdim=True))
+    """Add the comparison of examples with the slope of another environment."""
+    here = drift.compute_slope(examples, other.cells.sum(2, keepdim=True))
     chance = drift.disagreement_p_value(here, other)
-    left = drift.disagreement_p_value(drift.compute_slope(sample, other.cells), other)
+    left = drift.disagreement_p_value(drift.compute_slope(examples, other.cells), other)
     fresh = (chance < UNLIKELY) & (left < UNLIKELY)
     logits, centres = found.logits, found.centres
     if fresh.any():
-        made = drift.fit_change(sample, here, other)
+        made = drift.fit_change(examples, here, other)
         fresh = fresh & (made != 0).any(2).any(1)
         means = drift.compute_centroids(
-            sample.inputs @ made.mT, sample.targets, made.shape[1]
+            examples.inputs @ made.mT, examples.targets, made.shape[1]
         )
         best = fresh & ((chance <= found.chance) | ~found.fresh)
         best = best.view(-1, 1, 1)

@@ -1,9 +1,9 @@
-"""Whether inputs tell the label otherwise in one environment than in another.
+"""Test whether inputs predict the label differently in two environments.
 
-A model of one environment is asked about examples of it and of another, none of which
-it learned from. If the inputs mean the same in both, its risk slopes the same way in
-linear terms of the inputs, up to chance. If not, the change of slope shows which
-feature means something else here.
+A model of one environment is evaluated on held-out examples of it and of another. If
+the inputs mean the same in both, the gradients of its risk in linear terms of the
+inputs are the same up to noise. If not, their difference shows which feature changed
+its meaning.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-ENOUGH = 50  # examples of each environment below which nothing can be told
-FEW = 1024  # examples that are enough for the shape of the noise
-FAR = 1e9  # where no feature comes to
-HEAVIEST = 10.0  # weight of an example at most, before all are brought to a mean of 1
-TURNS = 30  # of refitting a bias, each of which brings it close
-STEPS = 300  # towards the logits that explain a change
+ENOUGH = 50  # fewest examples of each environment for a comparison
+FEW = 1024  # examples by which the degrees of freedom are estimated
+FAR = 1e9  # larger than any feature
+HEAVIEST = 10.0  # largest weight of an example, before weights are normalised
+TURNS = 30  # iterations that fit a bias, which converges quickly
+STEPS = 300  # proximal steps of the lasso
 
 
 class Evaluation(NamedTuple):
-    """Examples of a replica: inputs [replica, n, d] and what is known of each.
+    """Held-out examples: inputs [replica, n, d], and what models predict for them.
 
-    `logits` [replica, n, k] are a model's that did not learn from them, `targets` and a
-    reference's `answers` are [replica, n].
+    `logits` [replica, n, k] are those of the plain model; `targets` and the reference's
+    `answers` are [replica, n].
     """
 
     inputs: Tensor
@@ -37,11 +37,11 @@ class Evaluation(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """How a risk slopes in the inputs, [replica, k, d], at the best biases.
+    """The gradient of a risk in linear terms of the inputs, [replica, k, d].
 
-    `noise` [replica, k, d] is its variance by chance, `freedom` [replica] in how many
-    directions chance can move it, and `cells` [replica, k, 2] counts the examples: of
-    each class, those where the reference is wrong, and right.
+    `noise` [replica, k, d] is its variance, `freedom` [replica] its degrees of freedom,
+    and `cells` [replica, k, 2] counts the examples of each class for which the
+    reference is wrong and right.
     """
 
     mean: Tensor
@@ -50,31 +50,31 @@ class Slope(NamedTuple):
     cells: Tensor
 
 
-def concatenate_evaluations(samples: list[Evaluation]) -> Evaluation:
-    """All examples as one sample."""
-    return Evaluation(*(torch.cat(parts, 1) for parts in zip(*samples, strict=True)))
+def concatenate_evaluations(parts: list[Evaluation]) -> Evaluation:
+    """Concatenate evaluated examples."""
+    return Evaluation(*(torch.cat(pieces, 1) for pieces in zip(*parts, strict=True)))
 
 
-def compute_slope(sample: Evaluation, like: Tensor | None = None) -> Slope:
-    """The slope, of examples weighted so that their cells are `like` [replica, k, 2].
+def compute_slope(examples: Evaluation, like: Tensor | None = None) -> Slope:
+    """Return the slope, of examples weighted to have cells `like` [replica, k, 2].
 
-    With cells of [replica, k, 1] the classes are.
+    With [replica, k, 1] only the class frequencies are matched.
     """
-    k = sample.logits.shape[-1]
-    right = (sample.targets == sample.answers).long()
+    k = examples.logits.shape[-1]
+    right = (examples.targets == examples.answers).long()
     cells = (
-        one_hot(2 * sample.targets + right, 2 * k).float().sum(1).unflatten(1, (k, 2))
+        one_hot(2 * examples.targets + right, 2 * k).float().sum(1).unflatten(1, (k, 2))
     )
-    weights = torch.ones_like(sample.logits[..., :1])
+    weights = torch.ones_like(examples.logits[..., :1])
     if like is not None:
         kept = like.shape[-1]
         have = cells if kept == 2 else cells.sum(2, keepdim=True)
-        place = kept * sample.targets + (right if kept == 2 else 0)
+        place = kept * examples.targets + (right if kept == 2 else 0)
         share = (like / have.clamp(min=1)).flatten(1).gather(1, place)
         weights = (share / share.mean(1, keepdim=True)).clamp(max=HEAVIEST)
         weights = (weights / weights.mean(1, keepdim=True)).unsqueeze(-1)
-    off = weights * _compute_residuals(sample, weights)
-    x = sample.inputs - (weights * sample.inputs).mean(1, keepdim=True)
+    off = weights * _compute_residuals(examples, weights)
+    x = examples.inputs - (weights * examples.inputs).mean(1, keepdim=True)
     count = x.shape[1]
     mean = off.mT @ x / count
     noise = (off.square().mT @ x.square() / count - mean.square()) / count
@@ -82,38 +82,39 @@ def compute_slope(sample: Evaluation, like: Tensor | None = None) -> Slope:
 
 
 def disagreement_p_value(one: Slope, other: Slope) -> Tensor:
-    """Probability [replica] that slopes of like environments are so far apart.
+    """Return the p-value [replica] of the difference between two slopes.
 
-    It is 1 where nothing can be told: of few examples, or of other classes.
+    It is 1 if they cannot be compared: with few examples, or with other classes.
     """
     square = (one.mean - other.mean).square().sum((1, 2))
     freedom = torch.minimum(one.freedom, other.freedom)
     ratio = square / (one.noise + other.noise).sum((1, 2)).clamp(min=1e-20)
-    chance = torch.special.gammaincc(freedom / 2, freedom / 2 * ratio)
-    return torch.where(is_comparable(one, other), chance, 1.0)
+    p_value = torch.special.gammaincc(freedom / 2, freedom / 2 * ratio)
+    return torch.where(is_comparable(one, other), p_value, 1.0)
 
 
 def is_comparable(one: Slope, other: Slope) -> Tensor:
-    """Whether there are enough examples [replica], of the same two or more classes."""
+    """Return whether there are enough examples of the same classes, [replica]."""
     counts = [s.cells.sum(2) for s in (one, other)]
     seen = [count > 0 for count in counts]
     alike = (seen[0] == seen[1]).all(1) & (seen[0].sum(1) > 1)
     return alike & (torch.minimum(*(c.sum(1) for c in counts)) >= ENOUGH)
 
 
-def fit_change(sample: Evaluation, one: Slope, other: Slope) -> Tensor:
-    """The sparsest linear logits [replica, k, d] that would undo a change of slope.
+def fit_change(examples: Evaluation, one: Slope, other: Slope) -> Tensor:
+    """Return the sparsest linear logits [replica, k, d] that explain a difference.
 
-    Up to its noise, that is: least squares with a penalty on each coefficient that is
-    larger than chance makes the largest coordinate of the slope (the lasso, by
-    accelerated proximal steps).
+    This is the lasso, by accelerated proximal steps, with a penalty larger than the
+    largest coordinate that noise would give.
     """
     change = one.mean - other.mean
     spread = (one.noise + other.noise).sqrt()
     penalty = spread * (1 + math.sqrt(2 * math.log(max(2, change.shape[-1]))))
-    chances = sample.logits.softmax(-1)
-    bend = (chances * (1 - chances)).sum(-1, keepdim=True) / chances.shape[-1]
-    x = sample.inputs - sample.inputs.mean(1, keepdim=True)
+    probabilities = examples.logits.softmax(-1)
+    bend = (probabilities * (1 - probabilities)).sum(
+        -1, keepdim=True
+    ) / probabilities.shape[-1]
+    x = examples.inputs - examples.inputs.mean(1, keepdim=True)
     x = _thin_out(x * bend.sqrt())
     x = x / math.sqrt(x.shape[1])
     step = 1 / torch.linalg.matrix_norm(x, ord=2).square().clamp(min=1e-12)
@@ -127,9 +128,9 @@ def fit_change(sample: Evaluation, one: Slope, other: Slope) -> Tensor:
 
 
 def compute_centroids(seen: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """Mean [replica, class, j] of what is seen [replica, n, j] of each class.
+    """Return the mean [replica, class, j] of the values [replica, n, j] of each class.
 
-    That of a class without examples is far from everything.
+    That of a class without examples is far from all values.
     """
     hot = one_hot(targets, classes).to(seen.dtype)
     counts = hot.sum(1).unsqueeze(-1)
@@ -137,31 +138,31 @@ def compute_centroids(seen: Tensor, targets: Tensor, classes: int) -> Tensor:
 
 
 def find_nearest(seen: Tensor, centres: Tensor) -> Tensor:
-    """Class [replica, n] whose centre is the nearest."""
+    """Return the class [replica, n] with the nearest centre."""
     return torch.cdist(seen, centres).argmin(-1)
 
 
 def _thin_out(parts: Tensor) -> Tensor:
-    """Some examples of [replica, n, ...], evenly from all."""
+    """Return some examples of [replica, n, ...], evenly spaced."""
     return parts[:, :: max(1, parts.shape[1] // FEW)]
 
 
-def _compute_residuals(sample: Evaluation, weights: Tensor) -> Tensor:
-    """Labels less chances [replica, n, k], on average zero for each class."""
-    hot = one_hot(sample.targets, sample.logits.shape[-1]).to(sample.logits.dtype)
+def _compute_residuals(examples: Evaluation, weights: Tensor) -> Tensor:
+    """Return labels minus probabilities [replica, n, k], with mean zero by class."""
+    hot = one_hot(examples.targets, examples.logits.shape[-1]).to(examples.logits.dtype)
     wanted = (weights * hot).sum(1, keepdim=True).clamp(min=1e-6)
     bias = torch.zeros_like(wanted)
     for _ in range(TURNS):
-        chances = (sample.logits + bias).softmax(-1)
-        had = (weights * chances).sum(1, keepdim=True).clamp(min=1e-30)
+        probabilities = (examples.logits + bias).softmax(-1)
+        had = (weights * probabilities).sum(1, keepdim=True).clamp(min=1e-30)
         bias = bias + (wanted / had).log()
-    return hot - (sample.logits + bias).softmax(-1)
+    return hot - (examples.logits + bias).softmax(-1)
 
 
 def _count_freedom(x: Tensor, off: Tensor) -> Tensor:
-    """In how many directions [replica] examples move a slope, if all moved it alike.
+    """Return the effective degrees of freedom [replica] of a slope.
 
-    By the products of the parts of any two examples, since there may be more
+    They are estimated from products of pairs of examples, since there may be more
     directions than examples.
     """
     count = x.shape[1]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cirm.learners.cirm import shortcuts
 from cirm.learners.cirm.disagreement import UNLIKELY
-from cirm.learners.cirm.state import State
+from cirm.learners.cirm.state import Evidence, State
 from cirm.learners.cirm.values import STRONG
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ def explain_decision(
 
 def _get_strength(learner: CIRM, state: State) -> float:
     """Return the evidence, for classification corrected for several comparisons."""
-    evidence = state.evidence[0].tolist()
-    if not learner.classes:
-        return float(evidence[0])
-    return float(min(1.0, min(evidence[:2]) * max(1.0, evidence[2])))
+    evidence = Evidence.from_tensor(state.evidence)
+    least, anything, count, _ = (float(part[0]) for part in evidence)
+    return (
+        min(1.0, min(least, anything) * max(1.0, count)) if learner.classes else least
+    )
 
 
 def _find_hidden_columns(state: State, columns: Mapping[str, int]) -> dict[str, float]:
@@ -122,10 +123,10 @@ def _describe_comparison(
 
 def _describe_disagreement(learner: CIRM, state: State, environments: int) -> str:
     """Say whether environments disagree about what the inputs mean."""
-    _, _, comparisons, taught = state.evidence[0].tolist()
+    evidence = Evidence.from_tensor(state.evidence)
     if environments < 2:
         return ALONE
-    if not comparisons:
+    if not evidence.comparisons[0]:
         return (
             "The environments cannot be compared: there are too few rows, or their "
             "classes differ."
@@ -140,7 +141,7 @@ def _describe_disagreement(learner: CIRM, state: State, environments: int) -> st
     subject = "They disagree about the easiest predictor."
     if not bool(learner.has_evidence(state)[0]):
         subject = "It is not clear about which feature, so this is not used."
-    elif taught:
+    elif evidence.taught[0]:
         subject = (
             "They disagree about another feature than the easiest predictor, and that "
             "feature is now treated as the shortcut."

@@ -1,16 +1,17 @@
-"""Drops what a plain model goes by, if something else predicts where that fails.
+"""Ignore the shortcut of plain training, if other features predict where it fails.
 
 This project's own method; docs/method.md derives it. In each environment a small
-reference model finds the easiest predictor of the label, until environments disagree on
-something else: then it is that. The examples where it is right and where it is wrong
-are the inferred environments. An invariant model does not see the direction in which
-the inputs move with the reference's answer, has the groups weighted so that the answer
-says nothing, and carries its variational posterior on as the next prior (Alesiani, Yu
-and Niepert, "Continual Invariant Risk Minimization", 2023). What still leaks is
-measured on held-out examples and taken off. A plain model learns beside it, and is kept
-if it does better on both groups together. For values, what is hidden are the columns
-without which the regressions of all environments agree, or else the directions in which
-the risk slopes when the carried model meets a new environment.
+reference model learns the easiest predictor of the label, the suspected shortcut. If
+environments disagree about another feature, that feature becomes the reference. The
+examples for which the reference is right and wrong are the inferred environments. The
+invariant model does not see the directions in which the inputs change with the
+reference's answer, is trained with the groups weighted so that the answer carries no
+information, and passes its posterior on as the next prior (Alesiani, Yu and Niepert,
+"Continual Invariant Risk Minimization", 2023). A correction fitted on held-out examples
+removes what is left. A plain model is trained as well, and used if it is better on both
+groups together. In regression the hidden directions are the columns without which the
+regressions of all environments agree, or else those in which the residuals of the last
+model depend on the inputs of a new environment.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from cirm.learners.cirm.classes import ClassWork
 from cirm.learners.cirm.disagreement import UNLIKELY
 from cirm.learners.cirm.drift import Slope
 from cirm.learners.cirm.explanation import explain_decision
-from cirm.learners.cirm.state import State
+from cirm.learners.cirm.state import Evidence, State
 from cirm.learners.cirm.values import STRONG, ValueWork
 from cirm.likelihoods import CrossEntropy
 from cirm.memory import add_to_memory, make_empty_memory, move_to_device
@@ -39,26 +40,43 @@ from cirm.randomness import Randomness
 from cirm.training import Descent, DivergenceError, Watch, ignore_steps
 from cirm.variational import make_gaussian
 
-FEW = 1000  # examples of a stage up to which dropout is as it is set
-MOST = 0.5  # of a layer that is left where there are many
-MARGIN = 0.03  # differences between the two models that are not held to be one
+FEW = 1000  # stages with up to so many examples have the full dropout
+MOST = 0.5  # largest fraction of a layer that is kept in large stages
+MARGIN = 0.03  # smaller differences of accuracy do not count
 
 
 @dataclass(frozen=True)
 class CIRM(Learner[State]):
-    """Members learn from all examples but a part each, on which they are judged.
+    """Ensemble members that each hold out a part of the examples to decide by.
 
-    `shortcut`: drop what the reference goes by, keep it, or let held-out examples
-    decide. The reference learns for `reference_steps` and then, `rounds` in all, again
-    from its own answers, which makes it go by the easiest feature alone. `rank`
-    directions are carried on at most, or none if not `carry`. `cap` bounds the weight
-    of an example, 1 turns balancing off; `hide` and `correct` turn the other two
-    means off. `beta` weighs the KL to the last posterior, `prior_std` and `initial_std`
-    are the spreads of the first prior and at the start. The plain model learns for
-    `plain_epochs`, and of values longer, while held-out examples gain by it. `memory`
-    is the part of each environment's examples that is kept.
-    Dropout is for classes, and eases where a stage has more than a thousand examples:
-    what is left grows as the root of their number, to a half. Values go without.
+    Args:
+        network: The network to train; created for the data if left out. Dropout is used
+            in classification only, and becomes weaker in stages of more than a thousand
+            examples.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train the invariant model.
+        members: Number of ensemble members.
+        shortcut: Whether to "drop" the shortcut, to "keep" it, or to decide on held-out
+            examples ("auto").
+        reference_steps: Number of training steps of the reference model.
+        rounds: Number of times that the reference is trained, after the first time on
+            its own answers, which makes it rely on the easiest feature only.
+        hide: Whether the shortcut's directions are hidden from the invariant model.
+        correct: Whether its outputs are corrected on held-out examples.
+        carry: Whether hidden directions are kept for later stages.
+        rank: Largest number of hidden directions.
+        cap: Largest weight of an example; 1 turns the weighting off.
+        beta: Weight of the KL divergence from the last posterior.
+        prior_std: Standard deviation of the first prior.
+        initial_std: Standard deviation at which training starts.
+        plain_epochs: Number of epochs of the plain model. In regression it is trained
+            longer while that lowers the held-out error.
+        memory: Fraction of each environment's examples that is kept.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(CIRM(plain_epochs=2)).shape
+        torch.Size([1, 20, 2])
     """
 
     descent: Descent = Descent(epochs=20)
@@ -83,40 +101,29 @@ class CIRM(Learner[State]):
     min_steps = 0  # all models stop early by design, and overfit small data otherwise
 
     def __post_init__(self) -> None:
-        counts = self.rounds, self.reference_steps, self.plain_epochs
-        if self.members < 2 or min(counts) < 1:
-            raise ValueError(
-                "cirm: members must be two or more, rounds, reference_steps and "
-                f"plain_epochs one or more; got {(self.members, *counts)}"
-            )
-        if self.rank < 1 or self.cap < 1 or self.beta < 0 or not 0 <= self.memory <= 1:
-            raise ValueError(
-                "cirm: rank and cap must be one or more, beta not negative and memory "
-                f"in [0, 1]; got {self.rank}, {self.cap}, {self.beta} and {self.memory}"
-            )
-        if min(self.prior_std, self.initial_std) <= 0:
-            raise ValueError(
-                "cirm: prior_std and initial_std must be positive; got "
-                f"{self.prior_std} and {self.initial_std}"
-            )
-        if self.shortcut not in ("auto", "drop", "keep"):
-            raise ValueError(
-                f"cirm: shortcut must be auto, drop or keep; got {self.shortcut!r}"
-            )
+        self.check_setting("members", self.members >= 2, "2 or more")
+        for name in ("rounds", "reference_steps", "plain_epochs", "rank", "cap"):
+            self.check_setting(name, getattr(self, name) >= 1, "1 or more")
+        for name in ("prior_std", "initial_std"):
+            self.check_setting(name, getattr(self, name) > 0, "above 0")
+        self.check_setting("beta", self.beta >= 0, "0 or more")
+        self.check_setting("memory", 0 <= self.memory <= 1, "from 0 to 1")
+        valid = self.shortcut in ("auto", "drop", "keep")
+        self.check_setting("shortcut", valid, "auto, drop or keep")
 
     @property
     def classes(self) -> int:
-        """Number of classes; none for values."""
+        """Number of classes; 0 for regression."""
         known = isinstance(self.likelihood, CrossEntropy)
         return self.likelihood.classes if known else 0  # type: ignore[attr-defined]
 
     @property
     def network_without_dropout(self) -> Network:
-        """The network without dropout, for all but the invariant model of classes."""
+        """The network without dropout, for all but the invariant classifier."""
         return self.network.change_dropout(0.0)
 
     def network_for(self, examples: int) -> Network:
-        """The network of the invariant model, which learns from so many examples."""
+        """Return the invariant model's network for a stage of so many examples."""
         if not self.classes:
             return self.network_without_dropout
         if examples <= FEW:
@@ -126,7 +133,7 @@ class CIRM(Learner[State]):
         return self.network.change_dropout(dropout)
 
     def init(self, randomness: Randomness) -> State:
-        """The prior, random plain models, and nothing known."""
+        """Return the prior, random plain models, and no evidence."""
         replicas, members = len(randomness.seeds), self.members
         means = self.network.init(randomness.at("params").spawn(members))
         plain = means.unflatten(0, (replicas, members))
@@ -157,8 +164,8 @@ class CIRM(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Infer groups, learn the plain and the invariant model, judge them."""
-        # What only counts and weighs stays where the examples are.
+        """Infer groups, train both models, and evaluate them on held-out examples."""
+        # Counts and weights are computed on the CPU, where the examples are.
         names = "tally", "evidence", "slope", "moments", "memory"
         small = {name: move_to_device(getattr(state, name), "cpu") for name in names}
         past = move_to_device(state, self.descent.device)._replace(**small)
@@ -192,7 +199,7 @@ class CIRM(Learner[State]):
         return made._replace(memory=memory)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Outputs of the members of the chosen model, [replica, member, n, k]."""
+        """Return outputs [replica, member, n, k] of the chosen model's members."""
         drop = self.drops_shortcut(state)
         seen = (inputs.flatten(2) - state.centre.unsqueeze(1)).view(inputs.shape)
         if not drop.any():
@@ -213,12 +220,12 @@ class CIRM(Learner[State]):
         return explain_decision(self, state, columns or {}, environments)
 
     def drops_shortcut(self, state: State) -> Tensor:
-        """Whether each replica goes without what the reference goes by, [replica]."""
-        tally, evidence = state.tally.cpu(), state.evidence.cpu()
+        """Return whether each replica ignores the shortcut, [replica]."""
+        tally, evidence = state.tally.cpu(), Evidence.from_tensor(state.evidence.cpu())
         if self.shortcut != "auto":
             return torch.full((len(tally),), self.shortcut == "drop")
         if not self.classes:
-            return evidence[:, 0] >= STRONG
+            return evidence.p_value >= STRONG
         rates = tally[:, 1:] / tally[:, :1].clamp(min=1)
         plain, invariant = (
             (rates * shortcuts.fair_shares(self.classes)).sum(-1).unbind(1)
@@ -226,10 +233,9 @@ class CIRM(Learner[State]):
         return (invariant > plain + self.margin(state)) & (tally[:, 0, 1] > 0)
 
     def margin(self, state: State) -> Tensor:
-        """By how much the invariant model must be better than the plain one, [replica].
+        """Return by how much the invariant model must be more accurate, [replica].
 
-        With evidence that environments disagree on what it does without, it may be
-        worse by as much.
+        If environments disagree about the shortcut, it may be less accurate by as much.
         """
         tally = state.tally.cpu()
         counts = tally[:, :1].clamp(min=1)
@@ -241,12 +247,12 @@ class CIRM(Learner[State]):
         return torch.where(self.has_evidence(state), -margin, margin)
 
     def has_evidence(self, state: State) -> Tensor:
-        """Whether environments disagree on the reference, and not by chance, [replica].
+        """Return whether environments disagree significantly, [replica].
 
-        The more comparisons were made, the less likely by chance each must be.
+        The p-value is corrected for the number of comparisons.
         """
-        evidence = state.evidence.cpu()
-        return evidence[:, 0] * evidence[:, 2].clamp(min=1) < UNLIKELY
+        evidence = Evidence.from_tensor(state.evidence.cpu())
+        return evidence.p_value * evidence.comparisons.clamp(min=1) < UNLIKELY
 
     def _predict_plain(self, state: State, seen: Tensor) -> Tensor:
         return self._compute_logits(state.plain, self._repeat_for_members(seen))
@@ -274,23 +280,23 @@ class CIRM(Learner[State]):
         return scale * logits + back * hot.unsqueeze(1)
 
     def _repeat_for_members(self, seen: Tensor) -> Tensor:
-        """The same inputs for every member, not copied if there is one replica."""
+        """Repeat the inputs for every member; one replica needs no copy."""
         wide = seen.unsqueeze(1).expand(-1, self.members, *seen.shape[1:])
         return wide.flatten(0, 1)
 
     def _compute_logits(self, params: Tensor, inputs: Tensor) -> Tensor:
-        """Logits [replica, member, n, k] of inputs [replica * member, n, ...]."""
+        """Return logits [replica, member, n, k] of inputs of all members."""
         outputs = self.network_without_dropout(params.flatten(0, 1), inputs)
         return self.logits(outputs).unflatten(0, (-1, self.members))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """A logit per class; values as they are."""
+        """Return a logit per class; in regression the outputs."""
         if isinstance(self.likelihood, CrossEntropy):
             return self.likelihood.logits(outputs)
         return outputs
 
     def _name_replicas(self, error: DivergenceError) -> DivergenceError:
-        """The same error, of the replicas whose members were lost."""
+        """Return the error with the replicas whose members diverged."""
         message, lost = error.args
         return DivergenceError(message, sorted({row // self.members for row in lost}))
 

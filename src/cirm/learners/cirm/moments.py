@@ -1,12 +1,12 @@
-"""Second moments of environments, and the columns that mean something else in each.
+"""Second moments of environments, and the columns that change their meaning.
 
-If a value depends on the columns in the same way everywhere, so does its regression on
-them, up to chance. If it does not, leaving out what changed its meaning mends that:
-a column that follows from the target in another way here than there, for one. What an
-environment must leave behind for this is the matrix of its second moments.
+If the target depends on the columns in the same way everywhere, its regressions on them
+agree up to noise. If they do not agree, leaving out the columns that changed their
+meaning makes them agree. Only the matrix of second moments is kept of an environment.
 
-Where the dependence is not linear, its regression also differs because inputs lie
-elsewhere. So examples are weighted, first, to lie as others do: both as normal clouds.
+If the dependence is not linear, regressions also differ because the inputs are
+distributed differently. Therefore examples are first weighted to match the distribution
+of the others, both taken as normal.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-ENOUGH = 50  # examples, beside two for each column, below which nothing can be told
-WIDEST = 128  # columns; a search among more would take long
-HEAVIEST = 10.0  # weight of an example at most, where the mean is one
-RIDGE = 1e-6  # of each column's square, so that columns may depend on each other
+ENOUGH = 50  # fewest examples for a comparison, in addition to two per column
+WIDEST = 128  # most columns; a search among more would take too long
+HEAVIEST = 10.0  # largest weight of an example, where the mean is one
+RIDGE = 1e-6  # relative to each column's variance, for dependent columns
 
 
 class Moments(NamedTuple):
-    """Of columns and target together, about the means of each environment.
+    """Moments of columns and target, about the means of each environment.
 
-    `second` is [replica, d + 1, d + 1], the target last, of so many examples `number`
-    [replica], and `mean` [replica, d + 1]. `heavy` [replica] is how many times a
-    regression's coefficients vary more by chance than they would if its misses were
-    the same everywhere.
+    `second` is [replica, d + 1, d + 1] with the target last, `mean` [replica, d + 1],
+    and `number` [replica] the number of examples. `heavy` [replica] is the factor by
+    which the variance of regression coefficients exceeds that of constant noise.
     """
 
     second: Tensor
@@ -40,7 +39,7 @@ class Moments(NamedTuple):
 
 
 def make_empty_moments(replicas: int) -> Moments:
-    """The moments of no examples, of no columns."""
+    """Return the moments of no examples and no columns."""
     empty = torch.zeros(replicas)
     return Moments(torch.zeros(replicas, 0, 0), torch.zeros(replicas, 0), empty, empty)
 
@@ -48,9 +47,9 @@ def make_empty_moments(replicas: int) -> Moments:
 def compute_moments(
     inputs: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> Moments:
-    """Those of inputs [replica, n, d] and targets [replica, n] of one environment.
+    """Return the moments of inputs [replica, n, d] and targets [replica, n].
 
-    Weights [replica, n] are one in all; even, if there are none.
+    Weights [replica, n] sum to one; they are equal by default.
     """
     both = torch.cat([inputs, targets.unsqueeze(-1)], 2).double()
     if weights is None:
@@ -69,7 +68,7 @@ def compute_moments(
 
 
 def compute_similarity_weights(inputs: Tensor, own: Moments, like: Moments) -> Tensor:
-    """Weights [replica, n], one in all, under which inputs lie as others do."""
+    """Return weights [replica, n] that make inputs distributed like others."""
     distances, sizes = [], []
     inputs = inputs.double()
     for part in (own, like):
@@ -84,12 +83,12 @@ def compute_similarity_weights(inputs: Tensor, own: Moments, like: Moments) -> T
 
 
 def _squared_distances(x: Tensor, square: Tensor) -> Tensor:
-    """Squared distances [replica, n] of x [replica, n, d] in units of their spread."""
+    """Return the squared Mahalanobis distances [replica, n] of x [replica, n, d]."""
     return (x * torch.linalg.solve(square, x.mT).mT).sum(-1)
 
 
 def pool_moments(one: Moments, other: Moments) -> Moments:
-    """The moments of both, each about its own means."""
+    """Return the moments of both, each about its own means."""
     if not one.second.shape[1]:
         return other
     count = one.number + other.number
@@ -104,7 +103,7 @@ def pool_moments(one: Moments, other: Moments) -> Moments:
 
 
 def has_enough(parts: Sequence[Moments]) -> Tensor:
-    """Whether there are examples enough [replica] to tell anything."""
+    """Return whether there are enough examples for a comparison, [replica]."""
     least = torch.stack([part.number for part in parts]).amin(0)
     return least >= ENOUGH + 2 * (parts[0].second.shape[1] - 1)
 
@@ -112,13 +111,12 @@ def has_enough(parts: Sequence[Moments]) -> Tensor:
 def find_changed_columns(
     parts: Sequence[Moments], hidden: Tensor, unlikely: float, rank: int
 ) -> tuple[Tensor, Tensor]:
-    """The fewest columns [replica, d] without which the regression stays the same.
+    """Return the fewest columns [replica, d] without which the regressions agree.
 
-    One after another is left out, that which leaves the likeliest rest, until the
-    regressions of the parts are apart by chance with probability `unlikely` or more,
-    or `rank` are. The second result [replica] is that probability, 1 where there are
-    too few examples to tell. What is `hidden`, [replica, k, d] of length one or zero,
-    is left out anyway.
+    Columns are left out one by one, always the one that gives the largest p-value,
+    until it is at least `unlikely` or `rank` columns are left out. The second result
+    [replica] is the p-value, 1 if there are too few examples. The directions `hidden`
+    [replica, k, d], of length one or zero, are always left out.
     """
     found, chances, known = [], [], has_enough(parts)
     for replica, axes in enumerate(hidden):
@@ -141,9 +139,9 @@ def find_changed_columns(
 
 
 def _regression_p_values(parts: Sequence[Moments], out: Tensor, lost: int) -> Tensor:
-    """Probability [k] that regressions are so far apart, without columns `out` [k, d].
+    """Return p-values [k] of equal regressions without the columns `out` [k, d].
 
-    The parts are of one replica; so many directions as `lost` were taken from all.
+    The parts are of one replica; `lost` directions were removed from all of them.
     """
     kept = (~out).double()
     weights, slopes = [], []
@@ -163,13 +161,13 @@ def _regression_p_values(parts: Sequence[Moments], out: Tensor, lost: int) -> Te
 
 
 def _remove_directions(part: Moments, axes: Tensor) -> Moments:
-    """The moments of one replica less directions [k, d] of length one."""
+    """Remove directions [k, d] of length one from the moments of one replica."""
     keep = torch.eye(len(part.second), dtype=axes.dtype)
     keep[:-1, :-1] -= axes.mT @ axes
     return part._replace(second=keep @ part.second @ keep)
 
 
 def _regularise(square: Tensor) -> Tensor:
-    """Squares [..., d, d] that can be divided by, also if columns depend."""
+    """Return a matrix [..., d, d] that is invertible even if columns depend."""
     own = square.diagonal(dim1=-2, dim2=-1).clamp(min=1e-12)
     return square + RIDGE * torch.diag_embed(own)

@@ -1,8 +1,8 @@
-"""What a plain model goes by in an environment, and how to take it away.
+"""Functions that find the shortcut of an environment and remove it.
 
-Everything is over members: several networks of a replica, each of which learns from
-the examples outside a part of its own and is judged on that part. Members stand beside
-one another on the leading axis, those of one replica after those of another.
+They work on ensemble members, several networks of a replica. Each is trained on all
+examples but a part of its own, which is held out. The leading axis is replica * member,
+with the members of one replica next to each other.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import Tensor
 from cirm.environments import Environment, Task
 from cirm.randomness import Randomness
 
-FAINT = 0.3  # directions this much weaker than the strongest are taken for noise
-HOLD = 0.01  # examples' part that would hold a correction to none as strongly
-HALVINGS = 30  # of a Newton step at most
-STRIDE = 4096  # examples whose inputs are made at once
+FAINT = 0.3  # directions this much shorter than the longest are taken as noise
+HOLD = 0.01  # strength of the prior of a correction, as a fraction of the examples
+HALVINGS = 30  # most halvings of a Newton step
+STRIDE = 4096  # examples whose inputs are loaded at once
 
 
 @dataclass(frozen=True, eq=False)
 class MemberInputs:
-    """Inputs of chosen rows [replica * member, m] of an environment."""
+    """Inputs of selected rows [replica * member, m] of an environment."""
 
     whole: Environment
     rows: Tensor
@@ -36,7 +36,7 @@ class MemberInputs:
         return (*self.rows.shape, *self.whole.features)
 
     def take(self, rows: Tensor) -> Tensor:
-        """Inputs [replica * member, k, *features] of the rows of those chosen."""
+        """Return inputs [replica * member, k, *features] of some of the rows."""
         places = self.rows.gather(1, rows)
         apart = places.unflatten(0, (-1, self.members)).flatten(1)
         inputs = self.whole.take(apart).x
@@ -46,10 +46,10 @@ class MemberInputs:
 def assign_rows(
     count: int, members: int, randomness: Randomness
 ) -> tuple[Tensor, Tensor]:
-    """Rows that each member learns from and is judged on, [replica * member, m].
+    """Return training and held-out rows of each member, [replica * member, m].
 
-    The parts on which members are judged are disjoint; with fewer examples than
-    members, each learns from all and is judged on all.
+    Held-out parts are disjoint. With fewer examples than members, each member is
+    trained and evaluated on all of them.
     """
     order = randomness.permutation(count)
     size = count // members
@@ -67,7 +67,7 @@ def assign_rows(
 def select_member_rows(
     environment: Environment, rows: Tensor, members: int
 ) -> Environment:
-    """The environment of each member's rows [replica * member, m]."""
+    """Return the environment of the members' rows [replica * member, m]."""
     apart = rows.unflatten(0, (-1, members))
     targets = environment.targets
     if not environment.replicated:
@@ -83,7 +83,7 @@ def select_member_rows(
 
 
 def truncate_environment(environment: Environment, count: int) -> Environment:
-    """The first `count` examples of each member, a random draw; 0: all of them."""
+    """Return the first `count` examples of each member, in random order; 0 for all."""
     inputs = environment.inputs
     if not count or len(environment) <= count or not isinstance(inputs, MemberInputs):
         return environment
@@ -95,33 +95,32 @@ def truncate_environment(environment: Environment, count: int) -> Environment:
 def replace_targets(
     environment: Environment, targets: Tensor, classes: int
 ) -> Environment:
-    """The same inputs with other targets, of so many classes."""
+    """Return the same inputs with other targets of `classes` classes."""
     task = Task.classification(classes)
     return Environment(environment.name, environment.inputs, targets, task, True)
 
 
 def list_row_chunks(environment: Environment) -> list[Tensor]:
-    """Rows [replica, m] of an environment, in portions."""
+    """Return the rows [replica, m] of an environment in chunks."""
     rows = torch.arange(len(environment)).expand(len(environment.targets), -1)
     return list(rows.split(STRIDE, 1))
 
 
 def fair_shares(classes: int) -> Tensor:
-    """Shares [2] of right and wrong answers that say nothing about the class."""
+    """Return the fractions [2] of right and wrong answers of random guessing."""
     return torch.tensor([1.0, classes - 1.0]) / classes
 
 
 def number_cells(targets: Tensor, answers: Tensor) -> Tensor:
-    """Twice the class of each example, plus one if the reference's answer is right."""
+    """Return twice the class of each example, plus one if the answer is right."""
     return 2 * targets + (targets == answers)
 
 
 def balance_weights(cells: Tensor, classes: int, cap: float) -> Tensor:
-    """Weights [replica, 2 * classes] under which the reference is right by chance.
+    """Return weights [replica, 2 * classes] of cells that make the answer random.
 
-    Of the cells of examples, [replica, n]. Each class keeps its part of the whole, and
-    no weight is above `cap`: what the smaller group may not have stays with the larger
-    one.
+    `cells` [replica, n] are those of the examples. The weight of each class stays the
+    same, and no weight is above `cap`: the excess goes to the larger group.
     """
     counts = torch.zeros(len(cells), 2 * classes, device=cells.device)
     counts.scatter_add_(1, cells, torch.ones_like(cells, dtype=counts.dtype))
@@ -137,7 +136,7 @@ def balance_weights(cells: Tensor, classes: int, cap: float) -> Tensor:
 
 
 def compute_contrasts(sums: Tensor, counts: Tensor) -> Tensor:
-    """Where inputs move when the reference's answer does, and the label does not.
+    """Return how inputs change with the reference's answer, for the same label.
 
     From sums [replica, class, answer, d] and counts [replica, class, answer] of the
     inputs: for each answer but the first, the mean difference, over the classes, of
@@ -153,10 +152,10 @@ def compute_contrasts(sums: Tensor, counts: Tensor) -> Tensor:
 
 
 def merge_directions(old: Tensor, new: Tensor, rank: int) -> Tensor:
-    """The strongest directions of both, [replica, rank, d], orthogonal to each other.
+    """Return the strongest orthogonal directions of both, [replica, rank, d].
 
-    Their lengths are the singular values of all directions together, so that one that
-    returns in each environment grows, and one that chance made is left behind.
+    Their lengths are the singular values of all directions, so that a direction that
+    is found in every environment grows, and one that is noise is dropped.
     """
     stacked = torch.cat([old, new], 1)
     _, lengths, directions = torch.linalg.svd(stacked, full_matrices=False)
@@ -165,14 +164,14 @@ def merge_directions(old: Tensor, new: Tensor, rank: int) -> Tensor:
 
 
 def scale_directions(directions: Tensor) -> Tensor:
-    """The stronger directions [replica, rank, d] at length one, the others zero."""
+    """Return strong directions [replica, rank, d] at length one, others at zero."""
     lengths = directions.norm(dim=-1, keepdim=True)
     strong = lengths > FAINT * lengths.amax(1, keepdim=True)
     return directions / lengths.clamp(min=1e-12) * strong
 
 
 def remove_directions(inputs: Tensor, directions: Tensor) -> Tensor:
-    """Inputs [replica, n, d] less their parts along the stronger directions."""
+    """Remove from inputs [replica, n, d] their parts along strong directions."""
     axes = scale_directions(directions)
     return inputs - (inputs @ axes.mT) @ axes
 
@@ -180,10 +179,10 @@ def remove_directions(inputs: Tensor, directions: Tensor) -> Tensor:
 def fit_correction(
     logits: Tensor, answers: Tensor, targets: Tensor, weights: Tensor
 ) -> Tensor:
-    """Factors [replica, 2] of logits and of the reference's answers that fit best.
+    """Fit factors [replica, 2] of the logits and of the reference's answers.
 
-    Logits are [replica, n, k], answers and targets [replica, n]. Minimises the weighted
-    cross-entropy by Newton's steps, held to (1, 0) as by a hundredth of the examples.
+    Logits are [replica, n, k], answers and targets [replica, n]. Newton's method
+    minimises the weighted cross-entropy with a weak prior around (1, 0).
     """
     classes = logits.shape[-1]
     one = torch.nn.functional.one_hot
@@ -214,8 +213,8 @@ def fit_correction(
 def _halve_until_lower(
     risk: Callable[[Tensor], Tensor], at: Tensor, step: Tensor
 ) -> Tensor:
-    """Where a step leads, halved as often as it must be for the risk not to rise."""
-    limit = risk(at) + 1e-5  # below this the risk is rounding
+    """Take a step, halved as often as needed for the risk not to rise."""
+    limit = risk(at) + 1e-5  # smaller differences are rounding errors
     for _ in range(HALVINGS):
         worse = ~(risk(at - step) <= limit)
         if not worse.any():

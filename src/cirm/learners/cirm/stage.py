@@ -1,4 +1,4 @@
-"""One stage of the learner `cirm`: what classes and values have in common."""
+"""One stage of the learner `cirm`: the part shared by both tasks."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 def double_epochs(descent: Descent, turn: int) -> Descent:
-    """The descent of a round after the first: as long as all before it."""
+    """Return the descent of a later round, which is as long as all before it."""
     return replace(descent, epochs=descent.epochs * 2 ** (turn - 1))
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A stage's examples, learned and judged by members, and what is known before.
+    """A stage's training and held-out examples of each member, and the state before.
 
-    The environments that `arrived` come first, then that of examples kept, if any.
+    The first `arrived` environments are new; examples kept from the past follow.
     """
 
     learner: CIRM
@@ -50,7 +50,7 @@ class Work:
     arrived: int
 
     def train_plain(self, view: View) -> Tensor:
-        """Plain models [replica * member, p] after the stage, its first part."""
+        """Train the plain models [replica * member, p]."""
         start, source = self.past.plain.flatten(0, 1), self.spawn_members("plain")
         descent = replace(self.learner.descent, epochs=self.learner.plain_epochs)
         return self.minimise_plain(
@@ -66,7 +66,7 @@ class Work:
         descent: Descent,
         watch: Watch = ignore_steps,
     ) -> Tensor:
-        """Plain models after descending on a stage."""
+        """Train plain models on a stage, from given parameters."""
         past = Past(view, params.new_zeros(0), Gaussian(params, params))
         return descent.minimise(self.plain_loss, params, past, stage, source, watch)
 
@@ -79,11 +79,11 @@ class Work:
         noise: Tensor | float = 1.0,
         rounds: Tensor | None = None,
     ) -> Gaussian:
-        """The posterior [replica * member, p] after the stage.
+        """Train the invariant model; return its posterior [replica * member, p].
 
-        Replicas that begin `anew` [replica] start from the first prior. `noise`
-        [replica * member] is the variance of values that no model explains; the number
-        of `rounds` [replica], each as long as all before it, is one unless said.
+        Replicas that start `anew` [replica] start from the first prior. `noise`
+        [replica * member] is the unexplained variance in regression. The number of
+        `rounds` [replica], each as long as all before it, is one by default.
         """
         learner, descent = self.learner, self.learner.descent
         prior = Gaussian(*(part.flatten(0, 1) for part in past.posterior))
@@ -108,9 +108,9 @@ class Work:
         return unflatten_gaussian(flat)
 
     def _restart(self, old: Gaussian, anew: Tensor) -> tuple[Gaussian, Gaussian]:
-        """The prior and the start [replica * member, p] of those who begin anew.
+        """Return prior and start [replica * member, p] of replicas that start anew.
 
-        The prior is around zero, but for values around where they start.
+        In classification the prior is centred on zero, in regression on the start.
         """
         learner = self.learner
         means = self.past.plain.flatten(0, 1)
@@ -124,7 +124,7 @@ class Work:
         )
 
     def plain_loss(self, params: Tensor, past: Past, batch: Batch) -> Terms:
-        """Mean risk of a plain model."""
+        """Return the mean risk of plain models."""
         outputs = self.learner.network_without_dropout(params, past.view(batch.x))
         losses = self.learner.likelihood.losses(outputs, batch.y)
         return {"plain risk": pool_risks(environment_means(losses, batch.share), batch)}
@@ -132,10 +132,10 @@ class Work:
     def loss(
         self, params: Tensor, past: Past, batch: Batch, weight: Tensor | float
     ) -> Terms:
-        """Balanced expected risk and KL; `weight` multiplies the KL.
+        """Return the balanced expected risk, and `weight` times the KL.
 
-        Targets of classes are cells: twice the class, plus one if the reference is
-        right.
+        In classification the targets are cells: twice the class, plus one if the
+        reference is right.
         """
         q = unflatten_gaussian(params)
         outputs = self._network.sample_outputs(q, past.view(batch.x), batch.noise, 1)
@@ -147,7 +147,7 @@ class Work:
         return {"risk": risk, "kl": weight * kl(q, past.prior)}
 
     def merge_hidden(self, found: Tensor, anew: Tensor) -> Tensor:
-        """All directions to hide, [replica, member, rank, d]; no old ones if anew."""
+        """Return all directions to hide, [replica, member, rank, d]."""
         learner = self.learner
         shape = (len(found), 0, found.shape[-1])
         if not learner.hide:
@@ -162,7 +162,7 @@ class Work:
     def compute_logits(
         self, params: Tensor, environment: Environment, seen: View
     ) -> Tensor:
-        """Logits [replica * member, n, k] of a network, beside the examples."""
+        """Return logits [replica * member, n, k] of a network, on the CPU."""
         learner, device = self.learner, self.learner.descent.device
         with torch.no_grad():
             pieces = [
@@ -176,38 +176,38 @@ class Work:
         return torch.cat(pieces, 1)
 
     def choose(self, those: Tensor, ours: Tensor, others: Tensor) -> Tensor:
-        """What [replica * member, ...] some replicas have, and what the others do."""
+        """Choose between two tensors [replica * member, ...] by replica."""
         chosen = those.repeat_interleave(self.learner.members).to(others.device)
         return torch.where(chosen.view(-1, *[1] * (others.ndim - 1)), ours, others)
 
     def take_inputs(self, environment: Environment, rows: Tensor) -> Tensor:
-        """Inputs [replica * member, n, d] of rows, as plain models see them."""
+        """Return inputs [replica * member, n, d] of rows, as plain models see them."""
         view = self.get_view(hidden=False)
         return view(environment.take(rows).x.to(view.centre.device)).flatten(2)
 
     def get_view(self, hidden: bool) -> View:
-        """How plain models see inputs; or, if `hidden`, the invariant ones."""
+        """Return the view of plain models or, if `hidden`, of invariant ones."""
         return make_view(self.past, self.learner.members, hidden)
 
     def spawn_members(self, *path: str | int) -> Randomness:
-        """A source for each member."""
+        """Return a source of randomness for each member."""
         return self.randomness.at(*path).spawn(self.learner.members)
 
     def gather_members(self, part: Tensor) -> Tensor:
-        """What [replica * member, n, ...] says of each replica, [replica, ...]."""
+        """Join the members [replica * member, n, ...] of each replica."""
         return part.unflatten(0, (-1, self.learner.members)).flatten(1, 2)
 
     def split_members(self, q: Gaussian) -> Gaussian:
-        """The posterior with members on an axis of their own."""
+        """Return the posterior with an axis for members."""
         return Gaussian(*(p.unflatten(0, (-1, self.learner.members)) for p in q))
 
     def _watch_plain(self, step: int, steps: int, numbers: Terms) -> None:
-        """Of the plain models, which come first, nothing but progress is told."""
+        """Report the progress of the plain models, which come first."""
         later = self.learner.descent.epochs * steps // self.learner.plain_epochs
         self.watch(step, steps + later, {})
 
     def _watch_invariant(self, step: int, steps: int, numbers: Terms) -> None:
-        """Numbers of a replica are the means of its members'."""
+        """Report the mean numbers of the members of each replica."""
         means = {
             name: self.gather_members(v.unsqueeze(1)).mean(1)
             for name, v in numbers.items()
@@ -217,6 +217,6 @@ class Work:
 
     @cached_property
     def _network(self) -> Network:
-        """The invariant model's, with the dropout that suits what arrived."""
+        """The invariant model's network, with dropout that suits the stage."""
         sides = self.learned[: self.arrived] + self.judged[: self.arrived]
         return self.learner.network_for(sum(map(len, sides)))

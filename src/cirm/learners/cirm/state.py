@@ -1,4 +1,4 @@
-"""What the learner `cirm` carries on, and how its models see inputs."""
+"""The state of the learner `cirm`, and how its models see inputs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ from cirm.variational import Gaussian
 
 
 class State(NamedTuple):
-    """What is carried on; networks are [replica, member, p].
+    """What is kept between stages; networks are [replica, member, p].
 
     `centre` [replica, d] is the mean input of the first stage. `directions` [replica,
     member, rank, d] are hidden from the invariant model. `correction` [replica, 2]
     multiplies its logits and the reference's answers. `tally` [replica, 3, 2] counts
-    held-out examples where the reference was right and wrong: all, and those that the
-    plain and the invariant model got right. `evidence` [replica, 4] is the least
-    probability that environments disagree as they do by chance, if it is known on what
-    (for values, how strongly they do), and whether it is or not, the number of
-    comparisons, and whether the reference was taught what they disagree on. `slope` is
-    how the risk of the plain model sloped on held-out examples; `moments`, of values
-    only, are those of all examples so far.
+    held-out examples for which the reference is right and wrong: all, and those that
+    the plain and the invariant model classify correctly. `evidence` [replica, 4] is
+    read by `Evidence.from_tensor`. `slope` is the gradient of the plain model's risk on
+    held-out examples. `moments`, in regression only, are those of all examples so far.
     """
 
     posterior: Gaussian
@@ -41,14 +38,34 @@ class State(NamedTuple):
     memory: Memory
 
 
+class Evidence(NamedTuple):
+    """What speaks for a shortcut, [replica] each.
+
+    `p_value` is the least p-value of a disagreement between environments about a known
+    feature (in regression, the strength of the evidence instead), `p_value_any` that
+    about any feature, `comparisons` the number of comparisons, and `taught` is 1 if the
+    reference was trained on what they disagree about.
+    """
+
+    p_value: Tensor
+    p_value_any: Tensor
+    comparisons: Tensor
+    taught: Tensor
+
+    @classmethod
+    def from_tensor(cls, evidence: Tensor) -> Evidence:
+        """Return the columns of the state's `evidence` [replica, 4]."""
+        return cls(*evidence.unbind(1))
+
+
 class View(NamedTuple):
-    """How a model sees inputs: less the `centre` [replica, d] and `directions`."""
+    """How a model sees inputs: without the `centre` [replica, d] and `directions`."""
 
     centre: Tensor
     directions: Tensor
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Inputs [replica, n, ...] as they are seen."""
+        """Return inputs [replica, n, ...] as the model sees them."""
         flat = inputs.flatten(2) - self.centre.unsqueeze(1)
         if self.directions.shape[1]:
             flat = shortcuts.remove_directions(flat, self.directions)
@@ -56,7 +73,7 @@ class View(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What stays fixed while a model learns: its view, cell weights and prior."""
+    """What stays fixed while a model is trained: its view, cell weights and prior."""
 
     view: View
     weights: Tensor
@@ -64,7 +81,7 @@ class Past(NamedTuple):
 
 
 def make_view(state: State, members: int, hidden: bool = True) -> View:
-    """How members see inputs: with the state's directions hidden, or not."""
+    """Return the view of members, with or without the directions hidden."""
     centre = state.centre.repeat_interleave(members, 0)
     directions = state.directions.flatten(0, 1)
     return View(centre, directions if hidden else directions[:, :0])

@@ -1,4 +1,4 @@
-"""A stage of values: what the risk slopes in where it should not."""
+"""One stage of regression: find inputs that change their meaning, and hide them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from cirm.learners.cirm.moments import (
 from cirm.learners.cirm.stage import Work, double_epochs
 from cirm.learners.cirm.state import State, View
 
-STRONG = 5.0  # squared slope of a risk, in units of its noise, that counts as evidence
-ALIKE = 0.001  # probability by chance from which regressions count as the same
-WORTH = 0.01  # of the target's variance that a slope must be able to explain
-LONGEST = 2000  # steps of plain models of values, if that is longer than one round
-LEAST = 0.001  # variance of values, of their whole, that is left unexplained
-PORTIONS = 8  # of an environment's examples that are enough to see a slope
+STRONG = 5.0  # squared slope, in units of its noise, that counts as evidence
+ALIKE = 0.001  # p-value from which regressions count as equal
+WORTH = 0.01  # fraction of the target's variance that a slope must explain
+LONGEST = 2000  # most steps of plain models, unless one round is longer
+LEAST = 0.001  # least unexplained variance, of targets with variance one
+CHUNKS = 8  # chunks of an environment's examples that are enough for a slope
 
 
 class Change(NamedTuple):
-    """How regressions changed between environments; [replica], if nothing is said.
+    """How regressions differ between environments.
 
-    `columns` [replica, d] are those that changed their meaning, and it is `settled`
-    that nothing else did. Something `moved`, or nothing can be said against it.
-    `moments` are those of all examples, these included.
+    `columns` [replica, d] changed their meaning, and if `settled` [replica] nothing
+    else did. `moved` [replica] is whether anything did, also if that cannot be tested.
+    `moments` are those of all examples, including this stage.
     """
 
     columns: Tensor
@@ -45,10 +45,10 @@ class Change(NamedTuple):
 
 
 class ValueWork(Work):
-    """What happens to a stage whose targets are values."""
+    """Trains and evaluates the models of a stage of regression."""
 
     def run(self) -> State:
-        """The state after a stage of values."""
+        """Return the state after the stage."""
         learner, past, plainly = self.learner, self.past, self.get_view(hidden=False)
         new, slopes = self.learned[: self.arrived], []
         if not self.first:
@@ -71,8 +71,10 @@ class ValueWork(Work):
         past = past._replace(directions=self.merge_hidden(found, first))
         even = plain.new_ones(len(plain), 1)
         anew = first | change.columns.any(1)  # what was learned goes by them
-        misses = self._compute_residuals(plain, self.judged[: self.arrived], plainly)[2]
-        noise = misses.square().mean(1).clamp(LEAST, 1.0)
+        residuals = self._compute_residuals(
+            plain, self.judged[: self.arrived], plainly
+        )[2]
+        noise = residuals.square().mean(1).clamp(LEAST, 1.0)
         posterior = self.train_invariant(self.learned, past, even, anew, noise, rounds)
         evidence = torch.cat([strength.unsqueeze(1), past.evidence[:, 1:]], 1)
         return past._replace(
@@ -83,9 +85,10 @@ class ValueWork(Work):
         )
 
     def _train_plain_rounds(self, view: View) -> tuple[Tensor, Tensor]:
-        """Plain models, and the rounds [replica] that held-out examples asked for.
+        """Train plain models in rounds, as long as the held-out error falls.
 
-        Each round after the first is as long as all before it.
+        Each round after the first is as long as all before it. The second result is the
+        number of rounds [replica].
         """
         learner = self.learner
         descent = replace(learner.descent, epochs=learner.plain_epochs)
@@ -107,15 +110,15 @@ class ValueWork(Work):
         return plain, rounds
 
     def _held_out_error(self, plain: Tensor, view: View) -> Tensor:
-        """Mean squared miss [replica] of plain models where they did not learn."""
-        misses = self._compute_residuals(plain, self.judged, view)[2]
-        return self.gather_members(misses).square().mean(1).cpu()
+        """Return the mean squared error [replica] of plain models on held-out rows."""
+        residuals = self._compute_residuals(plain, self.judged, view)[2]
+        return self.gather_members(residuals).square().mean(1).cpu()
 
     def _detect_change(self, strong: Tensor) -> Change:
-        """What the regressions of what came before and of what arrived differ in.
+        """Compare the regressions of past and new environments.
 
-        Where too few examples lie alike, the regressions of all must do, if the misses
-        are `strong` [replica] too.
+        If too few examples are distributed alike, unweighted regressions are compared,
+        and the slopes must be `strong` [replica] as well.
         """
         before, centre, learner = self.past.moments, self.past.centre, self.learner
         none = torch.zeros(len(centre)).bool()
@@ -153,8 +156,8 @@ class ValueWork(Work):
         return Change(found & settled.unsqueeze(1), settled, moved, after)
 
     def _take_examples(self, environment: Environment) -> tuple[Tensor, Tensor]:
-        """Inputs [replica, n, d] and targets of an environment, of many some."""
-        rows = shortcuts.list_row_chunks(environment)[:PORTIONS]
+        """Return inputs [replica, n, d] and targets of some of the examples."""
+        rows = shortcuts.list_row_chunks(environment)[:CHUNKS]
         inputs = torch.cat(
             [self.take_inputs(environment, some) for some in rows], 1
         ).cpu()
@@ -162,7 +165,7 @@ class ValueWork(Work):
         return self.gather_members(inputs), self.gather_members(targets)
 
     def _make_axes(self, change: Change) -> Tensor:
-        """Axes [replica * member, rank, d] of the columns that changed."""
+        """Return the axes [replica * member, rank, d] of the columns that changed."""
         axes = torch.zeros(
             len(change.columns), self.learner.rank, change.columns.shape[1]
         )
@@ -172,10 +175,11 @@ class ValueWork(Work):
         return axes.to(self.past.centre).repeat_interleave(self.learner.members, 0)
 
     def _update_strength(self, strong: Tensor, change: Change) -> Tensor:
-        """How strongly [replica] environments disagree, the most so far.
+        """Return the strongest evidence so far, [replica].
 
-        Slopes count if the regressions changed too: a model may miss merely because
-        examples lie where it has never been. Columns that explain it all are enough.
+        Slopes count only if the regressions changed, too, since residuals may also
+        depend on inputs in regions without training data. Columns that explain the
+        whole change are enough.
         """
         here = torch.where(change.moved, strong, 0.0)
         told = torch.where(change.columns.any(1), STRONG, 0.0)
@@ -184,11 +188,11 @@ class ValueWork(Work):
     def _compute_slope(
         self, plain: Tensor, stage: Stage, view: View
     ) -> tuple[Tensor, Tensor]:
-        """Slope [replica * member, 1, d] of the risk in the inputs, and its strength.
+        """Return the slope [replica * member, 1, d] of residuals, and its strength.
 
         The strength [replica] is the squared slope in units of its noise; a slope that
-        is not above the noise is zero. One that is, but could explain next to nothing,
-        is of a model that does not fit quite, and has no strength.
+        is not above the noise is zero. A slope that explains next to nothing is due to
+        an imperfect fit, and has strength zero.
         """
         x, y, off = self._compute_residuals(plain.flatten(0, 1), stage, view)
         x, off = x - x.mean(1, keepdim=True), off - off.mean(1, keepdim=True)
@@ -213,14 +217,14 @@ class ValueWork(Work):
     def _compute_residuals(
         self, params: Tensor, stage: Stage, view: View
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs [replica * member, n, d] and targets of some examples, and misses.
+        """Return inputs [replica * member, n, d], targets and residuals of examples.
 
-        An environment's examples are in random order: its first ones are a draw.
+        Examples are in random order, so that the first ones are a random subset.
         """
         seen, targets, off = [], [], []
         with torch.no_grad():
             for environment in stage:
-                for rows in shortcuts.list_row_chunks(environment)[:PORTIONS]:
+                for rows in shortcuts.list_row_chunks(environment)[:CHUNKS]:
                     x, y = environment.take(rows)
                     x, y = view(x.to(params.device)), y.to(params.device)
                     off.append(
