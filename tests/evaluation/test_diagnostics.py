@@ -8,9 +8,13 @@ from cirm.evaluation import run
 from cirm.evaluation.diagnostics import (
     MAX_EXAMPLES,
     DiagnosticsRecorder,
+    PredictionSet,
+    compute_diagnostics,
     thin_environment,
 )
+from cirm.evaluation.groups import Groups
 from cirm.learners import create
+from cirm.likelihoods import CrossEntropy
 from cirm.records import Score, format_record
 from cirm.runs.archive import pack_records, unpack_records
 
@@ -143,3 +147,42 @@ def test_no_more_examples_than_needed_are_looked_at():
     assert len(thin_environment(large, 2)) == MAX_EXAMPLES
     small = environment("small", 0.1)
     assert thin_environment(small, 2) is small
+
+
+def test_the_examples_that_are_looked_at_are_spread_over_all():
+    rows = torch.arange(101.0)[:, None]
+    whole = Environment("a", rows, torch.zeros(101), Task.regression())
+    thin = thin_environment(whole, 2, 11).take_all(2).x[..., 0]
+    assert torch.equal(thin, torch.arange(0.0, 101.0, 10.0).expand(2, -1))
+
+
+def test_spare_examples_and_not_those_trained_on_are_scored():
+    given = problem(fresh=True)
+    learner = create("erm", given.train[0], QUICK)
+    recorder = DiagnosticsRecorder(learner, given, "joint", SEEDS, "erm")
+    list(recorder.score_stage(0, learner.init(recorder.randomness)))
+    for spare in given.fresh:
+        held_out, groups = recorder.seen[spare.name]
+        assert torch.equal(held_out.take_all(2).x, spare.take_all(2).x)
+        assert torch.equal(groups.indices // 2, spare.targets.expand(2, -1))
+
+
+def test_the_calibration_of_each_group_is_recorded_beside_its_score():
+    y = torch.tensor([[0] * 10 + [1] * 10])
+    answers = torch.tensor([[0] * 8 + [1] * 2 + [1] * 6 + [0] * 4])
+    sure = torch.tensor([[0.9] * 10 + [0.2] * 10])
+    names = ("0, wrong", "0, right", "1, wrong", "1, right")
+    groups = Groups(2 * y + (answers == y), names, answers)
+    one = PredictionSet(torch.stack([sure, 1 - sure], -1), y, groups)
+    rows = {
+        (where, metric): values.item()
+        for where, metric, values in compute_diagnostics(
+            CrossEntropy(2), Task.classification(2), {"a": one}, last=True
+        )
+    }
+    # Class 0 is predicted with 90 % and class 1 with 80 %, and both are always right.
+    for group, gap in zip(names, (10, 10, 20, 20), strict=True):
+        assert rows[f"a: {group}", "group calibration"] == pytest.approx(gap, abs=1e-3)
+        assert rows[f"a: {group}", "group score"] == 100
+    assert rows["a", "calibration"] == pytest.approx(15, abs=1e-3)
+    assert rows["all", "calibration spread"] == pytest.approx(10, abs=1e-3)

@@ -125,3 +125,22 @@ def test_groups_of_several_environments_lie_one_after_another(parts):
     single = groups_of(shortcut(rows=50)[0])
     both = concatenate_groups([single] * parts)
     assert group_sizes(both).tolist() == (parts * group_sizes(single)).tolist()
+
+
+def test_the_reference_learns_targets_in_units_of_their_population_deviation():
+    environment = values(rows=4)
+    reference = Reference.fit(environment, Randomness((0,)).at("reference"))
+    expected = environment.targets.std(correction=0)
+    assert reference.scale.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert reference.centre.item() == pytest.approx(environment.targets.mean().item())
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "epochs"),
+    [(640, 6, 6), (64, 6, 60), (640, 256, 4), (9999, 6, 1)],
+)
+def test_the_reference_takes_few_steps_whatever_the_size(rows, inputs, epochs):
+    x, y = torch.zeros(rows, inputs), torch.arange(rows) % 2
+    environment = Environment("a", x, y, Task.classification(2))
+    reference = Reference.fit(environment, Randomness((0,)).at("reference"))
+    assert reference.learner.descent.epochs == epochs

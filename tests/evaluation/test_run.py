@@ -3,6 +3,7 @@ import torch
 
 from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run, score
+from cirm.evaluation.diagnostics import DiagnosticsRecorder
 from cirm.learners import create
 from cirm.randomness import Randomness
 from cirm.records import Curve, Run, Score
@@ -11,10 +12,11 @@ from cirm.training import DivergenceError
 LINEAR = {"hidden": (), "epochs": 3, "batch": 0}
 
 
-def environment(name, slope, rows=40):
+def environment(name, slope, rows=40, offset=0.0):
     generator = torch.Generator().manual_seed(rows)
     x = torch.randn(rows, 2, generator=generator)
-    return Environment(name, x, slope * x[:, 0], Task.regression())
+    y = slope * x[:, 0] + offset
+    return Environment(name, x, y, Task.regression())
 
 
 def problem(**parts):
@@ -71,6 +73,28 @@ def test_coefficients_are_compared_with_the_truth():
     found = {r.environment: r.value for r in rows if r.metric == "coefficients"}
     assert set(found) == {"causal", "noncausal"}
     assert max(found.values()) < 1e-3
+
+
+def test_an_intercept_is_no_part_of_the_coefficients():
+    truth = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
+    given = Problem((environment("a", 1.0, offset=5.0),), truth=truth)
+    settings = {"hidden": (), "epochs": 600, "batch": 0, "rate": 0.1}
+    learner = create("erm", given.train[0], settings)
+    rows = list(run(learner, given, "joint", (0,), label="erm"))
+    found = [r.value for r in rows if getattr(r, "metric", "") == "coefficients"]
+    assert len(found) == 2 and max(found) < 1e-3
+
+
+def test_the_time_recorded_is_without_the_diagnostics(monkeypatch):
+    def take_an_hour(self, index, state):
+        self.seconds += 3600.0
+        return iter(())
+
+    monkeypatch.setattr(DiagnosticsRecorder, "score_stage", take_an_hour)
+    given = problem()
+    learner = create("erm", given.train[0], LINEAR)
+    *_, last = run(learner, given, "sequential", (0,), label="erm", diagnose=True)
+    assert -7200 < last.seconds < -3600
 
 
 def test_a_transform_changes_what_the_learner_sees():

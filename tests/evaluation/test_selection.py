@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Problem, Task
+from cirm.evaluation.groups import Reference
 from cirm.evaluation.run import score
 from cirm.evaluation.selection import (
     RULES,
@@ -124,6 +125,30 @@ def test_the_worst_group_prefers_what_lasts_and_held_out_examples_the_shortcut()
     mean = [rule_score("held-out", m, seen) for m in (lasting, shortcut)]
     assert (worst[0] > 50).all() and (worst[1] == 0).all()
     assert (mean[1] > mean[0]).all()
+
+
+def test_environments_count_alike_in_a_mean_score_whatever_their_size():
+    model = by_input(1)
+    places = [environment("a", 0.4, rows=50), environment("b", 0.0, rows=500, seed=3)]
+    each = [score(model.learner, model.state, e, 2) for e in places]
+    assert (each[0] < each[1]).all()
+    torch.testing.assert_close(model.mean_score(places), (each[0] + each[1]) / 2)
+
+
+def test_the_reference_of_the_worst_group_has_not_seen_the_held_out_examples(
+    monkeypatch,
+):
+    seen, fitted = split(), []
+
+    def fit(environment, randomness):
+        fitted.append((environment, randomness.seeds))
+        return original(environment, randomness)
+
+    original = Reference.fit
+    monkeypatch.setattr(Reference, "fit", fit)
+    rule_score("worst-group", by_input(0), seen)
+    assert [one for one, _ in fitted] == list(seen.learn)
+    assert {seeds for _, seeds in fitted} == {SEEDS}
 
 
 def test_a_constant_has_no_worst_group_above_zero():
