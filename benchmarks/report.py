@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cirm.report.page import Section, render_command, render_page
-from cirm.report.table import Cell, Column, Table, number_columns, render_markdown
+from cirm.report.table import Table, render_markdown
 from cirm.report.text import join_words
 
 Results = Mapping[str, Any]
@@ -61,8 +61,7 @@ def _write_lead(results: Results) -> str:
 def _build_table(
     title: str, note: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> Table:
-    columns = [Column(headings[0]), *number_columns(*headings[1:])]
-    return Table(title, columns, [[*map(Cell, row)] for row in rows], [note])
+    return Table(title, headings, rows, [note])
 
 
 def _build_learner_table(results: Sequence[Results]) -> Table:

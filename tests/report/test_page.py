@@ -6,7 +6,6 @@ import pytest
 from cirm.records import Run, Score
 from cirm.report import (
     Cell,
-    Column,
     Picture,
     Section,
     Table,
@@ -112,8 +111,8 @@ def test_everything_from_outside_stays_text():
 
 
 def test_plain_text_in_a_section_is_escaped_and_markup_is_not():
-    rows = [[Cell("a"), Cell("<i>", verdict="match", marked=False)]]
-    table = Table("", [Column("name"), Column("value", "right")], rows)
+    rows = [["a", Cell("<i>", verdict="match", marked=False)]]
+    table = Table("", ["name", "value"], rows)
     text = render_page("T", "<lead>", [Section("H & H", ["<plain>", table])])
     assert "<p>&lt;plain&gt;</p>" in text
     assert "&lt;lead&gt;" in text

@@ -154,7 +154,7 @@ def test_a_number_without_the_papers_may_stand_beside_another_published_one():
     lines = [{"headings": ["homo"], "places": [("homo", "erm", "causal")]}]
     made = {**summary(), "cells": cells, "tables": [{**table, "lines": lines}]}
     (table,) = build_comparison_tables(made)
-    assert table.sources == ["ours", "IRM's runs"]
+    assert table.sources == ("ours", "IRM's runs")
     assert "| homo | 0.010 ± 0.500 | 0.009 |" in render_comparison_markdown(made)
 
 

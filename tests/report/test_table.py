@@ -10,7 +10,6 @@ from cirm.report.table import (
     Column,
     Table,
     drop_empty,
-    number_columns,
     render_html,
     render_latex,
     render_markdown,
@@ -32,10 +31,10 @@ def compare():
     """Our numbers and the paper's, with a verdict on ours."""
     paper = Cell("20.0", "1.0")
     rows = [
-        [Cell("erm"), Cell("12.5", "0.5", "better", (paper,)), Cell("50.0")],
-        [Cell("gem"), Cell("", "", "no-data", (paper,)), Cell()],
+        ["erm", Cell("12.5", "0.5", "better", (paper,)), "50.0"],
+        ["gem", Cell("", "", "no-data", (paper,)), ""],
     ]
-    columns = [Column("learner"), *number_columns("test", "chance")]
+    columns = ["learner", "test", "chance"]
     return Table("Accuracy, %", columns, rows, ["A note."], sources=("ours", "paper"))
 
 
@@ -53,7 +52,7 @@ def test_markdown_puts_sources_beside_each_other_and_marks_verdicts():
 
 
 def test_markdown_cells_cannot_break_the_table_or_hold_html():
-    text = render_markdown(Table("", [Column("a|b")], [[Cell("<i>\\ \n  two")]]))
+    text = render_markdown(Table("", ["a|b"], [["<i>\\ \n  two"]]))
     assert text.splitlines() == ["| a\\|b |", "| :-- |", "| &lt;i>\\\\<br>two |"]
 
 
@@ -64,7 +63,7 @@ def test_a_terminal_has_a_row_for_each_source_and_takes_brackets_literally():
     assert lines[3].split() == ["erm", "ours", "12.5", "±", "0.5", "▲", "50.0"]
     assert lines[4].split() == ["paper", "20.0", "±", "1.0"]
     assert lines[-1] == "A note."
-    (_, _, row) = print_table(Table("", [Column("x")], [[Cell("[bold]")]]))
+    (_, _, row) = print_table(Table("", ["x"], [["[bold]"]]))
     assert row.strip() == "[bold]"
 
 
@@ -80,7 +79,7 @@ def test_html_escapes_text_and_takes_markup_as_it_is():
     from cirm.report.markup import tag
 
     drawing = Cell("x", markup=tag("svg"))
-    text = render_html(Table("", [Column("<a>")], [[Cell("<i>")], [drawing]]))
+    text = render_html(Table("", ["<a>"], [["<i>"], [drawing]]))
     assert "&lt;a&gt;" in text
     assert '<th scope="row">&lt;i&gt;</th>' in text
     assert '<th scope="row"><svg></svg></th>' in text
@@ -96,29 +95,27 @@ def test_latex_marks_verdicts_and_escapes_text():
 
 
 def test_shared_headings_span_their_columns():
-    columns = [Column(""), *(Column(s, "right", ("A",)) for s in ("Train", "Test"))]
-    table = Table("", columns, [[Cell("x"), Cell("1"), Cell("2")]])
+    columns = ["", *(Column(s, "right", ("A",)) for s in ("Train", "Test"))]
+    table = Table("", columns, [["x", "1", "2"]])
     assert r" & \multicolumn{2}{c}{A} \\" in render_latex(table).splitlines()
     assert '<th colspan="2" scope="colgroup">A</th>' in render_html(table)
     assert "|  | A Train | A Test |" in render_markdown(table)
 
 
 def test_transposing_twice_gives_the_same_table():
-    columns = [Column("n"), Column(""), *number_columns("a", "b", "c")]
-    rows = [[Cell("k"), Cell(n), Cell(n), Cell(), Cell(n + n)] for n in "12"]
-    table = Table("T", columns, rows, row_headings=2)
+    rows = [["k", n, n, "", n + n] for n in "12"]
+    table = Table("T", ["n", "", "a", "b", "c"], rows, row_headings=2)
     turned = transpose(table)
     assert [c.heading for c in turned.columns] == ["n", "1", "2"]
     assert turned.columns[1].groups == ("k",)
     assert [[str(c) for c in row] for row in turned.rows][2] == ["c", "11", "22"]
-    again = transpose(turned)
-    assert [list(row) for row in again.rows] == rows
+    assert transpose(turned).rows == table.rows
     assert len(drop_empty(table).columns) == 4
 
 
 def test_a_row_of_another_length_and_an_unknown_verdict_are_refused():
     with pytest.raises(ValueError, match=r"table 'T', row 1: there are 2 cells for 1"):
-        Table("T", [Column("a")], [[Cell(), Cell()]])
+        Table("T", ["a"], [["", ""]])
     with pytest.raises(ValueError, match="is 'fine'; use one of match, better"):
         Cell("1", verdict="fine")
 
@@ -129,3 +126,10 @@ def test_statistics_show_their_spread_and_say_what_is_missing():
     assert str(statistic_cell(None, "accuracy")) == DASH
     nothing = {"mean": None, "std": None, "seeds": 3}
     assert str(statistic_cell(nothing, "error")) == "not finite"
+
+
+def test_long_headings_break_on_the_terminal_and_numbers_do_not():
+    heading = "a heading that is much longer than its numbers"
+    lines = print_table(Table("", ["learner", heading], [["erm", Cell("1.0", "0.5")]]))
+    assert max(map(len, lines)) < 30
+    assert lines[-1].endswith("1.0 ± 0.5")

@@ -37,7 +37,7 @@ def test_the_results_table_has_a_row_per_learner_with_its_spread_and_costs():
 def test_a_results_table_of_no_learner_has_only_headings():
     table = build_results_table({"learners": {}})
     assert table.columns[0].heading == "learner"
-    assert list(table.rows) == list(table.notes) == []
+    assert table.rows == table.notes == ()
 
 
 @pytest.mark.parametrize(

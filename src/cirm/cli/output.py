@@ -52,7 +52,7 @@ def print_table(table: Table) -> None:
 
     # Where the output is no terminal, rich would cut tables at 80 columns.
     width = None if Console().is_terminal else 160
-    Console(width=width).print(render_terminal(table))
+    Console(width=width).print(render_terminal(table), "")
 
 
 def print_rows(
@@ -62,8 +62,8 @@ def print_rows(
     text_columns: int = 1,
 ) -> None:
     """Print a table whose first columns are text and the others numbers."""
-    from cirm.report.table import Cell, Column, Table, number_columns
+    from cirm.report.table import Column, Table
 
-    columns = [*map(Column, headings[:text_columns])]
-    columns += number_columns(*headings[text_columns:])
-    print_table(Table(title, columns, [[*map(Cell, row)] for row in rows]))
+    columns: list[Column | str] = [*map(Column, headings[:text_columns])]
+    columns += headings[text_columns:]
+    print_table(Table(title, columns, rows))

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cirm.records import Record, Score
+from cirm.report import page
 from cirm.report.markup import Markup
-from cirm.report.page import Section, render_details, render_list
+from cirm.report.page import Section
 from cirm.report.summary import average_seeds, group_by_learner
 from cirm.report.table import (
-    Cell,
-    Column,
+    Row,
     Table,
-    number_columns,
     render_html,
     statistic_cell,
 )
@@ -118,18 +117,13 @@ def build_diagnostics_table(diagnoses: Mapping[str, Diagnosis], metric: str) -> 
     """Build the table of diagnostics, a row for each learner."""
     unit = "%" if metric == "accuracy" else "squared error"
     headings = [f"worst group, {unit}", *list(COLUMNS.values())[1:]]
-    rows = [
-        [
-            Cell(learner),
-            *(
-                statistic_cell(one.numbers.get(n), _get_unit(n, metric))
-                for n in COLUMNS
-            ),
-            Cell(f"{one.succeeded} of {one.seeds}"),
+    rows: list[Row] = []
+    for learner, one in diagnoses.items():
+        cells = [
+            statistic_cell(one.numbers.get(n), _get_unit(n, metric)) for n in COLUMNS
         ]
-        for learner, one in diagnoses.items()
-    ]
-    columns = [Column("learner"), *number_columns(*headings, "seeds without failure")]
+        rows.append([learner, *cells, f"{one.succeeded} of {one.seeds}"])
+    columns = ["learner", *headings, "seeds without failure"]
     return Table("Diagnostics, without the unseen environments", columns, rows)
 
 
@@ -138,11 +132,10 @@ def build_diagnostics_section(records: Sequence[Record], metric: str) -> Section
     diagnoses = collect_diagnostics(records)
     if not diagnoses:
         return None
-    failures = describe_failures(diagnoses)
     content: list[str | Table] = [
-        f"{describe_basis(diagnoses)} {EXPLANATION}",
+        f"{EXPLANATION} {describe_basis(diagnoses)}",
         build_diagnostics_table(diagnoses, metric),
-        *([render_list(failures)] if failures else []),
+        page.render_list(describe_failures(diagnoses)),
         *(
             _render_groups(learner, rows, metric)
             for learner, rows in _select_last_scores(records).items()
@@ -182,20 +175,20 @@ def _diagnose(rows: list[Score]) -> Diagnosis:
 
 def _render_groups(learner: str, scores: list[Score], metric: str) -> Markup:
     """A learner's environments and groups, in a block that opens with a click."""
-    rows = []
+    rows: list[Row] = []
     for place in dict.fromkeys(s.environment for s in scores if s.environment != "all"):
         here = [score for score in scores if score.environment == place]
         cells = [
             statistic_cell(
-                average_seeds(s for s in here if s.metric in names)._asdict(),
+                average_seeds(s for s in here if s.metric in names),
                 _get_unit(names[0], metric),
             )
             for names in GROUP_COLUMNS
         ]
-        rows.append([Cell(place), *cells])
-    columns = [Column("environment: group"), *number_columns(*GROUP_COLUMNS.values())]
+        rows.append([place, *cells])
+    columns = ["environment: group", *GROUP_COLUMNS.values()]
     table = render_html(Table("Environments and groups", columns, rows))
-    return render_details(f"{learner}: environments and groups", table)
+    return page.render_details(f"{learner}: environments and groups", table)
 
 
 def _get_unit(name: str, metric: str) -> str:

@@ -8,20 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cirm.report.page import (
-    Section,
-    render_command,
-    render_facts,
-    render_list,
-    render_page,
-    render_settings,
-)
-from cirm.report.table import Cell, Column, Table, number_columns
+from cirm.report import page
+from cirm.report.page import Section
+from cirm.report.table import Column, Row, Table
 from cirm.report.text import format_bytes
 
 Content = Mapping[str, Any]
 HEADINGS = {
-    "rows": "rows",
     "accuracy": "accuracy, %",
     "calibration_error": "calibration error, %",
     "log_loss": "log loss",
@@ -35,37 +28,27 @@ HEADINGS = {
 
 def build_model_page(content: Content, command: str = "") -> str:
     """Build the page of a model, from what `cirm inspect --json` prints."""
-    environments = content["history"]
-    last = environments[-1]
+    history = content["history"]
+    count = f"{len(history)} environment{'s' if len(history) > 1 else ''}"
     lead = (
         f"A {content['task']} model for {content['target']}, trained by "
-        f"{content['learner']} on {len(environments)} "
-        f"environment{'s' if len(environments) > 1 else ''}; last updated on "
-        f"{last['time'][:10]}."
+        f"{content['learner']} on {count}; last updated on {history[-1]['time'][:10]}."
     )
-    settings = {
-        "learner": content["learner"],
-        "seed": content["seed"],
-        "network": content["network"],
-        **content["settings"],
-    }
+    names = ("learner", "seed", "network")
+    settings = {name: content[name] for name in names} | content["settings"]
     sections = [
-        Section("", [render_facts(_list_model_facts(content))]),
-        _build_environments_section(environments),
-        _build_diagnostics_section(environments),
+        Section("", [page.render_facts(_list_model_facts(content))]),
+        _build_environments_section(history),
+        _build_diagnostics_section(history),
         _build_importance_section(content),
         _build_explanation_section(content),
         _build_memory_section(content),
         _build_columns_section(content),
         Section(
-            "Settings",
-            [
-                *([render_command(command)] if command else []),
-                render_settings(settings),
-            ],
+            "Settings", [page.render_command(command), page.render_settings(settings)]
         ),
     ]
-    return render_page(str(content["model"]), lead, sections)
+    return page.render_page(str(content["model"]), lead, sections)
 
 
 def build_evaluation_page(content: Content, command: str = "") -> str:
@@ -78,49 +61,45 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
     ]
     title = f"{content['model']} on {', '.join(content['data'])}"
     verdict = content["verdict"]
-    return render_page(title, f"{verdict[0].upper()}{verdict[1:]}.", sections)
+    return page.render_page(title, f"{verdict[0].upper()}{verdict[1:]}.", sections)
 
 
 def build_prediction_page(content: Content, command: str = "") -> str:
     """Build the page of predictions, from what `cirm predict --json` prints."""
-    tables: list[str | Table] = []
     rows = [
-        [Cell(label), _count_cell(count), _percent_cell(100 * count / content["rows"])]
+        [label, f"{count:,}", _format_percent(100 * count / content["rows"])]
         for label, count in content["predictions"].items()
     ]
-    if rows:
-        columns = [Column("prediction"), *number_columns("rows", "share")]
-        tables.append(Table("Predictions", columns, rows))
-    means = [[Cell(name), _number_cell(v)] for name, v in content["means"].items()]
-    columns = [Column("mean of"), *number_columns("value")]
-    tables.append(Table("Means", columns, means))
+    means = [[name, _format_score(v)] for name, v in content["means"].items()]
+    tables = [
+        Table("Predictions", ["prediction", "rows", "share"], rows),
+        Table("Means", ["mean of", "value"], means),
+    ]
     lead = f"{content['rows']:,} rows of {content['data']}, predicted by "
     sections = [
-        Section("Predictions", tables),
+        Section("Predictions", [table for table in tables if table.rows]),
         _build_notes_section(content["notes"], command),
     ]
-    return render_page("Predictions", f"{lead}{content['model']}.", sections)
+    return page.render_page("Predictions", f"{lead}{content['model']}.", sections)
 
 
 def build_environments_table(environments: Sequence[Content]) -> Table:
     """Build the table of a model's environments with their scores."""
     parts = "metrics_before", "metrics_after"
     names = list(dict.fromkeys(n for e in environments for p in parts for n in e[p]))
-    columns = [Column("environment"), Column("learned on")]
-    columns += number_columns("rows", "held out", *(HEADINGS.get(n, n) for n in names))
     rows = []
     for one in environments:
-        count = _count_cell(one["rows"])
+        before, after = (
+            [_format_score(one[part].get(name)) for name in names] for part in parts
+        )
+        name, count, held_out = one["name"], f"{one['rows']:,}", f"{one['held_out']:,}"
         if one["metrics_before"]:
-            scores = [_number_cell(one["metrics_before"].get(name)) for name in names]
-            name = Cell(f"{one['name']}, before learning")
-            rows.append([name, Cell(), count, Cell(), *scores])
+            rows.append([f"{name}, before learning", "", count, "", *before])
         if one["metrics_after"]:
-            scores = [_number_cell(one["metrics_after"].get(name)) for name in names]
-            date = Cell(one["time"][:16].replace("T", " "))
-            rows.append(
-                [Cell(one["name"]), date, count, _count_cell(one["held_out"]), *scores]
-            )
+            time = one["time"][:16].replace("T", " ")
+            rows.append([name, time, count, held_out, *after])
+    headings = [HEADINGS.get(name, name) for name in names]
+    columns = ["environment", Column("learned on"), "rows", "held out", *headings]
     return Table("Environments", columns, rows)
 
 
@@ -128,56 +107,56 @@ def build_model_diagnostics_table(environments: Sequence[Content]) -> Table | No
     """Build the table of the diagnostics after each environment; None without any."""
     names = list(dict.fromkeys(n for e in environments for n in e["diagnostics"]))
     rows = [
-        [Cell(e["name"]), *(_number_cell(e["diagnostics"].get(n)) for n in names)]
+        [e["name"], *(_format_score(e["diagnostics"].get(name)) for name in names)]
         for e in environments
     ]
-    columns = [Column("after learning"), *number_columns(*names)]
-    return Table("Diagnostics", columns, rows) if names else None
+    return Table("Diagnostics", ["after learning", *names], rows) if names else None
 
 
 def build_model_memory_table(content: Content) -> Table:
     """Build the table of what the model's file keeps, by part."""
     rows = [
         [
-            Cell(name),
-            _count_cell(entry["examples"]),
-            _count_cell(entry["parameters"]),
-            Cell(format_bytes(entry["bytes"])),
+            name,
+            f"{entry['examples']:,}",
+            f"{entry['parameters']:,}",
+            format_bytes(entry["bytes"]),
         ]
         for name, entry in content["memory"].items()
     ]
-    columns = [Column("part"), *number_columns("raw examples", "numbers", "size")]
+    columns = ["part", "raw examples", "numbers", "size"]
     return Table("Data kept from earlier environments", columns, rows)
 
 
 def build_scores_table(content: Content) -> Table:
     """Build the table of an evaluation's scores: all rows, then groups of rows."""
-    groups = {"": {"all rows": {"rows": content["rows"], **content["overall"]}}}
-    groups["environment"] = content["environments"]
-    if "classes" in content:
-        groups["class"] = content["classes"]
-    groups |= content["groups"]
-    names = list(groups[""]["all rows"])
-    rows = []
-    for kind, members in groups.items():
-        for value, scores in members.items():
-            numbers = [
-                _number_cell(scores.get(name)) for name in names if name != "rows"
-            ]
-            rows.append(
-                [Cell(f"{kind} {value}".strip()), _count_cell(scores["rows"]), *numbers]
-            )
-    headings = [HEADINGS.get(name, name) for name in names if name != "rows"]
-    return Table("Scores", [Column(""), *number_columns("rows", *headings)], rows)
+    groups = {
+        "": {"all rows": {"rows": content["rows"], **content["overall"]}},
+        "environment": content["environments"],
+        "class": content.get("classes", {}),
+        **content["groups"],
+    }
+    names = list(content["overall"])
+    rows = [
+        [
+            f"{kind} {value}".strip(),
+            f"{scores['rows']:,.0f}",
+            *(_format_score(scores.get(name)) for name in names),
+        ]
+        for kind, members in groups.items()
+        for value, scores in members.items()
+    ]
+    headings = [HEADINGS.get(name, name) for name in names]
+    return Table("Scores", ["", "rows", *headings], rows)
 
 
 def _list_model_facts(content: Content) -> list[tuple[str, str]]:
-    environments = content["history"]
+    history = content["history"]
     metric = "accuracy" if content["classes"] else "rmse"
-    score = environments[-1]["metrics_after"].get(metric)
+    score = history[-1]["metrics_after"].get(metric)
     facts = [
-        (f"{len(environments)}", "environments"),
-        (f"{sum(one['rows'] for one in environments):,}", "training rows"),
+        (f"{len(history)}", "environments"),
+        (f"{sum(one['rows'] for one in history):,}", "training rows"),
         (f"{content['raw_examples']:,}", "raw examples kept"),
         (format_bytes(content["bytes"]), "kept in total"),
     ]
@@ -188,20 +167,19 @@ def _list_model_facts(content: Content) -> list[tuple[str, str]]:
     return facts
 
 
-def _build_environments_section(environments: Sequence[Content]) -> Section:
-    notes = [f"{e['name']}: {note}" for e in environments for note in e["notes"]]
+def _build_environments_section(history: Sequence[Content]) -> Section:
+    notes = [f"{e['name']}: {note}" for e in history for note in e["notes"]]
     text = (
         "Scores were measured when the environment was learned, on its held-out rows "
         "if there are any. Scores before learning come closest to those of an "
         "environment that the model has never seen."
     )
-    table = build_environments_table(environments)
-    extra = [render_list(notes)] if notes else []
-    return Section("Environments", [table, text, *extra])
+    table = build_environments_table(history)
+    return Section("Environments", [table, text, page.render_list(notes)])
 
 
-def _build_diagnostics_section(environments: Sequence[Content]) -> Section | None:
-    table = build_model_diagnostics_table(environments)
+def _build_diagnostics_section(history: Sequence[Content]) -> Section | None:
+    table = build_model_diagnostics_table(history)
     if table is None:
         return None
     text = (
@@ -213,21 +191,17 @@ def _build_diagnostics_section(environments: Sequence[Content]) -> Section | Non
 
 
 def _build_importance_section(content: Content) -> Section | None:
-    names = content["importance"]
-    if not names:
+    if not content["importance"]:
         return None
-    environments = [one for one in content["history"] if one["importance"]]
+    history = [one for one in content["history"] if one["importance"]]
     rows = []
-    for name in names:
+    for name in content["importance"]:
         shares = [
-            100
-            * one["importance"].get(name, 0.0)
-            / (sum(one["importance"].values()) or 1)
-            for one in environments
+            100 * values.get(name, 0.0) / (sum(values.values()) or 1)
+            for values in (one["importance"] for one in history)
         ]
-        rows.append([Cell(name), *map(_percent_cell, shares)])
-    headings = [f"after {one['name']}" for one in environments]
-    table = Table("Importance", [Column("column"), *number_columns(*headings)], rows)
+        rows.append([name, *map(_format_percent, shares)])
+    columns = ["column", *(f"after {one['name']}" for one in history)]
     text = (
         "The importance of a column is how much the predictions change when its values "
         "are replaced by random ones; the table shows each column's share."
@@ -236,6 +210,7 @@ def _build_importance_section(content: Content) -> Section | None:
     for name, drop in content["importance_drops"].items():
         text += f" The share of {name} was {drop['first']:.0f} % after {first} and is "
         text += f"{drop['last']:.0f} % now."
+    table = Table("Importance", columns, rows)
     return Section("Importance of columns", [text, table])
 
 
@@ -244,18 +219,13 @@ def _build_explanation_section(content: Content) -> Section | None:
     if not explanation:
         return None
     parts: list[str | Table] = [f"{explanation['verdict']}. {explanation['evidence']}"]
-    if explanation.get("rows"):
-        groups = list(explanation["rows"])
-        rows = [[Cell("rows"), *(_count_cell(explanation["rows"][n]) for n in groups)]]
-        rows += [
-            [
-                Cell(f"{kind} model: classified correctly"),
-                *(_percent_cell(explanation[kind][name]) for name in groups),
-            ]
-            for kind in ("plain", "invariant")
-        ]
-        headings = [f"reference {name}" for name in groups]
-        parts.append(Table("Models", [Column(""), *number_columns(*headings)], rows))
+    if counts := explanation.get("rows"):
+        rows = [["rows", *(f"{count:,}" for count in counts.values())]]
+        for kind in ("plain", "invariant"):
+            shares = [_format_percent(explanation[kind][group]) for group in counts]
+            rows.append([f"{kind} model: classified correctly", *shares])
+        columns = ["", *(f"reference {group}" for group in counts)]
+        parts.append(Table("Models", columns, rows))
     return Section("Spurious features", parts)
 
 
@@ -268,66 +238,56 @@ def _build_memory_section(content: Content) -> Section:
 
 
 def _build_columns_section(content: Content) -> Section | None:
-    if not content["columns"]:
-        return None
-    rows = [[Cell(c["name"]), Cell(c["treatment"])] for c in content["columns"]]
+    rows = [[column["name"], column["treatment"]] for column in content["columns"]]
     text = "The first environment decides how columns are used; later ones do not."
-    table = Table("Columns", [Column("column"), Column("use")], rows)
-    return Section("Columns", [text, table])
+    table = Table("Columns", ["column", Column("use")], rows)
+    return Section("Columns", [text, table]) if rows else None
 
 
 def _build_expected_section(content: Content) -> Section:
     words = {"held_out": "after learning it", "on_arrival": "before learning it"}
-    rows = []
+    rows: list[Row] = []
     for kind, entries in content["expected"].items():
         for entry in entries:
             others = ("environment", "rows")
             score = next(value for key, value in entry.items() if key not in others)
-            rows.append(
-                [
-                    Cell(entry["environment"]),
-                    Cell(words[kind]),
-                    _count_cell(entry["rows"]),
-                    _number_cell(score),
-                ]
-            )
-    columns = [Column("training environment"), Column("measured")]
-    table = Table("Scores", [*columns, *number_columns("rows", "score")], rows)
+            count, number = f"{entry['rows']:,}", _format_score(score)
+            rows.append([entry["environment"], words[kind], count, number])
+    names = ("training environment", "measured", "rows", "score")
     return Section(
         "Scores in the training environments",
-        [table if rows else "The model's file has no scores to compare with."],
+        [
+            Table("Scores", names, rows, row_headings=2)
+            if rows
+            else "The model's file has no scores to compare with."
+        ],
     )
 
 
 def _build_calibration_section(content: Content) -> Section | None:
-    if not content.get("reliability"):
-        return None
     rows = [
         [
-            Cell(f"{one['confidence']:.1f} %"),
-            _percent_cell(one["accuracy"]),
-            _count_cell(one["rows"]),
+            _format_percent(one["confidence"]),
+            _format_percent(one["accuracy"]),
+            f"{one['rows']:,}",
         ]
-        for one in content["reliability"]
+        for one in content.get("reliability") or ()
     ]
-    columns = [Column("mean confidence"), *number_columns("accuracy", "rows")]
     text = "For a calibrated model, confidence and accuracy are equal in every row."
-    return Section("Calibration", [text, Table("Calibration", columns, rows)])
+    table = Table("Calibration", ["mean confidence", "accuracy", "rows"], rows)
+    return Section("Calibration", [text, table]) if rows else None
 
 
 def _build_notes_section(notes: Sequence[str], command: str) -> Section | None:
-    parts = [render_list(notes)] if notes else []
-    parts += [render_command(command)] if command else []
-    return Section("Notes and command", parts) if parts else None
+    if not notes and not command:
+        return None
+    content = [page.render_list(notes), page.render_command(command)]
+    return Section("Notes and command", content)
 
 
-def _number_cell(value: float | None) -> Cell:
-    return Cell("" if value is None else f"{value:.4g}")
+def _format_score(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
-def _count_cell(count: float) -> Cell:
-    return Cell(f"{count:,.0f}")
-
-
-def _percent_cell(percent: float) -> Cell:
-    return Cell(f"{percent:.1f} %")
+def _format_percent(percent: float) -> str:
+    return f"{percent:.1f} %"

@@ -59,7 +59,7 @@ def render_page(title: str, lead: str, sections: Iterable[Section | None]) -> st
     Args:
         title: The title of the page.
         lead: The main result in a few sentences.
-        sections: The sections in their order; None is left out.
+        sections: The sections in their order; None and empty ones are left out.
 
     Returns:
         The document as text.
@@ -104,8 +104,9 @@ def render_paragraph(text: str, class_: str | None = None) -> Markup:
 
 
 def render_list(items: Sequence[str]) -> Markup:
-    """Render a list of notes; text between backticks becomes code."""
-    return tag("ul", *(tag("li", *_render_code_spans(item)) for item in items))
+    """Render a list of notes, if any; text between backticks becomes code."""
+    notes = [tag("li", *_render_code_spans(item)) for item in items]
+    return tag("ul", *notes) if notes else Markup()
 
 
 def render_figure(caption: str, wide: Markup, narrow: Markup | None = None) -> Markup:
@@ -145,20 +146,21 @@ def render_settings(settings: Mapping[str, Any]) -> Markup:
 
 
 def render_command(text: str) -> Markup:
-    """Render a command whose lines break only between its words."""
+    """Render a command, if any, whose lines break only between its words."""
     words = [tag("span", word) for word in text.split(" ")]
-    return tag("pre", tag("code", Markup(" ".join(words))))
+    return tag("pre", tag("code", Markup(" ".join(words)))) if text else Markup()
 
 
 def render_facts(facts: Sequence[tuple[str, str]]) -> Markup:
-    """Render large numbers, each with its description: (number, description)."""
+    """Render large numbers, if any, as pairs of number and description."""
     items = [tag("div", tag("dt", what), tag("dd", number)) for number, what in facts]
-    return tag("dl", *items, class_="facts")
+    return tag("dl", *items, class_="facts") if items else Markup()
 
 
 def _render_section(section: Section) -> Markup:
     heading = tag("h2", section.heading) if section.heading else Markup()
-    return tag("section", heading, render_content(section.content))
+    content = render_content(section.content)
+    return tag("section", heading, content) if content else Markup()
 
 
 def _render_code_spans(text: str) -> list[str]:

@@ -7,20 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cirm.records import Curve, Record, Run, Score
+from cirm.report import page
 from cirm.report.markup import Markup, join_markup, tag
-from cirm.report.page import (
-    Picture,
-    Section,
-    render_command,
-    render_content,
-    render_details,
-    render_facts,
-    render_figure,
-    render_list,
-    render_page,
-    render_paragraph,
-    render_settings,
-)
+from cirm.report.page import Picture, Section
 from cirm.report.run_page import (
     View,
     build_curve_section,
@@ -30,13 +19,14 @@ from cirm.report.run_page import (
     build_sweep_section,
     draw_sweep,
 )
-from cirm.report.summary import average_seeds, summarise_records
+from cirm.report.summary import average_seeds, describe_choice, summarise_records
 from cirm.report.table import (
     LATEX_MARKS,
     MARKS,
     WIDE,
     Cell,
     Column,
+    Row,
     Table,
     drop_empty,
     escape_markdown,
@@ -50,6 +40,7 @@ from cirm.report.text import format_seconds, join_words, list_selections
 Claims = Sequence[Mapping[str, Any]]
 Summary = Mapping[str, Any]
 SOURCES = {"mean": "ours", "paper": "paper", "elsewhere": "IRM's runs"}
+BELOW = " In each cell, our number is above and the published one below."
 RESIDUALS = ("consensus", "constraint")
 SPREAD = "Mean ± standard deviation over seeds."
 LATEX_SPREAD = "Mean (standard deviation)."
@@ -129,11 +120,10 @@ def build_comparison_tables(summary: Summary) -> list[Table]:
         numbers = [cell for _, some in lines for cell in some if cell]
         keys = [key for key in SOURCES if any(cell.get(key) for cell in numbers)]
         heads = max((len(headings) for headings, _ in lines), default=1)
-        corner = [*layout["corner"], *[""] * heads][:heads]
-        columns = [Column(heading) for heading in corner]
+        columns: list[Column | str] = [*layout["corner"], *[""] * heads][:heads]
         columns += [Column(n[-1], "right", tuple(n[:-1])) for n in layout["columns"]]
-        rows = [
-            [*map(Cell, headings), *(_build_cell(cell, keys) for cell in some)]
+        rows: list[Row] = [
+            [*headings, *(_build_cell(cell, keys) for cell in some)]
             for headings, some in lines
         ]
         sources = [SOURCES[key] for key in keys] if keys != ["mean"] else []
@@ -144,18 +134,16 @@ def build_comparison_tables(summary: Summary) -> list[Table]:
 
 def fit_to_screen(table: Table) -> Table:
     """Return the table, transposed if it is wide and has few rows."""
-    numbers = len(table.columns) - table.row_headings
-    return transpose(table) if numbers > WIDE and len(table.rows) < 4 else table
+    is_low = len(table.values) > WIDE and len(table.rows) < 4
+    return transpose(table) if is_low else table
 
 
 def render_comparison_markdown(summary: Summary) -> str:
     """Render all tables of a summary in Markdown, with a legend and what is missing."""
     tables = map(fit_to_screen, build_comparison_tables(summary))
+    notes = [f"- {escape_markdown(note)}\n" for note in describe_missing(summary)]
     parts = [*map(render_markdown, tables), f"{write_legend(summary)}\n"]
-    notes = describe_missing(summary)
-    if notes:
-        parts.append("".join(f"- {escape_markdown(note)}\n" for note in notes))
-    return "\n".join(parts)
+    return "\n".join([*parts, *(["".join(notes)] if notes else [])])
 
 
 def render_comparison_latex(summary: Summary) -> str:
@@ -228,22 +216,15 @@ def write_lead(parts: Sequence[Part], claims: Claims) -> str:
 
 def build_claims_table(claims: Claims) -> Table | None:
     """Build the table of the paper's claims; None if none could be judged."""
-    rows = [
-        [
-            Cell(f"{number}. {claim['claim']}"),
-            Cell(
-                ANSWERS[claim["holds"]],
-                verdict=ANSWER_VERDICTS[claim["holds"]],
-                marked=False,
-            ),
-            Cell(ANSWERS[claim["in_paper"]]),
-            Cell("\n".join(claim["figures"])),
-        ]
-        for number, claim in enumerate(claims, 1)
-        if claim["figures"]
-    ]
+    rows: list[Row] = []
+    for number, claim in enumerate(claims, 1):
+        if claim["figures"]:
+            name, holds = f"{number}. {claim['claim']}", claim["holds"]
+            ours = Cell(ANSWERS[holds], verdict=ANSWER_VERDICTS[holds], marked=False)
+            details = "\n".join(claim["figures"])
+            rows.append([name, ours, ANSWERS[claim["in_paper"]], details])
     names = ("claim", "our numbers", "the paper's numbers", "details of our numbers")
-    return Table("The paper's claims", [*map(Column, names)], rows) if rows else None
+    return Table("The paper's claims", map(Column, names), rows) if rows else None
 
 
 def draw_part_sweep(part: Part, data: Data) -> Markup | None:
@@ -286,9 +267,8 @@ def build_paper_page(
     """Build the page of one or more experiments as one HTML document."""
     counts = count_paper_verdicts(parts)
     facts = [(str(counts[verdict]), word) for verdict, word in VERDICTS.items()]
-    content: list[Section | None] = []
-    if any(counts.values()):
-        content.append(Section("", [render_facts(facts)]))
+    numbers = page.render_facts(facts if any(counts.values()) else ())
+    content: list[Section | None] = [Section("", [numbers])]
     for part in parts:
         content += _build_part_sections(part, is_alone=len(parts) == 1)
     content += [
@@ -298,7 +278,7 @@ def build_paper_page(
         _build_settings_section(parts) if parts else None,
     ]
     lead = write_lead(parts, claims) if parts else "The figures of the paper, redrawn."
-    return render_page(title, lead, content)
+    return page.render_page(title, lead, content)
 
 
 def _build_cell(cell: Mapping[str, Any] | None, keys: Sequence[str]) -> Cell:
@@ -351,11 +331,9 @@ def _build_part_sections(part: Part, is_alone: bool) -> list[Section]:
     tables = [fit_to_screen(table) for table in build_comparison_tables(part.summary)]
     content: list[str | Table] = []
     for table in tables:
-        below = " Numbers from elsewhere are below ours." if table.sources else ""
-        content += [f"{table.title}.{below}", table]
-    content.append(render_paragraph(write_legend(part.summary), "small"))
-    notes = describe_missing(part.summary)
-    content += [render_list(notes)] if notes else []
+        content += [f"{table.title}.{BELOW if table.sources else ''}", table]
+    content.append(page.render_paragraph(write_legend(part.summary), "small"))
+    content.append(page.render_list(describe_missing(part.summary)))
     if not is_alone:
         details = [_render_data(part, data) for data in part.data]
         return [Section(str(part.summary["title"]), [*content, *details])]
@@ -383,11 +361,11 @@ def _build_data_sections(part: Part, data: Data) -> list[Section]:
 def _render_data(part: Part, data: Data) -> Markup:
     """The figures of one row's data in a block that opens with a click."""
     pieces = [
-        join_markup(tag("h3", section.heading), render_content(section.content))
+        join_markup(tag("h3", section.heading), page.render_content(section.content))
         for section in _build_data_sections(part, data)
     ]
     learners = len(part.get_view(data).learners)
-    return render_details(data.title, join_markup(*pieces), f"{learners} learners")
+    return page.render_details(data.title, join_markup(*pieces), f"{learners} learners")
 
 
 def _build_residual_section(view: View) -> Section | None:
@@ -420,7 +398,7 @@ def _build_claims_section(claims: Claims) -> Section | None:
 
 
 def _build_drawings_section(drawings: Sequence[Drawing]) -> Section | None:
-    figures = [render_figure(caption, figure) for figure, caption in drawings]
+    figures = [page.render_figure(caption, figure) for figure, caption in drawings]
     return Section("Sequential projection", figures) if figures else None
 
 
@@ -428,10 +406,10 @@ def _build_settings_section(parts: Sequence[Part]) -> Section:
     """The command of each experiment, and the settings of its learners and data."""
     content: list[Markup] = []
     for part in parts:
-        content.append(render_command(str(part.summary["command"])))
+        content.append(page.render_command(str(part.summary["command"])))
         commits = join_words(list(part.summary["commits"]))
         if commits:
-            content.append(render_paragraph(f"Source code: {commits}.", "small"))
+            content.append(page.render_paragraph(f"Source code: {commits}.", "small"))
         content += _render_part_settings(part)
     return Section("Settings, and the command to run it again", content)
 
@@ -442,19 +420,17 @@ def _render_part_settings(part: Part) -> list[Markup]:
     datasets: dict[Markup, None] = {}
     for data in part.data:
         for run in (record for record in data.records if isinstance(record, Run)):
-            chosen = {"how settings were chosen": run.selection, "order": run.order}
-            block = render_settings({**chosen, **run.settings})
+            chosen = {"settings": describe_choice(run), "order": run.order}
+            block = page.render_settings({**chosen, **run.settings})
             titles = blocks.setdefault(run.learner, {}).setdefault(block, [])
             titles += [data.title] if data.title not in titles else []
-            datasets[render_settings(run.dataset)] = None
+            datasets[page.render_settings(run.dataset)] = None
     details = []
     for learner, titles_by_block in blocks.items():
         for block, titles in titles_by_block.items():
             others = f" and {len(titles) - 1} others" if len(titles) > 1 else ""
-            name = learner
-            if len(titles_by_block) > 1:
-                name = f"{learner}: {titles[0]}{others}"
-            details.append(render_details(name, block))
+            place = f": {titles[0]}{others}" if len(titles_by_block) > 1 else ""
+            details.append(page.render_details(f"{learner}{place}", block))
     if datasets:
-        details.append(render_details("data", join_markup(*datasets)))
+        details.append(page.render_details("data", join_markup(*datasets)))
     return details

@@ -8,23 +8,11 @@ from functools import partial
 from typing import Any
 
 from cirm.records import Record, Run, Score
-from cirm.report import plots
+from cirm.report import page, plots
 from cirm.report.diagnostics import build_diagnostics_section
 from cirm.report.drawing import CEILING
 from cirm.report.markup import Markup, join_markup
-from cirm.report.page import (
-    Picture,
-    Section,
-    render_command,
-    render_details,
-    render_facts,
-    render_figure,
-    render_list,
-    render_page,
-    render_panels,
-    render_picture,
-    render_settings,
-)
+from cirm.report.page import Picture, Section
 from cirm.report.plots import Line, ScorePair
 from cirm.report.summary import (
     Point,
@@ -38,7 +26,7 @@ from cirm.report.summary import (
     is_ceiling,
     summarise_records,
 )
-from cirm.report.table import Cell, Column, Table, number_columns, statistic_cell
+from cirm.report.table import Cell, Column, Row, Table, statistic_cell
 from cirm.report.text import (
     describe_metric,
     format_bytes,
@@ -142,9 +130,8 @@ def build_run_page(
     summary = summarise_records(records)
     view = View(records, summary["learners"], chance)
     unseen = {score.environment for score in scores if score.split == "test"}
-    facts = list_facts(summary, chance)
     content = [
-        Section("", [render_facts(facts)]) if facts else None,
+        Section("", [page.render_facts(list_facts(summary, chance))]),
         _build_results_section(summary, view, notes),
         build_picture_section(pictures),
         build_sweep_section(view, axis, trained),
@@ -155,7 +142,8 @@ def build_run_page(
         _build_memory_section(view),
         _build_settings_section(view, command),
     ]
-    return render_page(title, write_headline(summary, chance, len(unseen)), content)
+    lead = write_headline(summary, chance, len(unseen))
+    return page.render_page(title, lead, content)
 
 
 def build_results_table(summary: Mapping[str, Any]) -> Table:
@@ -177,21 +165,16 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
     metrics = [entry["metric"] for entry in learners.values()]
     unit = describe_metric(metrics[0]) if metrics else "score"
     splits = [s for s in SPLITS if any(e[s]["seeds"] for e in learners.values())]
-    headings = [f"{SPLITS[split]} {unit}" for split in splits]
-    rows = []
+    rows: list[Row] = []
     for learner, entry in learners.items():
         memory = entry["memory"].values()
-        rows.append(
-            [
-                Cell(learner),
-                *(statistic_cell(entry[split], entry["metric"]) for split in splits),
-                Cell(format_seconds(entry["seconds"])),
-                Cell(f"{sum(part.get('examples', 0) for part in memory):,}"),
-                Cell(format_bytes(sum(part.get("bytes", 0) for part in memory))),
-            ]
-        )
-    costs = number_columns("seconds", "examples kept", "size of the state")
-    columns = [Column("learner"), *number_columns(*headings), *costs]
+        scores = [statistic_cell(entry[split], entry["metric"]) for split in splits]
+        examples = sum(part.get("examples", 0) for part in memory)
+        size = format_bytes(sum(part.get("bytes", 0) for part in memory))
+        seconds = format_seconds(entry["seconds"])
+        rows.append([learner, *scores, seconds, f"{examples:,}", size])
+    headings = [f"{SPLITS[split]} {unit}" for split in splits]
+    columns = ["learner", *headings, "seconds", "examples kept", "size of the state"]
     choices = [(learner, entry["selection"]) for learner, entry in learners.items()]
     notes = [_describe_seeds(learners), list_selections(choices)] if rows else []
     return Table("Results", columns, rows, notes)
@@ -199,51 +182,43 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
 
 def build_coefficient_table(records: Sequence[Record]) -> Table | None:
     """Build the table of the errors of linear coefficients; None without any."""
-    learners = {
-        learner: [score for score in scores if score.metric == "coefficients"]
-        for learner, scores in group_by_learner(records, Score).items()
-    }
-    kinds = list(
-        dict.fromkeys(s.environment for rows in learners.values() for s in rows)
-    )
-    if not kinds:
-        return None
-    rows = []
-    for learner, scores in learners.items():
-        cells = [
-            statistic_cell(
-                average_seeds(s for s in scores if s.environment == kind)._asdict(),
-                "error",
-            )
-            for kind in kinds
-        ]
-        rows.append([Cell(learner), *cells])
-    columns = [Column("learner"), *number_columns(*kinds)]
-    return Table("Squared error of the coefficients", columns, rows)
+    scores = [
+        record
+        for record in records
+        if isinstance(record, Score) and record.metric == "coefficients"
+    ]
+    kinds = list(dict.fromkeys(score.environment for score in scores))
+    rows: list[Row] = []
+    for learner, own in group_by_learner(scores, Score).items():
+        errors = [average_seeds(s for s in own if s.environment == k) for k in kinds]
+        rows.append([learner, *(statistic_cell(error, "error") for error in errors)])
+    title = "Squared error of the coefficients"
+    return Table(title, ["learner", *kinds], rows) if rows else None
 
 
 def build_memory_table(learners: Mapping[str, Mapping[str, Any]]) -> Table | None:
     """Build the table of what each learner's state holds; None if it is not known."""
     rows = [
         [
-            Cell(learner),
-            Cell(kind),
-            *(Cell(f"{counts.get(n, 0):,}") for n in ("examples", "parameters")),
-            Cell(format_bytes(counts.get("bytes", 0))),
+            learner,
+            kind,
+            *(f"{counts.get(name, 0):,}" for name in ("examples", "parameters")),
+            format_bytes(counts.get("bytes", 0)),
         ]
         for learner, entry in learners.items()
         for kind, counts in entry["memory"].items()
     ]
-    columns = [Column("learner"), Column("part")]
-    columns += number_columns("raw examples", "parameters", "size")
-    return Table("Memory", columns, rows) if rows else None
+    columns = ["learner", "part", "raw examples", "parameters", "size"]
+    return Table("Memory", columns, rows, row_headings=2) if rows else None
 
 
 def build_picture_section(pictures: Sequence[Picture]) -> Section | None:
     """Build the section with example images; None without any."""
     if not pictures:
         return None
-    return Section("Example images", [render_picture(picture) for picture in pictures])
+    return Section(
+        "Example images", [page.render_picture(picture) for picture in pictures]
+    )
 
 
 def build_sweep_section(
@@ -308,7 +283,7 @@ def build_stage_section(view: View) -> Section | None:
         "training environments; the later one arrives, the darker its line, and rings "
         "mark the stages before it arrives. Coloured lines: unseen environments."
     )
-    return Section("Scores after each stage", [render_panels(caption, drawings)])
+    return Section("Scores after each stage", [page.render_panels(caption, drawings)])
 
 
 def build_gap_section(view: View) -> Section | None:
@@ -363,7 +338,7 @@ def _draw_curve(
 def _render_both_widths(draw: partial[Markup], caption: str = "") -> Markup:
     """Render a figure as drawn for a wide page and for a phone."""
     wide, narrow = draw(width=plots.WIDE), draw(width=plots.NARROW)
-    return render_figure(f"{caption}." if caption else "", wide, narrow)
+    return page.render_figure(f"{caption}." if caption else "", wide, narrow)
 
 
 def _build_results_section(
@@ -379,22 +354,17 @@ def _build_results_section(
     rows = []
     for row in table.rows:
         pair = view.get_pair(row[0].text)
-        name = replace(
-            row[0], markup=join_markup(plots.plot_swatch(pair.style), row[0].text)
-        )
+        swatch = plots.plot_swatch(pair.style)
+        name = replace(row[0], markup=join_markup(swatch, row[0].text))
         span = plots.plot_span(pair, low=low, high=high, references=chance)
         rows.append([name, *row[1:scores], Cell(markup=span)])
     scale = f"from {low:.3g} to {high:.3g}{', dotted: chance' if chance else ''}"
     columns = [*table.columns[:scores], Column(scale)]
-    legend = "Ring: training score; filled mark: unseen score." if scores > 2 else ""
-    first, *others = table.notes
-    content = replace(
-        table,
-        columns=columns,
-        rows=rows,
-        notes=[f"{first} {legend}".rstrip(), *others],
-    )
-    return Section("Results", [content, *([render_list(notes)] if notes else [])])
+    seeds, selection = table.notes
+    if scores > 2:
+        seeds += " Ring: training score; filled mark: unseen score."
+    content = Table(table.title, columns, rows, [seeds, selection])
+    return Section("Results", [content, page.render_list(notes)])
 
 
 def _describe_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
@@ -426,20 +396,20 @@ def _build_memory_section(view: View) -> Section | None:
 
 
 def _build_settings_section(view: View, command: str) -> Section:
-    content: list[Markup] = [render_command(command)] if command else []
+    content = [page.render_command(command)]
     for learner, entry in view.learners.items():
-        lines = render_settings(
+        lines = page.render_settings(
             {
-                "how settings were chosen": entry["selection"],
+                "settings": entry["selection"],
                 "order": entry["order"],
                 **entry["settings"],
             }
         )
         seconds = f"{format_seconds(entry['seconds'])} s"
-        content.append(render_details(learner, lines, seconds))
+        content.append(page.render_details(learner, lines, seconds))
     datasets = {str(r.dataset): r.dataset for r in view.records if isinstance(r, Run)}
     content += [
-        render_details("data set", render_settings(dataset))
+        page.render_details("data set", page.render_settings(dataset))
         for dataset in datasets.values()
     ]
     return Section("Settings, and the command to run it again", content)

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cirm.report import page
 from cirm.report.markup import Markup
-from cirm.report.page import (
-    Section,
-    render_command,
-    render_list,
-    render_page,
-    render_panels,
-)
+from cirm.report.page import Section
 from cirm.report.plots import plot_trials
-from cirm.report.table import Cell, Column, Table, number_columns, statistic_cell
+from cirm.report.table import Column, Row, Table, statistic_cell
 from cirm.report.text import describe_metric, join_words
 
 Search = Mapping[str, Any]
@@ -28,45 +23,52 @@ def build_selection_page(search: Search, command: str = "") -> str:
             f"the search for settings of {search['learner']} has no finished trial, so "
             "no rule could choose. Run more trials, or a smaller search space."
         )
+    rules = [f"{get_rule_name(r)}: {search['rules'][r]}." for r in search["picks"]]
     content = [
-        _build_picks_section(search),
+        Section(
+            "Settings chosen by each rule",
+            [build_picks_table(search), page.render_list(rules)],
+        ),
         *(_build_scores_section(search, rule) for rule in search["picks"]),
         _build_trials_section(search),
         _build_commands_section(search, command),
     ]
-    return render_page(f"Settings of {search['learner']}", _write_lead(search), content)
+    title = f"Settings of {search['learner']}"
+    return page.render_page(title, _write_lead(search), content)
 
 
 def build_picks_table(search: Search) -> Table:
     """Build the table of what each rule chooses, with the scores of a later run."""
-    has_later = any("revealed" in pick for pick in search["picks"].values())
-    later = ("training", "unseen") if has_later else ()
-    rows = []
-    for rule, pick in search["picks"].items():
-        row = [
-            Cell(get_rule_name(rule)),
-            statistic_cell(pick["score"], search["metric"]),
-            Cell(str(pick["trial"])),
-        ]
-        if has_later:
-            scores = pick.get("revealed") or {}
-            row += [
-                statistic_cell(scores.get(split), search["metric"])
-                for split in ("train", "test")
+    metric, picks = search["metric"], search["picks"]
+    is_revealed = any("revealed" in pick for pick in picks.values())
+    rows: list[Row] = []
+    for rule, pick in picks.items():
+        scores = pick.get("revealed") or {}
+        rows.append(
+            [
+                get_rule_name(rule),
+                statistic_cell(pick["score"], metric),
+                str(pick["trial"]),
+                *(
+                    statistic_cell(scores.get(split), metric)
+                    for split in (("train", "test") if is_revealed else ())
+                ),
+                format_settings(pick["settings"]),
             ]
-        rows.append([*row, Cell(format_settings(pick["settings"]))])
-    columns = [Column("rule"), *number_columns("score by the rule", "trial", *later)]
-    unit = describe_metric(search["metric"])
-    if search["metric"] != "accuracy":
-        unit = "negative mean squared error"
+        )
+    columns: list[Column | str] = ["rule", "score by the rule", "trial"]
+    columns += [*(["training", "unseen"] if is_revealed else []), Column("settings")]
+    unit = "negative mean squared error"
+    if metric == "accuracy":
+        unit = describe_metric(metric)
     notes = [f"Scores: {unit}; higher is better. Trial 0 has the default settings."]
-    if has_later:
+    if is_revealed:
         notes.append(
             "The training and unseen scores were not used for the choice; they were "
             "measured after it."
         )
     title = f"{search['learner']}: settings chosen by each rule"
-    return Table(title, [*columns, Column("settings")], rows, notes)
+    return Table(title, columns, rows, notes)
 
 
 def get_rule_name(rule: str) -> str:
@@ -83,24 +85,24 @@ def format_settings(settings: Mapping[str, Any]) -> str:
 
 def draw_trials(search: Search, rule: str, name: str, log: bool) -> Markup | None:
     """Draw a rule's score over a setting; None if the setting is not a number."""
-    trials = [
-        (trial["trial"], trial["settings"][name], trial["scores"][rule]["mean"])
+    scores = {
+        trial["trial"]: trial["scores"][rule]["mean"]
         for trial in search["trials"]
-        if rule in trial["scores"] and name in trial["settings"]
+        if rule in trial["scores"]
+    }
+    trials = [
+        (trial["trial"], trial["settings"][name], scores[trial["trial"]])
+        for trial in search["trials"]
+        if trial["trial"] in scores and name in trial["settings"]
     ]
     if not trials or not all(isinstance(x, int | float) for _, x, _ in trials):
         return None
-    defaults = [
-        trial["scores"][rule]["mean"]
-        for trial in search["trials"]
-        if trial["trial"] == 0 and rule in trial["scores"]
-    ]
     return plot_trials(
         name,
         f"Score by the rule {get_rule_name(rule)} over {name}",
         trials,
         picked=search["picks"][rule]["trial"],
-        reference=defaults[0] if defaults else None,
+        reference=scores.get(0),
         log=log,
     )
 
@@ -121,14 +123,6 @@ def _write_lead(search: Search) -> str:
     )
 
 
-def _build_picks_section(search: Search) -> Section:
-    notes = [
-        f"{get_rule_name(rule)}: {search['rules'][rule]}." for rule in search["picks"]
-    ]
-    table = build_picks_table(search)
-    return Section("Settings chosen by each rule", [table, render_list(notes)])
-
-
 def _build_scores_section(search: Search, rule: str) -> Section | None:
     """A figure of a rule's score over each setting that is a number."""
     drawings = [
@@ -143,42 +137,40 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
         "score of trial 0, which has the default settings."
     )
     heading = f"Scores by the rule {get_rule_name(rule)}"
-    return Section(heading, [render_panels(caption, drawings)])
+    return Section(heading, [page.render_panels(caption, drawings)])
 
 
 def _build_trials_section(search: Search) -> Section:
     rules = list(search["picks"])
-    columns = [Column("trial"), *number_columns(*map(get_rule_name, rules))]
-    rows = []
+    rows: list[Row] = []
     for trial in search["trials"]:
-        row = [Cell(str(trial["trial"]))]
-        for rule in rules:
-            score = trial["scores"].get(rule)
-            is_done = score or trial["state"] == "done"
-            row.append(
-                statistic_cell(score, search["metric"])
-                if is_done
-                else Cell(trial["state"])
-            )
-        rows.append([*row, Cell(format_settings(trial["settings"]))])
-    table = Table("All trials", [*columns, Column("settings")], rows)
+        cells: list[Any] = [
+            statistic_cell(trial["scores"].get(rule), search["metric"])
+            if rule in trial["scores"] or trial["state"] == "done"
+            else trial["state"]
+            for rule in rules
+        ]
+        settings = format_settings(trial["settings"])
+        rows.append([str(trial["trial"]), *cells, settings])
+    names = map(get_rule_name, rules)
+    columns: list[Column | str] = ["trial", *names, Column("settings")]
     space = ", ".join(f"{name}={text}" for name, text in search["space"].items())
     text = (
         f"Settings were drawn from {space}; {search['held']:.0%} of each environment "
         "was held out."
     )
-    return Section("All trials", [text, table])
+    return Section("All trials", [text, Table("All trials", columns, rows)])
 
 
 def _build_commands_section(search: Search, command: str) -> Section:
     content: list[str] = []
     if command:
-        content += ["Repeat the search:", render_command(command)]
+        content += ["Repeat the search:", page.render_command(command)]
     rules: dict[str, list[str]] = {}
     for rule, pick in search["picks"].items():
         rules.setdefault(str(pick.get("command", "")), []).append(get_rule_name(rule))
     for text, names in rules.items():
         if text:
             content.append(f"Use the settings chosen by {join_words(names)}:")
-            content.append(render_command(text))
+            content.append(page.render_command(text))
     return Section("Commands", content)

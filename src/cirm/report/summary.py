@@ -174,6 +174,11 @@ def average_seeds(rows: Iterable[Score | Curve]) -> Statistic:
     return Statistic(fmean(means), stdev(means) if len(means) > 1 else None, len(means))
 
 
+def describe_choice(run: Run) -> str:
+    """Say how the settings of a run were chosen."""
+    return SELECTIONS.get(run.selection, run.selection) or "not recorded"
+
+
 def is_ceiling(learner: str) -> bool:
     """Whether a learner is the ceiling: the one that cannot see colour."""
     return re.search(r"^gr[ae]y|\bon gr[ae]y", learner.casefold()) is not None
@@ -189,7 +194,6 @@ def _summarise_learner(
             f"settings: {' and '.join(settings)}. Summarise these runs separately."
         )
     last = _select_last_stage(_select_main_metric(scores))
-    selection = runs[0].selection if runs else ""
     return {
         "metric": last[0].metric if last else METRICS[0],
         "order": runs[0].order if runs else last[0].order,
@@ -198,7 +202,7 @@ def _summarise_learner(
             for split in ("train", "test")
         },
         "settings": runs[0].settings if runs else {},
-        "selection": SELECTIONS.get(selection, selection) or "not recorded",
+        "selection": describe_choice(runs[0]) if runs else "not recorded",
         "memory": runs[0].memory if runs else {},
         "seconds": sum(run.seconds for run in runs) if runs else None,
     }

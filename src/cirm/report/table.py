@@ -7,12 +7,14 @@ the same number from several sources, such as ours and the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
 from cirm.report.markup import Markup, join_markup, tag
+from cirm.report.summary import Statistic
 from cirm.report.text import format_mean
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 MARKS = {"match": "✓", "better": "▲", "differs": "✗", "no-data": "∅"}
 LATEX_MARKS = {"better": r"$^{+}$", "differs": r"$^{\ast}$", "no-data": "---"}
 COLOURS = {"match": "green", "better": "cyan", "differs": "red", "no-data": "dim"}
+CLASSES = {"left": None, "right": "number"}
+LINE = 14  # characters after which a heading on the terminal breaks
 WIDE = 8  # columns of numbers; a page or a screen has no room for many more
 LATEX_SPECIAL = str.maketrans(
     {
@@ -65,11 +69,18 @@ class Cell:
                 f"{', '.join(MARKS)}"
             )
 
+    @property
+    def mark(self) -> str:
+        """The verdict whose mark is written beside the number; empty for none."""
+        return self.verdict or "" if self.marked else ""
+
     def __str__(self) -> str:
         """The text with its spread and its mark."""
-        mark = MARKS.get(self.verdict or "", "") if self.marked else ""
         spread = f" ± {self.spread}" if self.spread else ""
-        return f"{self.text}{spread} {mark}".strip()
+        return f"{self.text}{spread} {MARKS.get(self.mark, '')}".strip()
+
+
+Row = Sequence[Cell | str]
 
 
 @dataclass(frozen=True)
@@ -88,14 +99,15 @@ class Column:
     groups: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Table:
     """A table, independent of where it is shown.
 
     Args:
         title: What the table shows.
-        columns: The columns, from left to right.
-        rows: The rows; each has one cell for each column.
+        columns: The columns, from left to right. A heading alone makes a column of
+            text if it names the row, otherwise a column of numbers.
+        rows: The rows; each has one cell, or one text, for each column.
         notes: Sentences that belong below the table.
         row_headings: How many of the first columns name the row.
         sources: Where the numbers of a cell come from, if there are several: the
@@ -105,46 +117,70 @@ class Table:
         ValueError: If a row has more or fewer cells than there are columns.
 
     Example:
-        >>> rows = [[Cell("erm"), Cell("86.4", "1.2")]]
-        >>> columns = [Column("learner"), *number_columns("accuracy, %")]
-        >>> print(render_markdown(Table("", columns, rows)), end="")
+        >>> rows = [["erm", Cell("86.4", "1.2")]]
+        >>> table = Table("", ["learner", "accuracy, %"], rows)
+        >>> print(render_markdown(table), end="")
         | learner | accuracy, % |
         | :-- | --: |
         | erm | 86.4 ± 1.2 |
     """
 
     title: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-    notes: Sequence[str] = ()
-    row_headings: int = 1
-    sources: Sequence[str] = ()
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...]
+    row_headings: int
+    sources: tuple[str, ...]
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        title: str,
+        columns: Iterable[Column | str],
+        rows: Iterable[Row],
+        notes: Iterable[str] = (),
+        row_headings: int = 1,
+        sources: Iterable[str] = (),
+    ) -> None:
+        made = {
+            "title": title,
+            "columns": tuple(
+                Column(one, "left" if place < row_headings else "right")
+                if isinstance(one, str)
+                else one
+                for place, one in enumerate(columns)
+            ),
+            "rows": tuple(
+                tuple(Cell(one) if isinstance(one, str) else one for one in row)
+                for row in rows
+            ),
+            "notes": tuple(notes),
+            "row_headings": row_headings,
+            "sources": tuple(sources),
+        }
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
         for number, row in enumerate(self.rows, 1):
             if len(row) != len(self.columns):
                 raise ValueError(
-                    f"table {self.title!r}, row {number}: there are {len(row)} cells "
-                    f"for {len(self.columns)} columns; give each column one cell"
+                    f"table {title!r}, row {number}: there are {len(row)} cells for "
+                    f"{len(self.columns)} columns; give each column one cell"
                 )
 
+    @property
+    def values(self) -> tuple[Column, ...]:
+        """The columns that do not name the row."""
+        return self.columns[self.row_headings :]
 
-def number_columns(*headings: str) -> list[Column]:
-    """Return a right-aligned column for each heading."""
-    return [Column(heading, "right") for heading in headings]
 
-
-def statistic_cell(statistic: Mapping[str, Any] | None, metric: str) -> Cell:
-    """Return the cell of a mean and its standard deviation over seeds.
-
-    Args:
-        statistic: `mean`, `std` (None with one seed) and `seeds`; None, or a mean of
-            None, where nothing was measured.
-        metric: The metric, which decides how many digits are written.
-    """
-    if statistic is None or statistic.get("mean") is None:
-        seeds = statistic.get("seeds", 0) if statistic else 0
-        return Cell("not finite" if seeds else "\N{EN DASH}")
+def statistic_cell(
+    statistic: Statistic | Mapping[str, Any] | None, metric: str
+) -> Cell:
+    """Return the cell of a mean and standard deviation over seeds, if there are any."""
+    if isinstance(statistic, Statistic):
+        statistic = statistic._asdict()
+    statistic = statistic or {}
+    if statistic.get("mean") is None:
+        return Cell("not finite" if statistic.get("seeds") else "\N{EN DASH}")
     std = statistic.get("std")
     spread = "" if std is None else format_mean(std, metric)
     return Cell(format_mean(statistic["mean"], metric), spread)
@@ -152,77 +188,111 @@ def statistic_cell(statistic: Mapping[str, Any] | None, metric: str) -> Cell:
 
 def transpose(table: Table) -> Table:
     """Return the table with rows and columns exchanged; all values align right."""
-    heads, values = _split_columns(table)
-    names = [(*column.groups, column.heading) for column in values]
+    heads = table.row_headings
+    names = [(*column.groups, column.heading) for column in table.values]
     width = len(names[0]) if names else 1
-    corner = [*heads, *[Column("")] * width][:width]
+    corner = [*table.columns[:heads], *[Column("")] * width][:width]
     columns = []
     for row in table.rows:
-        *groups, heading = (cell.text for cell in row[: len(heads)])
+        *groups, heading = (cell.text for cell in row[:heads])
         columns.append(Column(heading, "right", tuple(groups)))
-    rows = [
-        [*map(Cell, name), *(row[len(heads) + place] for row in table.rows)]
+    rows: list[Row] = [
+        [*name, *(row[heads + place] for row in table.rows)]
         for place, name in enumerate(names)
     ]
-    return replace(table, columns=[*corner, *columns], rows=rows, row_headings=width)
+    columns = [*corner, *columns]
+    return Table(table.title, columns, rows, table.notes, width, table.sources)
 
 
 def drop_empty(table: Table) -> Table:
     """Return the table without rows and columns whose cells are all empty."""
     heads = table.row_headings
     rows = [row for row in table.rows if any(cell != Cell() for cell in row[heads:])]
-    kept = [
+    places = [
         place
         for place in range(len(table.columns))
         if place < heads or any(row[place] != Cell() for row in rows)
     ]
-    columns = [table.columns[place] for place in kept]
-    return replace(
-        table, columns=columns, rows=[[row[place] for place in kept] for row in rows]
-    )
+    columns = [table.columns[place] for place in places]
+    rows = [tuple(row[place] for place in places) for row in rows]
+    return Table(table.title, columns, rows, table.notes, heads, table.sources)
+
+
+def separate_sources(table: Table, beside: bool) -> Table:
+    """Give each source of the numbers columns of its own, or rows of its own."""
+    if not table.sources:
+        return table
+    heads, count = table.columns[: table.row_headings], len(table.sources)
+    rows: list[Row] = []
+    for row in table.rows:
+        names = row[: len(heads)]
+        numbers = [
+            [replace(cell, others=()), *cell.others, *[Cell()] * count][:count]
+            for cell in row[len(heads) :]
+        ]
+        if beside:
+            rows.append([*names, *chain.from_iterable(numbers)])
+            continue
+        for place, source in enumerate(table.sources):
+            first = names if place == 0 else [""] * len(heads)
+            rows.append([*first, source, *(cells[place] for cells in numbers)])
+    columns = [*heads, Column(""), *table.values]
+    if beside:
+        columns = [
+            replace(column, heading=f"{column.heading}, {source}")
+            for column in table.values
+            for source in table.sources
+        ]
+        columns[:0] = heads
+    width = len(heads) + (not beside)
+    return Table(table.title, columns, rows, table.notes, width)
 
 
 def render_html(table: Table) -> Markup:
     """Render a table for a page; it scrolls sideways where it is too wide.
 
-    The title is not part of it: pages show it as a heading or a sentence.
+    The title is left out: pages show it as a heading or in a sentence.
     """
-    heads, values = _split_columns(table)
-    has_spread = [any(row[n].spread for row in table.rows) for n in _places(table)]
+    heads = table.row_headings
+    cells_by_column = zip(*table.rows, strict=True)
+    has_spread = [any(cell.spread for cell in cells) for cells in cells_by_column]
+    headings = [
+        tag("th", c.heading, class_=CLASSES[c.align], scope="col")
+        for c in table.columns
+    ]
+    groups = [
+        [tag("th", n, colspan=str(span), scope="colgroup") for n, span in level]
+        for level in _merge_groups(table.values)
+    ]
     body = []
     for row in table.rows:
-        cells = [
-            _html_cell("td" if n >= len(heads) else "th", cell, column, has_spread[n])
-            for n, (cell, column) in enumerate(zip(row, table.columns, strict=True))
-        ]
+        cells = []
+        for place, (cell, column) in enumerate(zip(row, table.columns, strict=True)):
+            is_name, class_ = place < heads, CLASSES[column.align]
+            cells.append(
+                tag(
+                    "th" if is_name else "td",
+                    _render_cell(cell, has_spread[place]),
+                    class_=" ".join(filter(None, [cell.verdict, class_])) or None,
+                    scope="row" if is_name else None,
+                    title=cell.verdict,
+                )
+            )
         body.append(tag("tr", *cells))
-    last = tag("tr", *(_html_heading(column) for column in table.columns))
-    groups = [
-        tag(
-            "tr",
-            *(tag("td") for _ in heads),
-            *(
-                tag("th", name, colspan=str(span), scope="colgroup")
-                for name, span in _merge_groups(values, level)
-            ),
-        )
-        for level in range(_depth(values))
+    head = [
+        *(tag("tr", *[tag("td")] * heads, *n) for n in groups),
+        tag("tr", *headings),
     ]
-    inside = tag("table", tag("thead", *groups, last), tag("tbody", *body))
+    inside = tag("table", tag("thead", *head), tag("tbody", *body))
     kind = "scroll dense" if len(table.columns) > WIDE else "scroll"
     notes = [tag("p", note, class_="small") for note in table.notes]
-    box = tag("div", inside, class_=kind, tabindex="0", role="group")
-    return join_markup(box, *notes)
+    return join_markup(
+        tag("div", inside, class_=kind, tabindex="0", role="group"), *notes
+    )
 
 
 def render_terminal(table: Table) -> Group:
-    """Render a table for the terminal, as a value that `rich` prints.
-
-    Example:
-        >>> from rich.console import Console
-        >>> table = Table("", [Column("a"), Column("b")], [[Cell("1"), Cell("2")]])
-        >>> Console().print(render_terminal(table))  # doctest: +SKIP
-    """
+    """Render a table for the terminal, as a value that the console of `rich` prints."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table as RichTable
@@ -230,37 +300,31 @@ def render_terminal(table: Table) -> Group:
 
     flat = separate_sources(table, beside=False)
     body = RichTable(
-        header_style="bold",
-        show_header=any(column.heading for column in flat.columns),
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
+        header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
     for place, column in enumerate(flat.columns):
         is_name = place < flat.row_headings
+        width = max([LINE, *(len(str(row[place])) for row in flat.rows)])
         body.add_column(
-            Text(_full_heading(column)),
+            Text(fill(_join_heading(column), width)),
             justify=column.align,
             style="bold" if is_name else "",
             no_wrap=is_name or column.align == "right",
         )
     for row in flat.rows:
-        body.add_row(
-            *(Text(str(c), style=COLOURS.get(c.verdict or "", "")) for c in row)
-        )
+        styles = [COLOURS.get(cell.verdict or "", "") for cell in row]
+        body.add_row(*map(Text, map(str, row), styles))
     title = [Text(flat.title, "bold")] if flat.title else []
     return Group(*title, body, *map(Text, flat.notes))
 
 
 def render_markdown(table: Table) -> str:
     """Render a table in Markdown, with its title above and its notes below."""
-    count = len(table.columns) - table.row_headings
-    sources = max(len(table.sources), 1)
-    flat = separate_sources(table, beside=count * sources <= WIDE)
-    rule = ["--:" if column.align == "right" else ":--" for column in flat.columns]
+    count = len(table.values) * max(len(table.sources), 1)
+    flat = separate_sources(table, beside=count <= WIDE)
     lines = [
-        [escape_markdown(_full_heading(column)) for column in flat.columns],
-        rule,
+        [escape_markdown(_join_heading(column)) for column in flat.columns],
+        ["--:" if column.align == "right" else ":--" for column in flat.columns],
         *([escape_markdown(str(cell)) for cell in row] for row in flat.rows),
     ]
     title = f"**{flat.title}**\n\n" if flat.title else ""
@@ -272,70 +336,47 @@ def render_latex(table: Table, legend: str = "") -> str:
     """Render a table in LaTeX; it needs the packages booktabs and graphicx.
 
     The title, the notes and the legend, which is LaTeX already, become the caption.
+    Where there are many columns, headings are rotated and spreads are below the means.
     """
     flat = separate_sources(table, beside=False)
-    heads, values = _split_columns(flat)
-    letters = "".join(column.align[0] for column in flat.columns)
+    heads, is_crowded = flat.row_headings, len(flat.values) > WIDE
     title = [f"{escape_latex(flat.title)}."] if flat.title else []
     caption = " ".join([*title, *map(escape_latex, flat.notes), legend]).strip()
     lines = [
         r"\begin{table}",
         r"\centering\footnotesize",
         f"\\caption{{{caption}}}",
-        f"\\begin{{tabular}}{{{letters}}}",
+        f"\\begin{{tabular}}{{{''.join(c.align[0] for c in flat.columns)}}}",
         r"\toprule",
     ]
-    for level in range(_depth(values)):
+    for level in _merge_groups(flat.values):
         names = [
             f"\\multicolumn{{{span}}}{{c}}{{{escape_latex(name)}}}"
-            for name, span in _merge_groups(values, level)
+            for name, span in level
         ]
-        lines.append(_latex_row([*[""] * len(heads), *names]))
-    crowded = len(values) > WIDE
-    names = [escape_latex(column.heading) for column in values]
-    if crowded:
-        names = [f"\\rotatebox{{90}}{{{name}}}" for name in names]
-    lines.append(_latex_row([*(escape_latex(c.heading) for c in heads), *names]))
-    lines.append(r"\midrule")
+        lines.append(_latex_row([*[""] * heads, *names]))
+    names = [escape_latex(column.heading) for column in flat.columns]
+    if is_crowded:
+        names[heads:] = [f"\\rotatebox{{90}}{{{name}}}" for name in names[heads:]]
+    lines += [_latex_row(names), r"\midrule"]
     for row in flat.rows:
-        lines += _latex_rows(row, len(heads), crowded)
+        start = [escape_latex(cell.text) for cell in row[:heads]]
+        means = [
+            escape_latex(cell.text) + LATEX_MARKS.get(cell.mark, "")
+            for cell in row[heads:]
+        ]
+        spreads = [
+            f"({escape_latex(c.spread)})" if c.spread else "" for c in row[heads:]
+        ]
+        if is_crowded:
+            lines.append(_latex_row([*start, *means]))
+            if any(spreads):
+                lines.append(_latex_row([*[""] * heads, *spreads]))
+        else:
+            pairs = zip(means, spreads, strict=True)
+            lines.append(_latex_row([*start, *(f"{a} {b}".strip() for a, b in pairs)]))
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
     return "\n".join(lines)
-
-
-def separate_sources(table: Table, beside: bool) -> Table:
-    """Give each source of the numbers columns of its own, or rows of its own.
-
-    The result has the same numbers with one number in each cell.
-    """
-    if not table.sources:
-        return table
-    heads, values = _split_columns(table)
-    rows: list[list[Cell]] = []
-    if beside:
-        columns = [
-            replace(column, heading=f"{column.heading}, {source}")
-            for column in values
-            for source in table.sources
-        ]
-        for row in table.rows:
-            numbers = [
-                c for cell in row[len(heads) :] for c in _list_sources(cell, table)
-            ]
-            rows.append([*row[: len(heads)], *numbers])
-        return replace(table, columns=[*heads, *columns], rows=rows, sources=())
-    for row in table.rows:
-        for place, source in enumerate(table.sources):
-            names = row[: len(heads)] if place == 0 else [Cell()] * len(heads)
-            numbers = [_list_sources(cell, table)[place] for cell in row[len(heads) :]]
-            rows.append([*names, Cell(source), *numbers])
-    return replace(
-        table,
-        columns=[*heads, Column(""), *values],
-        rows=rows,
-        row_headings=len(heads) + 1,
-        sources=(),
-    )
 
 
 def escape_markdown(text: str) -> str:
@@ -349,88 +390,33 @@ def escape_latex(text: str) -> str:
     return text.translate(LATEX_SPECIAL)
 
 
-def _split_columns(table: Table) -> tuple[Sequence[Column], Sequence[Column]]:
-    """The columns that name rows, and the others."""
-    return table.columns[: table.row_headings], table.columns[table.row_headings :]
-
-
-def _places(table: Table) -> range:
-    return range(len(table.columns))
-
-
-def _depth(columns: Sequence[Column]) -> int:
-    return max((len(column.groups) for column in columns), default=0)
-
-
-def _merge_groups(columns: Sequence[Column], level: int) -> list[tuple[str, int]]:
-    """Headings of one level of groups, each with the number of columns it spans."""
-    names = [column.groups[level] for column in columns]
-    return [(name, len(list(same))) for name, same in groupby(names)]
-
-
-def _full_heading(column: Column) -> str:
+def _join_heading(column: Column) -> str:
     return " ".join([*column.groups, column.heading])
 
 
-def _list_sources(cell: Cell, table: Table) -> list[Cell]:
-    """The cell's own number and those of the other sources, as many as there are."""
-    cells = [replace(cell, others=()), *cell.others]
-    return [*cells, *[Cell()] * len(table.sources)][: len(table.sources)]
+def _merge_groups(columns: Sequence[Column]) -> list[list[tuple[str, int]]]:
+    """The groups of each level, each with the number of columns that it spans."""
+    levels = zip(*(column.groups for column in columns), strict=True)
+    return [[(name, len(list(same))) for name, same in groupby(n)] for n in levels]
 
 
-def _html_heading(column: Column) -> Markup:
-    kind = "number" if column.align == "right" else None
-    return tag("th", column.heading, class_=kind, scope="col")
-
-
-def _html_cell(name: str, cell: Cell, column: Column, has_spread: bool) -> Markup:
-    is_number = column.align == "right"
-    classes = [cell.verdict or "", "number" if is_number else ""]
-    return tag(
-        name,
-        _html_content(cell, is_number and has_spread),
-        class_=" ".join(filter(None, classes)) or None,
-        scope="row" if name == "th" else None,
-        title=cell.verdict,
-    )
-
-
-def _html_content(cell: Cell, has_spread: bool) -> Markup:
-    """The text; where the column has spreads each takes room, so that means align."""
+def _render_cell(cell: Cell, has_spread: bool) -> Markup:
+    """The content; where a column has spreads all take their room, so means align."""
     if cell.markup is not None:
         return cell.markup
-    mark = MARKS.get(cell.verdict or "", "") if cell.marked else ""
     lines = cell.text.split("\n")
-    text = lines[0] if len(lines) == 1 else join_markup(*(tag("div", n) for n in lines))
-    spread = f" ± {cell.spread}" if cell.spread else ""
+    spread = tag("span", f" ± {cell.spread}" if cell.spread else "", class_="spread")
     others = [
-        tag("div", _html_content(other, has_spread), class_="other")
+        tag("div", _render_cell(other, has_spread), class_="other")
         for other in cell.others
         if other != Cell()
     ]
     return join_markup(
-        f"{mark} " if mark else "",
-        text,
-        tag("span", spread, class_="spread") if has_spread and cell.text else "",
+        f"{MARKS[cell.mark]} " if cell.mark else "",
+        *(lines if len(lines) == 1 else [tag("div", line) for line in lines]),
+        spread if has_spread and cell.text else "",
         *others,
     )
-
-
-def _latex_rows(row: Sequence[Cell], heads: int, crowded: bool) -> list[str]:
-    """One line, or two where the table is crowded: spreads go below the means."""
-    start = [escape_latex(cell.text) for cell in row[:heads]]
-    means, spreads = [], []
-    for cell in row[heads:]:
-        mark = LATEX_MARKS.get(cell.verdict or "", "") if cell.marked else ""
-        means.append(f"{escape_latex(cell.text)}{mark}")
-        spreads.append(f"({escape_latex(cell.spread)})" if cell.spread else "")
-    if not crowded:
-        pairs = zip(means, spreads, strict=True)
-        return [_latex_row([*start, *(f"{a} {b}".strip() for a, b in pairs)])]
-    lines = [_latex_row([*start, *means])]
-    if any(spreads):
-        lines.append(_latex_row([*[""] * heads, *spreads]))
-    return lines
 
 
 def _latex_row(cells: Sequence[str]) -> str:
