@@ -84,7 +84,7 @@ def test_an_empty_group_leaves_one_environment():
 
 def test_slopes_are_those_of_a_reference_that_minimises_the_risk():
     environment, agrees = spurious("a", 300, 0.2)
-    slopes = EIIL(**{**QUICK, "epochs": 100}).slopes(environment, SEED)
+    slopes = EIIL(**{**QUICK, "epochs": 100}).compute_slopes(environment, SEED)
     # No factor on the outputs lowers the risk of the minimum.
     assert abs(slopes.mean()) < 0.01
     # It agrees with a chance p, by the logit log(p / (1 - p)) of the frequencies.
@@ -118,11 +118,11 @@ def test_the_same_seed_infers_the_same_groups():
 
 def test_one_seed_at_a_time():
     environment, _ = spurious("a", 60, 0.2)
-    with pytest.raises(ValueError, match="one seed at a time; got 2 seeds"):
+    with pytest.raises(ValueError, match="one seed at a time, but there are 2 seeds"):
         EIIL(**QUICK)((environment,), Randomness((3, 5)))
 
 
-def test_joined_inputs_come_in_the_order_that_is_asked():
+def test_pooled_inputs_come_in_the_order_of_the_rows():
     a, b = (
         Environment("a", torch.arange(3.0)[:, None], torch.zeros(3), Task()),
         Environment(
@@ -143,8 +143,8 @@ def test_joined_inputs_come_in_the_order_that_is_asked():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": -1}, "eiil: rate must be positive"),
-        ({"rate": 0.0}, "eiil: rate must be positive"),
+        ({"steps": -1}, "eiil: the setting steps is -1, but it must be 0 or more"),
+        ({"rate": 0.0}, "eiil: the setting rate is 0.0, but it must be above 0"),
         ({"epochs": 0}, "training: epochs and rate must be positive"),
     ],
 )
@@ -154,13 +154,17 @@ def test_impossible_settings_are_refused(settings, message):
 
 
 def test_it_is_made_by_its_key():
-    assert summarize_inference("eiil").startswith("Environment inference")
+    assert summarize_inference("eiil").startswith("EIIL: find the two groups")
     assert list(INFERENCE) == ["eiil"]
     made = create_inference("eiil", {"steps": 7}, "paper")
     assert (made.steps, made.hidden, made.outputs) == (7, (390, 390), 1)
-    with pytest.raises(ValueError, match="settings are hidden, activation"):
+    with pytest.raises(
+        ValueError, match=r"has no setting 'stepz'\. Choose one of hidden, act"
+    ):
         create_inference("eiil", {"stepz": 7})
-    with pytest.raises(ValueError, match="presets are paper, eiil; got 'x'"):
+    with pytest.raises(
+        ValueError, match=r"has no preset 'x'\. Choose one of paper, eiil"
+    ):
         create_inference("eiil", preset="x")
     with pytest.raises(ValueError, match=r"no inference 'zin'\. Choose one of eiil"):
         create_inference("zin")

@@ -1,4 +1,4 @@
-"""Inference of environments: what turns a stage into another before it is learned."""
+"""Inference of environments: split a stage into new environments before training."""
 
 from __future__ import annotations
 
@@ -12,36 +12,63 @@ if TYPE_CHECKING:
     from cirm.inference.eiil import EIIL
 
 INFERENCE = {"eiil": "EIIL"}
-"""Class by key; the module is named after the key."""
+"""Class name by key; the module is named after the key."""
 
 REGISTRY = Registry("inference", "cirm.inference", __name__, INFERENCE)
-"""The ways to infer environments here and those that installed packages offer."""
+"""The built-in ways to infer environments and those that installed packages offer."""
 
 
 def get_inference_class(key: str) -> type[EIIL]:
-    """The class of a way to infer environments."""
+    """Return the class of a way to infer environments.
+
+    Args:
+        key: A key such as "eiil", the name of an entry point of the group
+            `cirm.inference`, or an import path `package.module:Class`.
+
+    Raises:
+        ValueError: If there is no such class, or it cannot be imported.
+    """
     cls: type[EIIL] = REGISTRY.load(key)
     return cls
 
 
 def summarize_inference(key: str) -> str:
-    """One line about a way to infer environments."""
+    """Return one line that says what a way to infer environments does."""
     return REGISTRY.describe(key)
 
 
 def create_inference(
     key: str, settings: Mapping[str, Any] | None = None, preset: str = ""
 ) -> EIIL:
-    """A way to infer environments; settings go over the preset's."""
+    """Create a way to infer environments.
+
+    Args:
+        key: Any form that `get_inference_class` accepts.
+        settings: Values of its settings; they override the preset.
+        preset: Name of one of its presets, such as "paper".
+
+    Returns:
+        A function from a stage to the stage of inferred environments.
+
+    Raises:
+        ValueError: If there is no such key, setting or preset.
+
+    Example:
+        >>> create_inference("eiil", {"steps": 100}, "paper").hidden
+        (390, 390)
+    """
     cls = get_inference_class(key)
     if preset and preset not in cls.presets:
-        listed = ", ".join(cls.presets)
-        raise ValueError(f"inference {key}: presets are {listed}; got {preset!r}")
-    chosen = {**(cls.presets[preset] if preset else {}), **(settings or {})}
+        raise ValueError(
+            f"The inference {key} has no preset {preset!r}. Choose one of "
+            f"{', '.join(cls.presets)}."
+        )
+    values = {**(cls.presets[preset] if preset else {}), **(settings or {})}
     known = [field.name for field in dataclasses.fields(cls)]
-    for name in chosen:
+    for name in values:
         if name not in known:
             raise ValueError(
-                f"inference {key}: settings are {', '.join(known)}; got {name!r}"
+                f"The inference {key} has no setting {name!r}. Choose one of "
+                f"{', '.join(known)}."
             )
-    return cls(**chosen)
+    return cls(**values)

@@ -1,11 +1,12 @@
-"""Environment inference: the two groups on which a plain model is least invariant.
+"""EIIL: find the two groups of examples on which plain training is least invariant.
 
 Creager, Jacobsen and Zemel, "Environment Inference for Invariant Learning", 2021,
 equation (EI). A reference model is trained by plain risk minimisation on the whole
-stage. Each example then gets a soft place in the first or second group, and the places
-maximise the mean of the groups' squared slopes of the risk in a factor on the outputs,
-each group's losses weighted by the places and averaged over all examples. The slope of
-an example does not depend on its place, so that the gradient is written out here.
+stage. Each example then gets a soft assignment to the first or the second group. The
+assignments maximise the mean squared derivative of the groups' risks with respect to a
+scalar that multiplies the outputs; each group's losses are weighted by the assignments
+and averaged over all examples. The derivative of an example's loss does not depend on
+its assignment, so the gradient is written out here.
 """
 
 from __future__ import annotations
@@ -23,19 +24,36 @@ from cirm.objectives import Batch, environment_risks, pool_risks
 from cirm.randomness import Randomness
 from cirm.training import Descent, Terms, Watch, ignore_steps
 
-CHUNK = 4096  # examples that the reference model is asked about at once
+CHUNK = 4096  # examples that the reference model evaluates at once
 
 
 @dataclass(frozen=True)
 class EIIL:
-    """Settings, and a function from a stage to the stage of inferred environments.
+    """Splits the examples of a stage into two inferred environments.
 
-    `hidden`, `activation`, `outputs` (0: as many as the task has), `epochs`, `batch`,
-    `reference_rate` and `l2`, the weight of the squared parameters, belong to the
-    reference model; `steps` and `rate` to the inference. With no steps each example
-    goes where the maximum has it: to one group if its slope is positive, else to the
-    other. More than two groups are of no use: the others would be empty at the
-    maximum.
+    More than two groups would be of no use, since the others are empty at the maximum.
+
+    Args:
+        hidden: Widths of the reference model's hidden layers.
+        activation: Activation function of the reference model.
+        outputs: Number of outputs of the reference model; 0 for as many as the task
+            needs.
+        epochs: Number of epochs of the reference model.
+        batch: Batch size of the reference model; 0 for all examples at once.
+        reference_rate: Learning rate of the reference model.
+        l2: Weight of the squared parameters of the reference model.
+        steps: Number of steps that maximise the penalty. With 0 each example is put
+            where the exact maximum has it, by the sign of its derivative.
+        rate: Learning rate of these steps.
+
+    Example:
+        >>> import torch
+        >>> from cirm import Environment, Randomness, Task
+        >>> x, y = torch.randn(20, 2), torch.arange(20) % 2
+        >>> stage = (Environment("a", x, y, Task.classification(2)),)
+        >>> groups = EIIL(epochs=2, steps=5)(stage, Randomness((0,)))
+        >>> sum(len(group) for group in groups)
+        20
     """
 
     hidden: tuple[int, ...] = (100, 100)
@@ -62,53 +80,60 @@ class EIIL:
     }
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or self.rate <= 0 or self.l2 < 0 or self.outputs < 0:
-            raise ValueError(
-                "eiil: rate must be positive, steps, l2 and outputs not negative; "
-                f"got {self}"
-            )
-        self._descent()
+        for name in ("steps", "l2", "outputs", "rate"):
+            value = getattr(self, name)
+            if value < 0 or (name == "rate" and value == 0):
+                allowed = "above 0" if name == "rate" else "0 or more"
+                raise ValueError(
+                    f"eiil: the setting {name} is {value}, but it must be {allowed}."
+                )
+        self._make_descent()
 
-    def _descent(self) -> Descent:
+    def _make_descent(self) -> Descent:
         return Descent(self.epochs, self.batch, self.reference_rate)
 
     def __call__(
         self, stage: Stage, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Stage:
-        """Two environments, "inferred 0" and "inferred 1", of the stage's examples.
+        """Return the environments "inferred 0" and "inferred 1" of a stage's examples.
 
-        If one group is empty there is one environment, "inferred 0".
+        If one group is empty, there is only "inferred 0".
+
+        Args:
+            stage: The environments whose examples are pooled and split again.
+            randomness: Source of random numbers with one seed.
+            watch: Called after each epoch of the reference model.
         """
         pool = pool_stage(stage)
-        return split_groups(pool, self.second(pool, randomness, watch))
+        return split_groups(pool, self.infer_groups(pool, randomness, watch))
 
-    def second(
+    def infer_groups(
         self, pool: Environment, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Tensor:
-        """Which examples of the pool are in the second group, [n].
+        """Return which examples of the pool are in the second group, [n].
 
-        The groups of different seeds differ in size, so there is one replica at a time.
+        Groups of different seeds differ in size, so only one seed is possible.
         """
         if len(randomness.seeds) != 1:
             raise ValueError(
-                "eiil: environments are inferred for one seed at a time; "
-                f"got {len(randomness.seeds)} seeds"
+                "eiil: environments can be inferred for one seed at a time, but there "
+                f"are {len(randomness.seeds)} seeds. Run them one by one."
             )
-        slopes = self.slopes(pool, randomness.at("reference"), watch)
+        slopes = self.compute_slopes(pool, randomness.at("reference"), watch)
         if not self.steps:
             return slopes > 0
         start = randomness.at("places").normal(len(pool))[0]
         return maximise_penalty(slopes, start, self.steps, self.rate) > 0
 
-    def slopes(
+    def compute_slopes(
         self, pool: Environment, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Tensor:
-        """Slope of each example's loss under a reference model trained here, [n]."""
+        """Train a reference model; return the derivatives of its losses, [n]."""
         likelihood = make_likelihood(pool.task)
         outputs = self.outputs or max(1, len(pool.task.classes))
         inputs = torch.Size(pool.features).numel()
         network = MLP((inputs, *self.hidden, outputs), self.activation)
-        params = self._descent().minimise(
+        params = self._make_descent().minimise(
             self._loss,
             network.init(randomness.at("params")),
             (network, likelihood),
@@ -132,35 +157,35 @@ class EIIL:
 
 
 def maximise_penalty(slopes: Tensor, logits: Tensor, steps: int, rate: float) -> Tensor:
-    """Logits [n] of the second group after Adam's ascent of the mean penalty.
+    """Maximise the mean penalty with Adam; return logits [n] of the second group.
 
-    With the chances q and the slopes s, the penalties are (mean q s)^2 and
-    (mean (1 - q) s)^2; their mean has the gradient g q (1 - q) s / n, where g is the
+    With probabilities q and derivatives s, the penalties are (mean q s)^2 and
+    (mean (1 - q) s)^2. Their mean has the gradient g q (1 - q) s / n, where g is the
     difference of the two means.
     """
-    pull, whole = slopes / len(slopes), slopes.mean()
+    scaled, mean = slopes / len(slopes), slopes.mean()
     logits = logits.clone()
     optimiser = torch.optim.Adam([logits], lr=rate, maximize=True, fused=True)
     for _ in range(steps):
-        chances = logits.sigmoid()
-        gap = 2 * chances.dot(pull) - whole
-        logits.grad = chances.addcmul_(chances, chances, value=-1).mul_(pull).mul_(gap)
+        q = logits.sigmoid()
+        gap = 2 * q.dot(scaled) - mean
+        logits.grad = q.addcmul_(q, q, value=-1).mul_(scaled).mul_(gap)
         optimiser.step()
     return logits
 
 
 def split_groups(pool: Environment, second: Tensor) -> Stage:
-    """The groups that are not empty, "inferred 0" and so on, by `second` [n]."""
+    """Return the groups that are not empty as environments, by `second` [n]."""
     groups = [(second == side).nonzero().T for side in (False, True)]
-    found = [rows for rows in groups if rows.numel()]
+    filled = [rows for rows in groups if rows.numel()]
     return tuple(
         pool.subset(rows).rename(f"inferred {index}")
-        for index, rows in enumerate(found)
+        for index, rows in enumerate(filled)
     )
 
 
 def pool_stage(stage: Stage) -> Environment:
-    """The examples of all environments of a stage as one environment."""
+    """Return the examples of all environments of a stage as one environment."""
     if len(stage) == 1:
         return stage[0]
     check_compatible(stage)
@@ -173,7 +198,7 @@ def pool_stage(stage: Stage) -> Environment:
 
 @dataclass(frozen=True)
 class PooledInputs:
-    """Inputs of environments one after another, taken from them on request."""
+    """Inputs of several environments, concatenated when they are taken."""
 
     environments: Stage
 
@@ -184,7 +209,7 @@ class PooledInputs:
         return (1, total, *self.environments[0].features)
 
     def take(self, rows: Tensor) -> Tensor:
-        """Inputs [1, m, *features] of the rows [1, m]."""
+        """Return inputs [1, m, *features] of the rows [1, m]."""
         pieces, places, start = [], [], 0
         for environment in self.environments:
             inside = (rows >= start) & (rows < start + len(environment))

@@ -191,7 +191,7 @@ def create_transform(job: Job, folder: Path | None) -> Transform | None:
     if not job.infer:
         return None
     from cirm.inference import create_inference
-    from cirm.inference.kept import CachedInference
+    from cirm.inference.cache import CachedInference
 
     inference = create_inference(job.infer, job.inference)
     if folder is None:

@@ -1,9 +1,9 @@
-"""Inferred environments kept in a folder, so that learners of the same data share them.
+"""Cache of inferred environments in a folder, shared by all learners of the same data.
 
-The file of an inference is named by what decides it: the data, the inference's own
-settings, the seeds and the stage. It is written at once or not at all, and one that is
-missing or damaged is made anew. Two processes may make the same one: the outcome is
-the same, and a lock would outlive a process that is killed.
+The file name is a hash of everything that decides the result: the data, the settings,
+the seeds and the stage. Files are written atomically, and a missing or damaged file is
+computed again. Two processes may compute the same file; the result is the same, and a
+lock would outlive a process that is killed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from cirm.training import Watch, ignore_steps
 
 @dataclass(frozen=True)
 class CachedInference:
-    """An inference whose outcome is read from `folder` if it is there.
+    """An inference whose results are read from a folder if they are there.
 
-    `data` says, in any words, which data the stages come from.
+    Args:
+        inference: How environments are inferred.
+        folder: Where results are stored.
+        data: Text that identifies the data of the stages.
     """
 
     inference: EIIL
@@ -38,23 +41,23 @@ class CachedInference:
     def __call__(
         self, stage: Stage, randomness: Randomness, watch: Watch = ignore_steps
     ) -> Stage:
-        """The environments inferred of the stage's examples, now or earlier."""
+        """Return the inferred environments of a stage, computed now or earlier."""
         pool = pool_stage(stage)
-        path = self._path(randomness)
+        path = self._get_path(randomness)
         second = read_groups(path, len(pool))
         if second is None:
-            second = self.inference.second(pool, randomness, watch)
+            second = self.inference.infer_groups(pool, randomness, watch)
             write_groups(path, second)
         return split_groups(pool, second)
 
-    def _path(self, randomness: Randomness) -> Path:
+    def _get_path(self, randomness: Randomness) -> Path:
         content = repr((self.data, self.inference, randomness))
         name = hashlib.sha256(content.encode()).hexdigest()[:20]
         return self.folder / f"{name}.json"
 
 
 def write_groups(path: Path, second: Tensor) -> None:
-    """Keep which examples [n] are in the second group."""
+    """Write which examples [n] are in the second group."""
     places = np.packbits(second.numpy()).tobytes()
     content = {
         "examples": len(second),
@@ -65,7 +68,7 @@ def write_groups(path: Path, second: Tensor) -> None:
 
 
 def read_groups(path: Path, examples: int) -> Tensor | None:
-    """Which of so many examples are in the second group, [n]; none if not known."""
+    """Read which examples [n] are in the second group; None without a valid file."""
     try:
         content = json.loads(path.read_text("utf-8"))
         places = bytes.fromhex(content["second"])
