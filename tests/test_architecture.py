@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 GROUND = frozenset({"environments", "randomness", "records", "registry", "settings"})
-MATTER = GROUND | {"networks", "passes", "variational", "likelihoods"}
+MATTER = GROUND | {"networks", "variational", "likelihoods"}
 AIMS = MATTER | {"objectives", "memory"}
 LOOPS = AIMS | {"training", "admm"}
 PARTS = LOOPS | {"learners", "inference", "data"}

@@ -1,5 +1,6 @@
 """Networks on a flat vector give what the usual modules give."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,6 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from cirm.environments import Environment, Task
+from cirm.learners import create
+from cirm.memory import list_tensors
 from cirm.networks import (
     CHUNK,
     MLP,
@@ -254,6 +258,25 @@ def test_batch_normalisation_runs_with_its_stored_statistics():
     module.eval()
     torch.testing.assert_close(in_training[0], module(inputs[0]))
     assert torch.equal(network.module[1].running_mean, norm.running_mean)
+
+
+def test_batch_normalisation_without_statistics_is_refused():
+    norm = nn.BatchNorm1d(3, track_running_stats=False)
+    with pytest.raises(ValueError, match="BatchNorm1d has no running statistics"):
+        ModuleNetwork(nn.Sequential(nn.Linear(4, 3), norm, nn.Linear(3, 2)))
+
+
+@pytest.mark.parametrize("key", ["erm", "vcl", "bvirm", "irmg", "cirm"])
+def test_learners_start_from_the_weights_of_a_module(key):
+    """Also those that draw around the initial parameters, or have several members."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    place = Environment("a", INPUTS[0], torch.arange(7) % 2, Task.classification(2))
+    network = ModuleNetwork(module, frozen=["0."])
+    learner = dataclasses.replace(create(key, place), network=network)
+    state = learner.init(Randomness(SEEDS))
+    start = network.init(Randomness((0,)))[0]
+    means = [t for t in list_tensors(state) if t.shape[-1:] == (network.size,)]
+    assert any((mean == start).all(-1).any() for mean in means)
 
 
 @pytest.mark.parametrize("by_name", [True, False])

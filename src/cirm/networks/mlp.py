@@ -13,7 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from cirm.networks.base import Network
-from cirm.passes import ACTIVATIONS, Layers, Plan, run_layers, run_sampled_layers
+from cirm.networks.layers import (
+    ACTIVATIONS,
+    Layers,
+    Plan,
+    run_layers,
+    run_sampled_layers,
+)
 from cirm.randomness import Draws, Randomness
 from cirm.variational import Gaussian
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from cirm.networks.base import Network
 from cirm.randomness import Draws, Randomness
@@ -40,7 +41,8 @@ class ModuleNetwork(Network):
 
     Raises:
         ValueError: If the last linear layer is missing, has no bias or is frozen, or if
-            a prefix matches no parameter.
+            a prefix matches no parameter, or a batch normalisation has no running
+            statistics.
 
     Example:
         >>> from torch import nn
@@ -64,6 +66,13 @@ class ModuleNetwork(Network):
     ) -> None:
         self.module = copy.deepcopy(module)
         self.reset = reset
+        for layer in self.module.modules():
+            if isinstance(layer, _BatchNorm) and layer.running_mean is None:
+                raise ValueError(
+                    f"The layer {type(layer).__name__} has no running statistics, so a "
+                    "prediction would depend on the other rows. Create the layer with "
+                    "track_running_stats=True."
+                )
         linear = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
         if not linear or linear[-1].bias is None:
             raise ValueError(

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from cirm.passes import Plan, run_layers, run_sampled_layers
+from cirm.networks.layers import Plan, run_layers, run_sampled_layers
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5)
