@@ -13,7 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
-from cirm import InvariantClassifier, InvariantRegressor
+from cirm import InvariantClassifier, InvariantRegressor, predict
+from cirm.data.sources import name_array_columns as names
 
 # Rows of these tests are told by one input, or by none; both are warned of.
 pytestmark = [
@@ -157,6 +158,9 @@ def test_values_are_in_their_own_units():
     assert model.score(x, y) > 0.8
     assert model.predict(x).mean() == pytest.approx(5000, abs=200)
     assert model.predict_uncertainty(x).shape == (200,)
+    shown = predict(model.model_, pd.DataFrame(x.numpy(), columns=names(4)))
+    assert np.allclose(model.predict(x), shown["prediction"], rtol=1e-4)
+    assert np.allclose(model.predict_uncertainty(x), shown["uncertainty"], rtol=1e-3)
 
 
 @pytest.mark.parametrize("learner", ["irmv1", "virmv1", "irmg", "icp"])

@@ -11,6 +11,7 @@ from cirm.model import fit, predict
 from cirm.model.predict import count_threads, map_in_threads, predict_chunks
 
 BRIEF = {"hidden": (8,), "epochs": 1, "plain_epochs": 1, "members": 2}
+QUICK = {"hidden": (4,), "epochs": 3}
 
 
 def test_items_are_worked_on_by_several_threads_and_come_back_in_order():
@@ -80,3 +81,38 @@ def test_what_is_hidden_from_a_member_does_not_move_its_answer(clinic, part):
     assert not torch.allclose(
         learner.outputs(state, inputs), learner.outputs(state, inputs + 1), atol=1e-2
     )
+
+
+def test_the_uncertainty_is_the_standard_deviation_over_samples(clinic, values):
+    model = fit(clinic(100, 0.9, 0), "outcome", learner="virmv1", settings=QUICK)
+    later = clinic(30, 0.9, 1)
+    inputs = model.schema.treatment.encoding.encode(later)
+    samples = model.learner.outputs(model.state, inputs[None])[0].softmax(-1)
+    shown = predict(model, later, probabilities=True)
+    mean, std = samples.mean(0), samples.std(0, correction=0)
+    assert np.allclose(shown.iloc[:, -2:], mean, atol=1e-5)
+    best = mean.argmax(-1)
+    assert np.allclose(shown["probability"], mean.amax(-1), atol=1e-5)
+    assert np.allclose(
+        shown["uncertainty"], std.gather(1, best[:, None])[:, 0], atol=1e-5
+    )
+    model = fit(values(100, 0), "y", learner="virmv1", settings=QUICK)
+    later, target = values(30, 1), model.schema.target
+    inputs = model.schema.treatment.encoding.encode(later)
+    samples = model.learner.outputs(model.state, inputs[None])[0, ..., 0]
+    shown = predict(model, later)
+    std = target.scale * samples.std(0, correction=0)
+    assert np.allclose(shown["uncertainty"], std, rtol=1e-3)
+    mean = target.centre + target.scale * samples.mean(0)
+    assert np.allclose(shown["prediction"], mean, rtol=1e-5)
+
+
+def test_kept_columns_come_first_and_have_names_of_their_own(clinic):
+    model = fit(clinic(100, 0.9, 0), "outcome", learner="erm", settings=QUICK)
+    later = clinic(30, 0.9, 1).assign(prediction="?")
+    message = "the kept column 'prediction' has the name of a column of the predictions"
+    with pytest.raises(ValueError, match=message):
+        predict(model, later, keep=["prediction"])
+    shown = predict(model, later, keep=["age", "patient"])
+    assert list(shown.columns)[:3] == ["patient", "age", "prediction"]
+    assert shown["age"].tolist() == later["age"].tolist()

@@ -114,7 +114,8 @@ def evaluate(
             names = read_environment_names(frame, chunk.environment, source.name)
             labels[""].append(names)
             for name in groups:
-                labels[name].append(to_text(frame[name]).to_numpy(dtype=object))
+                text = to_text(frame[name]).fillna("")
+                labels[name].append(text.to_numpy(dtype=object))
             progress("predicting", sum(map(len, targets)))
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
     notes += _find_training_rows(model, kept, torch.cat(targets), joined[""])

@@ -1,0 +1,150 @@
+"""Scores are those of the rows they are said to be of, and verdicts weigh chance."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from cirm.data.columns import Column, Encoding
+from cirm.memory import list_tensors
+from cirm.model import evaluate, explain, fit, predict
+from cirm.model.evaluate import write_verdict
+from cirm.model.explain import compute_importance, find_importance_drops
+from cirm.model.fit import _split_rows
+from cirm.model.metrics import Predictions
+from cirm.randomness import Randomness
+
+FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
+
+
+def split(rows, fraction=0.1, name="table"):
+    source = Randomness((0,)).at("stage", 0).at(name)
+    return _split_rows(torch.arange(rows), fraction, source)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fraction", "held"), [(200, 0.1, 20), (50, 0.1, 5), (49, 0.1, 0)]
+)
+def test_rows_are_for_training_or_held_out_unless_there_are_too_few(
+    rows, fraction, held
+):
+    training, held_out = split(rows, fraction)
+    if not held:
+        assert torch.equal(training, held_out)
+        return
+    assert len(held_out) == held
+    assert sorted([*training.tolist(), *held_out.tolist()]) == list(range(rows))
+
+
+def test_held_out_rows_are_scored_and_not_learned_from(clinic):
+    frame = clinic(200, 0.9, 0)
+    model = fit(frame, "outcome", learner="erm", settings=FEW)
+    _, held_out = split(200)
+    part = frame.iloc[held_out.numpy()]
+    scores = evaluate(model, part)["overall"]
+    (entry,) = model.history
+    assert entry.metrics_after == pytest.approx(scores)
+    # Other targets there change the scores and diagnostics, but not the model.
+    other = frame.copy()
+    other.loc[part.index, "outcome"] = part["outcome"].map(
+        {"ill": "well", "well": "ill"}
+    )
+    second = fit(other, "outcome", learner="erm", settings=FEW)
+    assert all(map(torch.equal, list_tensors(model.state), list_tensors(second.state)))
+    accuracy = second.history[0].metrics_after["accuracy"]
+    assert accuracy == pytest.approx(100 - entry.metrics_after["accuracy"])
+    assert second.history[0].importance == entry.importance
+    assert second.history[0].diagnostics["worst group"] != pytest.approx(
+        entry.diagnostics["worst group"]
+    )
+    expected = evaluate(model, part)["expected"]["held_out"]
+    assert [entry["rows"] for entry in expected] == [20]
+
+
+@pytest.mark.parametrize(
+    ("metric", "drop", "is_worse"),
+    [
+        # Two standard errors: 2 * hypot(2, sqrt(80 * 20 / 2000)) = 4.38 points.
+        ("accuracy", 4.3, False),
+        ("accuracy", 4.5, True),
+        ("accuracy", -30, False),
+        # 2 * hypot(2, 80 / sqrt(2 * 2000)) = 4.73.
+        ("rmse", 4.6, False),
+        ("rmse", 4.8, True),
+        ("rmse", -30, False),
+    ],
+)
+def test_a_drop_is_significant_beyond_two_standard_errors(metric, drop, is_worse):
+    sign = -1 if metric == "accuracy" else 1
+    best = 80 - 10 * sign
+    report = {
+        "rows": 500,
+        "overall": {metric: 80 + sign * drop},
+        "standard_error": 2.0,
+        "expected": {
+            "held_out": [{"environment": "a", "rows": 2000, metric: best}],
+            "on_arrival": [{"environment": "b", "rows": 2000, metric: 80}],
+        },
+    }
+    text = write_verdict(report, metric)
+    assert ("significantly worse than expected" in text) == is_worse
+    assert ("no significant drop compared with" in text) != is_worse
+    unit = " %" if metric == "accuracy" else ""
+    assert f"80{unit} on new environments" in text
+
+
+def test_the_most_frequent_values_of_a_group_are_scored(clinic):
+    model = fit(clinic(100, 0.9, 0), "outcome", learner="erm", settings=FEW)
+    frame = clinic(80, 0.9, 1)
+    frame["ward"] = [f"w{n:02d}" if n < 30 else f"w{n % 15:02d}" for n in range(80)]
+    frame.loc[frame.index == 29, "ward"] = None
+    groups = evaluate(model, frame, groups=["ward"])["groups"]["ward"]
+    assert len(groups) == 20
+    assert {f"w{n:02d}" for n in range(15)} <= set(groups)
+    assert groups["w03"]["rows"] == (frame["ward"] == "w03").sum()
+    later = evaluate(model, frame[29:], groups=["ward"])["groups"]["ward"]
+    assert later["missing"]["rows"] == 1
+
+
+def test_importance_is_the_mean_change_of_the_probability(clinic, monkeypatch):
+    model = fit(clinic(100, 0.9, 0), "outcome", learner="erm", settings=FEW)
+    columns = (Column("flag", "boolean"), Column("unused", "boolean"))
+    treatment = dataclasses.replace(
+        model.schema.treatment, encoding=Encoding(columns), shape=(2,)
+    )
+    schema = dataclasses.replace(model.schema, treatment=treatment)
+    model = dataclasses.replace(model, schema=schema)
+
+    def predict_first(model, inputs):
+        mean = torch.stack([1 - inputs[:, 0], inputs[:, 0]], 1)
+        return Predictions(mean, torch.zeros_like(mean))
+
+    monkeypatch.setattr(explain, "predict_tensor", predict_first)
+    found = compute_importance(model, torch.zeros(1000, 2))
+    assert found["flag"] == pytest.approx(0.5, abs=0.05)  # half of the draws are 1
+    assert found["unused"] == 0
+    assert list(found) == ["flag", "unused"]
+
+
+def test_a_drop_of_importance_is_to_half_the_share_or_less():
+    first = {"a": 6.0, "b": 3.0, "c": 0.6, "d": 0.4}
+    last = {"a": 2.9, "b": 1.6, "c": 0.3, "d": 0.0, "e": 5.2}
+    assert find_importance_drops(first, last) == {
+        "a": pytest.approx({"first": 60.0, "last": 29.0}),
+        "c": pytest.approx({"first": 6.0, "last": 3.0}),
+    }
+    assert find_importance_drops(first, first) == {}
+    gone = find_importance_drops({"a": 1.0, "b": 1.0}, {"b": 1.0})
+    assert gone == {"a": {"first": 50.0, "last": 0.0}}
+
+
+def test_the_coverage_is_that_of_the_predicted_intervals(values):
+    model = fit(values(200, 0), "y", learner="virmv1", settings=FEW)
+    later = values(100, 1)
+    shown = predict(model, later)
+    inside = later["y"].between(shown["low"], shown["high"]).mean()
+    assert evaluate(model, later)["interval_coverage"] == pytest.approx(100 * inside)
+    assert 0 < inside < 1
+    middle = (shown["low"] + shown["high"]) / 2
+    assert np.allclose(middle, shown["prediction"])

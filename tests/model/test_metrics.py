@@ -1,0 +1,141 @@
+"""Metrics and prediction intervals agree with closed forms and scikit-learn."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sklearn_metrics
+
+from cirm.environments import Task
+from cirm.model.evaluate import reliability, standard_error
+from cirm.model.metrics import (
+    Predictions,
+    calibration_error,
+    compute_metrics,
+    interval_half_widths,
+    residual_quantile,
+    roc_auc,
+)
+
+
+def regression(history=(), scale=1.0):
+    """The parts of a regression model that metrics need."""
+    target = SimpleNamespace(scale=scale, centre=0.0)
+    return SimpleNamespace(
+        task=Task(), schema=SimpleNamespace(target=target), history=history
+    )
+
+
+def entry(**metrics):
+    return SimpleNamespace(metrics_after=metrics)
+
+
+def predictions(mean, std=None):
+    mean = torch.as_tensor(mean)
+    return Predictions(mean, torch.zeros_like(mean) if std is None else std)
+
+
+@pytest.mark.parametrize("count", [1, 5, 8, 9, 10, 11, 20, 39, 100, 1000])
+def test_the_residual_quantile_has_the_rank_of_conformal_prediction(count):
+    residuals = torch.arange(1.0, count + 1).flip(0)
+    signs = torch.where(torch.arange(count) % 2 == 0, 1.0, -1.0)
+    found = residual_quantile(
+        predictions((signs * residuals)[:, None]), torch.zeros(count)
+    )
+    rank = min(count, math.ceil(0.9 * (count + 1)))
+    root_mean_square = math.sqrt(sum(k * k for k in range(1, count + 1)) / count)
+    assert found == pytest.approx(rank / root_mean_square)
+    # Among n + 1 exchangeable residuals the last is at most the rank-th of the others
+    # with probability rank / (n + 1).
+    assert rank / (count + 1) >= 0.9 or rank == count
+
+
+def test_residuals_are_divided_by_their_expected_size():
+    values, std = torch.tensor([[3.0], [3.0]]), torch.tensor([[0.0], [4.0]])
+    found = residual_quantile(Predictions(values, std), torch.zeros(2))
+    assert found == pytest.approx(1.0)  # 3 / 3, and 3 / 5 where the std is 4
+    assert residual_quantile(predictions(torch.zeros(4, 1)), torch.zeros(4)) == 0
+
+
+def test_an_interval_is_wide_enough_for_every_environment():
+    history = (
+        entry(rmse=20.0, residual_quantile=2.0),
+        entry(rmse=60.0, residual_quantile=1.0),
+        entry(rmse=1e9),  # a file from before there were intervals
+    )
+    half = interval_half_widths(regression(history, scale=10.0), torch.tensor([0, 8.0]))
+    # In units of the scale: 2 * sqrt(std^2 + 2^2), or 1 * sqrt(std^2 + 6^2).
+    assert half.tolist() == pytest.approx([6.0, 2 * math.sqrt(68)])
+    assert interval_half_widths(regression(), torch.zeros(3)).isnan().all()
+
+
+def test_regression_metrics_are_those_of_scikit_learn_in_units_of_the_target():
+    rng = np.random.default_rng(0)
+    y, guess = rng.normal(size=(2, 50))
+    found = compute_metrics(
+        regression(scale=7.0), predictions(guess[:, None]), torch.tensor(y)
+    )
+    assert found == pytest.approx(
+        {
+            "rmse": sklearn_metrics.root_mean_squared_error(7 * y, 7 * guess),
+            "mae": sklearn_metrics.mean_absolute_error(7 * y, 7 * guess),
+            "r2": sklearn_metrics.r2_score(y, guess),
+        }
+    )
+    constant = compute_metrics(
+        regression(), predictions(torch.zeros(3, 1)), torch.ones(3)
+    )
+    assert "r2" not in constant
+
+
+@pytest.mark.parametrize("classes", ["no yes", "a b c"])
+def test_classification_metrics_are_those_of_scikit_learn(classes):
+    names = tuple(classes.split())
+    rng = np.random.default_rng(0)
+    mean = rng.dirichlet(np.ones(len(names)), 60).round(1) + 1e-3  # with ties
+    mean /= mean.sum(1, keepdims=True)
+    y = rng.integers(0, len(names), 60)
+    model = SimpleNamespace(task=Task(names))
+    found = compute_metrics(model, predictions(mean), torch.tensor(y))
+    guess = mean.argmax(1)
+    assert found["accuracy"] == pytest.approx(100 * (guess == y).mean())
+    assert found["log_loss"] == pytest.approx(sklearn_metrics.log_loss(y, mean))
+    assert ("roc_auc" in found) == (len(names) == 2)
+    if len(names) == 2:
+        auc = sklearn_metrics.roc_auc_score(y, mean[:, 1])
+        assert found["roc_auc"] == pytest.approx(auc)
+        only = compute_metrics(model, predictions(mean), torch.ones(60).long())
+        assert "roc_auc" not in only
+
+
+def test_the_area_under_the_curve_counts_pairs_in_the_right_order():
+    probabilities = torch.tensor([0.1, 0.4, 0.4, 0.8])
+    # Pairs (0.4, 0.1), (0.8, 0.1), (0.8, 0.4) are in order, (0.4, 0.4) is a tie.
+    assert roc_auc(probabilities, torch.tensor([0, 1, 0, 1])) == pytest.approx(3.5 / 4)
+
+
+def test_calibration_gaps_cancel_within_a_bin_and_add_up_between_bins():
+    confidence = torch.tensor([0.75, 0.75, 0.75, 0.75, 0.95, 1.0])
+    mean = torch.stack([confidence, 1 - confidence], 1)
+    targets = torch.tensor([0, 0, 0, 1, 1, 1])
+    # Three of four are right at 75 %: no gap. Two at 97.5 % are both wrong.
+    assert calibration_error(mean, targets) == pytest.approx(100 * 1.95 / 6)
+    assert reliability(mean, targets) == [
+        pytest.approx({"confidence": 75, "accuracy": 75, "rows": 4}),
+        pytest.approx({"confidence": 97.5, "accuracy": 0, "rows": 2}),
+    ]
+
+
+def test_the_standard_error_is_how_far_the_score_varies_between_samples():
+    generator = torch.Generator().manual_seed(0)
+    y = torch.zeros(400)
+    samples = torch.randn(2000, 400, generator=generator)
+    roots = samples.square().mean(1).sqrt()
+    model = regression(scale=3.0)
+    errors = [standard_error(model, sample[:, None], y) for sample in samples[:200]]
+    assert np.mean(errors) == pytest.approx(3 * float(roots.std()), rel=0.05)
+    mean = torch.tensor([[0.2, 0.8]] * 36 + [[0.8, 0.2]] * 64)
+    model = SimpleNamespace(task=Task(("no", "yes")))
+    assert standard_error(model, mean, torch.ones(100)) == pytest.approx(4.8)
