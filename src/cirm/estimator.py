@@ -27,7 +27,7 @@ from cirm.learners import DEFAULT_LEARNER
 from cirm.model.file import load, save
 from cirm.model.fit import fit, update
 from cirm.model.metrics import Predictions
-from cirm.model.model import Model
+from cirm.model.model import Model, NetworkLike
 from cirm.model.predict import predict_inputs
 from cirm.networks import Network
 
@@ -50,7 +50,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         learner: LearnerLike = DEFAULT_LEARNER,
         *,
-        network: nn.Module | Network | None = None,
+        network: NetworkLike | None = None,
         settings: Mapping[str, Any] | None = None,
         preset: str = "",
         seed: int = 0,
@@ -332,8 +332,10 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         learner: The learning algorithm: a key (`cirm list learners` shows them), the
             name of an entry point, an import path "package.module:Class", a subclass
             of `Learner`, or an instance.
-        network: A torch module to train instead of a multi-layer perceptron. Its last
-            layer must be linear. The module itself is copied and does not change.
+        network: The network: a name ("mlp", "cnn", "linear", or one that an installed
+            package offers), or your own torch module, whose last layer must be linear.
+            Training starts from a copy of its weights; `ModuleNetwork` can freeze parts
+            of it. By default a multi-layer perceptron, as the settings describe it.
         settings: Settings of the learner, its optimiser and its network by name.
         preset: Name of a group of settings that the learner offers.
         seed: Seed of all random draws.
@@ -430,8 +432,10 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
         learner: The learning algorithm: a key (`cirm list learners` shows them), the
             name of an entry point, an import path "package.module:Class", a subclass
             of `Learner`, or an instance.
-        network: A torch module to train instead of a multi-layer perceptron. Its last
-            layer must be linear. The module itself is copied and does not change.
+        network: The network: a name ("mlp", "cnn", "linear", or one that an installed
+            package offers), or your own torch module, whose last layer must be linear.
+            Training starts from a copy of its weights; `ModuleNetwork` can freeze parts
+            of it. By default a multi-layer perceptron, as the settings describe it.
         settings: Settings of the learner, its optimiser and its network by name.
         preset: Name of a group of settings that the learner offers.
         seed: Seed of all random draws.

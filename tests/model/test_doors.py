@@ -190,3 +190,37 @@ def test_commands_take_the_learner_of_a_model_by_import_path(
     for command in ("update b.csv", "evaluate b.csv", "predict b.csv --out p.csv"):
         assert cirm(*command.split(), *model, *learner)[0] == 0
     assert cirm("inspect", "m.cirm", *learner)[0] == 0
+
+
+@dataclass(frozen=True)
+class Wide(MLP):
+    """A network of another package."""
+
+    def describe(self):
+        return {**super().describe(), "kind": "wide"}
+
+
+def test_networks_are_chosen_by_name_or_given(table, tmp_path):
+    path = tmp_path / "m.cirm"
+    linear = fit(table, "y", learner="erm", network="linear", settings={"epochs": 2})
+    assert linear.plan.network["sizes"] == [2, 2]
+    save(linear, path)
+    assert same(load(path), linear, table)
+    with pytest.raises(ValueError, match="There is no network 'nope'"):
+        fit(table, "y", learner="erm", network="nope")
+    wide = Wide((2, 9, 2))
+    model = fit(table, "y", learner="erm", network=wide, settings={"epochs": 2})
+    save(model, path)
+    assert same(load(path, network=wide), model, table)
+    for network in (None, Wide((2, 8, 2))):
+        with pytest.raises(ValueError, match="There is no network 'wide'"):
+            load(path, network=network)
+
+
+def test_the_commands_choose_networks_by_name(cirm, table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table.to_csv("a.csv", index=False)
+    words = ["fit", "a.csv", "--target", "y", "--model", "m.cirm", "--learner", "erm"]
+    assert cirm(*words, "--set", "network=linear", "--set", "epochs=2")[0] == 0
+    assert load("m.cirm").learner.network.sizes == (2, 2)
+    assert "Network: 2-2" in cirm("inspect", "m.cirm")[1]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from cirm.data.rows import EncodedRows, read_rows
 from cirm.data.schema import SCHEMA_ROWS, ReadOptions, TaskName, infer_schema
@@ -19,7 +19,7 @@ from cirm.learners.base import Learner
 from cirm.model.evaluate import describe_failures, diagnose_stage
 from cirm.model.explain import IMPORTANCE_ROWS, compute_importance
 from cirm.model.metrics import compute_metrics, residual_quantile
-from cirm.model.model import HistoryEntry, Model, build_learner
+from cirm.model.model import HistoryEntry, Model, NetworkLike, build_learner
 from cirm.model.predict import predict_rows
 from cirm.model.warnings import (
     find_leaks,
@@ -27,7 +27,6 @@ from cirm.model.warnings import (
     find_unit_changes,
     find_unusual_values,
 )
-from cirm.networks import Network
 from cirm.randomness import Randomness
 from cirm.training import DivergenceError, Terms
 
@@ -47,7 +46,7 @@ def fit(
     learner: LearnerLike = DEFAULT_LEARNER,
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
-    network: nn.Module | Network | None = None,
+    network: NetworkLike | None = None,
     seed: int = 0,
     device: str = "cpu",
     order: str = "joint",
@@ -80,8 +79,10 @@ def fit(
             as {"epochs": 20, "hidden": (100,)}. They override the preset's. Without a
             number of epochs, that number follows the number of rows.
         preset: Name of a group of settings that the learner offers.
-        network: A torch module to train instead of a multi-layer perceptron. Its last
-            layer must be linear. The module itself is copied and does not change.
+        network: The network: a name ("mlp", "cnn", "linear", or one that an installed
+            package offers), or your own torch module, whose last layer must be linear.
+            Training starts from a copy of its weights; `ModuleNetwork` can freeze parts
+            of it. By default a multi-layer perceptron, as the settings describe it.
         seed: Seed of all random draws. The same seed gives the same model.
         device: Torch device to train on, such as "cpu" or "cuda".
         order: "joint" to train on all environments together, "sequential" to train on

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from cirm.learners import LearnerLike
 
 Settings = dict[str, Any]
+NetworkLike = str | nn.Module | Network
+"""The name of a network, a torch module of the user, or a network."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,11 @@ def build_learner(
     shape: tuple[int, ...],
     settings: Mapping[str, Any],
     preset: str,
-    network: nn.Module | Network | None,
+    network: NetworkLike | None,
 ) -> tuple[Learner[Any], TrainingPlan]:
     """Return a new learner for a task and inputs of a shape, and the plan for it."""
+    if isinstance(network, str):
+        settings, network = {**settings, "network": network}, None
     learner = create(choice, _example(task, shape), settings, preset)
     if network is not None:
         if given := [name for name in NETWORK if name in settings]:
@@ -214,8 +218,13 @@ def restore_learner(
         k: tuple(v) if isinstance(v, list) else v for k, v in plan.settings.items()
     }
     names = {f.name for f in dataclasses.fields(Descent)} - {"device"}
+    # A network of a class that is not registered is the user's to give, too.
+    if isinstance(module, Network) and module.describe() == plan.network:
+        network = module
+    else:
+        network = restore_network(plan.network, module)
     return cls(
-        network=restore_network(plan.network, module),
+        network=network,
         likelihood=make_likelihood(task),
         descent=Descent(**{n: v for n, v in plain.items() if n in names}),
         **{n: v for n, v in plain.items() if n not in names},
