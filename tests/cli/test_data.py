@@ -23,7 +23,9 @@ def call(*arguments):
 
 def write(folder):
     folder.mkdir()
-    for name, shape in zip(idx.PARTS, ((4, 5, 5), (4,), (2, 5, 5), (2,)), strict=True):
+    for name, shape in zip(
+        idx.IDX_PARTS, ((4, 5, 5), (4,), (2, 5, 5), (2,)), strict=True
+    ):
         header = bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
         content = header + bytes(int(np.prod(shape)))
         (folder / name).write_bytes(content)

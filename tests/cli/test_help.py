@@ -121,6 +121,6 @@ def write_idx(folder):
     """Write four tiny IDX files."""
     folder.mkdir()
     shapes = ((4, 5, 5), (4,), (2, 5, 5), (2,))
-    for name, shape in zip(idx.PARTS, shapes, strict=True):
+    for name, shape in zip(idx.IDX_PARTS, shapes, strict=True):
         header = bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
         (folder / name).write_bytes(header + bytes(int(np.prod(shape))))

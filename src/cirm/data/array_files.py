@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cirm.data.base import summarise_error
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
 INPUTS = ("X", "x", "inputs", "data", "features", "images")
 TARGETS = ("y", "Y", "targets", "target", "labels", "label")
 ENVIRONMENTS = ("environment", "environments", "env", "envs", "groups", "domains")
@@ -39,7 +39,7 @@ class WantedArray(NamedTuple):
 
 def read_npz(
     path: Path, wanted: Sequence[WantedArray], gigabytes: float
-) -> list[Array | None]:
+) -> list[AnyArray | None]:
     """Return the wanted arrays; None for one that is neither there nor required."""
     where = f"file {str(path)!r}"
     try:
@@ -61,7 +61,7 @@ def read_npz(
         return [_read_member(archive, m, where) if m else None for m in chosen]
 
 
-def array_to_text(values: Array) -> Array:
+def array_to_text(values: AnyArray) -> AnyArray:
     """Return values as text: whole numbers without a point, bytes decoded."""
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "replace")
@@ -86,7 +86,7 @@ def _choose_member(
 
 def _read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str
-) -> Array:
+) -> AnyArray:
     """Return one array, after a check that its header promises no more than exists."""
     where = f"{where}, array {member.filename.removesuffix('.npy')!r}"
     try:
@@ -102,7 +102,7 @@ def _read_member(
                 f"a shape of {list(shape)} does not fit into {member.file_size} bytes"
             )
         with archive.open(member) as file:
-            array: Array = npy.read_array(file, allow_pickle=False)
+            array: AnyArray = npy.read_array(file, allow_pickle=False)
         if dtype.kind == "U" and array.nbytes:
             points = np.ascontiguousarray(array).view(f"{dtype.byteorder}u4")
             if points.max() > sys.maxunicode:  # numpy itself does not check

@@ -14,7 +14,7 @@ from cirm.data.rows import RowStore
 from cirm.data.sources import Chunk, Source, name_array_columns
 
 TARGET, ENVIRONMENT = "target", "environment"
-CHUNK_ROWS = 8192  # rows of stored batches in a chunk
+STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk
 
 
 @dataclass(eq=False)
@@ -51,8 +51,8 @@ class Batches(Source):
             yield from (self._join(*self._split(batch)) for batch in self.batches)
             return
         store, columns = self._stored
-        for start in range(0, store.count, CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
+        for start in range(0, store.count, STORED_CHUNK_ROWS):
+            rows = slice(start, start + STORED_CHUNK_ROWS)
             inputs = np.array(store.all()[rows])
             yield self._join(inputs, columns.iloc[rows].reset_index(drop=True))
 

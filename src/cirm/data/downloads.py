@@ -41,7 +41,7 @@ class Images(NamedTuple):
     test_labels: Tensor
 
 
-class DownloadBar(Protocol):
+class BarProtocol(Protocol):
     """The progress bar of one download, as pooch drives it."""
 
     total: int
@@ -56,7 +56,7 @@ class DownloadBar(Protocol):
         """End the bar with the download."""
 
 
-MakeBar = Callable[[str], DownloadBar]  # returns the bar of a named download
+MakeBar = Callable[[str], BarProtocol]  # returns the bar of a named download
 
 
 def load_images(source: str) -> Images:
@@ -116,7 +116,7 @@ def fetch_images(
         return folder
     failures = []
     with open_workspace() as work:
-        for place, get in _list_places(image_set, work, make_bar):
+        for place, get in _list_origins(image_set, work, make_bar):
             report(f"{image_set.name}: trying {place}")
             try:
                 contents = get()
@@ -132,7 +132,7 @@ def fetch_images(
     )
 
 
-def _list_places(
+def _list_origins(
     image_set: ImageSet, work: Path, make_bar: MakeBar | None
 ) -> Iterator[tuple[str, Callable[[], Contents]]]:
     """Yield each place to try, with the function that gets the files there."""

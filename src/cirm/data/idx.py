@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-PARTS = (
+IDX_PARTS = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
 LETTERS = "emnist-letters-"  # files so named have transposed images, labels from 1
-MOST_BYTES = 2**31  # of one file; the largest of the MNIST family has a quarter
+MOST_FILE_BYTES = 2**31  # of one file; the largest of the MNIST family has a quarter
 _CONTENTS = {1: "labels [n]", 3: "images [n, height, width]"}
 _DENSEST = 1032  # deflate cannot pack more bytes than this into one
 _CHUNK_BYTES = 2**20  # unpacked at once
@@ -56,9 +56,9 @@ def read_idx(path: Path, axes: int) -> bytearray:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such IDX file. Check the path.")
     size = path.stat().st_size
-    if size > MOST_BYTES:
+    if size > MOST_FILE_BYTES:
         raise ValueError(
-            f"{path}: it has {size} bytes. Use files of at most {MOST_BYTES} bytes."
+            f"{path}: it has {size} bytes. Use files up to {MOST_FILE_BYTES}."
         )
     return unpack_idx(path.read_bytes(), axes, str(path))
 
@@ -66,8 +66,8 @@ def read_idx(path: Path, axes: int) -> bytearray:
 def list_names(prefix: str) -> tuple[str, ...]:
     """Return the names of a data set's four files; EMNIST says test, others t10k."""
     if not prefix:
-        return PARTS
-    return tuple(prefix + part.replace("t10k", "test") for part in PARTS)
+        return IDX_PARTS
+    return tuple(prefix + part.replace("t10k", "test") for part in IDX_PARTS)
 
 
 def count_axes(part: int) -> int:
@@ -85,13 +85,13 @@ def detect_prefix(folder: Path, preferred: str = "") -> str:
 
 
 def list_files(folder: Path) -> tuple[Path, ...]:
-    """Return those of a folder's four files that exist, in the order of PARTS."""
+    """Return those of a folder's four files that exist, in the order of IDX_PARTS."""
     paths = (find_idx(folder, name) for name in list_names(detect_prefix(folder)))
     return tuple(path for path in paths if path)
 
 
 def read_four(folder: Path, prefix: str) -> list[bytearray]:
-    """Return the unpacked contents of a folder's four files, in the order of PARTS."""
+    """Return the unpacked contents of a folder's four files, in the usual order."""
     contents = []
     for part, name in enumerate(list_names(prefix)):
         path = find_idx(folder, name)
@@ -170,7 +170,7 @@ def _decompress(data: bytes, axes: int, where: str) -> bytearray:
     try:
         content = bytearray(stream.read(16))
         expected = _compute_length(bytes(content), axes, where)
-        if expected > min(MOST_BYTES, _DENSEST * len(data)):
+        if expected > min(MOST_FILE_BYTES, _DENSEST * len(data)):
             raise ValueError(
                 f"{where}: its header promises {expected} bytes, more than its "
                 f"{len(data)} packed bytes can hold. Download it again."

@@ -15,9 +15,9 @@ from PIL import Image, ImageOps
 from cirm.data.base import summarise_error
 
 # Formats that pillow decodes by itself; for some others it starts programs.
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
-SUFFIXES |= {".ppm", ".pgm"}
+IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
+IMAGE_SUFFIXES |= {".ppm", ".pgm"}
 MOST_PIXELS = 50_000_000  # of a file; a small file may unpack to far more
 UNREADABLE = (
     *(OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError),
@@ -26,7 +26,7 @@ UNREADABLE = (
 )  # what pillow's decoders raise for damaged files
 
 
-def list_images(folder: Path) -> list[Path]:
+def list_image_files(folder: Path) -> list[Path]:
     """Return the images at most three levels below a folder, in alphabetical order.
 
     Links are followed. Hidden files and folders are ignored, and so is what archives
@@ -38,7 +38,7 @@ def list_images(folder: Path) -> list[Path]:
         visible = [f for f in folders if f[0] != "." and f != "__MACOSX"]
         folders[:] = visible if len(path.relative_to(folder).parts) < 2 else []
         names = [name for name in files if name[0] != "."]
-        images += [path / n for n in names if Path(n).suffix.lower() in SUFFIXES]
+        images += [path / n for n in names if Path(n).suffix.lower() in IMAGE_SUFFIXES]
     return sorted(images)
 
 
@@ -48,7 +48,7 @@ def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about metadata that cameras leave
-            with Image.open(path, formats=FORMATS) as image:
+            with Image.open(path, formats=IMAGE_FORMATS) as image:
                 size, mode = image.size, image.mode
                 if size[0] * size[1] <= MOST_PIXELS and mode not in ("I", "F"):
                     return _resize(image, side, channels)

@@ -31,7 +31,7 @@ class ImageSet:
         origin: Who made it.
         counts: The numbers of training and test images.
         classes: The number of classes.
-        hashes: SHA-256 of the unpacked files in the order of idx.PARTS; empty where
+        hashes: SHA-256 of the unpacked files in the order of idx.IDX_PARTS; empty where
             none was published.
         side: The width and height of the images.
         mirrors: Addresses of folders with the four files as .gz.
@@ -185,7 +185,7 @@ def get_cached_folder(name: str) -> Path:
     return get_cache() / name
 
 
-def import_folder(image_set: ImageSet, path: Path) -> Path:
+def import_image_set(image_set: ImageSet, path: Path) -> Path:
     """Copy the four IDX files of a folder into the cache; return the folder there."""
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: there is no such folder. Check the path.")

@@ -27,7 +27,7 @@ from cirm.data.schema import (
 from cirm.data.sources import Chunk, Progress, Source, ignore_progress, prefetch
 from cirm.environments import Environment
 
-MOST_BYTES = 2**28  # of inputs that are held in memory
+MEMORY_BYTES = 2**28  # of inputs that are held in memory
 
 
 class RowStore:
@@ -52,7 +52,7 @@ class RowStore:
             self._file.write(inputs.data)
             return
         self._chunks.append(inputs)
-        if self.count * math.prod(self.shape) * self.dtype.itemsize > MOST_BYTES:
+        if self.count * math.prod(self.shape) * self.dtype.itemsize > MEMORY_BYTES:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives on
             for chunk in self._chunks:
                 self._file.write(chunk.data)

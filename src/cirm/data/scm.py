@@ -38,7 +38,7 @@ from cirm.randomness import Randomness
 Noise = Literal["homoskedastic", "heteroskedastic", "target"]
 
 
-class Weights(NamedTuple):
+class CausalWeights(NamedTuple):
     """One replica's weights: four of [half, half], and the mixing [both, both]."""
 
     cause_target: Tensor
@@ -138,7 +138,7 @@ class SCM(Dataset):
             f"test: scale {self.unseen:g}"
         )
 
-    def _draw_weights(self, source: Randomness) -> Weights:
+    def _draw_weights(self, source: Randomness) -> CausalWeights:
         half = self.dimension // 2
         none = torch.zeros(half, half)
 
@@ -148,7 +148,7 @@ class SCM(Dataset):
         def direct(name: str) -> Tensor:
             return gaussian(name) if self.weights == "random" else torch.eye(half)
 
-        return Weights(
+        return CausalWeights(
             cause_target=direct("cause to target"),
             target_effect=direct("target to effect"),
             hidden_target=gaussian("hidden to target") if self.hidden else none,
@@ -161,7 +161,7 @@ class SCM(Dataset):
     def _draw_environment(
         self,
         seeds: tuple[int, ...],
-        weights: list[Weights],
+        weights: list[CausalWeights],
         scale: float,
         strength: float | None = None,
         part: str = "",
@@ -181,7 +181,7 @@ class SCM(Dataset):
         return Environment(name, inputs, targets, Task.regression(), replicated=True)
 
     def _draw_examples(
-        self, source: Randomness, weights: Weights, scale: float, strength: float
+        self, source: Randomness, weights: CausalWeights, scale: float, strength: float
     ) -> tuple[Tensor, Tensor]:
         hidden, cause, target, effect = source.normal(
             4, self.examples, self.dimension // 2
@@ -194,7 +194,7 @@ class SCM(Dataset):
         x2 = x2 + of_effect * effect
         return torch.cat([x1, x2], dim=1) @ weights.mixing, y.sum(dim=1)
 
-    def _get_truth(self, weights: Weights) -> Tensor:
+    def _get_truth(self, weights: CausalWeights) -> Tensor:
         half = self.dimension // 2
         effects = torch.zeros(half)
         coefficients = torch.cat([weights.cause_target.sum(dim=1), effects])

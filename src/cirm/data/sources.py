@@ -29,10 +29,10 @@ Data = Any
 Progress = Callable[[str, float], None]
 """Is called with what is being done and how far it is: a fraction, or a count."""
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 READ_AHEAD = 2  # chunks that may be ready and unused
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
-SUFFIXES = (*table_files.SEPARATORS, *table_files.PARQUET, ".npz")
+SUFFIXES = (*table_files.TEXT_SEPARATORS, *table_files.PARQUET, ".npz")
 
 
 def ignore_progress(what: str, part: float) -> None:
@@ -158,10 +158,10 @@ class ImageFiles(Source):
     has_bytes = True
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
-        from cirm.data.image_files import list_images
+        from cirm.data.image_files import list_image_files
 
         self.name, self.where = path.resolve().name, f"folder {str(path)!r}"
-        self.path, self.shape, self.images = path, shape, list_images(path)
+        self.path, self.shape, self.images = path, shape, list_image_files(path)
         depths = {len(image.relative_to(path).parts) for image in self.images}
         if len(depths) != 1:
             several = f"images at {len(depths)} different depths"
@@ -266,12 +266,12 @@ def name_array_columns(count: int, prefix: str = "x") -> list[str]:
     return [f"{prefix}{position:0{width}d}" for position in range(count)]
 
 
-def prefetch(items: Iterable[T]) -> Iterator[T]:
+def prefetch(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the same items, made by another thread a little ahead of their use."""
-    ready: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(READ_AHEAD)
+    ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(READ_AHEAD)
     stopped = threading.Event()
 
-    def put(item: tuple[T] | BaseException | None) -> None:
+    def put(item: tuple[Item] | BaseException | None) -> None:
         while not stopped.is_set():
             try:
                 return ready.put(item, timeout=0.1)

@@ -14,7 +14,7 @@ import pandas as pd
 from cirm.data.base import summarise_error
 from cirm.data.columns import MISSING
 
-SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
 CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
@@ -33,12 +33,12 @@ def read_table_chunks(
     rows = rows or CHUNK_ROWS
     if suffix in PARQUET:
         chunks = _read_parquet_chunks(path, where, rows)
-    elif suffix in SEPARATORS:
-        chunks = _read_text_chunks(path, SEPARATORS[suffix], where, numbers, rows)
+    elif suffix in TEXT_SEPARATORS:
+        chunks = _read_text_chunks(path, TEXT_SEPARATORS[suffix], where, numbers, rows)
     else:
         raise ValueError(
             f"{where}: a table cannot be read from a file that ends in {suffix!r}. "
-            f"Use one of {', '.join([*SEPARATORS, *PARQUET])}."
+            f"Use one of {', '.join([*TEXT_SEPARATORS, *PARQUET])}."
         )
     count = 0
     for frame in chunks:

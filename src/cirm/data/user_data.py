@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from cirm.data.base import Dataset
-from cirm.data.image_files import list_images
+from cirm.data.image_files import list_image_files
 from cirm.data.rows import read_rows
 from cirm.data.schema import (
     MOST_CLASSES,
@@ -232,7 +232,7 @@ class ImageFolder(Dataset):
 
     def files(self) -> tuple[Path, ...]:
         """Return the images below `path`."""
-        return tuple(list_images(Path(self.path))) if self.path else ()
+        return tuple(list_image_files(Path(self.path))) if self.path else ()
 
     def describe(self) -> str:
         """Return the classes, and the environments with their numbers of images."""
@@ -240,7 +240,7 @@ class ImageFolder(Dataset):
         counts = dict(Counter(table["environment"]))
         held_out = choose_held_out(list(counts), self.test, "images")
         task = Task(tuple(sorted(set(table["class"]))))
-        return describe_data(task, source.shape, counts, held_out)
+        return describe_environments(task, source.shape, counts, held_out)
 
     def _open(self) -> tuple[ImageFiles, pd.DataFrame]:
         """Return the folder, and the environment and class of each image."""
@@ -333,7 +333,7 @@ def choose_held_out(names: Sequence[str], test: str, key: str) -> tuple[str, ...
 def describe_problem(problem: Problem, task: TaskName) -> str:
     """Return the task, whether it was detected, and the environments."""
     environments = [*problem.train, *problem.test]
-    return describe_data(
+    return describe_environments(
         environments[0].task,
         environments[0].features,
         {e.name: len(e) for e in environments},
@@ -342,7 +342,7 @@ def describe_problem(problem: Problem, task: TaskName) -> str:
     )
 
 
-def describe_data(
+def describe_environments(
     task: Task,
     features: tuple[int, ...],
     counts: Mapping[str, int],
