@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -116,13 +117,19 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file at once or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as temporary, temporary.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield the name of a temporary file that replaces a file if no error occurs."""
     # Opened by name, not by mkstemp, so that the file gets the user's own permissions.
     temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

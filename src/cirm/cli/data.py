@@ -89,7 +89,7 @@ def list_images() -> None:
         rows.append([source.name, source.licence, source.origin, size, *counts])
     headings = ("name", "licence", "origin", "in the cache", "train", "test")
     print_rows("Image data sets", headings, rows, text_columns=4)
-    typer.echo(f"\nThe cache is in {get_cache()}")
+    typer.echo(f"The cache is in {get_cache()}")
 
 
 def show(

@@ -105,7 +105,7 @@ def print_importance(content: Content) -> None:
     if not values:
         return
     total = sum(values.values()) or 1.0
-    parts = [f"{n} {value / total:.0%}" for n, value in values.items()]
+    parts = [f"{n} {100 * value / total:.0f} %" for n, value in values.items()]
     more = len(parts) - MAX_COLUMNS
     parts = parts[:MAX_COLUMNS] + ([f"{more} more"] if more > 0 else [])
     typer.echo(f"Importance of columns: {', '.join(parts)}")

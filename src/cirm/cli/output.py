@@ -45,7 +45,7 @@ def write_result(
 
 
 def print_table(table: Table) -> None:
-    """Print a table."""
+    """Print a table, and an empty line below it."""
     from rich.console import Console
 
     from cirm.report.table import render_terminal

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -157,6 +154,8 @@ def write_predictions(frames: Iterator[pd.DataFrame], path: Path | None) -> None
     """Write tables one after another; a file is written completely or not at all."""
     import pandas as pd
 
+    from cirm.records import replace_file
+
     if path is None:
         _write_csv(frames, sys.stdout, ",")
     elif path.suffix.lower() == ".parquet":
@@ -175,15 +174,3 @@ def _write_csv(frames: Iterator[pd.DataFrame], file: IO[str], separator: str) ->
 
     for index, frame in enumerate(frames):
         file.write(format_csv(frame, separator, header=index == 0))
-
-
-@contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces another one if no error occurs."""
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -128,11 +128,12 @@ def choose_experiments(
 
 def run_plan(plan: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]:
     """Run what a folder lacks of an experiment and write it; also return failures."""
-    from cirm.cli.progress import data_size, describe_job, run_with_progress, show_step
+    from cirm.cli.progress import run_with_progress, show_step
     from cirm.paper.pages import draw_example_images, write_experiment
     from cirm.paper.reproduction import explain_missing_records, summarise_experiment
     from cirm.runs.archive import pack_jobs
     from cirm.runs.provenance import find_commit
+    from cirm.runs.tracker import data_size, describe_job
 
     options.create_result_folder(folder)
     waiting = plan.list_waiting_jobs(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +23,6 @@ from cirm.cli.output import get_command_line, print_table
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
-    from cirm.runs.plans import PreparedDataset
     from cirm.runs.search import Search
 
 USAGE = "LEARNER [DATASET] [OPTIONS]"
@@ -123,15 +121,17 @@ def select(
     with show_step("preparing the data set"):
         from cirm.runs.engines import Engine
         from cirm.runs.plans import prepare_dataset
-        from cirm.runs.search import summarise_search
+        from cirm.runs.search import plan_picks, plan_search, summarise_search
 
         chosen = Engine(engine, workers, address)
         prepared = prepare_dataset(dataset, texts)
-        search = plan_search(
+        search, unused = plan_search(
             prepared, learner, rule or ["worst-group"], space or [], settings or [],
             order=order, seeds=tuple(range(seeds)), trials=trials, preset=preset,
             held=hold_out, draw=draw,
         )  # fmt: skip
+    for key, reason in unused.items():
+        typer.echo(f"Rule {key} is not used: {reason}.")
     name = options.make_file_name(learner)
     folder = out or Path("runs") / f"select-{name}-{search.key}"
     jobs: list[Job] = [*search.plan()]
@@ -139,7 +139,7 @@ def select(
     summary = summarise_search(search, folder)
     if reveal:
         reveal_range = tuple(range(reveal_seeds or seeds))
-        picked = plan_picks(search, prepared, reveal_range, summary)
+        picked = plan_picks(search, prepared, reveal_range, summary["picks"].values())
         jobs += [job for some in picked.values() for job in some]
         failures |= reveal_scores(picked, summary, folder, chosen)
     write_and_print_picks(search, summary, folder)
@@ -171,50 +171,6 @@ def parse_arguments(
     return names[0], names[1] if len(names) > 1 else "colored", texts
 
 
-def plan_search(
-    data: PreparedDataset,
-    learner: str,
-    rules: Sequence[str],
-    spaces: Sequence[str],
-    assignments: Sequence[str],
-    **fields: Any,  # noqa: ANN401  fields of Search
-) -> Search:
-    """Return the search, after checking everything that could fail when it runs."""
-    from cirm.environments import Stream
-    from cirm.evaluation.selection import RULES, get_rule
-    from cirm.learners import parse_learner_settings
-    from cirm.runs.search import Search, drop_test_environments
-    from cirm.runs.search_space import parse_space
-    from cirm.settings import parse_assignments
-
-    problem = data.problem
-    stages = len(Stream.from_order(problem.train, fields["order"]))
-    usable = []
-    for key in RULES if "all" in rules else dict.fromkeys(rules):
-        rule = get_rule(key)
-        reason = rule.find_obstacle(stages, len(problem.train), len(problem.test))
-        if not reason:
-            usable.append(key)
-        elif "all" in rules:
-            typer.echo(f"Rule {rule.name} is not used: {reason}.")
-        else:
-            raise ValueError(f"--rule {key}: {reason}. Choose another rule.")
-    fixed = parse_learner_settings(
-        learner, parse_assignments(list(assignments), "--set")
-    )
-    space = {n: s for n, s in parse_space(learner, spaces).items() if n not in fixed}
-    if not 0 < fields["held"] < 1:
-        raise ValueError(
-            f"--hold-out: {fields['held']:g} is not a fraction between 0 and 1."
-        )
-    search = Search(
-        drop_test_environments(data), learner, space=space, settings=fixed,
-        rules=tuple(usable), **fields,
-    )  # fmt: skip
-    search.plan()  # raises an error for impossible settings before anything runs
-    return search
-
-
 def run_trials(
     search: Search, jobs: Sequence[Job], folder: Path, engine: Engine
 ) -> dict[str, str]:
@@ -228,28 +184,6 @@ def run_trials(
         f"{trials} of {search.learner_key}: {len(jobs)} training jobs, {left} to run."
     )
     return run_jobs(jobs, folder, engine, f"cirm select {search.learner_key}")
-
-
-def plan_picks(
-    search: Search, data: PreparedDataset, seeds: tuple[int, ...], summary: Summary
-) -> dict[int, list[Job]]:
-    """Return the jobs of each selected trial, the same as `cirm run` would run."""
-    from cirm.runs.plans import plan_jobs
-    from cirm.runs.search import format_setting
-
-    jobs: dict[int, list[Job]] = {}
-    for pick in summary["picks"].values():
-        texts = [
-            f"{n}={format_setting(value)}" for n, value in pick["settings"].items()
-        ]
-        planned = plan_jobs(
-            data, search.learner_key, search.order, seeds, preset=search.preset,
-            texts=texts, label=f"{search.learner_key}, trial {pick['trial']}",
-        )  # fmt: skip
-        jobs[pick["trial"]] = [
-            replace(job, selection="a pick of cirm select") for job in planned
-        ]
-    return jobs
 
 
 def reveal_scores(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cirm.records import Record, Run, Score, read_records
 from cirm.runs.jobs import Job, describe_data, draw_problem, execute
 from cirm.runs.local import get_record_path
-from cirm.runs.plans import PreparedDataset, spell_learner
+from cirm.runs.plans import PreparedDataset, plan_jobs, spell_learner
 from cirm.runs.search_space import Space, draw_settings, format_space
 
 if TYPE_CHECKING:
@@ -307,6 +307,73 @@ def _pick_trial(
         "settings": best["settings"],
         "score": best["scores"][rule],
     }
+
+
+def plan_search(
+    data: PreparedDataset,
+    learner: str,
+    rules: Sequence[str],
+    spaces: Sequence[str],
+    assignments: Sequence[str],
+    **fields: Any,  # noqa: ANN401  fields of Search
+) -> tuple[Search, dict[str, str]]:
+    """Plan a search after checking everything that could fail when it runs.
+
+    The rules may be "all"; those that cannot be used are returned with the reason.
+    """
+    from cirm.environments import Stream
+    from cirm.evaluation.selection import RULES, get_rule
+    from cirm.learners import parse_learner_settings
+    from cirm.runs.search_space import parse_space
+    from cirm.settings import parse_assignments
+
+    problem = data.problem
+    stages = len(Stream.from_order(problem.train, fields["order"]))
+    keys = list(RULES if "all" in rules else dict.fromkeys(rules))
+    obstacles = [
+        get_rule(key).find_obstacle(stages, len(problem.train), len(problem.test))
+        for key in keys
+    ]
+    unused = {key: why for key, why in zip(keys, obstacles, strict=True) if why}
+    if unused and "all" not in rules:
+        key, reason = next(iter(unused.items()))
+        raise ValueError(f"--rule {key}: {reason}. Choose another rule.")
+    fixed = parse_learner_settings(
+        learner, parse_assignments(list(assignments), "--set")
+    )
+    space = {n: s for n, s in parse_space(learner, spaces).items() if n not in fixed}
+    if not 0 < fields["held"] < 1:
+        raise ValueError(
+            f"--hold-out: {fields['held']:g} is not a fraction between 0 and 1."
+        )
+    search = Search(
+        drop_test_environments(data), learner, space=space, settings=fixed,
+        rules=tuple(key for key in keys if key not in unused), **fields,
+    )  # fmt: skip
+    search.plan()  # raises an error for impossible settings before anything runs
+    return search, unused
+
+
+def plan_picks(
+    search: Search,
+    data: PreparedDataset,
+    seeds: tuple[int, ...],
+    picks: Iterable[Mapping[str, Any]],
+) -> dict[int, list[Job]]:
+    """Plan the jobs of each selected trial, the same that `cirm run` would run."""
+    jobs = {}
+    for pick in picks:
+        texts = [
+            f"{n}={format_setting(value)}" for n, value in pick["settings"].items()
+        ]
+        planned = plan_jobs(
+            data, search.learner_key, search.order, seeds, preset=search.preset,
+            texts=texts, label=f"{search.learner_key}, trial {pick['trial']}",
+        )  # fmt: skip
+        jobs[pick["trial"]] = [
+            replace(job, selection="a pick of cirm select") for job in planned
+        ]
+    return jobs
 
 
 def format_command(search: Search, settings: Mapping[str, Any]) -> str:
