@@ -1,0 +1,1 @@
+"""A learner, a data set and a selection rule that extend cirm."""
