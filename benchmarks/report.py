@@ -82,9 +82,11 @@ def _build_learner_table(results: Sequence[Results]) -> Table:
                 f"{one['learner']}, {one['cell']}",
                 _format_time(one["ours_step"]["median"]),
                 _format_quartiles(floor),
-                f"< {aim:g} {_mark(floor['median'] < aim)}" if floor and aim else "",
+                f"< {aim:g} {_get_mark(floor['median'] < aim)}"
+                if floor and aim
+                else "",
                 _format_quartiles(usual),
-                f"≥ {faster:g} {_mark(usual['median'] >= faster)}" if usual else "",
+                f"≥ {faster:g} {_get_mark(usual['median'] >= faster)}" if usual else "",
             ]
         )
     return _build_table("A training step", note, headings, rows)
@@ -156,7 +158,7 @@ def _build_peer_row(result: Results) -> list[str]:
     ]
 
 
-def _mark(is_reached: bool) -> str:
+def _get_mark(is_reached: bool) -> str:
     return "✓" if is_reached else "✗"
 
 

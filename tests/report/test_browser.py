@@ -55,7 +55,10 @@ SIZES = """
     .map(box => box.width))
 """
 
-pytestmark = pytest.mark.skipif(BINARY is None, reason="no Chromium on this machine")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(BINARY is None, reason="no Chromium on this machine"),
+]
 
 
 class Browser:

@@ -139,9 +139,9 @@ def test_a_picture_that_is_no_png_is_refused():
 def test_the_headline_tells_of_a_learner_worse_than_guessing():
     text = write(scores("erm", 86.0, 12.0), scores("c-bvirm", 70.0, 29.0))
     assert text == (
-        "erm classifies 86.5 % of the examples in the training environments correctly "
-        "and 12.5 % in the unseen environment, which is worse than chance (50 %). All "
-        "2 learners are below chance there; the best learner, c-bvirm, reaches 29.5 %."
+        "erm has an accuracy of 86.5 % in the training environments and 12.5 % in the "
+        "unseen environment, which is worse than chance (50 %). All 2 learners are "
+        "below chance there; the best learner, c-bvirm, reaches 29.5 %."
     )
 
 
@@ -173,6 +173,6 @@ def test_the_headline_of_a_regression_compares_errors():
         chance=None,
     )
     assert text == (
-        "The mean squared error of erm is 3.50 in the unseen environment, 7 times its "
-        "training error (0.500); the best learner, icp, reaches 0.700."
+        "erm has a mean squared error of 0.500 in the training environments and 3.50 "
+        "in the unseen environment. The best learner, icp, reaches 0.700."
     )

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirm.report import collect_sweep, collect_tracks, summarise_records
 from cirm.report.drawing import CEILING, CHANCE, get_look, make_svg_file
 from cirm.report.plots import (
     NARROW,
@@ -25,7 +24,13 @@ from cirm.report.plots import (
     plot_trials,
     spread_apart,
 )
-from cirm.report.summary import Point, Statistic
+from cirm.report.summary import (
+    Point,
+    Statistic,
+    collect_sweep,
+    collect_tracks,
+    summarise_records,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 numbers = st.floats(-1e6, 1e6)

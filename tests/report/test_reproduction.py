@@ -301,6 +301,7 @@ def tab(tmp_path_factory):
     tab.close()
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(real.BINARY is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("width", [1100, 390])
 def test_a_browser_shows_the_page_without_a_request_or_complaint(

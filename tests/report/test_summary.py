@@ -6,8 +6,13 @@ import sys
 import pytest
 
 from cirm.records import Curve, Run, Score
-from cirm.report import collect_curves, collect_sweep, collect_tracks, summarise_records
-from cirm.report.summary import is_ceiling
+from cirm.report.summary import (
+    collect_curves,
+    collect_sweep,
+    collect_tracks,
+    is_ceiling,
+    summarise_records,
+)
 
 
 def score(seed, stage, environment, split, value, **changes):

@@ -10,11 +10,11 @@ from cirm.report.table import (
     Column,
     Table,
     drop_empty,
+    make_statistic_cell,
     render_html,
     render_latex,
     render_markdown,
     render_terminal,
-    statistic_cell,
     transpose,
 )
 
@@ -121,11 +121,14 @@ def test_a_row_of_another_length_and_an_unknown_verdict_are_refused():
 
 
 def test_statistics_show_their_spread_and_say_what_is_missing():
-    assert str(statistic_cell({"mean": 12.34, "std": 1.0}, "accuracy")) == "12.3 ± 1.0"
-    assert str(statistic_cell({"mean": 1.5, "std": None}, "error")) == "1.50"
-    assert str(statistic_cell(None, "accuracy")) == DASH
+    assert (
+        str(make_statistic_cell({"mean": 12.34, "std": 1.0}, "accuracy"))
+        == "12.3 ± 1.0"
+    )
+    assert str(make_statistic_cell({"mean": 1.5, "std": None}, "error")) == "1.50"
+    assert str(make_statistic_cell(None, "accuracy")) == DASH
     nothing = {"mean": None, "std": None, "seeds": 3}
-    assert str(statistic_cell(nothing, "error")) == "not finite"
+    assert str(make_statistic_cell(nothing, "error")) == "not finite"
 
 
 def test_long_headings_break_on_the_terminal_and_numbers_do_not():

@@ -2,12 +2,7 @@
 
 from cirm.report.page import Picture, Section, render_page
 from cirm.report.run_page import build_results_table, build_run_page
-from cirm.report.summary import (
-    collect_curves,
-    collect_sweep,
-    collect_tracks,
-    summarise_records,
-)
+from cirm.report.summary import summarise_records
 from cirm.report.table import (
     Cell,
     Column,
@@ -26,9 +21,6 @@ __all__ = [
     "Table",
     "build_results_table",
     "build_run_page",
-    "collect_curves",
-    "collect_sweep",
-    "collect_tracks",
     "render_html",
     "render_latex",
     "render_markdown",

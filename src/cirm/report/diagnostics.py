@@ -13,8 +13,8 @@ from cirm.report.summary import average_seeds, group_by_learner
 from cirm.report.table import (
     Row,
     Table,
+    make_statistic_cell,
     render_html,
-    statistic_cell,
 )
 
 SPLIT = "diagnostic"
@@ -120,7 +120,8 @@ def build_diagnostics_table(diagnoses: Mapping[str, Diagnosis], metric: str) -> 
     rows: list[Row] = []
     for learner, one in diagnoses.items():
         cells = [
-            statistic_cell(one.numbers.get(n), _get_unit(n, metric)) for n in COLUMNS
+            make_statistic_cell(one.numbers.get(n), _get_unit(n, metric))
+            for n in COLUMNS
         ]
         rows.append([learner, *cells, f"{one.succeeded} of {one.seeds}"])
     columns = ["learner", *headings, "seeds without failure"]
@@ -179,7 +180,7 @@ def _render_groups(learner: str, scores: list[Score], metric: str) -> Markup:
     for place in dict.fromkeys(s.environment for s in scores if s.environment != "all"):
         here = [score for score in scores if score.environment == place]
         cells = [
-            statistic_cell(
+            make_statistic_cell(
                 average_seeds(s for s in here if s.metric in names),
                 _get_unit(names[0], metric),
             )

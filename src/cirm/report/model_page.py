@@ -22,8 +22,13 @@ HEADINGS = {
     "rmse": "root mean squared error",
     "mae": "mean absolute error",
     "r2": "R²",
+    "agreement": "agrees with the reference, %",
+    "reference": "score of the reference",
+    "calibration spread": "range of the calibration error over groups",
+    "constant": "collapse to a constant",
+    "shortcut": "collapse to ERM",
 }
-"""The metrics' names for readers."""
+"""Names of metrics and diagnostics for readers."""
 
 
 def build_model_page(content: Content, command: str = "") -> str:
@@ -110,7 +115,8 @@ def build_model_diagnostics_table(environments: Sequence[Content]) -> Table | No
         [e["name"], *(_format_score(e["diagnostics"].get(name)) for name in names)]
         for e in environments
     ]
-    return Table("Diagnostics", ["after learning", *names], rows) if names else None
+    columns = ["after learning", *(HEADINGS.get(name, name) for name in names)]
+    return Table("Diagnostics", columns, rows) if names else None
 
 
 def build_model_memory_table(content: Content) -> Table:

@@ -30,9 +30,9 @@ from cirm.report.table import (
     Table,
     drop_empty,
     escape_markdown,
+    make_statistic_cell,
     render_latex,
     render_markdown,
-    statistic_cell,
     transpose,
 )
 from cirm.report.text import format_seconds, join_words, list_selections
@@ -290,7 +290,7 @@ def _build_cell(cell: Mapping[str, Any] | None, keys: Sequence[str]) -> Cell:
         statistic = cell if key == "mean" else cell.get(key)
         has_number = statistic is not None and statistic["mean"] is not None
         numbers.append(
-            statistic_cell(statistic, cell["metric"]) if has_number else Cell()
+            make_statistic_cell(statistic, cell["metric"]) if has_number else Cell()
         )
     ours, *others = numbers
     return replace(ours, verdict=cell["verdict"], others=tuple(others))

@@ -26,7 +26,7 @@ from cirm.report.summary import (
     is_ceiling,
     summarise_records,
 )
-from cirm.report.table import Cell, Column, Row, Table, statistic_cell
+from cirm.report.table import Cell, Column, Row, Table, make_statistic_cell
 from cirm.report.text import (
     describe_metric,
     format_bytes,
@@ -168,7 +168,9 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
     rows: list[Row] = []
     for learner, entry in learners.items():
         memory = entry["memory"].values()
-        scores = [statistic_cell(entry[split], entry["metric"]) for split in splits]
+        scores = [
+            make_statistic_cell(entry[split], entry["metric"]) for split in splits
+        ]
         examples = sum(part.get("examples", 0) for part in memory)
         size = format_bytes(sum(part.get("bytes", 0) for part in memory))
         seconds = format_seconds(entry["seconds"])
@@ -191,7 +193,9 @@ def build_coefficient_table(records: Sequence[Record]) -> Table | None:
     rows: list[Row] = []
     for learner, own in group_by_learner(scores, Score).items():
         errors = [average_seeds(s for s in own if s.environment == k) for k in kinds]
-        rows.append([learner, *(statistic_cell(error, "error") for error in errors)])
+        rows.append(
+            [learner, *(make_statistic_cell(error, "error") for error in errors)]
+        )
     title = "Squared error of the coefficients"
     return Table(title, ["learner", *kinds], rows) if rows else None
 

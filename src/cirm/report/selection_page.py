@@ -9,7 +9,7 @@ from cirm.report import page
 from cirm.report.markup import Markup
 from cirm.report.page import Section
 from cirm.report.plots import plot_trials
-from cirm.report.table import Column, Row, Table, statistic_cell
+from cirm.report.table import Column, Row, Table, make_statistic_cell
 from cirm.report.text import describe_metric, join_words
 
 Search = Mapping[str, Any]
@@ -47,10 +47,10 @@ def build_picks_table(search: Search) -> Table:
         rows.append(
             [
                 get_rule_name(rule),
-                statistic_cell(pick["score"], metric),
+                make_statistic_cell(pick["score"], metric),
                 str(pick["trial"]),
                 *(
-                    statistic_cell(scores.get(split), metric)
+                    make_statistic_cell(scores.get(split), metric)
                     for split in (("train", "test") if is_revealed else ())
                 ),
                 format_settings(pick["settings"]),
@@ -61,7 +61,9 @@ def build_picks_table(search: Search) -> Table:
     unit = "negative mean squared error"
     if metric == "accuracy":
         unit = describe_metric(metric)
-    notes = [f"Scores: {unit}; higher is better. Trial 0 has the default settings."]
+    notes = [
+        f"Scores: {unit}; higher is better. Trial 0 has the settings before the search."
+    ]
     if is_revealed:
         notes.append(
             "The training and unseen scores were not used for the choice; they were "
@@ -134,7 +136,7 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
         return None
     caption = (
         "Each dot is a trial, and the square is the chosen one. The dotted line is the "
-        "score of trial 0, which has the default settings."
+        "score of trial 0, which has the settings before the search."
     )
     heading = f"Scores by the rule {get_rule_name(rule)}"
     return Section(heading, [page.render_panels(caption, drawings)])
@@ -145,7 +147,7 @@ def _build_trials_section(search: Search) -> Section:
     rows: list[Row] = []
     for trial in search["trials"]:
         cells: list[Any] = [
-            statistic_cell(trial["scores"].get(rule), search["metric"])
+            make_statistic_cell(trial["scores"].get(rule), search["metric"])
             if rule in trial["scores"] or trial["state"] == "done"
             else trial["state"]
             for rule in rules

@@ -92,19 +92,7 @@ def summarise_records(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def collect_tracks(records: Sequence[Record]) -> dict[str, list[Track]]:
-    """Collect each learner's score in each environment after each stage.
-
-    Args:
-        records: The records of a run.
-
-    Returns:
-        By learner, the tracks of the training environments, then of the test ones.
-
-    Example:
-        >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
-        >>> collect_tracks([score])["erm"][0].points
-        (Point(x=1, mean=80.0, std=None),)
-    """
+    """Collect each learner's score in each environment after each stage."""
     return {
         learner: [
             track
@@ -118,19 +106,7 @@ def collect_tracks(records: Sequence[Record]) -> dict[str, list[Track]]:
 
 
 def collect_sweep(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
-    """Collect each learner's score along the axis of a sweep, after the last stage.
-
-    Args:
-        records: The records of a run.
-
-    Returns:
-        The points of each learner that has a sweep, by position.
-
-    Example:
-        >>> score = Score("erm", "joint", 0, 0, "a", "sweep", "accuracy", 80.0, 0.5)
-        >>> collect_sweep([score])
-        {'erm': (Point(x=0.5, mean=80.0, std=None),)}
-    """
+    """Collect each learner's score along the axis of a sweep, after the last stage."""
     curves = {}
     for learner, scores in group_by_learner(records, Score).items():
         last = _select_last_stage(_select_main_metric(scores))
@@ -143,19 +119,7 @@ def collect_sweep(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
 
 
 def collect_curves(records: Sequence[Record]) -> dict[str, dict[str, Trace]]:
-    """Collect the training curves, each through all stages.
-
-    Args:
-        records: The records of a run.
-
-    Returns:
-        The curves by metric and learner.
-
-    Example:
-        >>> curve = Curve("erm", "joint", 0, 0, 10, "loss", 0.7)
-        >>> collect_curves([curve])["loss"]["erm"].points
-        (Point(x=10, mean=0.7, std=None),)
-    """
+    """Collect the training curves by metric and learner, each through all stages."""
     traces: dict[str, dict[str, Trace]] = {}
     for learner, curves in group_by_learner(records, Curve).items():
         for metric, rows in _group(curves, lambda c: c.metric).items():

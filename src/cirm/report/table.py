@@ -141,24 +141,22 @@ class Table:
         row_headings: int = 1,
         sources: Iterable[str] = (),
     ) -> None:
-        made = {
-            "title": title,
-            "columns": tuple(
+        self.__dict__.update(  # a frozen class has no other way
+            title=title,
+            columns=tuple(
                 Column(one, "left" if place < row_headings else "right")
                 if isinstance(one, str)
                 else one
                 for place, one in enumerate(columns)
             ),
-            "rows": tuple(
+            rows=tuple(
                 tuple(Cell(one) if isinstance(one, str) else one for one in row)
                 for row in rows
             ),
-            "notes": tuple(notes),
-            "row_headings": row_headings,
-            "sources": tuple(sources),
-        }
-        for name, value in made.items():
-            object.__setattr__(self, name, value)
+            notes=tuple(notes),
+            row_headings=row_headings,
+            sources=tuple(sources),
+        )
         for number, row in enumerate(self.rows, 1):
             if len(row) != len(self.columns):
                 raise ValueError(
@@ -172,7 +170,7 @@ class Table:
         return self.columns[self.row_headings :]
 
 
-def statistic_cell(
+def make_statistic_cell(
     statistic: Statistic | Mapping[str, Any] | None, metric: str
 ) -> Cell:
     """Return the cell of a mean and standard deviation over seeds, if there are any."""
@@ -249,9 +247,18 @@ def separate_sources(table: Table, beside: bool) -> Table:
 
 
 def render_html(table: Table) -> Markup:
-    """Render a table for a page; it scrolls sideways where it is too wide.
+    """Render a table for a page, where it scrolls sideways if it is too wide.
 
-    The title is left out: pages show it as a heading or in a sentence.
+    Args:
+        table: The table. Its title is left out: pages show it as a heading.
+
+    Returns:
+        HTML; everything but `Cell.markup` is escaped.
+
+    Example:
+        >>> table = Table("", ["learner", "rows"], [["erm", "10"]])
+        >>> '<td class="number">10</td>' in render_html(table)
+        True
     """
     heads = table.row_headings
     cells_by_column = zip(*table.rows, strict=True)
@@ -292,7 +299,19 @@ def render_html(table: Table) -> Markup:
 
 
 def render_terminal(table: Table) -> Group:
-    """Render a table for the terminal, as a value that the console of `rich` prints."""
+    """Render a table for the terminal.
+
+    Args:
+        table: The table. Numbers from several sources are below each other.
+
+    Returns:
+        A value that the console of `rich` prints.
+
+    Example:
+        >>> from rich.console import Console
+        >>> table = Table("", ["learner", "rows"], [["erm", "10"]])
+        >>> Console().print(render_terminal(table))  # doctest: +SKIP
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table as RichTable
@@ -319,7 +338,21 @@ def render_terminal(table: Table) -> Group:
 
 
 def render_markdown(table: Table) -> str:
-    """Render a table in Markdown, with its title above and its notes below."""
+    """Render a table in Markdown, with its title above and its notes below.
+
+    Args:
+        table: The table. Numbers from several sources are beside each other, or below
+            each other if there are many columns.
+
+    Returns:
+        The text, which ends with a newline.
+
+    Example:
+        >>> print(render_markdown(Table("", ["a", "b"], [["1", "2"]])), end="")
+        | a | b |
+        | :-- | --: |
+        | 1 | 2 |
+    """
     count = len(table.values) * max(len(table.sources), 1)
     flat = separate_sources(table, beside=count <= WIDE)
     lines = [
@@ -333,10 +366,21 @@ def render_markdown(table: Table) -> str:
 
 
 def render_latex(table: Table, legend: str = "") -> str:
-    """Render a table in LaTeX; it needs the packages booktabs and graphicx.
+    """Render a table in LaTeX, which needs the packages booktabs and graphicx.
 
-    The title, the notes and the legend, which is LaTeX already, become the caption.
-    Where there are many columns, headings are rotated and spreads are below the means.
+    If there are many columns, headings are rotated and spreads are below the means.
+
+    Args:
+        table: The table. Its title and notes become the caption.
+        legend: The end of the caption, in LaTeX.
+
+    Returns:
+        A table environment.
+
+    Example:
+        >>> table = Table("", ["learner", "rows"], [["erm", "10"]])
+        >>> "erm & 10" in render_latex(table)
+        True
     """
     flat = separate_sources(table, beside=False)
     heads, is_crowded = flat.row_headings, len(flat.values) > WIDE
@@ -354,11 +398,11 @@ def render_latex(table: Table, legend: str = "") -> str:
             f"\\multicolumn{{{span}}}{{c}}{{{escape_latex(name)}}}"
             for name, span in level
         ]
-        lines.append(_latex_row([*[""] * heads, *names]))
+        lines.append(_join_latex_row([*[""] * heads, *names]))
     names = [escape_latex(column.heading) for column in flat.columns]
     if is_crowded:
         names[heads:] = [f"\\rotatebox{{90}}{{{name}}}" for name in names[heads:]]
-    lines += [_latex_row(names), r"\midrule"]
+    lines += [_join_latex_row(names), r"\midrule"]
     for row in flat.rows:
         start = [escape_latex(cell.text) for cell in row[:heads]]
         means = [
@@ -369,12 +413,14 @@ def render_latex(table: Table, legend: str = "") -> str:
             f"({escape_latex(c.spread)})" if c.spread else "" for c in row[heads:]
         ]
         if is_crowded:
-            lines.append(_latex_row([*start, *means]))
+            lines.append(_join_latex_row([*start, *means]))
             if any(spreads):
-                lines.append(_latex_row([*[""] * heads, *spreads]))
+                lines.append(_join_latex_row([*[""] * heads, *spreads]))
         else:
             pairs = zip(means, spreads, strict=True)
-            lines.append(_latex_row([*start, *(f"{a} {b}".strip() for a, b in pairs)]))
+            lines.append(
+                _join_latex_row([*start, *(f"{a} {b}".strip() for a, b in pairs)])
+            )
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]
     return "\n".join(lines)
 
@@ -419,5 +465,5 @@ def _render_cell(cell: Cell, has_spread: bool) -> Markup:
     )
 
 
-def _latex_row(cells: Sequence[str]) -> str:
+def _join_latex_row(cells: Sequence[str]) -> str:
     return f"{' & '.join(cells)} \\\\"

@@ -61,47 +61,51 @@ def write_headline(
 ) -> str:
     """Say which learners work in the unseen environments and which do not.
 
-    Args:
-        summary: The content of summary.json.
-        chance: The accuracy of guessing, in percent, if it is known.
-        unseen: The number of unseen environments.
+    `chance` is the accuracy of guessing in percent, `unseen` the number of unseen
+    environments.
     """
-    where = "the unseen environment" if unseen == 1 else "the unseen environments"
-    tested = _select_tested(summary, ceiling=False)
+    tested, ceilings = _select_tested(summary)
     if not tested:
         return (
             "No unseen environment was scored; all scores are from the training "
             "environments."
         )
-    if next(iter(tested.values()))["metric"] != "accuracy":
-        return _compare_errors(tested, where)
-    sentences = [_describe_first(tested, chance, where), _describe_best(tested, chance)]
-    for name, entry in _select_tested(summary, ceiling=True).items():
-        accuracy = _format_percent(entry["test"]["mean"])
+    first, best = _choose_first(tested), _rank(tested)[-1]
+    is_accuracy = tested[first]["metric"] == "accuracy"
+    text = f"{first} has {'an accuracy' if is_accuracy else 'a mean squared error'} of "
+    if tested[first]["train"]["mean"] is not None:
+        text += f"{_format_score(tested[first], 'train')} in the training environments "
+        text += "and "
+    where = "environment" if unseen == 1 else "environments"
+    text += f"{_format_score(tested[first])} in the unseen {where}"
+    if is_accuracy and _is_below(tested[first], chance):
+        text += f", which is worse than chance ({chance:.3g}\N{NO-BREAK SPACE}%)"
+    sentences = [text, _compare_others(tested, first, best, chance)]
+    for name in [*ceilings][:1]:
+        score = _format_score(ceilings[name])
         sentences.append(
-            f"A classifier that cannot see colour ({name}) reaches {accuracy}."
+            f"A classifier that cannot see colour ({name}) reaches {score}"
         )
-        break
-    return " ".join(filter(None, sentences))
+    return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
 def list_facts(
     summary: Mapping[str, Any], chance: float | None = None
 ) -> list[tuple[str, str]]:
     """Return the numbers of the headline, each with its description."""
-    tested = _select_tested(summary, ceiling=False)
+    tested, ceilings = _select_tested(summary)
     if not tested:
         return []
-    names = dict.fromkeys((_choose_first(tested), _rank(tested)[-1]))
-    facts = [(_format_change(tested[n]), f"{n}, training → unseen") for n in names]
+    facts = []
+    for name in dict.fromkeys((_choose_first(tested), _rank(tested)[-1])):
+        train, metric = tested[name]["train"]["mean"], tested[name]["metric"]
+        before = "" if train is None else f"{format_mean(train, metric)} → "
+        change = f"{before}{_format_score(tested[name])}"
+        facts.append((change, f"{name}, training → unseen"))
     if chance is not None:
-        facts.append((_format_chance(chance), "chance"))
-    facts += [
-        (_format_percent(entry["test"]["mean"]), "ceiling, without colour")
-        for entry in _select_tested(summary, ceiling=True).values()
-        if entry["metric"] == "accuracy"
-    ][:1]
-    return facts
+        facts.append((f"{chance:.3g} %", "chance"))
+    ceiling = [_format_score(entry) for entry in ceilings.values()][:1]
+    return facts + [(score, "ceiling, without colour") for score in ceiling]
 
 
 def _format_significant(number: float) -> str:
@@ -111,62 +115,39 @@ def _format_significant(number: float) -> str:
     return f"{number:.{max(3 - whole, 0)}f}"
 
 
-def _describe_first(
-    tested: Mapping[str, Entry], chance: float | None, where: str
+def _format_score(entry: Entry, split: str = "test") -> str:
+    unit = "\N{NO-BREAK SPACE}%" if entry["metric"] == "accuracy" else ""
+    return f"{format_mean(entry[split]['mean'], entry['metric'])}{unit}"
+
+
+def _compare_others(
+    tested: Mapping[str, Entry], first: str, best: str, chance: float | None
 ) -> str:
-    name = _choose_first(tested)
-    entry = tested[name]
-    test = _format_percent(entry["test"]["mean"])
-    if entry["train"]["mean"] is None:
-        return f"{name} classifies {test} of the examples in {where} correctly."
-    train = _format_percent(entry["train"]["mean"])
-    text = f"{name} classifies {train} of the examples in the training environments "
-    text += f"correctly and {test} in {where}"
-    if chance is not None and _is_below(entry, chance):
-        text += f", which is worse than chance ({_format_chance(chance)})"
-    return f"{text}."
-
-
-def _describe_best(tested: Mapping[str, Entry], chance: float | None) -> str:
-    best = _rank(tested)[-1]
-    if best == _choose_first(tested):
-        return "No other learner does better there." if len(tested) > 1 else ""
-    entry = tested[best]
-    reached = (
-        f"the best learner, {best}, reaches {_format_percent(entry['test']['mean'])}"
-    )
-    if chance is None:
-        return f"{reached[0].upper()}{reached[1:]}."
+    """How the other learners do in the unseen environments; empty without others."""
+    if best == first:
+        return "No other learner does better there" if len(tested) > 1 else ""
+    reached = f"the best learner, {best}, reaches {_format_score(tested[best])}"
+    if chance is None or tested[best]["metric"] != "accuracy":
+        return f"T{reached[1:]}"
     count = sum(_is_below(other, chance) for other in tested.values())
-    if count == len(tested):
-        return f"All {count} learners are below chance there; {reached}."
-    some = f"{count} of {len(tested)} learners" if count else "No learner"
-    text = f"{some} {'are' if count > 1 else 'is'} below chance there; {reached}"
-    lowest = entry["test"]["mean"] - (entry["test"]["std"] or 0.0)
-    return f"{text}, no better than chance." if lowest <= chance else f"{text}."
+    some = f"{count} of {len(tested)} learners {'are' if count > 1 else 'is'}"
+    if count in (0, len(tested)):
+        some = f"All {count} learners are" if count else "No learner is"
+    test = tested[best]["test"]
+    is_chance = count < len(tested) and test["mean"] - (test["std"] or 0.0) <= chance
+    doubt = ", no better than chance" if is_chance else ""
+    return f"{some} below chance there; {reached}{doubt}"
 
 
-def _compare_errors(tested: Mapping[str, Entry], where: str) -> str:
-    name, best = _choose_first(tested), _rank(tested)[-1]
-    train, test = tested[name]["train"]["mean"], tested[name]["test"]["mean"]
-    error = format_mean(test, "error")
-    text = f"The mean squared error of {name} is {error} in {where}"
-    if train:
-        before = format_mean(train, "error")
-        text += f", {test / train:.3g} times its training error ({before})"
-    if best != name:
-        lowest = format_mean(tested[best]["test"]["mean"], "error")
-        text += f"; the best learner, {best}, reaches {lowest}"
-    return f"{text}."
-
-
-def _select_tested(summary: Mapping[str, Any], ceiling: bool) -> dict[str, Entry]:
-    """The learners with a score in unseen environments: ceilings, or the others."""
-    return {
-        name: entry
-        for name, entry in summary["learners"].items()
-        if entry["test"]["mean"] is not None and is_ceiling(name) is ceiling
+def _select_tested(summary: Mapping[str, Any]) -> tuple[dict[str, Entry], ...]:
+    """The learners with a score in unseen environments, and the ceilings with one."""
+    tested = {
+        n: e for n, e in summary["learners"].items() if e["test"]["mean"] is not None
     }
+    return (
+        {name: entry for name, entry in tested.items() if not is_ceiling(name)},
+        {name: entry for name, entry in tested.items() if is_ceiling(name)},
+    )
 
 
 def _choose_first(tested: Mapping[str, Entry]) -> str:
@@ -180,21 +161,7 @@ def _rank(tested: Mapping[str, Entry]) -> list[str]:
     return names if tested[names[0]]["metric"] == "accuracy" else names[::-1]
 
 
-def _is_below(entry: Entry, chance: float) -> bool:
+def _is_below(entry: Entry, chance: float | None) -> bool:
     """Whether the score is below chance by more than the seeds differ."""
-    return bool(entry["test"]["mean"] + (entry["test"]["std"] or 0.0) < chance)
-
-
-def _format_change(entry: Entry) -> str:
-    metric, train = entry["metric"], entry["train"]["mean"]
-    before = "" if train is None else f"{format_mean(train, metric)} → "
-    unit = " %" if metric == "accuracy" else ""
-    return f"{before}{format_mean(entry['test']['mean'], metric)}{unit}"
-
-
-def _format_percent(accuracy: float) -> str:
-    return f"{format_mean(accuracy, 'accuracy')}\N{NO-BREAK SPACE}%"
-
-
-def _format_chance(chance: float) -> str:
-    return f"{chance:.3g}\N{NO-BREAK SPACE}%"
+    highest = entry["test"]["mean"] + (entry["test"]["std"] or 0.0)
+    return chance is not None and bool(highest < chance)
