@@ -219,7 +219,7 @@ def row(title, words, error):
     error = error.removeprefix("cirm: ").replace(
         f"{datetime.now(UTC):%Y-%m-%d}", "DATE"
     )
-    error = re.sub(r"(?:[\w.-]+, ){5,}(?:and |or )?[\w.-]*\w", "...", error)
+    error = re.sub(r"(?:[\w.-]+, ){5,}(?!or\b|and\b)[\w.-]*\w", "...", error)
     cells = (title, f"`cirm {words}`", error)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

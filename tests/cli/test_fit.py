@@ -229,9 +229,9 @@ def test_an_interrupted_update_leaves_the_model_unchanged(fitted, clinics, monke
         stderr=theirs,
     ) as process:
         os.close(theirs)
-        shown_until(ours, "training on many")
+        read_terminal(ours, "training on many")
         process.send_signal(signal.SIGINT)
-        ending = shown_until(ours)
+        ending = read_terminal(ours)
         assert process.wait(60) == 130
         assert process.stdout.read() == b""
     os.close(ours)
@@ -241,8 +241,8 @@ def test_an_interrupted_update_leaves_the_model_unchanged(fitted, clinics, monke
     assert sorted(clinics.rglob("*")) == files
 
 
-def shown_until(terminal, word=None):
-    """What a terminal shows, without its colours, up to a word or to the end."""
+def read_terminal(terminal, word=None):
+    """Read what a terminal shows, without colours, up to a word or to the end."""
     shown = ""
     while word is None or word not in shown:
         try:
