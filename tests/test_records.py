@@ -90,14 +90,18 @@ def test_a_line_is_plain_json_with_its_kind():
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line):
-    with pytest.raises(ValueError, match=r"^records: a line must be .*; got ") as no:
+    with pytest.raises(
+        ValueError, match=r"^This line is not a score or .* in JSON: "
+    ) as no:
         records.parse_record(line)
     assert str(no.value).endswith(repr(line))
 
 
 @given(st.text())
 def test_any_text_is_refused_in_one_sentence(line):
-    with pytest.raises(ValueError, match=r"^records: a line must be a whole score"):
+    with pytest.raises(
+        ValueError, match=r"^This line is not a score or curve or run record"
+    ):
         records.parse_record(line)
 
 
@@ -105,7 +109,7 @@ def test_a_torn_file_is_refused_with_its_path_and_row(tmp_path):
     path = tmp_path / "records.jsonl"
     records.write_records(path, [RUN, SCORE, CURVE])
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(ValueError, match=r"records\.jsonl, row 3: records: a line"):
+    with pytest.raises(ValueError, match=r"records\.jsonl, row 3: This line is not"):
         records.read_records(path)
 
 

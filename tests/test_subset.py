@@ -73,11 +73,11 @@ def test_a_subset_makes_nothing_until_it_is_asked():
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        (ROWS[0], "rows must be whole numbers (int64) [replica, m]; got torch.int64"),
-        (ROWS.float(), "rows must be whole numbers (int64) [replica, m]; got torch.fl"),
-        (ROWS - 1, "rows must be from 0 to 3; got -1 to 2"),
-        (ROWS + 1, "rows must be from 0 to 3; got 1 to 4"),
-        (ROWS[:, :0], "there must be examples and features; got [2, 0, 2]"),
+        (ROWS[0], "rows must be integers (int64) [replica, m], not torch.int64"),
+        (ROWS.float(), "rows must be integers (int64) [replica, m], not torch.fl"),
+        (ROWS - 1, "rows must be from 0 to 3, not -1 to 2."),
+        (ROWS + 1, "rows must be from 0 to 3, not 1 to 4."),
+        (ROWS[:, :0], "there are no examples or no features: [2, 0, 2]."),
     ],
 )
 def test_rows_that_are_not_there_are_refused(whole, rows, complaint):
@@ -86,5 +86,5 @@ def test_rows_that_are_not_there_are_refused(whole, rows, complaint):
 
 
 def test_a_subset_serves_only_the_replicas_it_was_chosen_for(whole):
-    with pytest.raises(ValueError, match="'a': it was drawn for 2 replicas; got 3"):
+    with pytest.raises(ValueError, match="'a': it has examples for 2 replicas, not 3"):
         whole.subset(ROWS).take_all(3)

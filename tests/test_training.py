@@ -193,7 +193,7 @@ def test_adam_is_that_of_torch():
 
 def test_finite_parameters_whose_sum_overflows_are_no_divergence():
     check_finite(torch.full((2, 3), 3e38), 1)
-    with pytest.raises(DivergenceError, match="lost at step 1"):
+    with pytest.raises(DivergenceError, match="diverged at step 1"):
         check_finite(torch.tensor([[3e38, float("inf"), -float("inf")]]), 1)
 
 
@@ -259,7 +259,7 @@ def test_turns_report_divergence():
         list(
             descent.take_turns(loss, movers, (environment("a", 8),), Randomness(SEEDS))
         )
-    assert caught.value.args == ("parameters must stay finite; lost at step 4", [1])
+    assert caught.value.args == ("training diverged at step 4", [1])
 
 
 def risk(network):
@@ -308,20 +308,26 @@ def test_divergence_is_reported_with_its_step_and_replica():
     with pytest.raises(DivergenceError) as caught:
         descent.minimise(quadratic, torch.zeros(2, 1), goal, stage, Randomness(SEEDS))
     message, lost = caught.value.args
-    assert message == "parameters must stay finite; lost at step 4"
+    assert message == "training diverged at step 4"
     assert lost == [1]
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"epochs": 0}, {"batch": -1}, {"rate": 0.0}, {"decay": -1.0}],
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "^epochs must be positive, not 0"),
+        ({"batch": -1}, "^batch must not be negative, but is -1"),
+        ({"rate": 0.0}, "^rate must be positive, not 0"),
+        ({"rate": float("nan")}, "^rate must be positive, not nan"),
+        ({"decay": -1.0}, "^decay must not be negative, but is -1"),
+    ],
     ids=str,
 )
-def test_impossible_settings_are_refused(settings):
-    with pytest.raises(ValueError, match="training: epochs and rate must be positive"):
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         Descent(**settings)
 
 
 def test_an_unknown_optimiser_is_refused():
-    with pytest.raises(ValueError, match="must be adam or sgd; got 'lbfgs'"):
+    with pytest.raises(ValueError, match="optimiser must be adam or sgd, not 'lbfgs'"):
         Descent(optimiser="lbfgs")

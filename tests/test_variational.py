@@ -119,12 +119,12 @@ GOOD = {
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"kl_scale": "mean"}, "kl_scale must be one of sum, per-example; got 'mean'"),
-        ({"beta": -1.0}, "positive; got -1.0, 1, 1, 1.0 and 0.1"),
-        ({"samples": 0}, "positive; got 1.0, 0, 1, 1.0 and 0.1"),
-        ({"evaluations": 0}, "positive; got 1.0, 1, 0, 1.0 and 0.1"),
-        ({"prior_std": 0.0}, "positive; got 1.0, 1, 1, 0.0 and 0.1"),
-        ({"initial_std": 0.0}, "positive; got 1.0, 1, 1, 1.0 and 0.0"),
+        ({"kl_scale": "mean"}, "kl_scale must be one of sum, per-example, not 'mean'."),
+        ({"beta": -1.0}, "beta must not be negative, but is -1.0."),
+        ({"samples": 0}, "samples must be 1 or more, but is 0."),
+        ({"evaluations": 0}, "evaluations must be 1 or more, but is 0."),
+        ({"prior_std": 0.0}, "prior_std must be positive, but is 0.0."),
+        ({"initial_std": 0.0}, "initial_std must be positive, but is 0.0."),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong, complaint):

@@ -6,19 +6,27 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cirm.environments import Environment, Problem, Stage, Stream, Task
-    from cirm.estimator import InvariantClassifier, InvariantRegressor
-    from cirm.evaluation.run import run
-    from cirm.learners import create
-    from cirm.model.evaluate import evaluate
-    from cirm.model.file import load, save
-    from cirm.model.fit import fit, update
-    from cirm.model.model import Model
-    from cirm.model.predict import predict
-    from cirm.networks import MLP, ModuleNetwork
-    from cirm.randomness import Randomness
-    from cirm.training import Descent
+if TYPE_CHECKING:  # the aliases mark the names as public for type checkers
+    from cirm.environments import Environment as Environment
+    from cirm.environments import Problem as Problem
+    from cirm.environments import Stage as Stage
+    from cirm.environments import Stream as Stream
+    from cirm.environments import Task as Task
+    from cirm.estimator import InvariantClassifier as InvariantClassifier
+    from cirm.estimator import InvariantRegressor as InvariantRegressor
+    from cirm.evaluation.run import run as run
+    from cirm.learners import create as create
+    from cirm.model.evaluate import evaluate as evaluate
+    from cirm.model.file import load as load
+    from cirm.model.file import save as save
+    from cirm.model.fit import fit as fit
+    from cirm.model.fit import update as update
+    from cirm.model.model import Model as Model
+    from cirm.model.predict import predict as predict
+    from cirm.networks import MLP as MLP
+    from cirm.networks import ModuleNetwork as ModuleNetwork
+    from cirm.randomness import Randomness as Randomness
+    from cirm.training import Descent as Descent
 
 __version__ = version("cirm")
 
@@ -44,32 +52,11 @@ _PUBLIC = {
     "InvariantClassifier": "estimator",
     "InvariantRegressor": "estimator",
 }
-"""Where each public name lives; it is loaded when it is first used."""
+"""The module or package of each public name, which is imported on first use."""
 
-__all__ = [
-    "MLP",
-    "Descent",
-    "Environment",
-    "InvariantClassifier",
-    "InvariantRegressor",
-    "Model",
-    "ModuleNetwork",
-    "Problem",
-    "Randomness",
-    "Stage",
-    "Stream",
-    "Task",
-    "create",
-    "evaluate",
-    "fit",
-    "load",
-    "predict",
-    "run",
-    "save",
-    "update",
-]
+__all__ = [*_PUBLIC]
 
-if not TYPE_CHECKING:  # else a checker would take any name for a public one
+if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _PUBLIC:

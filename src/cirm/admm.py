@@ -1,21 +1,21 @@
-"""Consensus under constraints on gradients, by alternating directions (ADMM).
+"""Consensus under gradient constraints by the alternating direction method (ADMM).
 
 Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", lemma GADMM and
 algorithms 1 to 3. Each environment has its own w_e and descends
 
     Q_e(w_e) + rho0/2 |w_e - w + u_e|^2 + rho1/2 |grad Q_e(w_e) + v_e|^2
 
-for a round; then they meet: w is the mean of all w_e + u_e, and u_e grows by w_e - w
-and v_e by grad Q_e(w_e). The past takes part in the mean as one more that never moves,
-which in the end draws w towards it by rho0/2 |w - past|^2.
+for a round. Then w becomes the mean of all w_e + u_e, u_e grows by w_e - w and v_e by
+grad Q_e(w_e). The past takes part in the mean as one more environment that never moves,
+which in the end pulls w towards it by rho0/2 |w - past|^2.
 
-What the paper leaves open is decided so. There are `rounds` rounds of `inner` steps on
-every batch or, with `rounds` 0, one step on every batch and a round lasts `inner`
-epochs. A round must nearly reach its minimum: in short ones u and v add up gradients
-of the way there, and later undo that way (the paper's listing, read as one step a
-round, runs away even on convex problems). The gradient that moves v_e is the first of
-the next round: it is taken at the same w_e, and the descent needs it anyway. When the
-weights grow, u and v shrink by as much: the multipliers rho u and rho v stay.
+The paper leaves some choices open; these are ours. There are `rounds` rounds of `inner`
+steps on every batch, or with `rounds` 0 one step on every batch and rounds of `inner`
+epochs. A round must nearly reach its minimum: in short rounds u and v add up gradients
+along the way and later undo it (the paper's listing, read as one step per round,
+diverges even on convex problems). The gradient that moves v_e is the first one of the
+next round, which is taken at the same w_e and is needed there anyway. When the weights
+grow, u and v shrink by the same factor, so that the multipliers rho u and rho v stay.
 """
 
 from __future__ import annotations
@@ -35,14 +35,18 @@ from cirm.training import Descent, Terms, Watch, check_finite
 
 Growth = Literal["sum", "factor"]
 Weights = tuple[float, float]
-"""rho0 of the consensus and rho1 of the constraint."""
+"""The weights rho0 of the consensus and rho1 of the constraint."""
 
 
 class Carry(NamedTuple):
-    """What moves in a stage.
+    """The variables of a stage.
 
-    Each environment's own parameters and its scaled multipliers of the consensus, u,
-    and of the constraint, v, are [replica, e, q]; what is shared is [replica, q].
+    Attributes:
+        local: Parameters of each environment, [replica, e, q].
+        shared: Their consensus, [replica, q].
+        u: Scaled multipliers of the consensus, [replica, e, q].
+        v: Scaled multipliers of the constraint, [replica, e, q].
+        weights: The weights that the multipliers are scaled by.
     """
 
     local: Tensor
@@ -53,12 +57,14 @@ class Carry(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a batch says of w and of the features.
+    """The objectives on one batch.
 
-    `gradients` gives the terms [replica, e] of the objectives at local parameters
-    [replica, e, q], and the objectives' gradients [replica, e, q], to be
-    differentiated once more; `outer` gives the loss [replica] that the features
-    descend, at shared parameters [replica, q].
+    Attributes:
+        gradients: Function of local parameters [replica, e, q]. It returns the terms of
+            the objectives, [replica, e] each, and the gradients of the objectives,
+            [replica, e, q], which can be differentiated again.
+        outer: Function of shared parameters [replica, q]. It returns the loss [replica]
+            that the features descend.
     """
 
     gradients: Callable[[Tensor], tuple[Terms, Tensor]]
@@ -67,10 +73,16 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class ADMM:
-    """Weights and lengths of the rounds.
+    """The weights of the constraints and the lengths of the rounds.
 
-    From the part `threshold` of a stage's training on both weights are larger by
-    `growth`, as a summand or as a factor.
+    Args:
+        rho0: Weight of the consensus.
+        rho1: Weight of the constraint.
+        growth: Increase of both weights, as a summand or a factor.
+        growth_kind: "sum" or "factor".
+        threshold: Fraction of a stage's training after which the weights increase.
+        rounds: Rounds on each batch; 0 for rounds of `inner` epochs.
+        inner: Steps, or epochs, of a round.
     """
 
     rho0: float
@@ -82,25 +94,27 @@ class ADMM:
     inner: int
 
     def check(self, where: str) -> None:
-        """Refuse what cannot be run."""
+        """Raise an error if a setting is invalid."""
         if self.growth_kind not in ("sum", "factor"):
             raise ValueError(
-                f"{where}: growth_kind must be sum or factor; got {self.growth_kind!r}"
+                f"{where}: growth_kind must be sum or factor, not {self.growth_kind!r}."
             )
         least = 1 if self.growth_kind == "factor" else 0
-        if self.rho0 <= 0 or self.rho1 < 0 or self.growth < least:
-            raise ValueError(
-                f"{where}: rho0 must be positive, rho1 not negative and growth "
-                f"{least} or more; got {self.rho0}, {self.rho1} and {self.growth}"
-            )
-        if not 0 <= self.threshold <= 1 or self.rounds < 0 or self.inner < 1:
-            raise ValueError(
-                f"{where}: threshold must be in [0, 1], rounds not negative and inner "
-                f"1 or more; got {self.threshold}, {self.rounds} and {self.inner}"
-            )
+        conditions = {
+            "rho0": (self.rho0 > 0, "positive"),
+            "rho1": (self.rho1 >= 0, "0 or more"),
+            "growth": (self.growth >= least, f"{least} or more"),
+            "threshold": (0 <= self.threshold <= 1, "in [0, 1]"),
+            "rounds": (self.rounds >= 0, "0 or more"),
+            "inner": (self.inner >= 1, "1 or more"),
+        }
+        for name, (holds, range_) in conditions.items():
+            if not holds:
+                value = getattr(self, name)
+                raise ValueError(f"{where}: {name} must be {range_}, but is {value}.")
 
     def weights_at(self, progress: float) -> Weights:
-        """The weights when so much of the stage's training is done."""
+        """Return the weights at a fraction of the stage's training."""
         if progress < self.threshold:
             return self.rho0, self.rho1
         if self.growth_kind == "sum":
@@ -109,11 +123,11 @@ class ADMM:
 
     @property
     def turns(self) -> int:
-        """Steps of the environments on each batch."""
+        """Number of steps of the environments on each batch."""
         return self.rounds * self.inner or 1
 
     def count_round_steps(self, steps: int) -> int:
-        """Steps of a round, where an epoch has so many batches."""
+        """Return the steps of a round, given the number of batches in an epoch."""
         return self.inner if self.rounds else self.inner * steps
 
     def solve(
@@ -127,10 +141,22 @@ class ADMM:
         randomness: Randomness,
         watch: Watch,
     ) -> tuple[Tensor, Carry]:
-        """Features [replica, f], and what the environments end with.
+        """Run a stage.
 
-        `look(features, batch)` is asked once for each batch; the features, if there
-        are any, move after the batch's turns. `past` is [replica, k, q].
+        Args:
+            look: Returns the objectives on a batch, given features and the batch. It is
+                called once for each batch.
+            features: Parameters of the features, [replica, f]; they take a step after
+                the environments' steps on a batch. f may be 0.
+            shared: Parameters to find a consensus on, [replica, q].
+            past: Parameters that take part in the consensus, [replica, k, q].
+            descent: Length of the training and optimisers.
+            stage: The environments to train on.
+            randomness: Source of the order of the examples and of noise.
+            watch: Called after each epoch.
+
+        Returns:
+            The features [replica, f], and the final variables.
         """
         features = features.detach().clone().requires_grad_()
         carry = init_carry(shared, len(stage), self.weights_at(0.0))
@@ -162,7 +188,7 @@ def step_environments(
     past: Tensor,
     ends: tuple[bool, bool],
 ) -> tuple[Carry, Terms]:
-    """One step of the environments; `ends` say if a round begins, and if it ends."""
+    """Make one step; `ends` tell whether a round begins, and whether it ends."""
     terms, gradients = view.gradients(carry.local)
     if ends[0]:
         carry = carry._replace(v=carry.v + gradients.detach())
@@ -178,14 +204,14 @@ def step_environments(
 
 
 def init_carry(shared: Tensor, environments: int, weights: Weights) -> Carry:
-    """Every environment at the shared parameters, [replica, q], and no multipliers."""
+    """Start every environment at the shared parameters, with zero multipliers."""
     local = shared.detach().unsqueeze(1).repeat(1, environments, 1)
     zeros = torch.zeros_like(local)
     return Carry(local.requires_grad_(), shared.detach(), zeros, zeros, weights)
 
 
 def rescale_multipliers(carry: Carry, weights: Weights) -> Carry:
-    """The same multipliers rho u and rho v under other weights."""
+    """Return the same multipliers rho u and rho v, scaled by other weights."""
     before = carry.weights
     if weights == before:
         return carry
@@ -194,9 +220,10 @@ def rescale_multipliers(carry: Carry, weights: Weights) -> Carry:
 
 
 def lagrangian_gradient(carry: Carry, gradients: Tensor) -> Tensor:
-    """Gradient of the augmented Lagrangian in the local parameters, [replica, e, q].
+    """Compute the augmented Lagrangian's gradient in the local parameters.
 
-    `gradients` are those of the objectives there, to be differentiated once more.
+    `gradients` are those of the objectives, which can be differentiated again. All are
+    [replica, e, q].
     """
     rho0, rho1 = carry.weights
     fixed = gradients.detach()
@@ -209,30 +236,30 @@ def lagrangian_gradient(carry: Carry, gradients: Tensor) -> Tensor:
 
 
 def update_consensus(carry: Carry, past: Tensor) -> Carry:
-    """After a meeting, with the past [replica, k, q] as further participants."""
+    """Update consensus and multipliers, with the past [replica, k, q] taking part."""
     local = carry.local.detach()
     shared = torch.cat([local + carry.u, past], 1).mean(1)
     return carry._replace(shared=shared, u=carry.u + local - shared.unsqueeze(1))
 
 
 def split_environments(batch: Batch) -> Batch:
-    """The batch with each environment as a replica of its own, [replica * e, n, ...].
+    """Return the batch with a replica for each environment, [replica * e, n, ...].
 
-    Environments with fewer examples are filled up by zeros that have no share.
+    Environments with fewer examples are padded with zeros that have no share.
     """
     sizes, sources = batch.sizes, batch.noise.generators
-    own = [part[:, e] for e, part in enumerate(batch.share.split(sizes, -1))]
+    shares = [part[:, e] for e, part in enumerate(batch.share.split(sizes, -1))]
     return batch._replace(
         x=_stack_environments(batch.x, sizes),
         y=_stack_environments(batch.y, sizes),
-        share=_stack_environments(torch.cat(own, 1), sizes).unsqueeze(1),
+        share=_stack_environments(torch.cat(shares, 1), sizes).unsqueeze(1),
         sizes=(max(sizes),),
         noise=Draws([source for source in sources for _ in sizes]),
     )
 
 
 def _stack_environments(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Values [replica, n, ...] of environments in a row, as [replica * e, n, ...]."""
+    """Reshape values [replica, n, ...] of several environments, as the batch is."""
     most = max(sizes)
     if min(sizes) < most:
         parts = values.transpose(1, -1).split(sizes, -1)

@@ -1,10 +1,10 @@
-"""Environments, the order in which a learner meets them, and what is asked of it."""
+"""Environments, the order in which they arrive, and the task they pose."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -12,44 +12,61 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted: one of some named classes, or, without classes, a value."""
+    """What is predicted: a class, or in a regression a real number.
+
+    Args:
+        classes: Names of the classes, two or more; empty for a regression.
+
+    Raises:
+        ValueError: If there is a single class, or two have the same name.
+
+    Example:
+        >>> Task(("healthy", "ill")).kind
+        'classification'
+        >>> Task.classification(3).classes
+        ('0', '1', '2')
+        >>> Task.regression().kind
+        'regression'
+    """
 
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
             raise ValueError(
-                "task: classes must be none (regression) or two or more different "
-                f"names; got {list(self.classes)}"
+                "A classification needs two or more different classes, but the classes "
+                f"are {', '.join(self.classes)}."
             )
 
     @classmethod
     def classification(cls, count: int) -> Task:
-        """Classes named "0", "1", ..."""
+        """Return a classification whose classes are named "0", "1", ..."""
         if count < 2:
-            raise ValueError(f"task: there must be two or more classes; got {count}")
+            raise ValueError(
+                f"A classification needs two or more classes, not {count}."
+            )
         return cls(tuple(map(str, range(count))))
 
     @classmethod
     def regression(cls) -> Task:
-        """A real value."""
+        """Return a regression."""
         return cls()
 
     @property
     def kind(self) -> str:
-        """The word for it: classification or regression."""
+        """Either "classification" or "regression"."""
         return "classification" if self.classes else "regression"
 
 
 class Inputs(Protocol):
-    """Inputs that are made when they are asked for, with a replica axis."""
+    """Inputs that are computed when they are needed, with a replica axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """[replica, n, *features]."""
 
     def take(self, rows: Tensor) -> Tensor:
-        """Inputs [replica, m, *features] of the rows [replica, m]."""
+        """Return the inputs [replica, m, *features] of rows [replica, m]."""
 
 
 class Examples(NamedTuple):
@@ -61,12 +78,33 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True)
 class Environment:
-    """Examples drawn from one distribution.
+    """Examples drawn from one distribution, such as the patients of one clinic.
 
-    Inputs are [n, *features] and targets [n], the same for every replica; or, if
-    `replicated`, each replica has its own: [replica, n, *features] and [replica, n].
-    Targets are class indices (int64) or real values, as the task says. Real numbers
-    of another precision, as NumPy's, are brought to float32.
+    Args:
+        name: Name of the environment, unique among those it is used with.
+        inputs: Real numbers [n, *features], the same for every replica; if
+            `replicated`, [replica, n, *features], or an object that computes them when
+            they are needed (see `Inputs`). They are converted to float32.
+        targets: Class indices (int64), or for a regression real numbers: [n], or if
+            `replicated` [replica, n].
+        task: What is predicted.
+        replicated: Whether each replica has examples of its own.
+
+    Raises:
+        ValueError: If shapes or types do not fit, there are no examples, a number is
+            not finite, or a target is not one of the classes.
+
+    Example:
+        >>> import torch
+        >>> targets = torch.arange(6) % 2
+        >>> clinic = Environment(
+        ...     "a", torch.randn(6, 3), targets, Task.classification(2)
+        ... )
+        >>> len(clinic), clinic.features
+        (6, (3,))
+        >>> x, y = clinic.take(torch.tensor([[0, 5]]))  # two rows for one replica
+        >>> y.tolist()
+        [[0, 1]]
     """
 
     name: str
@@ -76,72 +114,63 @@ class Environment:
     replicated: bool = False
 
     def __post_init__(self) -> None:
-        self._check_kinds()
+        self._check_types()
         for name in ("inputs", "targets"):
             values = getattr(self, name)
             if isinstance(values, Tensor) and values.is_floating_point():
                 object.__setattr__(self, name, values.float())
-        lead = 2 if self.replicated else 1
-        wanted = "[n, ...] and targets [n]"
-        if self.replicated:
-            wanted = "[replica, n, ...] and targets [replica, n]"
-        shape, got = tuple(self.inputs.shape), tuple(self.targets.shape)
-        if len(shape) <= lead or got != shape[:lead]:
-            raise ValueError(
-                self._complaint(
-                    f"inputs must be {wanted}", f"{list(shape)} and {list(got)}"
-                )
-            )
-        if 0 in shape:
-            raise ValueError(
-                self._complaint("there must be examples and features", list(shape))
-            )
+        self._check_shapes()
         if isinstance(self.inputs, Tensor):
             if not self.inputs.is_floating_point():
-                raise ValueError(
-                    self._complaint("inputs must be floating point", self.inputs.dtype)
+                self._fail(
+                    f"the inputs must be floating point, not {self.inputs.dtype}"
                 )
             self._check_finite("inputs", self.inputs)
         self._check_targets()
 
-    def _check_kinds(self) -> None:
-        wanted, inputs = "a tensor", self.inputs
+    def _check_types(self) -> None:
+        inputs = self.inputs
         # A NumPy array has a `take` too, with another meaning.
-        made = hasattr(inputs, "take") and not hasattr(inputs, "__array__")
-        if self.replicated:
-            wanted += ", or made on request"
-        if not isinstance(inputs, Tensor) and not (self.replicated and made):
-            raise ValueError(
-                self._complaint(f"inputs must be {wanted}", type(inputs).__name__)
-            )
+        lazy = hasattr(inputs, "take") and not hasattr(inputs, "__array__")
+        if not isinstance(inputs, Tensor) and not (self.replicated and lazy):
+            kinds = "a tensor or have a method take" if self.replicated else "a tensor"
+            self._fail(f"the inputs must be {kinds}, not {type(inputs).__name__}")
         if not isinstance(self.targets, Tensor):
-            raise ValueError(
-                self._complaint("targets must be a tensor", type(self.targets).__name__)
+            self._fail(
+                f"the targets must be a tensor, not {type(self.targets).__name__}"
             )
 
-    def _check_targets(self) -> None:
-        classes = len(self.task.classes)
-        if not classes:
-            if not self.targets.is_floating_point():
-                raise ValueError(
-                    self._complaint(
-                        "regression needs floating point targets", self.targets.dtype
-                    )
-                )
-            self._check_finite("targets", self.targets)
-        elif self.targets.dtype != torch.int64:
-            raise ValueError(
-                self._complaint(
-                    "classification needs class indices (int64)", self.targets.dtype
-                )
+    def _check_shapes(self) -> None:
+        axes = 2 if self.replicated else 1
+        shape, targets = tuple(self.inputs.shape), tuple(self.targets.shape)
+        if len(shape) <= axes or targets != shape[:axes]:
+            n = "[replica, n" if self.replicated else "[n"
+            self._fail(
+                f"the inputs must be {n}, ...] and the targets {n}], not {list(shape)} "
+                f"and {list(targets)}"
             )
-        elif self.targets.min() < 0 or self.targets.max() >= classes:
-            outside = self.targets[(self.targets < 0) | (self.targets >= classes)]
-            raise ValueError(
-                self._complaint(
-                    f"targets must be declared classes 0 to {classes - 1}",
-                    outside.unique().tolist()[:5],
+        if 0 in shape:
+            self._fail(f"there are no examples or no features: {list(shape)}")
+
+    def _check_targets(self) -> None:
+        classes, targets = len(self.task.classes), self.targets
+        if not classes:
+            if not targets.is_floating_point():
+                self._fail(
+                    "the targets of a regression must be floating point numbers, not "
+                    f"{targets.dtype}"
                 )
+            self._check_finite("targets", targets)
+        elif targets.dtype != torch.int64:
+            self._fail(
+                "the targets of a classification must be class indices (int64), not "
+                f"{targets.dtype}"
+            )
+        elif targets.min() < 0 or targets.max() >= classes:
+            outside = targets[(targets < 0) | (targets >= classes)]
+            self._fail(
+                f"the targets must be class indices from 0 to {classes - 1}, not "
+                f"{outside.unique().tolist()[:5]}"
             )
 
     def _check_finite(self, what: str, values: Tensor) -> None:
@@ -150,16 +179,13 @@ class Environment:
             return
         bad = ~values.isfinite()
         if bad.any():
-            where = bad.nonzero()[0].tolist()
-            raise ValueError(
-                self._complaint(
-                    f"{what} must be finite",
-                    f"{int(bad.sum())} NaN or infinite values, the first at {where}",
-                )
+            self._fail(
+                f"the {what} have {int(bad.sum())} NaN or infinite values, the first "
+                f"at {bad.nonzero()[0].tolist()}"
             )
 
-    def _complaint(self, must: str, got: object) -> str:
-        return f"environment {self.name!r}: {must}; got {got}"
+    def _fail(self, problem: str) -> NoReturn:
+        raise ValueError(f"environment {self.name!r}: {problem}.")
 
     def __len__(self) -> int:
         return int(self.targets.shape[-1])
@@ -170,21 +196,21 @@ class Environment:
         return tuple(self.inputs.shape[2 if self.replicated else 1 :])
 
     def take(self, rows: Tensor) -> Examples:
-        """The examples at rows [replica, m] of each replica."""
+        """Return the examples at rows [replica, m] of each replica."""
         if not self.replicated:
             assert isinstance(self.inputs, Tensor)
-            picked = self.inputs.index_select(0, rows.flatten())
-            return Examples(picked.unflatten(0, rows.shape), self.targets[rows])
+            x = self.inputs.index_select(0, rows.flatten())
+            return Examples(x.unflatten(0, rows.shape), self.targets[rows])
         self._check_replicas(len(rows))
         if not isinstance(self.inputs, Tensor):
             return Examples(self.inputs.take(rows), self.targets.gather(1, rows))
         # One index_select over all replicas: several times faster than indexing.
         places = (rows + len(self) * torch.arange(len(rows))[:, None]).flatten()
-        picked = self.inputs.flatten(0, 1).index_select(0, places)
-        return Examples(picked.unflatten(0, rows.shape), self.targets.gather(1, rows))
+        x = self.inputs.flatten(0, 1).index_select(0, places)
+        return Examples(x.unflatten(0, rows.shape), self.targets.gather(1, rows))
 
     def take_all(self, replicas: int) -> Examples:
-        """Every example, in order, for each of so many replicas."""
+        """Return every example, in order, for each of so many replicas."""
         if isinstance(self.inputs, Tensor):
             if self.replicated:
                 self._check_replicas(replicas)
@@ -194,23 +220,19 @@ class Environment:
         return self.take(torch.arange(len(self)).expand(replicas, -1))
 
     def subset(self, rows: Tensor) -> Environment:
-        """An environment of the examples at rows [replica, m], in that order.
+        """Return an environment of the examples at rows [replica, m], in that order.
 
-        Inputs are not copied: they are taken from this environment on request.
+        Inputs are not copied: they are taken from this environment when needed.
         """
         if rows.ndim != 2 or rows.dtype != torch.int64:
-            raise ValueError(
-                self._complaint(
-                    "rows must be whole numbers (int64) [replica, m]",
-                    f"{rows.dtype} {list(rows.shape)}",
-                )
+            self._fail(
+                "rows must be integers (int64) [replica, m], not "
+                f"{rows.dtype} {list(rows.shape)}"
             )
         if rows.numel() and not 0 <= rows.min() <= rows.max() < len(self):
-            raise ValueError(
-                self._complaint(
-                    f"rows must be from 0 to {len(self) - 1}",
-                    f"{int(rows.min())} to {int(rows.max())}",
-                )
+            self._fail(
+                f"rows must be from 0 to {len(self) - 1}, not {int(rows.min())} to "
+                f"{int(rows.max())}"
             )
         if not self.replicated:
             targets = self.targets[rows]
@@ -223,14 +245,12 @@ class Environment:
 
     def _check_replicas(self, replicas: int) -> None:
         if replicas != len(self.targets):
-            raise ValueError(
-                self._complaint(
-                    f"it was drawn for {len(self.targets)} replicas", replicas
-                )
+            self._fail(
+                f"it has examples for {len(self.targets)} replicas, not {replicas}"
             )
 
     def rename(self, name: str) -> Environment:
-        """The same examples under another name."""
+        """Return the same examples under another name."""
         return replace(self, name=name)
 
 
@@ -247,42 +267,70 @@ class SubsetInputs:
         return (*self.rows.shape, *self.whole.features)
 
     def take(self, rows: Tensor) -> Tensor:
-        """Inputs [replica, k, *features] of the rows [replica, k] of those chosen."""
+        """Return the inputs [replica, k, *features] at rows [replica, k] of these."""
         return self.whole.take(self.rows.gather(1, rows)).x
 
 
-Stage = tuple[Environment, ...]  # the environments a learner may see together
+Stage = tuple[Environment, ...]
+"""The environments that a learner may see together."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Stages in order of arrival."""
+    """Stages in order of arrival.
+
+    Args:
+        stages: The environments of each stage. All have the same features and task,
+            and different names.
+
+    Raises:
+        ValueError: If there is no stage, a stage is empty, or environments do not fit
+            together.
+
+    Example:
+        >>> import torch
+        >>> def clinic(name):
+        ...     y, task = torch.arange(6) % 2, Task.classification(2)
+        ...     return Environment(name, torch.ones(6, 3), y, task)
+        >>> clinics = [clinic(name) for name in "abc"]
+        >>> [len(stage) for stage in Stream.sequential(clinics)]
+        [1, 1, 1]
+        >>> [len(stage) for stage in Stream.from_order(clinics, "2+1")]
+        [2, 1]
+    """
 
     stages: tuple[Stage, ...]
 
     def __post_init__(self) -> None:
         if not self.stages or not all(self.stages):
             raise ValueError(
-                "stream: it must have a stage, and no stage may be empty; "
-                f"got {[len(stage) for stage in self.stages]} environments"
+                "A stream needs a stage, and every stage an environment, but the "
+                f"stages have {[len(stage) for stage in self.stages]} environments."
             )
         check_compatible([e for stage in self.stages for e in stage])
 
     @classmethod
     def joint(cls, environments: Iterable[Environment]) -> Stream:
-        """Every environment at once: the setting of ordinary IRM."""
+        """Return one stage with every environment, as in ordinary IRM."""
         return cls((tuple(environments),))
 
     @classmethod
     def sequential(cls, environments: Iterable[Environment]) -> Stream:
-        """One environment at a time: the continual setting."""
+        """Return a stage for each environment, as in continual learning."""
         return cls(tuple((environment,) for environment in environments))
 
     @classmethod
     def from_order(cls, environments: Iterable[Environment], order: str) -> Stream:
-        """Stages by an order's name, or by a mixed one such as "2+1+3".
+        """Return the stages of an order.
 
-        A mixed order gives the number of environments that arrive together.
+        Args:
+            environments: The environments in order of arrival.
+            order: "joint", "sequential", or the number of environments in each stage,
+                such as "2+1+3".
+
+        Raises:
+            ValueError: If the order is none of these, or its numbers do not add up to
+                the number of environments.
         """
         environments = tuple(environments)
         if order == "joint":
@@ -292,11 +340,12 @@ class Stream:
         sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]
         if 0 in sizes or sum(sizes) != len(environments):
             raise ValueError(
-                "order: it must be joint, sequential, or stage sizes that add up to "
-                f"the {len(environments)} environments, such as 2+1; got {order!r}"
+                f"The order {order!r} does not fit {len(environments)} environments. "
+                "Use joint, sequential, or stage sizes that add up to their number, "
+                "such as 2+1 for three."
             )
-        arriving = iter(environments)
-        return cls(tuple(tuple(next(arriving) for _ in range(n)) for n in sizes))
+        remaining = iter(environments)
+        return cls(tuple(tuple(next(remaining) for _ in range(n)) for n in sizes))
 
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.stages)
@@ -307,16 +356,32 @@ class Stream:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a data set offers: places to learn from, and places never seen.
+    """The environments of a data set: those to learn from, and unseen ones.
 
-    `train` is in order of arrival; `test` are the unseen environments that give the
-    score; `sweep` are further unseen ones, each with its place on an axis, for
-    curves; `truth` are the true linear coefficients, where they are known, as
-    [replica, 2, features]: the first row holds the coefficients and the second is 1
-    where the feature is causal, else 0. If the inputs are a mixture of the features
-    that these belong to, the rows of the mixing matrix follow. `fresh` are further
-    examples of each training environment, under the same names, that nothing is
-    trained on: for diagnostics; there are none where the data are all there is.
+    Args:
+        train: Training environments, in order of arrival.
+        test: Unseen environments whose score is reported.
+        sweep: Further unseen environments, each with its position on an axis, such as
+            the strength of a shortcut, for curves.
+        truth: The true linear coefficients, if they are known, [replica, 2, features]:
+            the first row holds the coefficients, the second is 1 where the feature is
+            causal and else 0. If the inputs are a mixture of these features, the rows
+            of the mixing matrix follow.
+        fresh: Further examples of each training environment, under the same names and
+            in the same order, that are not trained on. Diagnostics use them.
+
+    Raises:
+        ValueError: If there is no training environment, or environments do not fit
+            together.
+
+    Example:
+        >>> import torch
+        >>> def clinic(name):
+        ...     y, task = torch.arange(6) % 2, Task.classification(2)
+        ...     return Environment(name, torch.ones(6, 3), y, task)
+        >>> problem = Problem(train=(clinic("a"), clinic("b")), test=(clinic("c"),))
+        >>> [environment.name for environment in problem.train]
+        ['a', 'b']
     """
 
     train: tuple[Environment, ...]
@@ -327,37 +392,37 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not self.train:
-            raise ValueError("problem: there must be a training environment; got none")
+            raise ValueError("A problem needs a training environment, but has none.")
         check_compatible([*self.train, *self.test, *(e for _, e in self.sweep)])
         names = [environment.name for environment in self.fresh]
         if self.fresh and names != [environment.name for environment in self.train]:
             raise ValueError(
-                "problem: fresh examples must be of the training environments, in "
-                f"their order; got {names}"
+                "The fresh examples must belong to the training environments, in their "
+                f"order, but are those of {names}."
             )
-        for own, more in zip(self.train, self.fresh, strict=False):
-            check_compatible([own, more.rename(f"{own.name}, fresh")])
+        for environment, fresh in zip(self.train, self.fresh, strict=False):
+            check_compatible([environment, fresh.rename(f"{fresh.name}, fresh")])
 
 
 def check_compatible(environments: Iterable[Environment]) -> None:
-    """Refuse equal names, and features or tasks that differ between environments."""
+    """Raise an error if names are equal, or features or tasks differ."""
     seen: dict[str, Environment] = {}
     for environment in environments:
         if environment.name in seen:
             raise ValueError(
-                "environments must have different names; "
-                f"got {environment.name!r} more than once"
+                f"Two environments are named {environment.name!r}. Give them different "
+                "names."
             )
         first = next(iter(seen.values()), environment)
         if environment.features != first.features:
             raise ValueError(
-                f"environment {environment.name!r}: features must be "
-                f"{list(first.features)} as in {first.name!r}; "
-                f"got {list(environment.features)}"
+                f"environment {environment.name!r}: the features are "
+                f"{list(environment.features)}, but those of {first.name!r} are "
+                f"{list(first.features)}."
             )
         if environment.task != first.task:
             raise ValueError(
-                f"environment {environment.name!r}: the task must be that of "
-                f"{first.name!r}, {first.task}; got {environment.task}"
+                f"environment {environment.name!r}: the task is {environment.task}, "
+                f"but that of {first.name!r} is {first.task}."
             )
         seen[environment.name] = environment

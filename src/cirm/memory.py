@@ -1,4 +1,4 @@
-"""What is kept of the past: examples, and the ledger that counts everything."""
+"""Examples of past environments, and counts of what a state stores."""
 
 from __future__ import annotations
 
@@ -13,46 +13,47 @@ from cirm.randomness import Draws, Randomness
 
 
 def count_memory(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
-    """What one replica's state holds, by field: examples, parameters and bytes.
+    """Count the examples, parameters and bytes of a state, by field, for one replica.
 
-    Read off the state itself: `Examples` in it are raw data of the past, any other
-    tensor is parameters.
+    `Examples` in the state are raw data of the past; any other tensor is parameters.
     """
     entries = {}
     for name, part in state._asdict().items():
         tensors = list(list_tensors(part))
         raw = sum(e.y.shape[1:].numel() for e in find_examples(part))
-        held = sum(t.shape[1:].numel() for t in tensors)
-        spent = sum(t.element_size() * t.shape[1:].numel() for t in tensors)
-        if spent:
+        numbers = sum(t.shape[1:].numel() for t in tensors)
+        size = sum(t.element_size() * t.shape[1:].numel() for t in tensors)
+        if size:
             entries[name] = {
                 "examples": raw,
-                "parameters": 0 if raw else held,
-                "bytes": spent,
+                "parameters": 0 if raw else numbers,
+                "bytes": size,
             }
     return entries
 
 
 def list_tensors(part: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
-    """The tensors of nested tuples, in order."""
+    """Return the tensors of nested tuples, in order."""
     if isinstance(part, Tensor):
         return [part]
     return [tensor for piece in part for tensor in list_tensors(piece)]
 
 
 def find_examples(part: Any) -> list[Examples]:  # noqa: ANN401  nested tuples of tensors
-    """The raw examples within nested tuples of tensors."""
+    """Return the raw examples in nested tuples of tensors."""
     if isinstance(part, Examples):
         return [part]
     if isinstance(part, Tensor):
         return []
-    return [found for piece in part for found in find_examples(piece)]
+    return [examples for piece in part for examples in find_examples(piece)]
 
 
 class Memory(NamedTuple):
-    """Examples of past environments, those of one after those of another.
+    """Examples of past environments, grouped by environment.
 
-    `owner` [replica, k] numbers the environment that each was drawn from.
+    Attributes:
+        kept: The examples.
+        owner: Number of the environment that each example is from, [replica, k].
     """
 
     kept: Examples
@@ -64,7 +65,7 @@ class Memory(NamedTuple):
         return tuple(self.owner[0].unique_consecutive(return_counts=True)[1].tolist())
 
     def split(self) -> list[Examples]:
-        """The examples of each past environment; none if nothing is kept."""
+        """Return the examples of each past environment."""
         if not self.sizes:
             return []
         pieces = (part.split(self.sizes, 1) for part in self.kept)
@@ -72,12 +73,12 @@ class Memory(NamedTuple):
 
 
 def make_empty_examples(replicas: int) -> Examples:
-    """No examples for each of so many replicas; their features are not known yet."""
+    """Return no examples for each replica, when the features are not known yet."""
     return Examples(torch.zeros(replicas, 0), torch.zeros(replicas, 0))
 
 
 def make_empty_memory(replicas: int) -> Memory:
-    """The memory before any data."""
+    """Return the memory before any data."""
     owner = torch.zeros(replicas, 0, dtype=torch.int64)
     return Memory(make_empty_examples(replicas), owner)
 
@@ -85,39 +86,38 @@ def make_empty_memory(replicas: int) -> Memory:
 def draw_examples(
     environment: Environment, size: int, randomness: Randomness
 ) -> Examples:
-    """So many examples, or all if there are fewer, drawn without replacement."""
+    """Draw examples without replacement; all of them if there are fewer than `size`."""
     return environment.take(randomness.permutation(len(environment))[:, :size])
 
 
 def add_to_memory(
     memory: Memory, stage: Stage, size: int, randomness: Randomness, total: bool = False
 ) -> Memory:
-    """The memory with `size` random examples of each environment of a stage added.
+    """Return the memory with `size` random examples of each new environment.
 
-    If `size` is the total of all environments, past and new, they share it evenly, and
-    the past ones give up what they have too much of.
+    If `size` is the total, all environments share it evenly: past ones are cut down.
     """
-    held = memory.split()
-    held += [draw_examples(e, size, randomness.at(e.name)) for e in stage]
+    pieces = memory.split()
+    pieces += [draw_examples(e, size, randomness.at(e.name)) for e in stage]
     if total:
-        even, rest = divmod(size, len(held))
+        even, rest = divmod(size, len(pieces))
         # An environment's examples are in random order: the first ones are a draw.
-        held = [take_first(e, even + (i < rest)) for i, e in enumerate(held)]
-    held = [piece for piece in held if piece.y.shape[1]]
-    if not held:
+        pieces = [take_first(e, even + (i < rest)) for i, e in enumerate(pieces)]
+    pieces = [piece for piece in pieces if piece.y.shape[1]]
+    if not pieces:
         return memory
-    counts = torch.tensor([piece.y.shape[1] for piece in held])
-    owner = torch.arange(len(held)).repeat_interleave(counts)
-    return Memory(concatenate_examples(held), owner.repeat(len(randomness.seeds), 1))
+    counts = torch.tensor([piece.y.shape[1] for piece in pieces])
+    owner = torch.arange(len(pieces)).repeat_interleave(counts)
+    return Memory(concatenate_examples(pieces), owner.repeat(len(randomness.seeds), 1))
 
 
 def take_first(kept: Examples, size: int) -> Examples:
-    """The first so many examples of each replica."""
+    """Return the first examples of each replica."""
     return Examples(kept.x[:, :size], kept.y[:, :size])
 
 
 def concatenate_examples(pieces: Iterable[Examples]) -> Examples:
-    """Examples one after another; pieces without any are left out."""
+    """Concatenate examples, without the pieces that are empty."""
     filled = [piece for piece in pieces if piece.y.shape[1]]
     return Examples(*(torch.cat(part, 1) for part in zip(*filled, strict=True)))
 
@@ -125,11 +125,11 @@ def concatenate_examples(pieces: Iterable[Examples]) -> Examples:
 def update_reservoir(
     kept: Examples, seen: Tensor, arriving: Examples, size: int, draws: Draws
 ) -> tuple[Examples, Tensor]:
-    """At most `size` examples, a uniform draw of all that ever arrived, and how many.
+    """Return a uniform draw of all examples that ever arrived, and their number.
 
-    Vitter, "Random sampling with a reservoir", 1985, algorithm R: the t-th arrival
-    takes a place drawn from t, if that is one of the `size`. `seen` is [replica]; so
-    many arrived before, and all that arrive at once are offered in their order.
+    Vitter, "Random sampling with a reservoir", 1985, algorithm R: the t-th example
+    takes a place drawn from t, if that is one of the `size`. `seen` [replica] is the
+    number of examples before; examples that arrive together are offered in order.
     """
     arrivals = arriving.y.shape[1]
     turn = seen.unsqueeze(1) + torch.arange(1, arrivals + 1)
@@ -137,7 +137,7 @@ def update_reservoir(
     place = torch.where(turn > size, draws.integers(2**62, arrivals) % turn, turn - 1)
     held = kept.y.shape[1]
     room = min(size, held + arrivals)
-    # The row of each place among the kept and the arriving: the last taker stays.
+    # The row in each place among kept and arriving examples: the last one stays.
     source = torch.arange(room + 1).repeat(len(turn), 1)
     rows = torch.arange(held, held + arrivals).expand(len(turn), -1)
     source = source.scatter_reduce(1, place.clamp(max=room), rows, "amax")[:, :room]
@@ -147,29 +147,29 @@ def update_reservoir(
 
 
 def select_examples(pool: Examples, rows: Tensor) -> Examples:
-    """The examples at rows [replica, m] of each replica."""
+    """Return the examples at rows [replica, m] of each replica."""
     places = (rows + pool.y.shape[1] * torch.arange(len(rows))[:, None]).flatten()
     x = pool.x.flatten(0, 1).index_select(0, places).unflatten(0, rows.shape)
     return Examples(x, pool.y.gather(1, rows))
 
 
 def move_to_device(part: Any, device: str) -> Any:  # noqa: ANN401  nested tuples of tensors
-    """The same nested named tuples with their tensors on a device."""
+    """Return the same nested named tuples with their tensors on a device."""
     if isinstance(part, Tensor):
         return part.to(device)
     return type(part)(*(move_to_device(piece, device) for piece in part))
 
 
 def draw_rows(randomness: Randomness, examples: int, size: int) -> Tensor:
-    """Rows [replica, size] of so many examples, drawn without replacement."""
+    """Draw rows [replica, size] without replacement from a number of examples."""
     return randomness.permutation(examples)[:, :size]
 
 
 def select_k_centers(x: Tensor, size: int) -> Tensor:
-    """Rows [replica, size] of inputs [replica, n, *features] that cover them.
+    """Select rows [replica, size] that cover inputs [replica, n, *features].
 
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985: the
-    first row, then always the one that is farthest from all that are chosen.
+    first row, then each time the row that is farthest from all selected ones.
     """
     x = x.flatten(2)
     norms = x.square().sum(-1)
@@ -188,7 +188,7 @@ def select_k_centers(x: Tensor, size: int) -> Tensor:
 
 
 def select_other_rows(rows: Tensor, examples: int) -> Tensor:
-    """The rows [replica, n - m] of so many examples that are not among `rows`."""
+    """Return the rows [replica, n - m] of n examples that are not in `rows`."""
     free = torch.ones(len(rows), examples, dtype=torch.bool)
     free.scatter_(1, rows, False)
     return free.nonzero()[:, 1].view(len(rows), -1)

@@ -16,12 +16,16 @@ from cirm.variational import Gaussian
 
 
 class Batch(NamedTuple):
-    """Examples of a stage, those of one environment after those of another.
+    """Examples of a stage, grouped by environment.
 
-    x [replica, n, ...] and y [replica, n]; `share` [replica, e, n] holds the weights
-    by which each environment averages the examples: its rows add up to one. `sizes`
-    are the numbers of examples of the environments. `progress` is the part of the
-    stage's training that is done, and `noise` the draws that this step may use.
+    Attributes:
+        x: Inputs, [replica, n, ...].
+        y: Targets, [replica, n].
+        share: Weights with which each environment averages the examples,
+            [replica, e, n]; each row adds up to one.
+        sizes: Number of examples of each environment.
+        progress: Fraction of the stage's training that is done.
+        noise: Draws that this step may use.
     """
 
     x: Tensor
@@ -32,27 +36,27 @@ class Batch(NamedTuple):
     noise: Draws
 
     def split(self) -> list[Examples]:
-        """The examples of each environment."""
-        both = zip(
+        """Return the examples of each environment."""
+        pairs = zip(
             self.x.split(self.sizes, 1), self.y.split(self.sizes, 1), strict=True
         )
-        return [Examples(x, y) for x, y in both]
+        return [Examples(x, y) for x, y in pairs]
 
     @property
     def fractions(self) -> Tensor:
-        """Each environment's part of all examples, [e]."""
+        """Fraction of the examples in each environment, [e]."""
         return environment_fractions(self.sizes, self.x.device)
 
 
 @lru_cache(maxsize=64)
 def environment_fractions(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """Each environment's part of all examples, [e], by their numbers."""
+    """Return the fraction of the examples in each environment, [e]."""
     counts = torch.tensor(sizes, dtype=torch.float32, device=device)
     return counts / counts.sum()
 
 
 def environment_means(values: Tensor, share: Tensor) -> Tensor:
-    """Means by environment, [replica, sample, e], of values [replica, sample, n]."""
+    """Average values [replica, sample, n] by environment, [replica, sample, e]."""
     if values.ndim == share.ndim:
         return values @ share.mT
     return (values.unsqueeze(1) @ share.mT).squeeze(1)
@@ -61,7 +65,7 @@ def environment_means(values: Tensor, share: Tensor) -> Tensor:
 def environment_risks(
     network: Network, likelihood: Likelihood, params: Tensor, batch: Batch
 ) -> Tensor:
-    """Risk of each environment, [replica, e]."""
+    """Compute the risk of each environment, [replica, e]."""
     outputs = network(params, batch.x, batch.noise)
     return environment_means(likelihood.losses(outputs, batch.y), batch.share)
 
@@ -75,18 +79,18 @@ def expected_risks(
 
 
 def pool_risks(risks: Tensor, batch: Batch) -> Tensor:
-    """Mean over all examples, [replica], of risks [replica, e]."""
+    """Return the mean risk of all examples, [replica], from risks [replica, e]."""
     return risks @ batch.fractions
 
 
 def gradient_penalties(
     likelihood: Likelihood, outputs: Tensor, batch: Batch, halves: bool = False
 ) -> Tensor:
-    """Squared slope of each environment's risk in a factor on the outputs.
+    """Return IRM's penalty of each environment, [replica, e].
 
-    With `halves`, the product of the slopes of two halves of each environment: its
-    expectation is the squared slope of the whole environment, whatever the size of
-    the batch; it may be negative.
+    It is the squared derivative of the risk in a scale of the outputs. With `halves`
+    it is the product of the derivatives on two halves of the environment: that may be
+    negative, but its expectation does not depend on the size of the batch.
     """
     slopes = likelihood.scale_gradients(outputs, batch.y)
     if not halves:
@@ -101,16 +105,17 @@ def gradient_penalties(
 
 
 def quadratic_penalty(params: Tensor, anchor: Tensor, curvature: Tensor) -> Tensor:
-    """Half the squared distance from an anchor by a diagonal curvature, [replica].
+    """Return half the squared distance from an anchor, weighted by a curvature.
 
-    All are [replica, p]; anchor and curvature are fixed.
+    All arguments are [replica, p], the result is [replica]. Only the parameters have a
+    gradient.
     """
-    value: Tensor = _Pull.apply(params, anchor, curvature)
+    value: Tensor = _QuadraticPenalty.apply(params, anchor, curvature)
     return value
 
 
-class _Pull(torch.autograd.Function):
-    """A pull with its gradient in closed form: half the passes over the parameters."""
+class _QuadraticPenalty(torch.autograd.Function):
+    """Its gradient in closed form halves the passes over memory."""
 
     @staticmethod
     def forward(
@@ -130,15 +135,15 @@ class _Pull(torch.autograd.Function):
         slope: Tensor,
     ) -> tuple[Tensor, None, None]:
         force, curvature, params, anchor = ctx.saved_tensors
-        if torch.is_grad_enabled():  # to be differentiated again, so made anew
+        if torch.is_grad_enabled():  # recomputed, to be differentiated again
             force = curvature * (params - anchor)
         return slope.unsqueeze(-1) * force, None, None
 
 
 def apply_heads(heads: Tensor, features: Tensor) -> Tensor:
-    """Outputs [replica, n, k] of heads on features [replica, n, width].
+    """Return outputs [replica, n, k] of linear heads on features [replica, n, width].
 
-    A head's weights come row by row, then its biases.
+    A head holds its weights row by row, then its biases.
     """
     width = features.shape[-1]
     weight, bias = heads.unflatten(-1, (width + 1, -1)).split([width, 1], 1)
@@ -152,10 +157,10 @@ def head_gradients(
     targets: Tensor,
     share: Tensor,
 ) -> Tensor:
-    """Gradient of each environment's risk in a linear head, [replica, e, head].
+    """Compute the gradient of each environment's risk in a head, [replica, e, head].
 
-    Features [replica, n, width] and outputs [replica, n, k]; the head's weights come
-    row by row, then its biases.
+    Features are [replica, n, width] and outputs [replica, n, k]. The head holds its
+    weights row by row, then its biases.
     """
     residuals = likelihood.residuals(outputs, targets)
     weighted = share.unsqueeze(-1) * residuals.unsqueeze(1)  # [replica, e, n, k]
@@ -164,26 +169,26 @@ def head_gradients(
 
 
 def anneal_penalty(penalty: float, anneal: float, progress: float) -> float:
-    """A penalty's weight: in full from the anneal point on, before it at most one."""
+    """Return a penalty's weight, which is at most 1 before the anneal point."""
     return penalty if progress >= anneal else min(1.0, penalty)
 
 
 def risk_variance(risks: Tensor) -> Tensor:
-    """Variance between the environments, [replica], of their risks [replica, e]."""
+    """Return the variance over environments, [replica], of risks [replica, e]."""
     return risks.var(-1, correction=0)
 
 
-def average_outputs(answers: list[Tensor], past: list[Tensor]) -> Tensor:
-    """Mean of the answers and, as one more, of the mean of the past's, if any."""
+def average_outputs(outputs: list[Tensor], past: list[Tensor]) -> Tensor:
+    """Average outputs; the mean of past outputs, if there are any, counts as one."""
     if past:
-        answers = [*answers, torch.stack(past).mean(0)]
-    return torch.stack(answers).mean(0)
+        outputs = [*outputs, torch.stack(past).mean(0)]
+    return torch.stack(outputs).mean(0)
 
 
 def check_penalty(where: str, penalty: float, anneal: float, l2: float) -> None:
-    """Refuse an annealed penalty that makes no sense."""
-    if penalty < 0 or not 0 <= anneal <= 1 or l2 < 0:
-        raise ValueError(
-            f"{where}: penalty and l2 must not be negative and anneal must be in "
-            f"[0, 1]; got {penalty}, {l2} and {anneal}"
-        )
+    """Raise an error if the settings of an annealed penalty are invalid."""
+    for name, value in (("penalty", penalty), ("l2", l2)):
+        if value < 0:
+            raise ValueError(f"{where}: {name} must not be negative, but is {value}.")
+    if not 0 <= anneal <= 1:
+        raise ValueError(f"{where}: anneal must be in [0, 1], but is {anneal}.")

@@ -1,4 +1,4 @@
-"""Results as plain rows of JSON lines; the only thing reports read."""
+"""Results as lines of JSON, which are all that reports read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Score:
-    """One number: how a replica does on an environment after a stage.
+    """A score of a replica on an environment after a stage.
 
-    `split` is train, test or sweep, truth, diagnostic or selection; `position` is a
-    sweep environment's place on its axis. Accuracies are in percent.
+    Attributes:
+        learner: Label of the learner.
+        order: Order in which the environments arrived.
+        seed: Seed of the replica.
+        stage: Number of the stage after which the score was computed, from 0.
+        environment: Name of the environment.
+        split: "train", "test", "sweep", "truth", "diagnostic" or "selection".
+        metric: Name of the score, such as "accuracy", which is in percent.
+        value: The score.
+        position: Position of a sweep environment on its axis.
     """
 
     kind: ClassVar[str] = "score"
@@ -34,7 +42,17 @@ class Score:
 
 @dataclass(frozen=True)
 class Curve:
-    """One number of a replica's training: a loss, a penalty, a residual."""
+    """A number of a replica's training, such as a loss, a penalty or a residual.
+
+    Attributes:
+        learner: Label of the learner.
+        order: Order in which the environments arrived.
+        seed: Seed of the replica.
+        stage: Number of the stage, from 0.
+        step: Number of the training step.
+        metric: Name of the number.
+        value: The number.
+    """
 
     kind: ClassVar[str] = "curve"
     learner: str
@@ -48,9 +66,17 @@ class Curve:
 
 @dataclass(frozen=True)
 class Run:
-    """What a learner was run with, what it keeps of the past, how long it took.
+    """The settings of a run, what it stores of the past, and how long it took.
 
-    `memory` counts what the final state holds, by kind; see cirm.memory.
+    Attributes:
+        learner: Label of the learner.
+        order: Order in which the environments arrived.
+        seeds: Seeds of the replicas.
+        settings: Settings of the learner.
+        dataset: Settings of the data set.
+        selection: How the settings were chosen.
+        memory: Counts of what the final state stores; see `cirm.memory.count_memory`.
+        seconds: Duration of the run.
     """
 
     kind: ClassVar[str] = "run"
@@ -69,12 +95,12 @@ KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in (Score, Curve, Run
 
 
 def format_record(record: Record) -> str:
-    """A record as one line of JSON."""
+    """Return a record as one line of JSON."""
     return json.dumps({"kind": record.kind, **asdict(record)}, sort_keys=True)
 
 
 def parse_record(text: str) -> Record:
-    """The record that a line holds."""
+    """Return the record of a line."""
     try:
         row = json.loads(text)
         kind = KINDS[row.pop("kind")]
@@ -83,12 +109,12 @@ def parse_record(text: str) -> Record:
         return kind(**row)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ValueError(
-            f"records: a line must be a whole {', '.join(KINDS)} as JSON; got {text!r}"
+            f"This line is not a {' or '.join(KINDS)} record in JSON: {text!r}"
         ) from None
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a file; a line that holds none is named with its row."""
+    """Read the records of a file; an error names the row of a damaged line."""
     records = []
     for row, text in enumerate(path.read_text("utf-8").splitlines(), start=1):
         if text.strip():
@@ -100,22 +126,22 @@ def read_records(path: Path) -> list[Record]:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Replace a file by these records, at once or not at all."""
+    """Write records to a file, which is replaced as a whole or not at all."""
     write_text(path, "".join(format_record(record) + "\n" for record in records))
 
 
 def has_same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether settings are the same; one that was not there yet had its default."""
+    """Return whether settings are the same where both have a value."""
     return all(json.dumps(one[n]) == json.dumps(other[n]) for n in one.keys() & other)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file at once or not at all."""
+    """Write a text file, which is replaced as a whole or not at all."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file at once or not at all."""
+    """Write a file, which is replaced as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as temporary, temporary.open("xb") as file:
         file.write(content)
@@ -126,7 +152,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """Yield the name of a temporary file that replaces a file if no error occurs."""
-    # Opened by name, not by mkstemp, so that the file gets the user's own permissions.
+    # Not mkstemp, so that the file gets the permissions of any new file.
     temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         yield temporary

@@ -1,4 +1,4 @@
-"""Frozen dataclasses of settings, read from text such as name=value."""
+"""Settings of dataclasses, parsed from text such as name=value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def list_fields(cls: type) -> dict[str, tuple[Any, Any]]:
-    """Type and default of each setting of a dataclass, by name."""
+    """Return the type and default of each setting of a dataclass, by name."""
     hints = typing.get_type_hints(cls)
     return {
         f.name: (hints[f.name], _get_default(f))
@@ -22,20 +22,19 @@ def list_fields(cls: type) -> dict[str, tuple[Any, Any]]:
 
 
 def parse_settings(cls: type, texts: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Values of the settings named in `texts`; an unknown name lists the known."""
+    """Return the values of the settings in `texts`, each parsed by its type."""
     known = list_fields(cls)
     values = {}
     for name, text in texts.items():
         if name not in known:
-            raise ValueError(
-                f"{where}: settings are {', '.join(known) or 'none'}; got {name!r}"
-            )
+            choice = f"Choose one of {', '.join(known)}." if known else "It has none."
+            raise ValueError(f"{where}: there is no setting {name!r}. {choice}")
         values[name] = parse_value(known[name][0], text, f"{where}: {name}")
     return values
 
 
 def parse_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any type's value
-    """The value that `text` spells, of a type: a scalar, choice, tuple or union."""
+    """Parse a text as a type: a scalar, choice, tuple or union."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         return _parse_union(options, text, where)
@@ -46,34 +45,34 @@ def parse_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any t
         return tuple(parse_value(options[0], part, where) for part in parts)
     if kind is bool:
         if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
-            raise ValueError(f"{where} must be true or false; got {text!r}")
+            raise ValueError(f"{where} must be true or false, not {text!r}.")
         return text.lower() in ("true", "yes", "1")
     if kind in (int, float):
         return _parse_number(kind, text, where)
     if kind is str:
         return text
-    raise ValueError(f"{where} cannot be set from text; got {text!r}")
+    raise ValueError(f"{where} cannot be set from text, such as {text!r}.")
 
 
 def replace_settings(instance: T, texts: Mapping[str, str], where: str) -> T:
-    """A copy of a settings object with the named fields read from text."""
+    """Return a copy of a settings object with fields parsed from text."""
     cls: Any = type(instance)
     return dataclasses.replace(instance, **parse_settings(cls, texts, where))  # type: ignore[type-var]
 
 
 def parse_assignments(assignments: list[str], where: str) -> dict[str, str]:
-    """The names and texts of assignments such as name=value."""
+    """Split assignments such as name=value into names and texts."""
     texts = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"{where} must be name=value; got {assignment!r}")
+            raise ValueError(f"{where} must be name=value, not {assignment!r}.")
         texts[name.strip()] = text.strip()
     return texts
 
 
 def format_type(kind: Any) -> str:  # noqa: ANN401  any type
-    """A type as a user reads it."""
+    """Return a type in words for the user."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(
@@ -93,7 +92,7 @@ def _parse_choice(options: tuple[Any, ...], text: str, where: str) -> Any:  # no
         if text == str(option):
             return option
     listed = ", ".join(map(str, options))
-    raise ValueError(f"{where} must be one of {listed}; got {text!r}")
+    raise ValueError(f"{where} must be one of {listed}, not {text!r}.")
 
 
 def _parse_number(kind: type[int] | type[float], text: str, where: str) -> int | float:
@@ -101,9 +100,9 @@ def _parse_number(kind: type[int] | type[float], text: str, where: str) -> int |
     try:
         number = kind(text)
     except ValueError:
-        raise ValueError(f"{where} must be {noun}; got {text!r}") from None
+        raise ValueError(f"{where} must be {noun}, not {text!r}.") from None
     if number != number:  # NaN would pass every check of a range
-        raise ValueError(f"{where} must be {noun}; got {text!r}")
+        raise ValueError(f"{where} must be {noun}, not {text!r}.")
     return number
 
 
@@ -122,7 +121,7 @@ def _parse_union(options: tuple[Any, ...], text: str, where: str) -> Any:  # noq
         return parse_value(choices[-1], text, where)
     except ValueError:
         kinds = " or ".join(map(format_type, choices))
-        raise ValueError(f"{where} must be {kinds}; got {text!r}") from None
+        raise ValueError(f"{where} must be {kinds}, not {text!r}.") from None
 
 
 def _get_default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401  any default

@@ -1,4 +1,4 @@
-"""The one training loop, and the batches that feed it."""
+"""The training loop and the batches that it uses."""
 
 from __future__ import annotations
 
@@ -17,31 +17,57 @@ from cirm.objectives import Batch
 from cirm.randomness import Draws, Randomness
 
 Terms = dict[str, Tensor]
-"""The named parts, [replica] each, that add up to a loss."""
+"""The terms of a loss by name, [replica] each."""
 
 Watch = Callable[[int, int, Terms], None]
-"""Is told after each epoch: steps done, steps in all, and numbers [replica]."""
+"""Called after each epoch with the steps done, the total, and numbers [replica]."""
 
-MAX_CACHED_BYTES = (
-    2**28
-)  # lazily made inputs up to so many bytes are made once per stage
+MAX_CACHED_BYTES = 2**28
+"""Inputs up to this size are loaded once per stage: 256 MiB fit on any machine."""
 
 
 class DivergenceError(ArithmeticError):
-    """Training left the finite numbers."""
+    """Parameters became infinite or not a number.
+
+    Its arguments are the message and the indices of the replicas that diverged.
+    """
 
 
 def ignore_steps(step: int, steps: int, numbers: Terms) -> None:
-    """The watcher that does nothing."""
+    """Do nothing with the progress of training."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """How long, in what portions and how fast to descend.
+    """How a learner minimises its loss.
 
-    In an epoch every example is seen once: the largest environment of the stage is
-    cut into parts of at most `batch` examples (0: all at once) and each other one
-    into as many parts. `decay` times the parameters is added to the gradient.
+    In an epoch every example is used once: the largest environment of the stage is
+    split into parts of at most `batch` examples, and each other one into as many parts.
+
+    Args:
+        epochs: Number of passes over the examples of a stage.
+        batch: Most examples of one environment in a step; 0 for all of them.
+        rate: Learning rate.
+        decay: Weight decay: this times the parameters is added to the gradient.
+        optimiser: "adam" or "sgd".
+        device: Torch device, such as "cpu" or "cuda".
+
+    Raises:
+        ValueError: If a value is out of range.
+
+    Example:
+        >>> import torch
+        >>> from cirm import Environment, Randomness, Task
+        >>> x, targets = torch.ones(10, 1), torch.full((10,), 3.0)
+        >>> stage = (Environment("a", x, targets, Task.regression()),)
+        >>> def loss(params, past, batch):
+        ...     residuals = batch.x[..., 0] * params - batch.y
+        ...     return {"risk": residuals.square().mean(-1)}
+        >>> descent = Descent(epochs=100, batch=5, rate=0.1)
+        >>> start = torch.zeros(1, 1)
+        >>> params = descent.minimise(loss, start, (), stage, Randomness((0,)))
+        >>> round(float(params), 2)
+        3.0
     """
 
     epochs: int = 100
@@ -52,22 +78,22 @@ class Descent:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 0 or self.rate <= 0 or self.decay < 0:
-            raise ValueError(
-                "training: epochs and rate must be positive, batch and decay not "
-                f"negative; got {self}"
-            )
+        for name in ("epochs", "rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}.")
+        for name in ("batch", "decay"):
+            if not getattr(self, name) >= 0:
+                value = getattr(self, name)
+                raise ValueError(f"{name} must not be negative, but is {value}.")
         if self.optimiser not in ("adam", "sgd"):
-            raise ValueError(
-                f"training: optimiser must be adam or sgd; got {self.optimiser!r}"
-            )
+            raise ValueError(f"optimiser must be adam or sgd, not {self.optimiser!r}.")
 
     def count_steps(self, stage: Stage) -> int:
-        """Steps of one epoch."""
+        """Return the number of steps in an epoch."""
         return -(-max(map(len, stage)) // self.batch) if self.batch else 1
 
     def iterate_batches(self, stage: Stage, randomness: Randomness) -> Iterator[Batch]:
-        """One batch for each step of every epoch."""
+        """Yield a batch for each step of every epoch."""
         replicas, steps = len(randomness.seeds), self.count_steps(stage)
         noise = randomness.at("noise").start_draws()
         if steps == 1:
@@ -99,9 +125,10 @@ class Descent:
         progress: float = 0.0,
         sizes: tuple[int, ...] = (),
     ) -> Batch:
-        """A batch of the examples of each environment.
+        """Return a batch of the examples of each environment.
 
-        A piece may hold those of several one after another, if `sizes` tell them apart.
+        A piece may hold several environments in a row if `sizes` are their numbers of
+        examples.
         """
         x, y = (
             pair[0] if len(pieces) == 1 else torch.cat(pair, 1)
@@ -121,10 +148,24 @@ class Descent:
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> Tensor:
-        """The parameters [replica, p] after descending `loss(params, past, batch)`.
+        """Minimise a loss over a stage.
 
-        The loss is summed over the replicas before it is differentiated; each term
+        The loss is summed over the replicas before it is differentiated. Each term
         depends on one replica's parameters only, so that replicas never mix.
+
+        Args:
+            loss: Terms of the loss, given parameters [replica, p], `past` and a batch.
+            params: Parameters to start from, [replica, p].
+            past: What the loss needs of earlier stages; a tuple of tensors.
+            stage: The environments to train on.
+            randomness: Source of the order of the examples and of noise.
+            watch: Called after each epoch.
+
+        Returns:
+            The parameters [replica, p] after the last step.
+
+        Raises:
+            DivergenceError: If parameters are no longer finite.
         """
         return self.follow_gradient(
             make_gradient(loss), params, past, stage, randomness, watch
@@ -139,9 +180,9 @@ class Descent:
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> Tensor:
-        """The parameters after following `gradient(params, past, batch)` downhill.
+        """Descend along `gradient(params, past, batch)`, as `minimise` does for a loss.
 
-        The gradient, [replica, p], comes with numbers to watch.
+        The function returns a gradient [replica, p], and numbers for `watch`.
         """
         params = params.detach().clone().to(self.device).requires_grad_()
         optimiser = self.make_optimiser(params)
@@ -161,11 +202,11 @@ class Descent:
         stage: Stage,
         randomness: Randomness,
     ) -> Iterator[tuple[int, Batch, Terms]]:
-        """Steps in which each mover in turn goes down its own loss.
+        """Let several parameters descend losses of their own, in turn.
 
-        The movers, [replica, ...], are moved in place; `loss(turn, movers, batch)` has
-        a gradient in the one whose turn it is. Each step yields how many are done, its
-        batch, and the numbers of all losses.
+        The movers, [replica, ...], are changed in place. `loss(turn, movers, batch)` is
+        differentiated in the mover whose turn it is. Each step yields the number of
+        steps done, its batch, and the terms of all losses.
         """
         optimisers = [self.make_optimiser(mover) for mover in movers]
         steps = self.count_steps(stage)
@@ -184,17 +225,17 @@ class Descent:
             yield step, batch, numbers
 
     def make_optimiser(self, params: Tensor) -> torch.optim.Optimizer:
-        """A fresh optimiser of these parameters."""
-        kind = torch.optim.SGD if self.optimiser == "sgd" else torch.optim.Adam
-        made = kind([params], lr=self.rate, weight_decay=self.decay, fused=True)
-        made.register_step_pre_hook(lay_out_gradients)
-        return made
+        """Return a new optimiser for these parameters."""
+        cls = torch.optim.SGD if self.optimiser == "sgd" else torch.optim.Adam
+        optimiser = cls([params], lr=self.rate, weight_decay=self.decay, fused=True)
+        optimiser.register_step_pre_hook(lay_out_gradients)
+        return optimiser
 
 
 def make_gradient(
     loss: Callable[[Tensor, Any, Batch], Terms],
 ) -> Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]:
-    """The gradient of a loss, with the values of its terms."""
+    """Return a function that gives the gradient of a loss, and its terms."""
 
     def gradient(
         params: Tensor,
@@ -210,10 +251,10 @@ def make_gradient(
 
 
 def step_optimiser(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
-    """A step of an optimiser of these parameters alone.
+    """Make one step of an optimiser that has only these parameters.
 
-    For Adam, once it has a state, without what torch does around the same function:
-    that takes 7 % of a step of table 1.
+    For Adam, once it has a state, this calls torch's function directly: what
+    `Optimizer.step` does around it takes 7 % of a training step of table 1.
     """
     state, group = optimiser.state[params], optimiser.param_groups[0]
     if "exp_avg" not in state or params.grad is None:
@@ -240,22 +281,22 @@ def step_optimiser(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
 
 
 def lay_out_gradients(optimiser: torch.optim.Optimizer, *_: Any) -> None:  # noqa: ANN401
-    """Store gradients as their parameters are; else fused steps misread them."""
+    """Store gradients with the strides of their parameters, which fused steps need."""
     for params in optimiser.param_groups[0]["params"]:
         if params.grad is not None and params.grad.stride() != params.stride():
             params.grad = torch.empty_like(params).copy_(params.grad)
 
 
 def check_finite(params: Tensor, step: int) -> None:
-    """Refuse to go on with parameters [replica, ...] that are not finite."""
+    """Raise an error if parameters [replica, ...] are not finite."""
     # A sum is finite only if all its terms are, and is twenty times faster to check.
     if not params.sum().isfinite() and not params.isfinite().all():
         lost = [i for i, row in enumerate(params) if not row.isfinite().all()]
-        raise DivergenceError(f"parameters must stay finite; lost at step {step}", lost)
+        raise DivergenceError(f"training diverged at step {step}", lost)
 
 
 def materialise(environment: Environment, replicas: int) -> Environment:
-    """The environment with lazily made inputs made, if they are not too large."""
+    """Load lazy inputs into memory if they fit in `MAX_CACHED_BYTES`."""
     if isinstance(environment.inputs, Tensor):
         return environment
     size = 4 * torch.Size(environment.inputs.shape).numel()
@@ -265,9 +306,9 @@ def materialise(environment: Environment, replicas: int) -> Environment:
 
 
 def unite_stage(stage: Stage) -> Stage:
-    """The environments of a stage as one, if that is not too large, else as they are.
+    """Concatenate the environments of a stage if they fit in `MAX_CACHED_BYTES`.
 
-    A batch is then taken at once, not in pieces that have to be put together.
+    A batch is then taken in one piece.
     """
     first, inputs = stage[0], [e.inputs for e in stage if isinstance(e.inputs, Tensor)]
     alike = all(e.replicated == first.replicated for e in stage)
@@ -280,13 +321,13 @@ def unite_stage(stage: Stage) -> Stage:
 
 
 def split_rows(rows: Tensor, count: int) -> tuple[Tensor, ...]:
-    """Rows [replica, n] cut into nearly equal parts; too few are repeated."""
+    """Split rows [replica, n] into nearly equal parts; repeat them if there are few."""
     repeats = -(-count // rows.shape[1])
     return rows.repeat(1, repeats).tensor_split(count, 1)
 
 
 @lru_cache(maxsize=64)
 def averaging_weights(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """Averaging weights [e, n] of environments of these sizes, one after another."""
+    """Return weights [e, n] that average each environment's examples."""
     blocks = [torch.full((1, size), 1 / size) for size in sizes]
     return torch.block_diag(*blocks).to(device)

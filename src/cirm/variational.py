@@ -9,29 +9,34 @@ import torch
 from torch import Tensor
 
 KLScale = Literal["sum", "per-example"]
-"""The KL as it is, or divided by a stage's examples, as the mean risk is."""
+"""Whether the KL is a sum, or divided by the number of examples as the risk is."""
 
 
 class Gaussian(NamedTuple):
-    """Independent normals; `mean` and `log_std` have one shape, [replica, p]."""
+    """Independent normal distributions, [replica, p] each.
+
+    Attributes:
+        mean: Their means.
+        log_std: Logarithms of their standard deviations.
+    """
 
     mean: Tensor
     log_std: Tensor
 
 
 def make_gaussian(mean: Tensor, std: float, centred: bool = False) -> Gaussian:
-    """Normals of one spread, around `mean` or, if centred, around zero."""
+    """Return normals of one standard deviation around `mean`, or around zero."""
     log_std = torch.full_like(mean, math.log(std))
     return Gaussian(torch.zeros_like(mean) if centred else mean, log_std)
 
 
 def init_posterior(means: Tensor, posterior: Gaussian, std: float) -> Gaussian:
-    """Where a stage starts: around means [replica, p], or without, at the posterior."""
+    """Return a stage's start: normals around means [replica, p], else the posterior."""
     return make_gaussian(means, std) if means.shape[1] else posterior
 
 
 def sample_gaussian(q: Gaussian, noise: Tensor) -> Tensor:
-    """Reparameterised samples [replica, sample, p] by standard normal noise."""
+    """Return samples [replica, sample, p] from standard normal noise of that shape."""
     return q.mean.unsqueeze(-2) + q.log_std.exp().unsqueeze(-2) * noise
 
 
@@ -42,47 +47,46 @@ def kl(q: Gaussian, p: Gaussian) -> Tensor:
 
 
 def flatten_gaussian(q: Gaussian) -> Tensor:
-    """Means, then logarithms of the spreads, in one vector, [replica, 2p]."""
+    """Return means and log standard deviations in one vector, [replica, 2p]."""
     return torch.cat(q, -1)
 
 
 def unflatten_gaussian(flat: Tensor) -> Gaussian:
-    """The Gaussian that `joined` made into one vector."""
+    """Return the Gaussian of a vector that `flatten_gaussian` returned."""
     return Gaussian(*flat.chunk(2, -1))
 
 
 def kl_factor(scale: KLScale, examples: int) -> float:
-    """What multiplies the KL beside a mean risk over so many examples.
+    """Return the factor of the KL that is added to a mean risk over the examples.
 
-    "per-example" makes their sum the variational bound divided by the number of
-    examples, as Bayes' rule has it; "sum" gives the prior as many times that weight.
+    With "per-example" their sum is the variational bound divided by the number of
+    examples. With "sum" the prior has that many times more weight.
     """
     return 1.0 if scale == "sum" else 1 / examples
 
 
 def check_variational_settings(where: str, learner: Any) -> None:  # noqa: ANN401
-    """Refuse what no variational learner can work with.
+    """Raise an error if settings that all variational learners share are invalid.
 
-    A learner has `beta`, `kl_scale`, `samples`, `evaluations`, `prior_std` and
-    `initial_std`.
+    They are `beta`, `kl_scale`, `samples`, `evaluations`, `prior_std`, `initial_std`.
     """
     if learner.kl_scale not in get_args(KLScale):
         known = ", ".join(get_args(KLScale))
         raise ValueError(
-            f"{where}: kl_scale must be one of {known}; got {learner.kl_scale!r}"
+            f"{where}: kl_scale must be one of {known}, not {learner.kl_scale!r}."
         )
-    counts = learner.samples, learner.evaluations
-    spreads = learner.prior_std, learner.initial_std
-    if learner.beta < 0 or min(counts) < 1 or min(spreads) <= 0:
-        raise ValueError(
-            f"{where}: beta must not be negative, samples and evaluations must be one "
-            f"or more, prior_std and initial_std positive; got {learner.beta}, "
-            f"{counts[0]}, {counts[1]}, {spreads[0]} and {spreads[1]}"
-        )
+    if learner.beta < 0:
+        raise ValueError(f"{where}: beta must not be negative, but is {learner.beta}.")
+    for name in ("samples", "evaluations"):
+        if (value := getattr(learner, name)) < 1:
+            raise ValueError(f"{where}: {name} must be 1 or more, but is {value}.")
+    for name in ("prior_std", "initial_std"):
+        if (value := getattr(learner, name)) <= 0:
+            raise ValueError(f"{where}: {name} must be positive, but is {value}.")
 
 
 class _Divergence(torch.autograd.Function):
-    """KL with its gradient in closed form: half the passes over the parameters."""
+    """KL with its gradient in closed form, which halves the passes over memory."""
 
     @staticmethod
     def forward(
@@ -112,7 +116,7 @@ class _Divergence(torch.autograd.Function):
         *_: Tensor,
     ) -> tuple[Tensor | None, ...]:
         mean, log_std, prior_mean, prior_log_std, pull, growth = ctx.saved_tensors
-        if torch.is_grad_enabled():  # to be differentiated again, so made anew
+        if torch.is_grad_enabled():  # recomputed, to be differentiated again
             pull = (mean - prior_mean) * (-2 * prior_log_std).exp()
             growth = (2 * (log_std - prior_log_std)).exp() - 1
         slope = slope.unsqueeze(-1)

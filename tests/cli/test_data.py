@@ -116,7 +116,10 @@ def test_the_figure_can_be_of_a_folder_and_of_any_setting(tmp_path):
     [
         (["--out", "figure.doc"], "ends with one of .png, .pdf, .svg"),
         (["--scheme", "blue"], "must be one of b01, b11, gray"),
-        (["--set", "colour=1"], "settings are source, scheme"),
+        (
+            ["--set", "colour=1"],
+            "there is no setting 'colour'. Choose one of source, scheme",
+        ),
         (["--source", "mnist"], "cirm data fetch mnist"),
     ],
 )

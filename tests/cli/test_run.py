@@ -40,15 +40,15 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
     [
         (["run", "--learner", "nope"], "no learner 'nope'. Choose one of cirm, erm"),
         (["run", "--dataset", "nope"], "no dataset 'nope'. Choose one of colored, scm"),
-        (["run", "--set", "epochs"], "--set must be name=value; got 'epochs'"),
+        (["run", "--set", "epochs"], "--set must be name=value, not 'epochs'."),
         (["run", "--set", "nope=1"], "learner erm has no setting 'nope'"),
-        (["run", "--set", "epochs=x"], "epochs must be a whole number; got 'x'"),
-        (["run", "--colour", "red"], "data set colored: settings are source"),
+        (["run", "--set", "epochs=x"], "epochs must be a whole number, not 'x'."),
+        (["run", "--colour", "red"], "data set colored: there is no setting 'colour'"),
         (
             ["run", "stray"],
             "run: unexpected argument 'stray'. Settings of the data set",
         ),
-        (["run", "--order", "3+4"], "order: it must be joint, sequential"),
+        (["run", "--order", "3+4"], "The order '3+4' does not fit 2 environments"),
         (
             ["run", "--preset", "nope"],
             "learner erm has no preset 'nope'. Choose one of paper",

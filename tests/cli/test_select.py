@@ -84,7 +84,10 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
             "--hold-out: 1.5 is not a fraction between 0 and 1.",
         ),
         (["select", "erm", "--colour"], "select: --colour has no value."),
-        (["select", "erm", "--colour", "x"], "data set colored: settings are source"),
+        (
+            ["select", "erm", "--colour", "x"],
+            "data set colored: there is no setting 'colour'",
+        ),
         (["select", "erm", "--set", "nope=1"], "learner erm has no setting 'nope'"),
         (
             ["select", "erm", "--preset", "nope"],

@@ -64,8 +64,11 @@ def environment(name, width=2):
 @pytest.mark.parametrize(
     ("fresh", "complaint"),
     [
-        (("b",), "must be of the training environments, in their order; got"),
-        (("a", "b"), "must be of the training environments"),
+        (
+            ("b",),
+            "must belong to the training environments, in their order, but are",
+        ),
+        (("a", "b"), "must belong to the training environments"),
     ],
 )
 def test_spare_examples_of_other_environments_are_refused(fresh, complaint):
@@ -74,5 +77,8 @@ def test_spare_examples_of_other_environments_are_refused(fresh, complaint):
 
 
 def test_spare_examples_with_other_features_are_refused():
-    with pytest.raises(ValueError, match=r"'a, fresh': features must be \[2\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"'a, fresh': the features are \[3\], but those of 'a' are \[2\]",
+    ):
         Problem((environment("a"),), fresh=(environment("a", width=3),))

@@ -145,7 +145,7 @@ def test_pooled_inputs_come_in_the_order_of_the_rows():
     [
         ({"steps": -1}, "eiil: the setting steps is -1, but it must be 0 or more"),
         ({"rate": 0.0}, "eiil: the setting rate is 0.0, but it must be above 0"),
-        ({"epochs": 0}, "training: epochs and rate must be positive"),
+        ({"epochs": 0}, "epochs must be positive, not 0"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -186,7 +186,7 @@ def test_features_and_w_are_parts_of_one_belief():
             {"constraint": "body"},
             "bvirm: the setting constraint is 'body', but it must be head",
         ),
-        ({"rho1": -1.0}, "bvirm: rho0 must be positive, rho1 not negative"),
+        ({"rho1": -1.0}, "bvirm: rho1 must be 0 or more, but is -1"),
         ({"beta": -1.0}, "bvirm: beta must not be negative"),
     ],
 )

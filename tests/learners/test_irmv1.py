@@ -134,9 +134,16 @@ def test_an_anneal_of_one_never_comes():
     assert IRMv1(NETWORK, penalty=0.5, anneal=1.0).get_penalty_weight(0.0) == 0.5
 
 
-@pytest.mark.parametrize("settings", [{"penalty": -1.0}, {"anneal": 1.5}, {"l2": -1.0}])
-def test_impossible_settings_are_refused(settings):
-    with pytest.raises(ValueError, match="irmv1: penalty and l2 must not be negative"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"penalty": -1.0}, "penalty must not be negative, but is -1"),
+        ({"anneal": 1.5}, r"anneal must be in \[0, 1\], but is 1.5"),
+        ({"l2": -1.0}, "l2 must not be negative, but is -1"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=f"^irmv1: {message}"):
         IRMv1(NETWORK, **settings)
 
 

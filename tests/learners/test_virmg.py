@@ -193,7 +193,7 @@ def test_memory_does_not_grow_with_the_sequence():
             "representation is 'none', but it must be fixed or variable",
         ),
         ({"kl_scale": "mean"}, "virmg: kl_scale must be one of sum, per-example"),
-        ({"samples": 0}, "virmg: beta must not be negative, samples"),
+        ({"samples": 0}, "virmg: samples must be 1 or more, but is 0"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

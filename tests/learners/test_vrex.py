@@ -94,7 +94,14 @@ def test_a_strong_penalty_makes_the_risks_equal():
     assert (gaps[0] > 1).all() and (gaps[1] < 0.05).all()
 
 
-@pytest.mark.parametrize("settings", [{"penalty": -1.0}, {"anneal": 1.5}, {"l2": -1.0}])
-def test_impossible_settings_are_refused(settings):
-    with pytest.raises(ValueError, match="vrex: penalty and l2 must not be negative"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"penalty": -1.0}, "penalty must not be negative, but is -1"),
+        ({"anneal": 1.5}, r"anneal must be in \[0, 1\], but is 1.5"),
+        ({"l2": -1.0}, "l2 must not be negative, but is -1"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=f"^vrex: {message}"):
         VREx(NETWORK, **settings)

@@ -158,7 +158,7 @@ def reseal(path, change):
             "the learner 'nope' .* is not installed here",
         ),
         (lambda d: d["plan"]["settings"].update(nope=1), "is damaged"),
-        (lambda d: d["plan"]["settings"].update(epochs=-1), "epochs and rate must be"),
+        (lambda d: d["plan"]["settings"].update(epochs=-1), "epochs must be positive"),
         (lambda d: d["plan"].update(learner="ewc"), "is damaged"),
         (lambda d: d["plan"].update(learner="erm"), "is damaged"),
         (
@@ -177,7 +177,7 @@ def reseal(path, change):
             lambda d: d["schema"]["target"]["columns"][0].update(scale=0.0),
             "the description of a column is not valid",
         ),
-        (lambda d: d["schema"]["task"].update(classes=["a"]), "classes must be none"),
+        (lambda d: d["schema"]["task"].update(classes=["a"]), "A classification needs"),
     ],
 )
 def test_an_invalid_description_is_refused(saved, change, message):

@@ -75,8 +75,8 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
         ("rate=2..1", "rate has the range '2..1'.* with low below high"),
         ("rate=1..2:lin", "rate has the range .* Write low..high or low..high:log"),
         ("rate=0..1:log", "range '0..1:log', which must be positive on a log scale"),
-        ("rate=a..b", "rate must be a number; got 'a'"),
-        ("rate=1e-3|x", "rate must be a number; got 'x'"),
+        ("rate=a..b", "rate must be a number, not 'a'."),
+        ("rate=1e-3|x", "rate must be a number, not 'x'."),
         ("optimiser=a..b", "optimiser is not a number .* List values as a"),
     ],
 )
