@@ -36,6 +36,7 @@ def tensors(rows, seed=0):
     return x, (x[:, 0] > 0).long()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", [InvariantClassifier, InvariantRegressor])
 def test_the_estimator_passes_scikit_learns_checks(kind):
     with warnings.catch_warnings():

@@ -119,6 +119,8 @@ def test_the_default_learner_stops_relying_on_the_scanner(
     assert told["explanation"]["dropped"] and set(told["explanation"]["columns"]) == {
         "scanner"
     }
+    sentence = r"The sites disagree about what `scanner` means \(p = .*\)\. The model"
+    assert re.search(sentence, told["explanation"]["evidence"])
     drop = told["importance_drops"]["scanner"]
     assert drop["last"] < 0.2 * drop["first"]
 

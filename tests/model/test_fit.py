@@ -13,7 +13,7 @@ from cirm.data import rows as stores
 from cirm.environments import Environment
 from cirm.memory import list_tensors
 from cirm.model import describe_model, evaluate, fit, predict, update
-from cirm.model.evaluate import describe_failures, write_verdict
+from cirm.model.evaluate import find_failures, write_verdict
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
@@ -355,7 +355,7 @@ def test_a_wish_about_the_shortcut_is_named_as_the_reason(files, quick, wish, ve
     assert said["dropped"] == (wish == "drop")
     assert said["verdict"].startswith(verdict)
     assert said["evidence"].startswith(f"This was requested with shortcut={wish}.")
-    (note,) = describe_failures(model, {"shortcut": 1.0, "constant": 0.0})
+    (note,) = find_failures(model, {"shortcut": 1.0, "constant": 0.0})
     assert note.startswith("the model predicts what plain training predicts")
     assert ("because it keeps the shortcut" in note) == (wish == "keep")
 

@@ -29,15 +29,15 @@ from cirm.model.metrics import (
     interval_half_widths,
 )
 from cirm.model.model import Model
-from cirm.model.predict import concatenate_predictions, predict_inputs
+from cirm.model.predict import join_predictions, predict_inputs
 from cirm.model.warnings import find_input_warnings
 from cirm.randomness import Randomness
 
-MOST_BYTES = 1 << 26  # of inputs that are kept to recognise training rows
+MOST_KEPT_BYTES = 1 << 26  # of inputs that are kept to recognise training rows
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
 MOST_VALUES = 20  # of a grouping column; the most frequent ones are shown
 
-FAILURES = {
+FAILURE_NOTES = {
     "constant": "the model predicts nearly the same for every row, so it has learned "
     "next to nothing. Try a smaller penalty or learning rate.",
     "shortcut": "the model predicts what plain training predicts, and fails where that "
@@ -108,7 +108,7 @@ def evaluate(
             if not predictions:
                 notes += find_input_warnings(schema, torch.from_numpy(inputs))
             predictions.append(predict_inputs(model, inputs))
-            if sum(part.nbytes for part in kept) < MOST_BYTES:
+            if sum(part.nbytes for part in kept) < MOST_KEPT_BYTES:
                 kept.append(inputs)
             targets.append(encode_targets(frame[schema.target.name], schema))
             names = read_environment_names(frame, chunk.environment, source.name)
@@ -121,7 +121,7 @@ def evaluate(
     notes += _find_training_rows(model, kept, torch.cat(targets), joined[""])
     return _write_report(
         model,
-        concatenate_predictions(predictions),
+        join_predictions(predictions),
         torch.cat(targets),
         joined,
         list(dict.fromkeys(notes)),
@@ -214,24 +214,14 @@ def standard_error(model: Model, mean: Tensor, targets: Tensor) -> float:
 def list_expected_scores(model: Model) -> dict[str, list[dict[str, Any]]]:
     """Return the scores of each training environment: held out, and on arrival."""
     metric = choose_metric(model)
+    after = [(e, e.held_out or e.rows, e.metrics_after) for e in model.history]
+    before = [(e, e.rows, e.metrics_before) for e in model.history if e.metrics_before]
     return {
-        "held_out": [
-            {
-                "environment": entry.name,
-                "rows": entry.held_out or entry.rows,
-                metric: entry.metrics_after[metric],
-            }
-            for entry in model.history
-        ],
-        "on_arrival": [
-            {
-                "environment": entry.name,
-                "rows": entry.rows,
-                metric: entry.metrics_before[metric],
-            }
-            for entry in model.history
-            if entry.metrics_before
-        ],
+        kind: [
+            {"environment": entry.name, "rows": rows, metric: metrics[metric]}
+            for entry, rows, metrics in scores
+        ]
+        for kind, scores in (("held_out", after), ("on_arrival", before))
     }
 
 
@@ -259,14 +249,14 @@ def write_verdict(report: dict[str, Any], metric: str) -> str:
     known = [entry for entries in report["expected"].values() for entry in entries]
     worst = min(known, key=lambda entry: sign * entry[metric])
     drop = sign * (worst[metric] - score)
-    chance = math.hypot(error, _expected_error(worst[metric], worst["rows"], metric))
+    chance = math.hypot(error, _score_error(worst[metric], worst["rows"], metric))
     # Two standard errors: about 5 % of the models without a drop would be blamed.
     if drop > 2 * chance:
         return f"{text}: significantly worse than expected, compared with {expected}"
     return f"{text}: no significant drop compared with {expected}"
 
 
-def _expected_error(score: float, rows: int, metric: str) -> float:
+def _score_error(score: float, rows: int, metric: str) -> float:
     """Standard error of a score over so many rows, if residuals are normal."""
     if metric == "accuracy":
         return math.sqrt(score * (100 - score) / rows)
@@ -302,6 +292,7 @@ def diagnose_stage(
         for environment, held in zip(stage, held_out, strict=True)
     }
     diagnostics: dict[str, dict[str, float]] = {name: {} for name in predictions}
+    shared = ("calibration spread", *FAILURE_NOTES)
     for where, metric, values in compute_diagnostics(
         model.learner.likelihood, model.task, predictions, last=False
     ):
@@ -312,7 +303,7 @@ def diagnose_stage(
             # Of all environments together, only what a single one cannot have.
             if math.isfinite(value) and (where != "all" or len(predictions) == 1):
                 diagnostics[name].setdefault(metric, value)
-            elif math.isfinite(value) and metric in ("calibration spread", *FAILURES):
+            elif math.isfinite(value) and metric in shared:
                 diagnostics[name][metric] = value
     return diagnostics
 
@@ -325,8 +316,8 @@ def _predict_held_out(
     return predict_groups(model.learner, model.state, held, reference, 1)
 
 
-def describe_failures(model: Model, diagnostics: dict[str, float]) -> list[str]:
+def find_failures(model: Model, diagnostics: dict[str, float]) -> list[str]:
     """Return a warning for each known failure among the diagnostics."""
     kept = model.explain().get("dropped") is False
-    texts = {**FAILURES, "shortcut": KEPT_SHORTCUT} if kept else FAILURES
+    texts = {**FAILURE_NOTES, "shortcut": KEPT_SHORTCUT} if kept else FAILURE_NOTES
     return [text for name, text in texts.items() if diagnostics.get(name) == 1]

@@ -16,7 +16,7 @@ from cirm.data.sources import Data, Progress, ignore_progress, open_sources
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
-from cirm.model.evaluate import describe_failures, diagnose_stage
+from cirm.model.evaluate import diagnose_stage, find_failures
 from cirm.model.explain import IMPORTANCE_ROWS, compute_importance
 from cirm.model.metrics import compute_metrics, residual_quantile
 from cirm.model.model import HistoryEntry, Model, NetworkLike, build_learner
@@ -278,7 +278,7 @@ def _train_stage(
             notes=(
                 *notes,
                 *find_single_class(model.task.classes, environment.targets),
-                *describe_failures(after, diagnostics[name]),
+                *find_failures(after, diagnostics[name]),
             ),
         )
         for name, environment in zip(names, stage, strict=True)

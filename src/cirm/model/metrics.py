@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cirm.model.model import Model
 
-BINS = 10  # of confidence, the usual number for the calibration error
+CONFIDENCE_BINS = 10  # of confidence, the usual number for the calibration error
 COVERAGE = 0.9  # of prediction intervals
 
 
@@ -78,14 +78,14 @@ def calibration_error(probabilities: Tensor, targets: Tensor) -> float:
     """
     confidence, guess = probabilities.double().max(-1)
     correct = (guess == targets).double()
-    gaps = torch.zeros(BINS, dtype=torch.float64)
+    gaps = torch.zeros(CONFIDENCE_BINS, dtype=torch.float64)
     gaps = gaps.index_add(0, confidence_bins(confidence), correct - confidence)
     return 100 * float(gaps.abs().sum()) / len(targets)
 
 
 def confidence_bins(confidence: Tensor) -> Tensor:
     """Return the bin of each confidence [n], from 0."""
-    return (confidence * BINS).long().clamp(max=BINS - 1)
+    return (confidence * CONFIDENCE_BINS).long().clamp(max=CONFIDENCE_BINS - 1)
 
 
 def residual_quantile(predictions: Predictions, targets: Tensor) -> float:

@@ -171,7 +171,8 @@ def build_learner(
     """Return a new learner for a task and inputs of a shape, and the plan for it."""
     if isinstance(network, str):
         settings, network = {**settings, "network": network}, None
-    learner = create(choice, _example(task, shape), settings, preset)
+    example: Any = _Example(shape, task)
+    learner = create(choice, example, settings, preset)
     if network is not None:
         if given := [name for name in NETWORK if name in settings]:
             raise ValueError(
@@ -259,7 +260,3 @@ class _Example:
 
     features: tuple[int, ...]
     task: Task
-
-
-def _example(task: Task, shape: tuple[int, ...]) -> Any:  # noqa: ANN401  an environment
-    return _Example(shape, task)

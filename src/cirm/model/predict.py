@@ -34,11 +34,11 @@ from cirm.model.metrics import Predictions, interval_half_widths
 from cirm.model.model import Model
 from cirm.model.warnings import find_input_warnings
 
-CHUNK = 2048  # rows predicted at once, so that the layers stay in the cache
+ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
 MOST_THREADS = 4  # more would wait for one another and for reading the files
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
 def predict(
@@ -112,7 +112,7 @@ def predict_chunks(
         if not done and notes is not None:
             notes += changes
             notes += find_input_warnings(model.schema, torch.from_numpy(inputs))
-        names = select_kept_columns(model, frame, keep)
+        names = _select_kept_columns(model, frame, keep)
         columns = _make_columns(model, predict_inputs(model, inputs), probabilities)
         if clash := [name for name in columns if name in names]:
             raise ValueError(
@@ -125,7 +125,7 @@ def predict_chunks(
         progress("predicting", done)
 
 
-def select_kept_columns(
+def _select_kept_columns(
     model: Model, frame: pd.DataFrame, keep: Sequence[str]
 ) -> list[str]:
     """Return the columns of a table that predictions repeat."""
@@ -177,15 +177,18 @@ def predict_inputs(
         state = _convert_to_double(model.state)
         model, rows = replace(model, state=state), rows.double()
     work = partial(predict_tensor, model)
-    return concatenate_predictions(
-        map_in_threads(work, rows.split(CHUNK), _count_workers(model))
+    return join_predictions(
+        map_in_threads(work, rows.split(ROWS_AT_ONCE), _count_workers(model))
     )
 
 
 def predict_rows(model: Model, rows: EncodedRows, indices: Tensor) -> Predictions:
     """Return predictions for some rows, given by their indices [m]."""
-    return concatenate_predictions(
-        [predict_tensor(model, rows.store.take(part)) for part in indices.split(CHUNK)]
+    return join_predictions(
+        [
+            predict_tensor(model, rows.store.take(part))
+            for part in indices.split(ROWS_AT_ONCE)
+        ]
     )
 
 
@@ -207,7 +210,7 @@ def predict_tensor(model: Model, inputs: Tensor) -> Predictions:
     return Predictions(values.mean(1).T, deviations.square_().mean(1).sqrt_().T)
 
 
-def concatenate_predictions(pieces: Sequence[Predictions]) -> Predictions:
+def join_predictions(pieces: Sequence[Predictions]) -> Predictions:
     """Join the predictions of consecutive chunks."""
     return Predictions(*(torch.cat(part) for part in zip(*pieces, strict=True)))
 
@@ -225,8 +228,8 @@ def _count_workers(model: Model) -> int:
 
 
 def map_in_threads(
-    work: Callable[[Item], Result], items: Sequence[Item], workers: int
-) -> list[Result]:
+    work: Callable[[In], Out], items: Sequence[In], workers: int
+) -> list[Out]:
     """Return `work` of each item, in order, computed by at most so many threads."""
     threads = min(workers, len(items))
     with _limit_torch_threads():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -50,7 +50,9 @@ def explain_decision(
         reason = f"This was requested with shortcut={learner.shortcut}."
     elif learner.classes:
         comparison = _describe_comparison(learner, state, explanation)
-        reason = f"{comparison} {_describe_disagreement(learner, state, environments)}"
+        hidden = list(explanation["columns"]) if dropped else []
+        disagreement = _describe_disagreement(learner, state, environments, hidden)
+        reason = f"{comparison} {disagreement}"
     else:
         reason = _describe_slope(explanation["strength"], environments)
     if dropped and explanation["columns"]:
@@ -121,8 +123,13 @@ def _describe_comparison(
     )
 
 
-def _describe_disagreement(learner: CIRM, state: State, environments: int) -> str:
-    """Say whether environments disagree about what the inputs mean."""
+def _describe_disagreement(
+    learner: CIRM, state: State, environments: int, hidden: Sequence[str]
+) -> str:
+    """Say whether environments disagree about what the inputs mean.
+
+    `hidden` are the columns that the model ignores for that reason.
+    """
     evidence = Evidence.from_tensor(state.evidence)
     if environments < 2:
         return ALONE
@@ -137,6 +144,13 @@ def _describe_disagreement(learner: CIRM, state: State, environments: int) -> st
         return (
             "The environments do not disagree significantly about what the inputs "
             f"mean ({shown}; significant below {UNLIKELY:g})."
+        )
+    if hidden and bool(learner.has_evidence(state)[0]):
+        names = " and ".join(f"`{name}`" for name in hidden)
+        verb, them = ("means", "it") if len(hidden) == 1 else ("mean", "them")
+        return (
+            f"The sites disagree about what {names} {verb} ({shown}). The model no "
+            f"longer relies on {them}."
         )
     subject = "They disagree about the easiest predictor."
     if not bool(learner.has_evidence(state)[0]):
