@@ -25,9 +25,12 @@ from cirm.runs.ray_engine import check_address, connect, run_remote_job
 
 DATA = {"dimension": "4", "examples": "100"}  # which a new worker has quickly
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self").exists(), reason="reads processes as Linux does"
-)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        not Path("/proc/self").exists(), reason="reads processes as Linux does"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +101,7 @@ def workers(head):
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cmdline").read_bytes().startswith(b"ray::work"):
+            if (process / "cmdline").read_bytes().startswith(b"ray::run_remote_job"):
                 found.append(int(process.name))
         except OSError:  # it has ended meanwhile
             continue
