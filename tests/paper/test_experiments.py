@@ -8,6 +8,7 @@ from cirm.learners import create
 from cirm.learners.erm import ERM
 from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.experiment import read_published_table
+from cirm.paper.reproduction import plan_reproduction
 
 COUNTS = {"table1": 22, "table2": 99, "table3": 8, "table4": 48, "table5": 10}
 TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
@@ -169,3 +170,10 @@ def test_unknown_experiments_and_learners_are_refused():
         ValueError, match=r"table3 has no learner 'gem'\. Choose one of irmv1; c-virmv1"
     ):
         get_experiment("table3").list_trials(["gem"])
+
+
+def test_the_jobs_of_a_plan_come_seed_by_seed():
+    jobs = plan_reproduction(get_experiment("table5"), 6).all_jobs
+    firsts = [job.seeds[0] for job in jobs]
+    assert firsts == sorted(firsts) and set(firsts) >= {0, 5}
+    assert len({job.label for job in jobs[:7]}) == 7

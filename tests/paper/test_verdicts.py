@@ -152,6 +152,17 @@ def test_one_number_can_break_a_claim(name, place, value, claim):
     assert judge_claims(changed(name, place, value))[claim]["holds"] is False
 
 
+@pytest.mark.parametrize(("fall", "holds"), [(1.9, True), (2.1, False)])
+def test_accuracy_may_fall_by_two_points_between_sizes(fall, holds):
+    place = ("20000 eiil", "irmv1 after eiil", "test")
+    (before,) = (
+        c["mean"]
+        for c in cells("table4")
+        if (c["row"], c["learner"], c["split"]) == ("10000 eiil", *place[1:])
+    )
+    assert judge_claims(changed("table4", place, before - fall))[2]["holds"] is holds
+
+
 def test_rows_that_the_paper_does_not_have_count_for_no_claim():
     ours = [
         {**c, "row": "beyond", "mean": 40.0, "paper": None} for c in cells("table1")

@@ -15,7 +15,8 @@ from cirm import MLP, Descent, __version__
 from cirm.evaluation import run
 from cirm.learners.erm import ERM
 from cirm.records import Score
-from cirm.runs.jobs import Job
+from cirm.runs import plans
+from cirm.runs.jobs import Job, create_transform
 from cirm.runs.local import collect_records, list_unfinished, run_jobs
 from cirm.runs.plans import describe_selection, plan_jobs, prepare_dataset
 
@@ -208,3 +209,28 @@ def test_the_choice_of_settings_is_described_for_the_learner_at_hand(
     assert describe_selection(learner, preset, {}).startswith(words)
     by_hand = describe_selection(learner, preset, {"rate": 0.1})
     assert by_hand.endswith("; set by hand: rate=0.1")
+
+
+def test_seeds_share_a_job_only_if_inputs_are_few_and_environments_given(monkeypatch):
+    on = prepare_dataset("colored", {"examples": "50"})  # 8 x 8 pixels, two channels
+
+    def count(**options):
+        jobs = plan_jobs(on, "erm", "joint", range(3), **options)
+        return [job.seeds for job in jobs]
+
+    assert count() == [(0, 1, 2)]
+    assert count(infer="eiil") == [(0,), (1,), (2,)]
+    monkeypatch.setattr(plans, "SMALL", 128)
+    assert count() == [(0,), (1,), (2,)]
+    monkeypatch.setattr(plans, "SMALL", 129)
+    assert count() == [(0, 1, 2)]
+
+
+def test_inferred_environments_are_shared_only_for_the_same_files(tmp_path):
+    def get_identity(path):
+        job = replace(plan_tables(path), infer="eiil")
+        return create_transform(job, tmp_path).data
+
+    here = get_identity(write_tables(tmp_path / "here"))
+    assert get_identity(write_tables(tmp_path / "there")) == here
+    assert get_identity(write_tables(tmp_path / "here", shift=1)) != here

@@ -8,8 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from cirm.records import Score, format_record
-from cirm.runs.local import collect_records, get_record_path, list_unfinished, run_jobs
+from cirm.records import Run, Score, format_record, write_records
+from cirm.runs import local
+from cirm.runs.engines import Engine
+from cirm.runs.local import (
+    collect_records,
+    get_record_path,
+    list_unfinished,
+    read_duration,
+    run_jobs,
+)
 from cirm.runs.plans import plan_jobs, prepare_dataset
 
 DATA = {"source": "digits", "environments": "2", "examples": "100"}
@@ -51,8 +59,30 @@ def test_a_failed_job_does_not_stop_the_others(tmp_path):
     bad = replace(bad, settings={**bad.settings, "rate": 1e30, "optimiser": "sgd"})
     failures = run_jobs([bad, good], tmp_path, 1)
     assert list(failures) == [bad.key]
-    assert "finite" in failures[bad.key]
+    assert "training diverged at step" in failures[bad.key]
     assert list_unfinished([bad, good], tmp_path) == [bad]
+
+
+def test_an_error_without_words_is_reported_by_its_kind(tmp_path, monkeypatch):
+    def fail(job, progress, folder):
+        raise MemoryError
+
+    monkeypatch.setattr(local, "execute", fail)
+    (job,) = jobs(seeds=1)
+    assert run_jobs([job], tmp_path, 1) == {job.key: "MemoryError"}
+
+
+def test_the_duration_of_a_job_is_that_of_its_closing_row(tmp_path):
+    (job,) = jobs(seeds=1)
+    score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 50.0)
+    run = Run("erm", "joint", (0,), {}, {}, "", {}, 12.5)
+    write_records(get_record_path(job, tmp_path), [score, run])
+    assert read_duration(job, tmp_path) == 12.5
+
+
+def test_an_engine_runs_so_many_jobs_at_a_time():
+    assert Engine("local", 3).job_limit == 3
+    assert Engine("local").job_limit == os.cpu_count()
 
 
 @pytest.mark.integration
@@ -71,7 +101,7 @@ def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
     failures = run_jobs([bad, good], tmp_path, 2, kill_once)
     assert killed
     assert list(failures) == [bad.key]
-    assert "finite" in failures[bad.key]
+    assert "training diverged at step" in failures[bad.key]
     assert list_unfinished([bad, good], tmp_path) == [bad]
 
 

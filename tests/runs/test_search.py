@@ -1,3 +1,4 @@
+import math
 import pickle
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import torch
 from cirm import Descent
 from cirm.evaluation.selection import Rule
 from cirm.learners.erm import ERM
-from cirm.records import Score
+from cirm.records import Score, read_records, write_records
 from cirm.runs.jobs import execute
 from cirm.runs.local import get_record_path, list_unfinished, run_jobs
 from cirm.runs.plans import plan_jobs, prepare_dataset
@@ -120,6 +121,32 @@ def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
     assert found["seeds"] == 2
 
 
+def test_scores_have_the_sample_deviation_over_all_seeds(tmp_path):
+    made = search(("held-out",), 1)
+    (job,) = made.plan()
+    run_jobs([job], tmp_path, 1)
+    path = get_record_path(job, tmp_path)
+    rows = [
+        replace(row, value=10.0 * row.seed) if isinstance(row, Score) else row
+        for row in read_records(path)
+    ]
+    write_records(path, rows)
+    found = summarise_search(made, tmp_path)["trials"][0]["scores"]["held-out"]
+    assert found == {"mean": 5.0, "std": pytest.approx(50**0.5), "seeds": 2}
+    lost = [
+        replace(row, value=math.nan) if getattr(row, "seed", 0) == 1 else row
+        for row in rows
+    ]
+    write_records(path, lost)
+    summary = summarise_search(made, tmp_path)
+    assert summary["trials"][0]["scores"] == {} and summary["picks"] == {}
+
+
+def test_another_seed_of_the_draws_is_another_search():
+    assert search(draw=1).key != search().key
+    assert search(draw=1).get_settings(1) != search().get_settings(1)
+
+
 def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
     wild = {**FIXED, "rate": 1e30, "optimiser": "sgd"}
     made = search(("held-out",), 2, settings=wild, space="rate=1e-4..1e-3")
@@ -175,7 +202,7 @@ def test_the_command_of_a_pick_gives_its_settings_back():
 
 
 def test_settings_that_make_no_sense_are_refused_before_anything_runs():
-    with pytest.raises(ValueError, match="dropout must be in"):
+    with pytest.raises(ValueError, match="dropout of a network must be at least 0 and less"):
         search(space="dropout=1.5|2").plan()
 
 

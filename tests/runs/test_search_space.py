@@ -36,6 +36,12 @@ def test_places_from_zero_to_one_cover_a_range():
     assert Choice(("a", "b"), ("a", "b")).at(1.0) == "b"
 
 
+def test_rounding_does_not_leave_a_range():
+    ends = Range(0.12345, 0.98765)
+    assert (ends.at(0.0), ends.at(1.0)) == (0.12345, 0.98765)
+    assert ends.at(0.5) == 0.556
+
+
 def test_draws_stay_inside_and_fill_the_space():
     space = parse_space("erm", ["rate=1e-4..1e-2:log,dropout=0.5|0.75"])
     found = [draw_settings(space, trial) for trial in range(1, 200)]
