@@ -28,7 +28,7 @@ def plain() -> Tensor:
     return F.cross_entropy(h, y)
 
 
-def drawn() -> Tensor:
+def sample_loss() -> Tensor:
     """Return the loss of ten samples by local reparametrisation."""
     h = x.expand(10, -1, -1)
     for w, log in zip(means, logs, strict=True):
@@ -38,7 +38,10 @@ def drawn() -> Tensor:
     return F.cross_entropy(h.flatten(0, 1), y.repeat(10))
 
 
-for title, loss, leaves in (("plain", plain, means), ("drawn", drawn, means + logs)):
+for title, loss, leaves in (
+    ("plain", plain, means),
+    ("sample_loss", sample_loss, means + logs),
+):
     works = {"as it is": loss, "compiled": torch.compile(loss)}
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(50):

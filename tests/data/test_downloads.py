@@ -306,11 +306,11 @@ def test_a_missing_file_or_folder_is_named(tmp_path):
 def test_files_without_a_known_hash_are_named_as_such(tmp_path):
     """As for KMNIST, whose training files have no published SHA-256."""
     source = dataclasses.replace(TINY, hashes=("", "", *HASHES[2:]))
-    assert source.unverified == list(idx.IDX_PARTS[:2])
+    assert source.unverified_files == list(idx.IDX_PARTS[:2])
     other = encoded(np.ones((12, 5, 5), np.uint8))
     import_image_set(source, fill(tmp_path / "mine", changed(0, other)))
     assert cached() == ["tiny"]
-    assert image_sets.IMAGE_SETS["kmnist"].unverified == list(idx.IDX_PARTS[:2])
+    assert image_sets.IMAGE_SETS["kmnist"].unverified_files == list(idx.IDX_PARTS[:2])
 
 
 def test_other_files_under_a_cached_name_are_not_overwritten(tmp_path):

@@ -142,8 +142,8 @@ def print_location(source: ImageSet, path: Path) -> None:
     """Print where a data set is, and whether it has been verified."""
     train, test = source.counts
     verified = "verified by SHA-256"
-    if source.unverified:
-        verified = f"not verified by hash: {', '.join(source.unverified)}"
+    if source.unverified_files:
+        verified = f"not verified by hash: {', '.join(source.unverified_files)}"
     typer.echo(f"{source.name}: {train:,} + {test:,} images in {path}; {verified}")
 
 

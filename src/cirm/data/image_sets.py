@@ -60,7 +60,7 @@ class ImageSet:
         return idx.list_names(self.prefix)
 
     @property
-    def unverified(self) -> list[str]:
+    def unverified_files(self) -> list[str]:
         """Files whose SHA-256 nobody has published."""
         pairs = zip(self.files, self.hashes, strict=True)
         return [name for name, known in pairs if not known]

@@ -78,7 +78,7 @@ class Checkpoint:
         return before, int(self.notes["stage"])
 
     @property
-    def ended(self) -> list[Tensor]:
+    def final_tensors(self) -> list[Tensor]:
         """Features, w and the mean of all w_e at the end of the last stage, if any."""
         return [self.tensors[name] for name in ENDED if name in self.tensors]
 
@@ -98,7 +98,7 @@ class Checkpoint:
 
     def save_progress(self, study: Study, state: StageState) -> None:
         """Replace the file by the progress of a stage."""
-        tensors = dict(zip(ENDED, self.ended, strict=False))
+        tensors = dict(zip(ENDED, self.final_tensors, strict=False))
         tensors |= {"features": state.features, "shared": state.shared}
         tensors |= get_optimiser_tensors(state.optimiser)
         tensors |= {f"value.{name}": tensor for name, tensor in state.values.items()}
@@ -128,10 +128,10 @@ class Checkpoint:
 def load_result(folder: Path) -> tuple[Any, Any]:
     """Load the learner and its state after the last stage that has ended."""
     checkpoint = Checkpoint(folder, ())
-    if not checkpoint.ended:
+    if not checkpoint.final_tensors:
         raise FileNotFoundError(
             f"{folder}: no stage of a study has ended here. Wait for it, or give the "
             "folder of another study."
         )
     learner = Study.from_json(checkpoint.notes["study"]).create_learner()
-    return learner, learner.finish_stage(*checkpoint.ended)
+    return learner, learner.finish_stage(*checkpoint.final_tensors)

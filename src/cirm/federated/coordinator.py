@@ -106,7 +106,7 @@ class Coordinator:
     def _start_stage(
         self, number: int, names: Sequence[str], learner: BIRM
     ) -> StageState:
-        if ended := self.checkpoint.ended:
+        if ended := self.checkpoint.final_tensors:
             learned = learner.finish_stage(*ended)
         else:
             learned = learner.init(Randomness(self.study.seeds).at("init"))

@@ -32,7 +32,6 @@ class Network(ABC):
     is_thread_safe: bool = True
 
     @classmethod
-    @abstractmethod
     def build(
         cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
     ) -> Network:
@@ -42,14 +41,21 @@ class Network(ABC):
             features: Shape of the inputs of one example.
             outputs: Number of outputs.
             settings: The settings `hidden`, `activation` and `dropout`.
-        """
 
-    @abstractmethod
+        Raises:
+            NotImplementedError: If the network cannot be chosen by name.
+        """
+        raise NotImplementedError(f"{cls.__name__} cannot be built by name")
+
     def describe(self) -> dict[str, Any]:
-        """Describe the network in plain values; `kind` is its key in the registry."""
+        """Describe the network in plain values; `kind` is its key in the registry.
+
+        Raises:
+            NotImplementedError: If models with this network cannot be saved.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be saved")
 
     @classmethod
-    @abstractmethod
     def restore(
         cls, description: Mapping[str, Any], module: nn.Module | None = None
     ) -> Network:
@@ -58,7 +64,11 @@ class Network(ABC):
         Args:
             description: What `describe` returned.
             module: The user's own module, for a network that was made from one.
+
+        Raises:
+            NotImplementedError: If models with this network cannot be loaded.
         """
+        raise NotImplementedError(f"{cls.__name__} cannot be restored")
 
     def change_dropout(self, dropout: float) -> Network:
         """Return the same network with another dropout, if it has one to change."""

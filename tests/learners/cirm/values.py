@@ -1,6 +1,6 @@
 """Print the figures of docs/method.md about values. Not a test: it takes minutes.
 
-    python tests/learners/values.py
+    python tests/learners/cirm/values.py
 
 Sites of 500 rows, of which a reading follows the target on each site's own scale: 1 and
 0.5 where it is learned, -0.5 at the unseen one. Or, alike but for where the inputs lie.

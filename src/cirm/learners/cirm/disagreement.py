@@ -65,7 +65,9 @@ class Drift:
     def compute_slope(self) -> Slope:
         """Return the gradient of the plain model's risk on held-out examples."""
         return drift.compute_slope(
-            drift.concatenate_evaluations([self._evaluate(e) for e in self._arrived])
+            drift.concatenate_evaluations(
+                [self._evaluate(e) for e in self._arriving_stage]
+            )
         )
 
     def find_disagreement(self) -> Disagreement:
@@ -75,7 +77,7 @@ class Drift:
         if not work.first:
             old = Drift(work, past.plain.flatten(0, 1), past.reference.flatten(0, 1))
             sample = drift.concatenate_evaluations(
-                [old._evaluate(e) for e in self._arrived]
+                [old._evaluate(e) for e in self._arriving_stage]
             )
             found = _add_comparison(found, sample, past.slope)
         samples = (
@@ -87,7 +89,7 @@ class Drift:
         return found
 
     @property
-    def _arrived(self) -> Stage:
+    def _arriving_stage(self) -> Stage:
         """The held-out examples of new environments."""
         return self.work.judged[: self.work.arrived]
 

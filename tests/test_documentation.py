@@ -1,0 +1,87 @@
+"""Every public name says what its parameters mean, with an example that runs."""
+
+import dataclasses
+import inspect
+import re
+
+import pytest
+
+import cirm
+from cirm.data import DATASETS, get_dataset_class
+from cirm.learners import LEARNERS, get_learner_class
+from cirm.learners.base import Learner
+
+SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples?):$")
+EXPORTS = {f"cirm.{name}": getattr(cirm, name) for name in cirm.__all__}
+CLASSES = {
+    **{f"learner {key}": get_learner_class(key) for key in LEARNERS},
+    **{f"data set {key}": get_dataset_class(key) for key in DATASETS},
+}
+SHARED = {field.name for field in dataclasses.fields(Learner)}
+
+
+def sections(thing):
+    """The lines of a Google-style docstring by section."""
+    found, name = {"": []}, ""
+    for line in inspect.cleandoc(thing.__doc__ or "").splitlines():
+        if heading := SECTION.match(line):
+            name = heading.group(1).removesuffix("s") + "s"
+            found[name] = []
+        else:
+            found[name].append(line)
+    return found
+
+
+def described(thing):
+    """The parameters that a docstring describes."""
+    own = sections(thing)
+    lines = [*own.get("Args", []), *own.get("Attributes", [])]
+    entries = [re.match(r"    (\*{0,2}\w+)( \(.*?\))?: +\S", line) for line in lines]
+    return {entry.group(1).lstrip("*") for entry in entries if entry}
+
+
+def parameters(thing):
+    """The parameters of a function, or those with which a class is created."""
+    try:
+        names = inspect.signature(thing).parameters
+    except ValueError:
+        return set()
+    return {name for name in names if name not in ("self", "cls")}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_parameter_of_an_exported_name_is_described(name):
+    thing = EXPORTS[name]
+    if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+        pytest.skip("not something that is called")
+    assert parameters(thing) - described(thing) == set()
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_exported_name_has_an_example_that_the_tests_run(name):
+    thing = EXPORTS[name]
+    if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+        pytest.skip("not something that is called")
+    assert ">>>" in (thing.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_setting_of_a_learner_or_data_set_is_described(name):
+    cls = CLASSES[name]
+    fields = {field.name for field in dataclasses.fields(cls)}
+    shared = SHARED if issubclass(cls, Learner) else set()
+    assert fields - shared - described(cls) == set()
+
+
+def test_what_all_learners_share_is_described_once():
+    assert described(Learner) >= SHARED
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_a_function_that_returns_something_says_what(name):
+    thing = EXPORTS[name]
+    if not inspect.isfunction(thing):
+        pytest.skip("not a function")
+    if inspect.signature(thing).return_annotation in (None, "None"):
+        return
+    assert {"Returns", "Yields"} & set(sections(thing))
