@@ -143,8 +143,8 @@ def test_pooled_inputs_come_in_the_order_of_the_rows():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": -1}, "eiil: the setting steps is -1, but it must be 0 or more"),
-        ({"rate": 0.0}, "eiil: the setting rate is 0.0, but it must be above 0"),
+        ({"steps": -1}, "eiil: steps must be 0 or more, but is -1"),
+        ({"rate": 0.0}, "eiil: rate must be above 0, but is 0.0"),
         ({"epochs": 0}, "epochs must be positive, not 0"),
     ],
 )

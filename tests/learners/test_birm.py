@@ -199,7 +199,7 @@ def test_in_table_5_birm_beats_irmv1_and_irmv1_beats_erm():
     [
         (
             {"constraint": "body"},
-            "birm: the setting constraint is .*, but it must be head or network",
+            "birm: constraint must be head or network, but is .*",
         ),
         ({"rho0": 0.0}, "birm: rho0 must be positive"),
         ({"threshold": 2.0}, r"birm: threshold must be in \[0, 1\]"),

@@ -182,11 +182,11 @@ def test_in_one_environment_the_head_of_least_risk_has_no_slope():
     [
         (
             {"slope": "tail"},
-            "^irmv1: the setting slope is 'tail', but it must be factor or head",
+            "^irmv1: slope must be factor or head, but is 'tail'",
         ),
         (
             {"slope": "head", "halves": True},
-            "halves is True, but it must be False if slope is head",
+            "halves must be False if slope is head, but is True",
         ),
     ],
 )

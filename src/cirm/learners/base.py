@@ -198,6 +198,6 @@ class Learner(Generic[State]):
         """
         if not valid:
             raise ValueError(
-                f"{type(self).__name__.lower()}: the setting {name} is "
-                f"{getattr(self, name)!r}, but it must be {allowed}."
+                f"{type(self).__name__.lower()}: {name} must be {allowed}, but is "
+                f"{getattr(self, name)!r}."
             )
