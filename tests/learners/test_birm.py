@@ -173,6 +173,7 @@ def test_a_constraint_that_cannot_hold_leaves_the_mean_of_the_solutions():
     torch.testing.assert_close(state.params, expected, rtol=0, atol=0.02)
 
 
+@pytest.mark.integration
 def test_in_table_5_birm_beats_irmv1_and_irmv1_beats_erm():
     seeds = (0, 1, 2)
     problem = SCM(scales=(0.2, 2.0), examples=200).draw(seeds)

@@ -184,6 +184,7 @@ def clinic(name, agree, size=1000, classes=2):
     return Environment(name, x, labels, Task.classification(classes))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("order", ["joint", "sequential"])
 def test_what_environments_disagree_on_is_dropped_though_it_is_not_the_easiest(
@@ -201,6 +202,7 @@ def test_what_environments_disagree_on_is_dropped_though_it_is_not_the_easiest(
     assert (erm_accuracy(seen, unseen) < blind - 5).all()
 
 
+@pytest.mark.integration
 def test_what_it_was_taught_it_knows_in_later_environments():
     seen = [clinic("a", 0.95), clinic("b", 0.75), clinic("c", 0.75), clinic("d", 0.75)]
     unseen = clinic("unseen", 0.1, 2000)
@@ -375,6 +377,7 @@ def test_the_state_does_not_grow_with_the_number_of_environments():
     assert sizes[0] == sizes[1] == sizes[2]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["classes", "values"])
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_a_handful_of_examples_is_enough_to_go_on(size, kind):
@@ -442,6 +445,7 @@ def influences(learner, state):
     return (values[:, 1:] - values[:, :1]).squeeze(-1)
 
 
+@pytest.mark.integration
 def test_an_effect_of_the_target_hardly_counts_after_two_environments():
     stream = Stream.sequential([scm("a", 0.5), scm("b", 2.0)])
     learner = create("cirm", stream.stages[0][0], VALUES)
@@ -470,6 +474,7 @@ def explained(learner, state, environment):
     return float(1 - misses.square().mean() / y.var())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("order", ["sequential", "joint"])
 def test_a_reading_that_each_site_scales_otherwise_is_found_and_hidden(order):
     sites, unseen = [site("a", 1.0), site("b", 0.5)], site("c", -0.5)
@@ -501,6 +506,7 @@ def test_environments_that_do_not_differ_give_no_reason_to_drop_anything(scales)
     assert abs(influences(learner, state)[0, 1] - wanted) < 0.1
 
 
+@pytest.mark.integration
 def test_a_cause_is_not_dropped_because_a_model_does_not_quite_fit():
     seen = []
     for name, scale in (("a", 1.0), ("b", 1.5)):
