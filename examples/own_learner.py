@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cirm import Descent, create, run
+from cirm import Descent, Learner, PointState, create, run
 from cirm.data.scm import SCM
-from cirm.learners.base import Learner, PointState
 from cirm.objectives import Batch, environment_risks
 from cirm.training import Terms
 

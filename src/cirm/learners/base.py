@@ -33,7 +33,16 @@ State = TypeVar("State", bound=tuple[Any, ...])
 
 
 class PointState(NamedTuple):
-    """The state of a learner that only has parameters, [replica, p]."""
+    """The state of a learner that keeps nothing but one network per replica.
+
+    Args:
+        params: The parameters of the network, [replica, p].
+
+    Example:
+        >>> import torch
+        >>> PointState(torch.zeros(1, 5)).params.shape
+        torch.Size([1, 5])
+    """
 
     params: Tensor
 
@@ -92,10 +101,13 @@ class Learner(Generic[State]):
     loss: ClassVar[Callable[..., Terms]]
 
     def init(self, randomness: Randomness) -> State:
-        """Return the state before any data; by default random parameters.
+        """Return the state before any data.
 
         Args:
             randomness: Source of random numbers, with one seed per replica.
+
+        Returns:
+            The state; by default random parameters.
         """
         params = self.network.init(randomness.at("params"))
         return PointState(params)  # type: ignore[return-value]
@@ -107,9 +119,7 @@ class Learner(Generic[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Return the state after training on one stage; `state` stays as it is.
-
-        By default the parameters minimise `loss(params, state, batch)`.
+        """Train on one stage.
 
         Args:
             state: The state before the stage.
@@ -117,30 +127,38 @@ class Learner(Generic[State]):
             randomness: Source of random numbers, with one seed per replica.
             watch: Called after each epoch with the number of steps so far, that of all
                 steps, and numbers [replica] by name.
+
+        Returns:
+            The state after the stage; `state` itself stays as it is. By default the
+            parameters that minimise `loss(params, state, batch)`.
         """
         start: Tensor = state.params  # type: ignore[attr-defined]
         args = start, state, stage, randomness, watch
         return PointState(self.descent.minimise(self.loss, *args))  # type: ignore[return-value]
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Return outputs [replica, sample, n, k] of inputs [replica, n, ...].
-
-        The samples are networks drawn from the posterior. By default there is one: the
-        network with the parameters `state.params`, [replica, p].
+        """Compute the outputs of networks drawn from the posterior.
 
         Args:
             state: A trained state.
-            inputs: The inputs of each replica.
+            inputs: The inputs of each replica, [replica, n, ...].
+
+        Returns:
+            Outputs [replica, sample, n, k]. By default there is one sample, the network
+            with the parameters `state.params`, [replica, p].
         """
         params: Tensor = state.params  # type: ignore[attr-defined]
         return self.network(params, inputs).unsqueeze(1)
 
     def predict(self, state: State, inputs: Tensor) -> Tensor:
-        """Return class probabilities [replica, n, k], or values [replica, n, 1].
+        """Predict the targets of inputs.
 
         Args:
             state: A trained state.
-            inputs: The inputs of each replica.
+            inputs: The inputs of each replica, [replica, n, ...].
+
+        Returns:
+            Class probabilities [replica, n, k], or values [replica, n, 1].
         """
         return self.likelihood.predict(self.outputs(state, inputs))
 
@@ -165,7 +183,7 @@ class Learner(Generic[State]):
         return {}
 
     def pace(self, stage: Stage) -> Self:
-        """Return the learner with a number of epochs that suits the size of a stage.
+        """Adjust the number of epochs to the size of a stage.
 
         Small stages get enough epochs for `min_steps` steps and large ones at most as
         many as make 20,000. All settings that count epochs, `epoch_settings`, are
@@ -173,6 +191,9 @@ class Learner(Generic[State]):
 
         Args:
             stage: The environments that are learned next.
+
+        Returns:
+            The learner for this stage.
         """
         steps = self.descent.count_steps(stage)
         least = -(-self.min_steps // steps)

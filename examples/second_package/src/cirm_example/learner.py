@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cirm.learners.base import Learner, PointState
+from cirm import Learner, PointState
 from cirm.objectives import Batch, environment_risks
 from cirm.training import Terms
 
