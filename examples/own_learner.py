@@ -8,49 +8,22 @@ examples/second_package.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
-from cirm import Descent, Randomness, create, run
+from cirm import Descent, Learner, PointState, create, run
 from cirm.data.scm import SCM
-from cirm.environments import Stage
-from cirm.learners.base import Learner
 from cirm.objectives import Batch, environment_risks
-from cirm.training import Terms, Watch, ignore_steps
-
-
-class State(NamedTuple):
-    """The network's parameters, [replica, p]."""
-
-    params: Tensor
+from cirm.training import Terms
 
 
 @dataclass(frozen=True)
-class Worst(Learner[State]):
+class Worst(Learner[PointState]):
     """Mean risk, mixed with `weight` times the risk of the worst environment."""
 
     weight: float = 0.5
 
-    def init(self, randomness: Randomness) -> State:
-        """Return random parameters."""
-        return State(self.network.init(randomness.at("params")))
-
-    def observe(
-        self,
-        state: State,
-        stage: Stage,
-        randomness: Randomness,
-        watch: Watch = ignore_steps,
-    ) -> State:
-        """Minimise the loss on the stage's environments."""
-        return State(
-            self.descent.minimise(
-                self.loss, state.params, state, stage, randomness, watch
-            )
-        )
-
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the two parts of each replica's loss."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
         worst = self.weight * risks.max(-1).values

@@ -88,8 +88,8 @@ def test_what_cannot_be_loaded_is_explained(installed, key, message):
 
 def test_a_description_is_read_without_loading_the_module():
     code = (
-        "import sys; from cirm.learners import summarize_learner; "
-        "print(summarize_learner('erm')); assert 'torch' not in sys.modules"
+        "import sys; from cirm.learners import summarise_learner; "
+        "print(summarise_learner('erm')); assert 'torch' not in sys.modules"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

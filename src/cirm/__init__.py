@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # the aliases mark the names as public for type checkers
     from cirm.estimator import InvariantRegressor as InvariantRegressor
     from cirm.evaluation.run import run as run
     from cirm.learners import create as create
+    from cirm.learners.base import Learner as Learner
+    from cirm.learners.base import PointState as PointState
     from cirm.model.evaluate import evaluate as evaluate
     from cirm.model.file import load as load
     from cirm.model.file import save as save
@@ -41,6 +43,8 @@ _PUBLIC = {
     "MLP": "networks",
     "ModuleNetwork": "networks",
     "create": "learners",
+    "Learner": "learners.base",
+    "PointState": "learners.base",
     "run": "evaluation",
     "Model": "model",
     "fit": "model",

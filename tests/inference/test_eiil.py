@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
-from cirm.inference import INFERENCE, create_inference, summarize_inference
+from cirm.inference import INFERENCE, create_inference, summarise_inference
 from cirm.inference.eiil import EIIL, PooledInputs, maximise_penalty, pool_stage
 from cirm.randomness import Randomness
 
@@ -143,8 +143,8 @@ def test_pooled_inputs_come_in_the_order_of_the_rows():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": -1}, "eiil: the setting steps is -1, but it must be 0 or more"),
-        ({"rate": 0.0}, "eiil: the setting rate is 0.0, but it must be above 0"),
+        ({"steps": -1}, "eiil: steps must be 0 or more, but is -1"),
+        ({"rate": 0.0}, "eiil: rate must be above 0, but is 0.0"),
         ({"epochs": 0}, "epochs must be positive, not 0"),
     ],
 )
@@ -154,7 +154,7 @@ def test_impossible_settings_are_refused(settings, message):
 
 
 def test_it_is_made_by_its_key():
-    assert summarize_inference("eiil").startswith("EIIL: find the two groups")
+    assert summarise_inference("eiil").startswith("EIIL: find the two groups")
     assert list(INFERENCE) == ["eiil"]
     made = create_inference("eiil", {"steps": 7}, "paper")
     assert (made.steps, made.hidden, made.outputs) == (7, (390, 390), 1)

@@ -64,6 +64,7 @@ class LinearFeatures(Network):
     """Two linear features, without a bias, and a linear head."""
 
     size, outputs, head = 9, 1, slice(6, 9)
+    build = describe = restore = None  # neither chosen by name nor stored
 
     def init(self, randomness):
         return randomness.normal(9)
@@ -184,7 +185,7 @@ def test_features_and_w_are_parts_of_one_belief():
     [
         (
             {"constraint": "body"},
-            "bvirm: the setting constraint is 'body', but it must be head",
+            "bvirm: constraint must be head or network, but is 'body'",
         ),
         ({"rho1": -1.0}, "bvirm: rho1 must be 0 or more, but is -1"),
         ({"beta": -1.0}, "bvirm: beta must not be negative"),

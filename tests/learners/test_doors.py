@@ -15,7 +15,9 @@ from cirm.learners import (
     get_learner_class,
     get_learner_key,
     list_settings,
+    try_learner,
 )
+from cirm.learners.base import Learner, PointState
 from cirm.learners.cirm import CIRM
 from cirm.learners.erm import ERM
 from cirm.learners.icp import ICP
@@ -23,6 +25,7 @@ from cirm.learners.mer import MER
 from cirm.learners.vrex import VREx
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
+from cirm.objectives import environment_risks, pool_risks
 from cirm.training import Descent
 
 OFFERED = EntryPoint("steady", "tests.learners.test_doors:Steady", "cirm.learners")
@@ -136,3 +139,18 @@ def test_the_default_learner_trains_for_twenty_epochs_in_every_form(clinic):
         assert create(form, clinic).descent.epochs == 20
     values = {name: value for name, _, value in list_settings("cirm")}
     assert (values["epochs"], values["dropout"]) == (20, 0.9)
+
+
+@dataclass(frozen=True)
+class LossOnly(Learner[PointState]):
+    """A learner that defines nothing but a loss."""
+
+    def loss(self, params, past, batch):
+        risks = environment_risks(self.network, self.likelihood, params, batch)
+        return {"risk": pool_risks(risks, batch)}
+
+
+def test_a_loss_is_enough_for_a_learner():
+    for regression in (False, True):
+        plain = try_learner("erm", regression)
+        assert torch.equal(try_learner(LossOnly(), regression), plain)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
-from cirm.learners.erm import ERM, State
+from cirm.learners.base import PointState
+from cirm.learners.erm import ERM
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
 from cirm.randomness import Randomness
@@ -74,7 +75,7 @@ def test_the_risk_of_unequal_environments_is_that_of_the_pooled_examples(likelih
         pieces = [e._replace(y=(e.y > 0).long() + (e.y > 1)) for e in pieces]
     batch = learner.descent.make_batch(pieces, Randomness(SEEDS).start_draws())
     losses = likelihood.losses(learner.network(params, batch.x), batch.y)
-    risk = learner.loss(params, State(params), batch)["risk"]
+    risk = learner.loss(params, PointState(params), batch)["risk"]
     torch.testing.assert_close(risk, losses.mean(-1))
 
 

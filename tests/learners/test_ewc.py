@@ -193,10 +193,10 @@ def test_the_examples_come_evenly_from_the_environments_of_a_stage():
     [
         (
             {"strength": -1.0},
-            "ewc: the setting strength is -1.0, but it must be 0 or more",
+            "ewc: strength must be 0 or more, but is -1.0",
         ),
-        ({"memory": 0}, "the setting memory is 0, but it must be 1 or more"),
-        ({"fisher": "all"}, "fisher is 'all', but it must be labels or model"),
+        ({"memory": 0}, "memory must be 1 or more, but is 0"),
+        ({"fisher": "all"}, "fisher must be labels or model, but is 'all'"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -192,9 +192,9 @@ def test_the_budget_is_of_each_environment_or_of_all(budget, kept):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": -1}, "gem: the setting memory is -1, but it must be 0 or more"),
-        ({"margin": -0.5}, "gem: the setting margin is -0.5, but it must be 0 or more"),
-        ({"budget": "all"}, "budget is 'all', but it must be each or total"),
+        ({"memory": -1}, "gem: memory must be 0 or more, but is -1"),
+        ({"margin": -0.5}, "gem: margin must be 0 or more, but is -0.5"),
+        ({"budget": "all"}, "budget must be each or total, but is 'all'"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

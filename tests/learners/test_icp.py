@@ -223,6 +223,6 @@ def test_a_single_example_is_refused():
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(
         ValueError,
-        match=r"icp: the setting (level|most) is .*, but it must be (between|from)",
+        match=r"icp: (level|most) must be (between|from) .*, but is",
     ):
         learner(**settings)

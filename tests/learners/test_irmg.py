@@ -229,10 +229,13 @@ def test_values_have_no_accuracy_and_their_game_does_not_end():
     [
         (
             {"representation": "none"},
-            "representation is 'none', but it must be fixed or variable",
+            "representation must be fixed or variable, but is 'none'",
         ),
-        ({"warm_start": -1}, "warm_start is -1, but it must be 0 or more"),
-        ({"stop_accuracy": 60.0}, "stop_accuracy is 60.0, but it must be from 0 to 1"),
+        ({"warm_start": -1}, "warm_start must be 0 or more, but is -1"),
+        (
+            {"stop_accuracy": 60.0},
+            "stop_accuracy must be from 0 to 1, or None, but is 60.0",
+        ),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

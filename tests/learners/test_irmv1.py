@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Examples, Task
+from cirm.learners.base import PointState
 from cirm.learners.erm import ERM
-from cirm.learners.irmv1 import IRMv1, State
+from cirm.learners.irmv1 import IRMv1
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
 from cirm.objectives import gradient_penalties
@@ -106,7 +107,7 @@ def test_the_loss_is_divided_by_a_weight_above_one(penalty, scale):
     batch = batch_of(6, 6)
     outputs = learner.network(params, batch.x)
     losses = learner.likelihood.losses(outputs, batch.y)
-    terms = learner.loss(params, State(params), batch)
+    terms = learner.loss(params, PointState(params), batch)
     slopes = gradient_penalties(learner.likelihood, outputs, batch).mean(-1)
     torch.testing.assert_close(terms["risk"], scale * losses.mean(-1))
     torch.testing.assert_close(terms["penalty"], scale * penalty * slopes)
@@ -181,11 +182,11 @@ def test_in_one_environment_the_head_of_least_risk_has_no_slope():
     [
         (
             {"slope": "tail"},
-            "^irmv1: the setting slope is 'tail', but it must be factor or head",
+            "^irmv1: slope must be factor or head, but is 'tail'",
         ),
         (
             {"slope": "head", "halves": True},
-            "halves is True, but it must be False if slope is head",
+            "halves must be False if slope is head, but is True",
         ),
     ],
 )

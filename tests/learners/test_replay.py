@@ -117,12 +117,12 @@ def test_the_budget_is_of_each_environment_or_of_all(budget, kept):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"memory": -1}, "replay: the setting memory is -1, but it must be 0 or more"),
-        ({"anneal": 2.0}, "anneal is 2.0, but it must be from 0 to 1"),
-        ({"budget": "all"}, "budget is 'all', but it must be each or total"),
+        ({"memory": -1}, "replay: memory must be 0 or more, but is -1"),
+        ({"anneal": 2.0}, "anneal must be from 0 to 1, but is 2.0"),
+        ({"budget": "all"}, "budget must be each or total, but is 'all'"),
         (
             {"penalty_kind": "irm"},
-            "penalty_kind is 'irm', but it must be none, irmv1 or vrex",
+            "penalty_kind must be none, irmv1 or vrex, but is 'irm'",
         ),
     ],
 )

@@ -162,10 +162,10 @@ def test_without_a_coreset_it_is_vcl(places, order):
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"coreset": -1}, "^vclc: the setting coreset is -1, but it must be 0 or more"),
+        ({"coreset": -1}, "^vclc: coreset must be 0 or more, but is -1"),
         (
             {"select": "nearest"},
-            "select is 'nearest', but it must be random or k-center",
+            "select must be random or k-center, but is 'nearest'",
         ),
         ({"samples": 0}, "^vclc: samples must be 1 or more, but is 0"),
     ],

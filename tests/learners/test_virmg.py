@@ -190,7 +190,7 @@ def test_memory_does_not_grow_with_the_sequence():
     [
         (
             {"representation": "none"},
-            "representation is 'none', but it must be fixed or variable",
+            "representation must be fixed or variable, but is 'none'",
         ),
         ({"kl_scale": "mean"}, "virmg: kl_scale must be one of sum, per-example"),
         ({"samples": 0}, "virmg: samples must be 1 or more, but is 0"),

@@ -240,7 +240,7 @@ def test_the_preset_of_environment_inference_is_that_of_the_original():
         ({"l2": -1.0}, "^virmv1: l2 must not be negative, but is -1"),
         (
             {"draws": "both"},
-            "^virmv1: the setting draws is 'both', but it must be sums",
+            "^virmv1: draws must be sums or weights, but is 'both'",
         ),
         ({"kl_scale": "mean"}, r"^virmv1: kl_scale must be one of sum, per-example,"),
     ],

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
+from cirm.learners.base import PointState
 from cirm.learners.erm import ERM
-from cirm.learners.vrex import State, VREx
+from cirm.learners.vrex import VREx
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
 from cirm.objectives import environment_risks
@@ -55,7 +56,7 @@ def test_on_a_sequence_a_weight_above_one_only_divides_the_risk():
     for progress in (0.0, 0.5):
         noise = Randomness(SEEDS, ("noise",)).start_draws()
         here = batch._replace(progress=progress, noise=noise)
-        loss = sum(learner.loss(params, State(params), here).values())
+        loss = sum(learner.loss(params, PointState(params), here).values())
         slopes.append(torch.autograd.grad(loss.sum(), params)[0])
     torch.testing.assert_close(slopes[0], 64 * slopes[1])
 
@@ -70,7 +71,7 @@ def test_the_loss_is_mean_and_variance_of_the_risks(penalty, scale):
     risks = environment_risks(network, learner.likelihood, params, batch)
     middle = risks.mean(-1, keepdim=True)
     spread = (risks - middle).square().mean(-1)
-    terms = learner.loss(params, State(params), batch)
+    terms = learner.loss(params, PointState(params), batch)
     torch.testing.assert_close(terms["risk"], scale * middle[:, 0])
     torch.testing.assert_close(terms["penalty"], scale * penalty * spread)
     torch.testing.assert_close(terms["l2"], scale * 0.1 * params.square().sum(-1))

@@ -12,8 +12,8 @@ import pytest
 from sklearn.base import clone
 
 from cirm import InvariantClassifier, registry
-from cirm.learners.base import Learner
-from cirm.learners.erm import ERM, State
+from cirm.learners.base import Learner, PointState
+from cirm.learners.erm import ERM
 from cirm.model import describe_model, fit, load, predict, save, update
 from cirm.networks import MLP
 from cirm.training import Descent
@@ -34,7 +34,7 @@ class Untyped(Learner):
     """A learner that does not name the type of its state."""
 
     def init(self, randomness):
-        return State(self.network.init(randomness.at("params")))
+        return PointState(self.network.init(randomness.at("params")))
 
     def observe(self, state, stage, randomness, watch=None):
         return state

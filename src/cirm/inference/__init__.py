@@ -32,7 +32,7 @@ def get_inference_class(key: str) -> type[EIIL]:
     return cls
 
 
-def summarize_inference(key: str) -> str:
+def summarise_inference(key: str) -> str:
     """Return one line that says what a way to infer environments does."""
     return REGISTRY.describe(key)
 

@@ -84,9 +84,7 @@ class EIIL:
             value = getattr(self, name)
             if value < 0 or (name == "rate" and value == 0):
                 allowed = "above 0" if name == "rate" else "0 or more"
-                raise ValueError(
-                    f"eiil: the setting {name} is {value}, but it must be {allowed}."
-                )
+                raise ValueError(f"eiil: {name} must be {allowed}, but is {value}.")
         self._make_descent()
 
     def _make_descent(self) -> Descent:

@@ -138,7 +138,7 @@ def describe_learner(learner: LearnerLike) -> tuple[str, dict[str, Any]]:
     return key, {**settings, **{n: v for n, v in descent.items() if n != "device"}}
 
 
-def summarize_learner(key: str) -> str:
+def summarise_learner(key: str) -> str:
     """Return one line that says what the learner of a key does."""
     return REGISTRY.describe(key)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from cirm.environments import Stage
 from cirm.likelihoods import CrossEntropy, Likelihood
 from cirm.networks import Network
 from cirm.randomness import Randomness
-from cirm.training import Descent, Watch, ignore_steps
+from cirm.training import Descent, Terms, Watch, ignore_steps
 
 ORIGINAL = {
     "anneal": 190 / 501,
@@ -33,14 +32,31 @@ MOST_STEPS = 20_000
 State = TypeVar("State", bound=tuple[Any, ...])
 
 
+class PointState(NamedTuple):
+    """The state of a learner that keeps nothing but one network per replica.
+
+    Args:
+        params: The parameters of the network, [replica, p].
+
+    Example:
+        >>> import torch
+        >>> PointState(torch.zeros(1, 5)).params.shape
+        torch.Size([1, 5])
+    """
+
+    params: Tensor
+
+
 @dataclass(frozen=True)
-class Learner(ABC, Generic[State]):
+class Learner(Generic[State]):
     """A learning method: settings, and functions of a state that never change it.
 
     A subclass is a frozen dataclass `Learner[State]` whose fields are its settings. Its
     state is a named tuple of tensors (or of such tuples) with a leading replica axis;
-    everything that training changes is in there. `cirm.learners.try_learner` checks
-    quickly that a new learner works.
+    everything that training changes is in there. A learner whose state is `PointState`
+    needs only a method `loss(params, past, batch)`, which returns named terms [replica]
+    that are added up; others define `init` and `observe`, and `outputs` if needed.
+    `cirm.learners.try_learner` checks quickly that a new learner works.
 
     Args:
         network: Maps parameters and inputs to outputs. An instance that is passed to
@@ -57,6 +73,19 @@ class Learner(ABC, Generic[State]):
         epoch_settings: Names of the settings that count epochs.
         min_steps: Fewest optimiser steps of a stage if the user sets no number of
             epochs; 0 for a learner that relies on early stopping.
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> from cirm.objectives import environment_risks
+        >>> @dataclass(frozen=True)
+        ... class WorstCase(Learner[PointState]):
+        ...     def loss(self, params, past, batch):
+        ...         risks = environment_risks(
+        ...             self.network, self.likelihood, params, batch
+        ...         )
+        ...         return {"worst": risks.max(-1).values}
+        >>> try_learner(WorstCase()).shape
+        torch.Size([1, 20, 2])
     """
 
     # None until `create` binds it to data; all methods need a network.
@@ -69,16 +98,20 @@ class Learner(ABC, Generic[State]):
     revision: ClassVar[int] = 0
     epoch_settings: ClassVar[tuple[str, ...]] = ("epochs",)
     min_steps: ClassVar[int] = 1_000
+    loss: ClassVar[Callable[..., Terms]]
 
-    @abstractmethod
     def init(self, randomness: Randomness) -> State:
         """Return the state before any data.
 
         Args:
             randomness: Source of random numbers, with one seed per replica.
-        """
 
-    @abstractmethod
+        Returns:
+            The state; by default random parameters.
+        """
+        params = self.network.init(randomness.at("params"))
+        return PointState(params)  # type: ignore[return-value]
+
     def observe(
         self,
         state: State,
@@ -86,7 +119,7 @@ class Learner(ABC, Generic[State]):
         randomness: Randomness,
         watch: Watch = ignore_steps,
     ) -> State:
-        """Return the state after training on one stage; `state` stays as it is.
+        """Train on one stage.
 
         Args:
             state: The state before the stage.
@@ -94,27 +127,38 @@ class Learner(ABC, Generic[State]):
             randomness: Source of random numbers, with one seed per replica.
             watch: Called after each epoch with the number of steps so far, that of all
                 steps, and numbers [replica] by name.
+
+        Returns:
+            The state after the stage; `state` itself stays as it is. By default the
+            parameters that minimise `loss(params, state, batch)`.
         """
+        start: Tensor = state.params  # type: ignore[attr-defined]
+        args = start, state, stage, randomness, watch
+        return PointState(self.descent.minimise(self.loss, *args))  # type: ignore[return-value]
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
-        """Return outputs [replica, sample, n, k] of inputs [replica, n, ...].
-
-        The samples are networks drawn from the posterior. By default there is one: the
-        network with the parameters `state.params`, [replica, p].
+        """Compute the outputs of networks drawn from the posterior.
 
         Args:
             state: A trained state.
-            inputs: The inputs of each replica.
+            inputs: The inputs of each replica, [replica, n, ...].
+
+        Returns:
+            Outputs [replica, sample, n, k]. By default there is one sample, the network
+            with the parameters `state.params`, [replica, p].
         """
         params: Tensor = state.params  # type: ignore[attr-defined]
         return self.network(params, inputs).unsqueeze(1)
 
     def predict(self, state: State, inputs: Tensor) -> Tensor:
-        """Return class probabilities [replica, n, k], or values [replica, n, 1].
+        """Predict the targets of inputs.
 
         Args:
             state: A trained state.
-            inputs: The inputs of each replica.
+            inputs: The inputs of each replica, [replica, n, ...].
+
+        Returns:
+            Class probabilities [replica, n, k], or values [replica, n, 1].
         """
         return self.likelihood.predict(self.outputs(state, inputs))
 
@@ -139,7 +183,7 @@ class Learner(ABC, Generic[State]):
         return {}
 
     def pace(self, stage: Stage) -> Self:
-        """Return the learner with a number of epochs that suits the size of a stage.
+        """Adjust the number of epochs to the size of a stage.
 
         Small stages get enough epochs for `min_steps` steps and large ones at most as
         many as make 20,000. All settings that count epochs, `epoch_settings`, are
@@ -147,6 +191,9 @@ class Learner(ABC, Generic[State]):
 
         Args:
             stage: The environments that are learned next.
+
+        Returns:
+            The learner for this stage.
         """
         steps = self.descent.count_steps(stage)
         least = -(-self.min_steps // steps)
@@ -172,6 +219,6 @@ class Learner(ABC, Generic[State]):
         """
         if not valid:
             raise ValueError(
-                f"{type(self).__name__.lower()}: the setting {name} is "
-                f"{getattr(self, name)!r}, but it must be {allowed}."
+                f"{type(self).__name__.lower()}: {name} must be {allowed}, but is "
+                f"{getattr(self, name)!r}."
             )

@@ -61,9 +61,6 @@ class BVIRM(Learner[State]):
     """Least expected risk among posteriors of w that are stationary everywhere.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         constraint: What w is: the last layer ("head"), on features that minimise the
             sum of the risks, or the whole "network".
         rho0: Weight of the consensus.

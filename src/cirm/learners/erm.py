@@ -7,31 +7,17 @@ training continues on whatever arrives.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
-from cirm.environments import Stage
-from cirm.learners.base import Learner
+from cirm.learners.base import Learner, PointState
 from cirm.objectives import Batch, environment_risks, pool_risks
-from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
-
-
-class State(NamedTuple):
-    """The network's parameters, [replica, p]."""
-
-    params: Tensor
+from cirm.training import Terms
 
 
 @dataclass(frozen=True)
-class ERM(Learner[State]):
+class ERM(Learner[PointState]):
     """Plain training on the mean risk, without any penalty.
-
-    Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
 
     Example:
         >>> from cirm.learners import try_learner
@@ -53,25 +39,7 @@ class ERM(Learner[State]):
         "scm": {"hidden": (), "epochs": 3000, "batch": 0, "rate": 1e-2},
     }
 
-    def init(self, randomness: Randomness) -> State:
-        """Return random parameters."""
-        return State(self.network.init(randomness.at("params")))
-
-    def observe(
-        self,
-        state: State,
-        stage: Stage,
-        randomness: Randomness,
-        watch: Watch = ignore_steps,
-    ) -> State:
-        """Minimise the risk of the stage's examples."""
-        return State(
-            self.descent.minimise(
-                self.loss, state.params, state, stage, randomness, watch
-            )
-        )
-
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": pool_risks(risks, batch)}

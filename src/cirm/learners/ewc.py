@@ -38,9 +38,6 @@ class EWC(Learner[State]):
     """Mean risk plus a quadratic penalty weighted by the Fisher information.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         strength: Weight of the penalty.
         memory: Number of a stage's examples that the Fisher information is estimated
             on.

@@ -49,9 +49,6 @@ class GEM(Learner[State]):
     """Risk of the stage, with gradients projected so that no past risk rises.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         memory: Number of random examples that are kept; the paper's 100 are a tenth of
             an environment.
         budget: Whether `memory` is the number for "each" environment, or the "total"

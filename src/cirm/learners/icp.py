@@ -60,10 +60,9 @@ class Findings(NamedTuple):
 class ICP(Learner[State]):
     """Least squares on the features that are identified as causes; regression only.
 
+    The network and the settings of training are not used.
+
     Args:
-        network: Not used.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: Not used.
         level: Significance level of the tests.
         most: Largest number of features that are searched, from 1 to 16, since each
             doubles the number of sets. Of more, those with the largest t-values in the
@@ -218,8 +217,8 @@ def invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor:
     # Otherwise rounding errors of a perfect fit would look like a difference.
     floor = 1e-12 * moments[..., -1, -1].sum(1)[:, None, None] / size.sum(-1, True)
     sums = [size, total, square]
-    here = summarize_residuals(sums, floor)
-    others = summarize_residuals(
+    here = summarise_residuals(sums, floor)
+    others = summarise_residuals(
         [part.sum(-1, keepdim=True) - part for part in sums], floor
     )
     least = torch.minimum(t_test(here, others), f_test(here, others)).amin(-1)
@@ -236,7 +235,7 @@ class Summary(NamedTuple):
     variance: Tensor
 
 
-def summarize_residuals(sums: list[Tensor], floor: Tensor) -> Summary:
+def summarise_residuals(sums: list[Tensor], floor: Tensor) -> Summary:
     """Summarise residuals by [number, sum, sum of squares], with a least variance."""
     size, total, square = sums
     mean = total / size

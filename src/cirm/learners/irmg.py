@@ -45,9 +45,6 @@ class IRMG(Learner[State]):
     """Players that move in turn, until their average is inaccurate enough.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         representation: Whether a player is a whole network ("fixed") or a head on a
             shared representation ("variable").
         past: Whether the players of the last stage take part.

@@ -15,12 +15,11 @@ layer (preset "scm-head"), and not with the scalar.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from torch import Tensor
 
-from cirm.environments import Stage
-from cirm.learners.base import ORIGINAL, Learner
+from cirm.learners.base import ORIGINAL, Learner, PointState
 from cirm.objectives import (
     Batch,
     anneal_penalty,
@@ -30,27 +29,17 @@ from cirm.objectives import (
     gradient_penalties,
     head_gradients,
 )
-from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms
 
 LINEAR = {"epochs": 3000, "batch": 0, "rate": 1e-2}
 """Settings of training for linear models."""
 
 
-class State(NamedTuple):
-    """The network's parameters, [replica, p]."""
-
-    params: Tensor
-
-
 @dataclass(frozen=True)
-class IRMv1(Learner[State]):
+class IRMv1(Learner[PointState]):
     """Mean risk plus the squared gradient of each environment's risk in the classifier.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         penalty: Weight of the squared gradients.
         anneal: Fraction of a stage's training after which the penalty has its full
             weight; before, the weight is at most one.
@@ -93,25 +82,7 @@ class IRMv1(Learner[State]):
         valid = not self.halves or self.slope == "factor"
         self.check_setting("halves", valid, "False if slope is head")
 
-    def init(self, randomness: Randomness) -> State:
-        """Return random parameters."""
-        return State(self.network.init(randomness.at("params")))
-
-    def observe(
-        self,
-        state: State,
-        stage: Stage,
-        randomness: Randomness,
-        watch: Watch = ignore_steps,
-    ) -> State:
-        """Minimise the penalised risk of the stage's environments."""
-        return State(
-            self.descent.minimise(
-                self.loss, state.params, state, stage, randomness, watch
-            )
-        )
-
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         outputs, penalties = self.penalties(params, batch)
         losses = self.likelihood.losses(outputs, batch.y)

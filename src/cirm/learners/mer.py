@@ -48,10 +48,8 @@ class MER(Learner[State]):
     """Replay from a reservoir, with Reptile steps within and across batches.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
-            MER takes plain gradient steps, so its `optimiser` is always "sgd".
+        descent: How long and how fast to train. MER takes plain gradient steps, so its
+            `optimiser` is always "sgd".
         memory: Number of examples in the reservoir.
         replay: Number of replayed examples for each arriving one.
         batches: Number of batches for each arriving example.

@@ -40,9 +40,6 @@ class Replay(Learner[State]):
     """Mean risk of new and past environments, plus a penalty between them.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         memory: Number of random examples that are kept.
         budget: Whether `memory` is the number for "each" environment, or the "total"
             of all environments.

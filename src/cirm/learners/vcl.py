@@ -51,9 +51,6 @@ class VCL(Learner[State]):
     """Expected risk plus the KL divergence from the last posterior.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         beta: Weight of the KL divergence from the prior.
         kl_scale: Whether the KL divergence is divided by the number of examples
             ("per-example") or not ("sum").

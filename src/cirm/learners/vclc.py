@@ -60,9 +60,6 @@ class VCLC(Learner[State]):
     """VCL that keeps some examples of each environment for prediction.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         coreset: Number of examples of each environment that are kept, at most half.
         select: Whether they are drawn at "random" or chosen by "k-center" to cover the
             inputs.

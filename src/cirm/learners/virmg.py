@@ -70,9 +70,6 @@ class VIRMG(Learner[State]):
     """Players that move in turn, each with the KL divergence from its prior.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         representation: Whether a player is a whole network ("fixed") or a head on a
             shared representation ("variable").
         beta: Weight of the KL divergence from the prior.

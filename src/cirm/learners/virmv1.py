@@ -67,9 +67,6 @@ class VIRMv1(Learner[State]):
     """Expected risk, squared gradients of environments' risks, and KL from the prior.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         penalty: Weight of the squared gradients.
         anneal: Fraction of a stage's training after which the penalty has its full
             weight; before, the weight is at most one.

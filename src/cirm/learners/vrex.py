@@ -11,12 +11,10 @@ gives plain training with that divisor.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
-from cirm.environments import Stage
-from cirm.learners.base import ORIGINAL, Learner
+from cirm.learners.base import ORIGINAL, Learner, PointState
 from cirm.objectives import (
     Batch,
     anneal_penalty,
@@ -24,24 +22,14 @@ from cirm.objectives import (
     environment_risks,
     risk_variance,
 )
-from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
-
-
-class State(NamedTuple):
-    """The network's parameters, [replica, p]."""
-
-    params: Tensor
+from cirm.training import Terms
 
 
 @dataclass(frozen=True)
-class VREx(Learner[State]):
+class VREx(Learner[PointState]):
     """Mean risk plus the variance of the risks between environments.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         penalty: Weight of the variance of the risks.
         anneal: Fraction of a stage's training after which the penalty has its full
             weight; before, the weight is at most one.
@@ -65,25 +53,7 @@ class VREx(Learner[State]):
     def __post_init__(self) -> None:
         check_penalty("vrex", self.penalty, self.anneal, self.l2)
 
-    def init(self, randomness: Randomness) -> State:
-        """Return random parameters."""
-        return State(self.network.init(randomness.at("params")))
-
-    def observe(
-        self,
-        state: State,
-        stage: Stage,
-        randomness: Randomness,
-        watch: Watch = ignore_steps,
-    ) -> State:
-        """Minimise the penalised risk of the stage's environments."""
-        return State(
-            self.descent.minimise(
-                self.loss, state.params, state, stage, randomness, watch
-            )
-        )
-
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
         weight = anneal_penalty(self.penalty, self.anneal, batch.progress)

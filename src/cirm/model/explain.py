@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cirm.data.columns import Column
-from cirm.learners import REGISTRY, summarize_learner
+from cirm.learners import REGISTRY, summarise_learner
 from cirm.memory import count_memory
 from cirm.model.model import Model
 from cirm.model.predict import predict_tensor
@@ -55,7 +55,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "classes": list(model.task.classes),
         "target": schema.target.name,
         "learner": plan.learner,
-        "method": _summarize_method(model),
+        "method": _summarise_method(model),
         "settings": {k: plan.settings[k] for k in sorted(plan.settings)},
         "network": plan.network,
         "seed": plan.seed,
@@ -77,10 +77,10 @@ def describe_model(model: Model) -> dict[str, Any]:
     }
 
 
-def _summarize_method(model: Model) -> str:
+def _summarise_method(model: Model) -> str:
     """Return a line about the learner; nothing that a file names is looked up."""
     if model.plan.learner in REGISTRY.list_keys():
-        return summarize_learner(model.plan.learner)
+        return summarise_learner(model.plan.learner)
     return (type(model.learner).__doc__ or "").partition("\n")[0]
 
 

@@ -184,6 +184,7 @@ def clinic(name, agree, size=1000, classes=2):
     return Environment(name, x, labels, Task.classification(classes))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("order", ["joint", "sequential"])
 def test_what_environments_disagree_on_is_dropped_though_it_is_not_the_easiest(
@@ -201,6 +202,7 @@ def test_what_environments_disagree_on_is_dropped_though_it_is_not_the_easiest(
     assert (erm_accuracy(seen, unseen) < blind - 5).all()
 
 
+@pytest.mark.integration
 def test_what_it_was_taught_it_knows_in_later_environments():
     seen = [clinic("a", 0.95), clinic("b", 0.75), clinic("c", 0.75), clinic("d", 0.75)]
     unseen = clinic("unseen", 0.1, 2000)
@@ -375,6 +377,7 @@ def test_the_state_does_not_grow_with_the_number_of_environments():
     assert sizes[0] == sizes[1] == sizes[2]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["classes", "values"])
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_a_handful_of_examples_is_enough_to_go_on(size, kind):
@@ -442,6 +445,7 @@ def influences(learner, state):
     return (values[:, 1:] - values[:, :1]).squeeze(-1)
 
 
+@pytest.mark.integration
 def test_an_effect_of_the_target_hardly_counts_after_two_environments():
     stream = Stream.sequential([scm("a", 0.5), scm("b", 2.0)])
     learner = create("cirm", stream.stages[0][0], VALUES)
@@ -470,6 +474,7 @@ def explained(learner, state, environment):
     return float(1 - misses.square().mean() / y.var())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("order", ["sequential", "joint"])
 def test_a_reading_that_each_site_scales_otherwise_is_found_and_hidden(order):
     sites, unseen = [site("a", 1.0), site("b", 0.5)], site("c", -0.5)
@@ -501,6 +506,7 @@ def test_environments_that_do_not_differ_give_no_reason_to_drop_anything(scales)
     assert abs(influences(learner, state)[0, 1] - wanted) < 0.1
 
 
+@pytest.mark.integration
 def test_a_cause_is_not_dropped_because_a_model_does_not_quite_fit():
     seen = []
     for name, scale in (("a", 1.0), ("b", 1.5)):
@@ -518,20 +524,20 @@ def test_a_cause_is_not_dropped_because_a_model_does_not_quite_fit():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"members": 1}, "members is 1, but it must be 2 or more."),
-        ({"rounds": 0}, "rounds is 0, but it must be 1 or more."),
-        ({"reference_steps": 0}, "reference_steps is 0, but it must be 1 or more."),
-        ({"plain_epochs": 0}, "plain_epochs is 0, but it must be 1 or more."),
-        ({"rank": 0}, "rank is 0, but it must be 1 or more."),
-        ({"cap": 0.5}, "cap is 0.5, but it must be 1 or more."),
-        ({"beta": -1.0}, "beta is -1.0, but it must be 0 or more."),
-        ({"memory": 1.5}, "memory is 1.5, but it must be from 0 to 1."),
-        ({"prior_std": 0.0}, "prior_std is 0.0, but it must be above 0."),
-        ({"initial_std": -1.0}, "initial_std is -1.0, but it must be above 0."),
-        ({"shortcut": "maybe"}, "is 'maybe', but it must be auto, drop or keep."),
+        ({"members": 1}, "members must be 2 or more, but is 1"),
+        ({"rounds": 0}, "rounds must be 1 or more, but is 0"),
+        ({"reference_steps": 0}, "reference_steps must be 1 or more, but is 0"),
+        ({"plain_epochs": 0}, "plain_epochs must be 1 or more, but is 0"),
+        ({"rank": 0}, "rank must be 1 or more, but is 0"),
+        ({"cap": 0.5}, "cap must be 1 or more, but is 0.5"),
+        ({"beta": -1.0}, "beta must be 0 or more, but is -1.0"),
+        ({"memory": 1.5}, "memory must be from 0 to 1, but is 1.5"),
+        ({"prior_std": 0.0}, "prior_std must be above 0, but is 0.0"),
+        ({"initial_std": -1.0}, "initial_std must be above 0, but is -1.0"),
+        ({"shortcut": "maybe"}, "shortcut must be auto, drop or keep, but is 'maybe'"),
     ],
 )
 def test_settings_are_checked(settings, complaint):
-    pattern = "^cirm: the setting .*" + re.escape(complaint) + "$"
+    pattern = "^cirm: " + re.escape(complaint) + r"\.$"
     with pytest.raises(ValueError, match=pattern):
         CIRM(MLP((4, 8, 2)), **settings)

@@ -114,6 +114,7 @@ def test_like_environments_show_no_feature():
     assert (found == 0).all((1, 2)).float().mean() > 0.9
 
 
+@pytest.mark.integration
 def test_units_of_the_inputs_do_not_matter():
     one, other = (
         drift.compute_slope(drawn(seed, extra)) for seed, extra in ((1, 0), (2, 0.3))

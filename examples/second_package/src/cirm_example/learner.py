@@ -1,30 +1,19 @@
 """Worst-case training: weight the risk of the worst environment."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
-from cirm import Randomness, Stage
-from cirm.learners.base import Learner
+from cirm import Learner, PointState
 from cirm.objectives import Batch, environment_risks
-from cirm.training import Terms, Watch, ignore_steps
-
-
-class State(NamedTuple):
-    """The network's parameters, [replica, p]."""
-
-    params: Tensor
+from cirm.training import Terms
 
 
 @dataclass(frozen=True)
-class WorstCase(Learner[State]):
+class WorstCase(Learner[PointState]):
     """Mean risk, mixed with the risk of the worst environment.
 
     Args:
-        network: The network to train; created for the data if left out.
-        likelihood: How outputs are scored; set by the task of the data.
-        descent: How long and how fast to train.
         weight: Weight of the worst environment's risk, from 0 to 1.
     """
 
@@ -33,25 +22,7 @@ class WorstCase(Learner[State]):
     def __post_init__(self) -> None:
         self.check_setting("weight", 0 <= self.weight <= 1, "from 0 to 1")
 
-    def init(self, randomness: Randomness) -> State:
-        """Return random parameters."""
-        return State(self.network.init(randomness.at("params")))
-
-    def observe(
-        self,
-        state: State,
-        stage: Stage,
-        randomness: Randomness,
-        watch: Watch = ignore_steps,
-    ) -> State:
-        """Minimise the loss on the stage's environments."""
-        return State(
-            self.descent.minimise(
-                self.loss, state.params, state, stage, randomness, watch
-            )
-        )
-
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the two parts of each replica's loss."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
         worst = self.weight * risks.max(-1).values
