@@ -228,11 +228,11 @@ def write_and_print_results(
 
 def describe_data(job: Job) -> dict[str, Any]:
     """Return what the page shows about the data: chance, axis and example images."""
-    from cirm.data import get_dataset_class
+    from cirm.data import create_dataset
     from cirm.data.colored import Colored
     from cirm.paper.example_images import draw_examples
 
-    dataset = get_dataset_class(job.dataset)(**job.data)
+    dataset = create_dataset(job.dataset, job.data)
     if not isinstance(dataset, Colored):
         return {}
     return {

@@ -156,10 +156,10 @@ def draw_problem(job: Job) -> Problem:
     """Draw the environments for a job's seeds, and use one thread from now on."""
     import torch
 
-    from cirm.data import get_dataset_class
+    from cirm.data import create_dataset
 
     torch.set_num_threads(1)
-    return get_dataset_class(job.dataset)(**job.data).draw(job.seeds)
+    return create_dataset(job.dataset, job.data).draw(job.seeds)
 
 
 def run_learner(
