@@ -73,6 +73,7 @@ class Learner(Generic[State]):
         epoch_settings: Names of the settings that count epochs.
         min_steps: Fewest optimiser steps of a stage if the user sets no number of
             epochs; 0 for a learner that relies on early stopping.
+        adapts: Whether the learner can adapt to unlabelled inputs (see `adapt`).
 
     Example:
         >>> from cirm.learners import try_learner
@@ -98,6 +99,7 @@ class Learner(Generic[State]):
     revision: ClassVar[int] = 0
     epoch_settings: ClassVar[tuple[str, ...]] = ("epochs",)
     min_steps: ClassVar[int] = 1_000
+    adapts: ClassVar[bool] = False
     loss: ClassVar[Callable[..., Terms]]
 
     def init(self, randomness: Randomness) -> State:
@@ -162,6 +164,26 @@ class Learner(Generic[State]):
         """
         return self.likelihood.predict(self.outputs(state, inputs))
 
+    def adapt(self, state: State, inputs: Tensor) -> State:
+        """Adapt to a new environment, of which only inputs are known.
+
+        Neither the order of the inputs nor their number changes what one input is
+        predicted afterwards, except through what they show of the environment.
+
+        Args:
+            state: A trained state. One that was adapted before is adapted anew, from
+                what it was before that.
+            inputs: Inputs of the new environment for each replica, [replica, n, ...].
+
+        Returns:
+            The state to predict with in that environment. `observe` continues from
+            it as if it had not been adapted.
+
+        Raises:
+            NotImplementedError: If the learner cannot adapt (`adapts` is false).
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot adapt")
+
     def explain(
         self,
         state: State,
@@ -178,7 +200,11 @@ class Learner(Generic[State]):
 
         Returns:
             Plain values that JSON can hold, with at least a sentence `verdict` (without
-            a full stop) and sentences `evidence`; empty if there is nothing to say.
+            a full stop) and sentences `evidence`; empty if there is nothing to say. For
+            an adapted state there is also `adaptation`: the number of `rows` used, a
+            sentence `verdict`, `effects` (for each feature its name, its effects in the
+            environments `seen`, and its effect `here` with `low` and `high`), and
+            sentences `gains` and `refusals`.
         """
         return {}
 

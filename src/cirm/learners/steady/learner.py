@@ -1,0 +1,141 @@
+"""Learn what holds everywhere, and what a changing feature means at each place.
+
+This project's own method; docs/method.md derives it. Some features predict the target
+in the same way in every environment: they are stable. Others mean something different
+in each: they are unstable. Tests between environments find the unstable ones. A stable
+model predicts without them. What each of them says about the target is estimated in
+every environment, together with its spread over environments, and again in a new
+environment from its unlabelled rows (`adapt`).
+
+Tables are searched by column, images and embeddings by direction; see
+`cirm.learners.steady.columns` and `cirm.learners.steady.directions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
+
+from cirm.environments import Stage
+from cirm.learners.base import Learner
+from cirm.likelihoods import CrossEntropy
+from cirm.randomness import Randomness
+from cirm.training import Descent, Watch, ignore_steps
+
+Trust = Literal["invariant", "interval", "average"]
+
+MOST_COLUMNS = 512  # longer vectors are embeddings, whose single entries mean little
+
+
+class Engine(Protocol):
+    """The part of the learner that depends on the kind of inputs."""
+
+    def init(self, randomness: Randomness) -> Any:  # noqa: ANN401
+        """Return the state before any data."""
+
+    def observe(
+        self,
+        state: Any,  # noqa: ANN401
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch,
+    ) -> Any:  # noqa: ANN401
+        """Return the state after a stage of labelled environments."""
+
+    def outputs(self, state: Any, inputs: Tensor) -> Tensor:  # noqa: ANN401
+        """Return logits or values [replica, sample, n, k]."""
+
+    def adapt(self, state: Any, inputs: Tensor) -> Any:  # noqa: ANN401
+        """Return the state for the environment of unlabelled inputs."""
+
+    def explain(
+        self,
+        state: Any,  # noqa: ANN401
+        columns: Mapping[str, int],
+        environments: int,
+    ) -> dict[str, Any]:
+        """Explain which features are unstable and what an adaptation changed."""
+
+
+@dataclass(frozen=True)
+class Steady(Learner[Any]):
+    """Predict by stable features, and by unstable ones as far as they can be trusted.
+
+    Args:
+        network: The network of the stable model for images, embeddings and long
+            vectors; created for the data if left out.
+        likelihood: How outputs are scored; set by the task of the data.
+        descent: How long and how fast to train the networks.
+        trust: What an unstable feature counts for in an environment of which nothing
+            is known: nothing ("invariant"), its mean effect if the prediction interval
+            for a new environment excludes zero ("interval"), or always its mean effect
+            ("average").
+        view: Whether to search for unstable "columns" or "directions" of the inputs;
+            "auto" searches columns if the inputs are vectors of at most 512 features.
+        level: Probability of calling any feature unstable if all are stable.
+        unstable: Columns that are unstable by the user's word, by index.
+        stable: Columns that are stable by the user's word, by index.
+        widths: Number of input features of each column; empty if each has one.
+        members: Number of networks in the ensemble, for the view "directions".
+
+    Example:
+        >>> from cirm.learners import try_learner
+        >>> try_learner(Steady()).shape
+        torch.Size([1, 20, 2])
+    """
+
+    descent: Descent = Descent(epochs=120, batch=0, rate=5e-3, decay=1e-2)
+    trust: Trust = "invariant"
+    view: Literal["auto", "columns", "directions"] = "auto"
+    level: float = 0.05
+    unstable: tuple[int, ...] = ()
+    stable: tuple[int, ...] = ()
+    widths: tuple[int, ...] = ()
+    members: int = 5
+
+    defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
+    min_steps = 0  # training stops early by held-out rows
+    adapts = True
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; 0 for regression."""
+        known = isinstance(self.likelihood, CrossEntropy)
+        return self.likelihood.classes if known else 0  # type: ignore[attr-defined]
+
+    def init(self, randomness: Randomness) -> Any:  # noqa: ANN401
+        """Return the state before any data."""
+        return self._make_engine().init(randomness)
+
+    def observe(
+        self,
+        state: Any,  # noqa: ANN401
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = ignore_steps,
+    ) -> Any:  # noqa: ANN401
+        """Look for unstable features, and learn from the environments of a stage."""
+        return self._make_engine().observe(state, stage, randomness, watch)
+
+    def outputs(self, state: Any, inputs: Tensor) -> Tensor:  # noqa: ANN401
+        """Return logits or values [replica, sample, n, k]."""
+        return self._make_engine().outputs(state, inputs)
+
+    def adapt(self, state: Any, inputs: Tensor) -> Any:  # noqa: ANN401
+        """Learn what unstable features mean in the environment of unlabelled inputs."""
+        return self._make_engine().adapt(state, inputs)
+
+    def explain(
+        self,
+        state: Any,  # noqa: ANN401
+        columns: Mapping[str, int] | None = None,
+        environments: int = 1,
+    ) -> dict[str, Any]:
+        """Return the unstable features, their effects, and what was adapted."""
+        return self._make_engine().explain(state, columns or {}, environments)
+
+    def _make_engine(self) -> Engine:
+        raise NotImplementedError  # engines follow
