@@ -100,7 +100,7 @@ def test_a_line_that_is_no_record_is_refused(line):
 @given(st.text())
 def test_any_text_is_refused_in_one_sentence(line):
     with pytest.raises(
-        ValueError, match=r"^This line is not a score or curve or run record"
+        ValueError, match=r"^This line is not a score or adapted or curve or run record"
     ):
         records.parse_record(line)
 

@@ -41,6 +41,36 @@ class Score:
 
 
 @dataclass(frozen=True)
+class AdaptedScore:
+    """A score in an unseen environment after adapting to some of its unlabelled rows.
+
+    It is no `Score`, so that nothing that chooses settings by scores can meet it.
+
+    Attributes:
+        learner: Label of the learner.
+        order: Order in which the environments arrived.
+        seed: Seed of the replica.
+        rows: Number of unlabelled rows that the learner adapted to, or "all".
+        environment: Name of the unseen environment.
+        split: "test" or "sweep".
+        metric: Name of the score, such as "accuracy", which is in percent.
+        value: The score on all rows of the environment.
+        position: Position of a sweep environment on its axis.
+    """
+
+    kind: ClassVar[str] = "adapted"
+    learner: str
+    order: str
+    seed: int
+    rows: str
+    environment: str
+    split: str
+    metric: str
+    value: float
+    position: float | None = None
+
+
+@dataclass(frozen=True)
 class Curve:
     """A number of a replica's training, such as a loss, a penalty or a residual.
 
@@ -90,8 +120,10 @@ class Run:
     seconds: float = 0.0
 
 
-Record = Score | Curve | Run
-KINDS: dict[str, type[Record]] = {kind.kind: kind for kind in (Score, Curve, Run)}
+Record = Score | AdaptedScore | Curve | Run
+KINDS: dict[str, type[Record]] = {
+    kind.kind: kind for kind in (Score, AdaptedScore, Curve, Run)
+}
 
 
 def format_record(record: Record) -> str:

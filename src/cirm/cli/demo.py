@@ -9,9 +9,11 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.options import Workers
+from cirm.learners import DEFAULT_LEARNER
 
-LEARNERS = ("cirm", "c-bvirm", "c-virmv1", "erm", "irmv1", "ewc", "gem")
+LEARNERS = (DEFAULT_LEARNER, "c-bvirm", "c-virmv1", "erm", "irmv1", "ewc", "gem")
 DATA = {"source": "digits", "environments": "2", "examples": "600"}
+ADAPT = (300,)  # of the 359 unseen images
 EXAMPLES = options.list_examples("cirm demo", "cirm demo --seeds 1 --out quick-demo")
 
 
@@ -40,11 +42,15 @@ def demo(
         "10 % of the unseen ones; the shape agrees in 75 % of all."
     )
     with show_step("preparing the data set"):
+        from cirm.learners import get_learner_class
         from cirm.runs.engines import Engine
         from cirm.runs.plans import plan_ceiling, plan_jobs, prepare_dataset
 
         data, jobs = prepare_dataset("colored", DATA), []
         for key in LEARNERS:
-            jobs += plan_jobs(data, key, "sequential", range(seeds), preset="paper")
+            preset = "paper" if "paper" in get_learner_class(key).presets else ""
+            jobs += plan_jobs(
+                data, key, "sequential", range(seeds), preset=preset, adapt=ADAPT
+            )
         jobs += plan_ceiling("colored", DATA, "sequential", range(seeds), "paper")
     run_and_report(jobs, out, Engine(workers=workers), title="cirm demo")

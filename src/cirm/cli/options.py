@@ -6,9 +6,12 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from cirm.evaluation.adaptation import RowCount
 
 DataFiles = Annotated[
     list[Path],
@@ -213,6 +216,16 @@ def parse_extra_options(arguments: list[str], command: str) -> dict[str, str]:
             )
         options[name[2:].replace("-", "_")] = value if equals else rest.pop(0)
     return options
+
+
+def parse_adapt(texts: list[str]) -> tuple[RowCount, ...]:
+    """Parse numbers of rows to adapt to."""
+    from cirm.evaluation.adaptation import parse_row_counts
+
+    try:
+        return parse_row_counts(texts)
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
 
 
 def use_one_thread() -> None:

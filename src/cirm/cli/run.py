@@ -20,7 +20,7 @@ from cirm.cli.options import (
     RunOrder,
     Workers,
 )
-from cirm.cli.output import get_command_line, print_table
+from cirm.cli.output import get_command_line, print_notes, print_table
 from cirm.records import Curve, Record
 
 if TYPE_CHECKING:
@@ -64,6 +64,15 @@ def run(
             show_default="none, the data set's environments are used",
         ),
     ] = "",
+    adapt: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N",
+            help="Also let learners that can do so adapt to N rows of each unseen "
+            "environment without their labels, or to all of them; repeatable.",
+            show_default="no adaptation",
+        ),
+    ] = None,
     no_diagnostics: Annotated[
         bool,
         typer.Option(
@@ -113,17 +122,20 @@ def run(
         from cirm.runs.plans import plan_ceiling, plan_jobs, prepare_dataset
 
         chosen = Engine(engine, workers, address)
+        counts = options.parse_adapt(adapt or [])
         data = prepare_dataset(dataset, texts)
         jobs: list[Job] = []
         for key in learner or ["erm"]:
             jobs += plan_jobs(
                 data, key, order, range(seeds),
-                preset=preset, texts=settings or [], infer=infer,
+                preset=preset, texts=settings or [], infer=infer, adapt=counts,
             )  # fmt: skip
         if ceiling:
             jobs += plan_ceiling(dataset, texts, order, range(seeds), preset)
         if no_diagnostics:
             jobs = [replace(job, diagnose=False) for job in jobs]
+    if adapt and not any(job.adapt for job in jobs):
+        print_notes(["None of the learners can adapt, so --adapt has no effect."])
     if data.description:
         typer.echo(data.description)
     name = options.make_file_name(dataset)

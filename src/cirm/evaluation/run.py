@@ -12,12 +12,18 @@ from torch import Tensor
 
 from cirm.data.scm import coefficient_errors
 from cirm.environments import Environment, Problem, Stage, Stream
+from cirm.evaluation.adaptation import (
+    RowCount,
+    list_unseen,
+    parse_row_counts,
+    take_unlabelled,
+)
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
 from cirm.memory import count_memory
 from cirm.randomness import Randomness
-from cirm.records import Curve, Record, Run, Score
+from cirm.records import AdaptedScore, Curve, Record, Run, Score
 from cirm.training import DivergenceError, Terms, Watch
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ def run(
     transform: Transform | None = None,
     progress: Progress = lambda done: None,
     diagnose: bool = False,
+    adapt: tuple[RowCount, ...] = (),
 ) -> Iterator[Record]:
     """Train on each stage in turn and score every environment after each.
 
@@ -61,14 +68,17 @@ def run(
         progress: Called with the part of the work that is done.
         diagnose: Whether to add diagnostics (see `cirm.evaluation.diagnostics`). The
             time recorded is without them.
+        adapt: Numbers of unlabelled rows, or "all". After the last stage, a learner
+            that can adapt adapts to so many rows of each unseen environment, and is
+            scored on all of its rows. The time recorded is without this.
 
     Yields:
-        Training curves and scores of each stage, and last a `Run` with settings,
-        memory and time.
+        Training curves and scores of each stage, scores after adaptation, and last a
+        `Run` with settings, memory and time.
 
     Raises:
         DivergenceError: If the parameters of a replica are not finite.
-        ValueError: If there is no such learner or order.
+        ValueError: If there is no such learner or order, or `adapt` has other values.
 
     Example:
         >>> from cirm.data.colored import Colored
@@ -84,6 +94,7 @@ def run(
     if not isinstance(learner, Learner) or learner.network is None:
         learner = create(learner, problem.train[0])
     stream = Stream.from_order(problem.train, order)
+    counts = parse_row_counts(adapt)
     randomness = Randomness(seeds)
     start = time.perf_counter()
     state = learner.init(randomness.at("init"))
@@ -130,6 +141,9 @@ def run(
             )
         if recorder is not None:
             yield from recorder.score_stage(index, state)
+    seconds = time.perf_counter() - start - (recorder.seconds if recorder else 0.0)
+    for count in counts if learner.adapts else ():
+        yield from _score_adapted(learner, state, problem, count, label, order, seeds)
     yield Run(
         label,
         order,
@@ -138,7 +152,7 @@ def run(
         dataset or {},
         selection,
         count_memory(state),
-        time.perf_counter() - start - (recorder.seconds if recorder else 0.0),
+        seconds,
     )
 
 
@@ -224,6 +238,27 @@ def _score_coefficients(
     for seed, row in zip(seeds, errors.tolist(), strict=True):
         for name, error in zip(("causal", "noncausal"), row, strict=True):
             yield Score(label, order, seed, 0, name, "truth", "coefficients", error)
+
+
+def _score_adapted(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401
+    problem: Problem,
+    count: RowCount,
+    label: str,
+    order: str,
+    seeds: tuple[int, ...],
+) -> Iterator[AdaptedScore]:
+    """Adapt to each unseen environment in turn, and yield the scores there."""
+    for split, position, environment in list_unseen(problem):
+        inputs = take_unlabelled(environment, count, seeds)
+        adapted = learner.adapt(state, inputs.to(learner.descent.device))
+        scores = score(learner, adapted, environment, len(seeds))
+        for seed, number in zip(seeds, scores.tolist(), strict=True):
+            yield AdaptedScore(
+                label, order, seed, str(count), environment.name, split,
+                learner.likelihood.metric, number, position,
+            )  # fmt: skip
 
 
 def _explain_divergence(

@@ -91,6 +91,12 @@ def get_look(style: int, marks: bool = True) -> dict[str, Any]:
     }
 
 
+def get_variant(style: int, number: int) -> int:
+    """Return a style in the same colour, for another line of the same learner."""
+    # The first dashes are those of the learners after the first six.
+    return style + HUES * (2 + number) if style >= 0 else style
+
+
 def make_ring(tone: str) -> dict[str, Any]:
     """Return the look of a hollow mark."""
     hue = get_color(tone)

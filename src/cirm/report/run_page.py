@@ -10,7 +10,7 @@ from typing import Any
 from cirm.records import Record, Run, Score
 from cirm.report import page, plots
 from cirm.report.diagnostics import build_diagnostics_section
-from cirm.report.drawing import CEILING
+from cirm.report.drawing import CEILING, get_variant
 from cirm.report.markup import Markup, join_markup
 from cirm.report.page import Picture, Section
 from cirm.report.plots import Line, ScorePair
@@ -19,6 +19,7 @@ from cirm.report.summary import (
     Statistic,
     Trace,
     average_seeds,
+    collect_adapted_sweep,
     collect_curves,
     collect_sweep,
     collect_tracks,
@@ -28,16 +29,22 @@ from cirm.report.summary import (
 )
 from cirm.report.table import Cell, Column, Row, Table, make_statistic_cell
 from cirm.report.text import (
+    describe_adaptation,
     describe_metric,
     format_bytes,
     format_seconds,
     join_words,
+    list_adapted_rows,
     list_facts,
     list_selections,
     write_headline,
 )
 
 SPLITS = {"train": "training", "test": "unseen"}
+ADAPTED_NOTE = (
+    "Adapted: the learner got so many rows of the unseen environment without labels "
+    "first. All rows are scored."
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,18 @@ class View:
     def get_line(self, learner: str, points: tuple[Point, ...]) -> Line:
         """Return a learner's line."""
         return Line(self.get_name(learner), points, self.get_style(learner))
+
+    def list_adapted_lines(self, learner: str) -> list[Line]:
+        """Return the lines of a learner after adaptation, in its colour."""
+        own = collect_adapted_sweep(self.records).get(learner, {})
+        return [
+            Line(
+                f"{self.get_name(learner)}, {describe_adaptation(rows)}",
+                points,
+                get_variant(self.get_style(learner), number),
+            )
+            for number, (rows, points) in enumerate(own.items())
+        ]
 
     def get_pair(self, learner: str) -> ScorePair:
         """Return a learner's training and unseen scores."""
@@ -165,20 +184,29 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
     metrics = [entry["metric"] for entry in learners.values()]
     unit = describe_metric(metrics[0]) if metrics else "score"
     splits = [s for s in SPLITS if any(e[s]["seeds"] for e in learners.values())]
+    adapted = list_adapted_rows(learners)
     rows: list[Row] = []
     for learner, entry in learners.items():
         memory = entry["memory"].values()
+        known = entry.get("adapted", {})  # summaries of old versions have none
         scores = [
-            make_statistic_cell(entry[split], entry["metric"]) for split in splits
+            make_statistic_cell(statistic, entry["metric"]) if statistic else ""
+            for statistic in (
+                *(entry[split] for split in splits),
+                *(known.get(rows) for rows in adapted),
+            )
         ]
         examples = sum(part.get("examples", 0) for part in memory)
         size = format_bytes(sum(part.get("bytes", 0) for part in memory))
         seconds = format_seconds(entry["seconds"])
         rows.append([learner, *scores, seconds, f"{examples:,}", size])
     headings = [f"{SPLITS[split]} {unit}" for split in splits]
+    headings += [f"unseen, {describe_adaptation(rows)}" for rows in adapted]
     columns = ["learner", *headings, "seconds", "examples kept", "size of the state"]
     choices = [(learner, entry["selection"]) for learner, entry in learners.items()]
     notes = [_describe_seeds(learners), list_selections(choices)] if rows else []
+    if adapted:
+        notes[0] += f" {ADAPTED_NOTE}"
     return Table("Results", columns, rows, notes)
 
 
@@ -256,9 +284,13 @@ def draw_sweep(
     sweep = collect_sweep(view.records)
     if not sweep:
         return None
+    lines = []
+    for name, points in sweep.items():
+        lines.append(view.get_line(name, points))
+        lines += view.list_adapted_lines(name)
     return partial(
         plots.plot_sweep,
-        [view.get_line(name, points) for name, points in sweep.items()],
+        lines,
         axis=axis,
         metric=view.metric,
         chance=view.chance,

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
-from cirm.records import Curve, Record, Run, Score, has_same_settings
+from cirm.records import AdaptedScore, Curve, Record, Run, Score, has_same_settings
 
 METRICS = ("accuracy", "error")
 # Records of earlier versions describe the choice of settings in other words.
@@ -69,7 +69,8 @@ def summarise_records(records: Sequence[Record]) -> dict[str, Any]:
 
     Returns:
         By learner, under "learners": its metric, the statistics `train` and `test`,
-        its settings and how they were chosen, its memory and its seconds.
+        the statistics `adapted` by number of unlabelled rows, its settings and how
+        they were chosen, its memory and its seconds.
 
     Raises:
         ValueError: If the runs of a learner have different settings.
@@ -81,10 +82,14 @@ def summarise_records(records: Sequence[Record]) -> dict[str, Any]:
     """
     runs = group_by_learner(records, Run)
     scores = group_by_learner(records, Score)
+    adapted = group_by_learner(records, AdaptedScore)
     return {
         "learners": {
             learner: _summarise_learner(
-                learner, scores.get(learner, []), runs.get(learner, [])
+                learner,
+                scores.get(learner, []),
+                adapted.get(learner, []),
+                runs.get(learner, []),
             )
             for learner in dict.fromkeys([*scores, *runs])
         }
@@ -118,6 +123,21 @@ def collect_sweep(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
     return {learner: points for learner, points in curves.items() if points}
 
 
+def collect_adapted_sweep(
+    records: Sequence[Record],
+) -> dict[str, dict[str, tuple[Point, ...]]]:
+    """Collect scores after adaptation along a sweep, by learner and number of rows."""
+    curves: dict[str, dict[str, tuple[Point, ...]]] = {}
+    for learner, scores in group_by_learner(records, AdaptedScore).items():
+        placed = [s for s in scores if s.split == "sweep" and s.position is not None]
+        for rows, own in _group(placed, lambda s: s.rows).items():
+            groups = _group(own, lambda s: s.position or 0.0)
+            curves.setdefault(learner, {})[rows] = _build_points(
+                (x, average_seeds(groups[x])) for x in sorted(groups)
+            )
+    return curves
+
+
 def collect_curves(records: Sequence[Record]) -> dict[str, dict[str, Trace]]:
     """Collect the training curves by metric and learner, each through all stages."""
     traces: dict[str, dict[str, Trace]] = {}
@@ -127,7 +147,7 @@ def collect_curves(records: Sequence[Record]) -> dict[str, dict[str, Trace]]:
     return traces
 
 
-def average_seeds(rows: Iterable[Score | Curve]) -> Statistic:
+def average_seeds(rows: Iterable[Score | AdaptedScore | Curve]) -> Statistic:
     """Average within each seed, then over seeds, with the standard deviation."""
     means = [
         fmean(row.value for row in seed)
@@ -149,7 +169,10 @@ def is_ceiling(learner: str) -> bool:
 
 
 def _summarise_learner(
-    learner: str, scores: list[Score], runs: list[Run]
+    learner: str,
+    scores: list[Score],
+    adapted: list[AdaptedScore],
+    runs: list[Run],
 ) -> dict[str, Any]:
     settings = {repr(run.settings): run.settings for run in runs}
     if not all(has_same_settings(*pair) for pair in pairwise(settings.values())):
@@ -164,6 +187,12 @@ def _summarise_learner(
         **{
             split: average_seeds(s for s in last if s.split == split)._asdict()
             for split in ("train", "test")
+        },
+        "adapted": {
+            rows: average_seeds(own)._asdict()
+            for rows, own in _group(
+                (s for s in adapted if s.split == "test"), lambda s: s.rows
+            ).items()
         },
         "settings": runs[0].settings if runs else {},
         "selection": describe_choice(runs[0]) if runs else "not recorded",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,18 @@ BASELINE = "erm"
 def describe_metric(metric: str) -> str:
     """Return a metric's name with its unit."""
     return UNITS.get(metric, metric)
+
+
+def describe_adaptation(rows: str) -> str:
+    """Say that a learner was adapted, and to how many rows."""
+    count = f"{int(rows):,}" if rows.isdecimal() else rows
+    return f"adapted ({count} row{'' if rows == '1' else 's'})"
+
+
+def list_adapted_rows(learners: Mapping[str, Entry]) -> list[str]:
+    """List the numbers of rows that any learner adapted to, all rows last."""
+    found = {rows for entry in learners.values() for rows in entry.get("adapted", {})}
+    return sorted(found, key=lambda rows: int(rows) if rows.isdecimal() else math.inf)
 
 
 def format_mean(mean: float, metric: str) -> str:
@@ -81,6 +94,12 @@ def write_headline(
     if is_accuracy and _is_below(tested[first], chance):
         text += f", which is worse than chance ({chance:.3g}\N{NO-BREAK SPACE}%)"
     sentences = [text, _compare_others(tested, first, best, chance)]
+    for name, rows in _choose_adapted(tested):
+        count = "all" if rows == "all" else f"{int(rows):,}"
+        score = _format_statistic(tested[name]["adapted"][rows], tested[name]["metric"])
+        sentences.append(
+            f"After adapting to {count} unlabelled rows there, {name} reaches {score}"
+        )
     for name in [*ceilings][:1]:
         score = _format_score(ceilings[name])
         sentences.append(
@@ -102,6 +121,9 @@ def list_facts(
         before = "" if train is None else f"{format_mean(train, metric)} → "
         change = f"{before}{_format_score(tested[name])}"
         facts.append((change, f"{name}, training → unseen"))
+    for name, rows in _choose_adapted(tested):
+        score = _format_statistic(tested[name]["adapted"][rows], tested[name]["metric"])
+        facts.append((score, f"{name}, unseen, {describe_adaptation(rows)}"))
     if chance is not None:
         facts.append((f"{chance:.3g} %", "chance"))
     ceiling = [_format_score(entry) for entry in ceilings.values()][:1]
@@ -116,8 +138,27 @@ def _format_significant(number: float) -> str:
 
 
 def _format_score(entry: Entry, split: str = "test") -> str:
-    unit = "\N{NO-BREAK SPACE}%" if entry["metric"] == "accuracy" else ""
-    return f"{format_mean(entry[split]['mean'], entry['metric'])}{unit}"
+    return _format_statistic(entry[split], entry["metric"])
+
+
+def _format_statistic(statistic: Mapping[str, Any], metric: str) -> str:
+    unit = "\N{NO-BREAK SPACE}%" if metric == "accuracy" else ""
+    return f"{format_mean(statistic['mean'], metric)}{unit}"
+
+
+def _choose_adapted(tested: Mapping[str, Entry]) -> list[tuple[str, str]]:
+    """Return the learner that adapts best, with its largest number of rows, if any."""
+    adapted = {
+        name: (rows[-1], entry["adapted"][rows[-1]]["mean"])
+        for name, entry in tested.items()
+        if (rows := list_adapted_rows({name: entry}))
+    }
+    known = {name: pair for name, pair in adapted.items() if pair[1] is not None}
+    if not known:
+        return []
+    is_accuracy = next(iter(tested.values()))["metric"] == "accuracy"
+    best = (max if is_accuracy else min)(known, key=lambda name: known[name][1])
+    return [(best, known[best][0])]
 
 
 def _compare_others(

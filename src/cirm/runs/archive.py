@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cirm.records import (
+    AdaptedScore,
     Curve,
     Record,
     Run,
@@ -76,6 +77,7 @@ def pack_records(records: Sequence[Record]) -> Entry:
             where = score.stage, score.environment, score.split, score.metric
             place = (*where, score.position)
             rows.setdefault(place, {})[score.seed] = _round(score.value)
+    adapted = _pack_adapted(records, seeds)
     return {
         "seeds": list(seeds),
         "seconds": round(seconds, 2),
@@ -83,6 +85,7 @@ def pack_records(records: Sequence[Record]) -> Entry:
         "layout": [list(place) for place in rows],
         "scores": [[row[seed] for row in rows.values()] for seed in seeds],
         "curves": _pack_curves(records, seeds),
+        **({"adapted": adapted} if adapted else {}),
     }
 
 
@@ -102,6 +105,13 @@ def unpack_records(entry: Entry) -> list[Record]:
             stage, environment, split, metric, position = place
             where = stage, environment, split, metric
             records.append(Score(label, order, seed, *where, value, position))
+    for *place, values in entry.get("adapted", []):
+        rows, environment, split, metric, position = place
+        where = rows, environment, split, metric
+        records += [
+            AdaptedScore(label, order, seed, *where, value, position)
+            for seed, value in zip(seeds, values, strict=True)
+        ]
     records.append(Run(**setup, seeds=seeds, seconds=entry["seconds"]))
     return records
 
@@ -207,6 +217,17 @@ def _pack_curves(records: Sequence[Record], seeds: Sequence[int]) -> list[list[A
         values = [[lines[step][seed] for step in thinned] for seed in seeds]
         rows.append([stage, metric, thinned, values])
     return rows
+
+
+def _pack_adapted(records: Sequence[Record], seeds: Sequence[int]) -> list[list[Any]]:
+    """Return rows, environment, split, metric, position and each seed's value."""
+    places: dict[tuple[Any, ...], dict[int, float]] = {}
+    for score in records:
+        if isinstance(score, AdaptedScore):
+            where = score.rows, score.environment, score.split, score.metric
+            row = places.setdefault((*where, score.position), {})
+            row[score.seed] = _round(score.value)
+    return [[*place, [row[seed] for seed in seeds]] for place, row in places.items()]
 
 
 def _round(value: float) -> float:

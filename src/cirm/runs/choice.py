@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from cirm.records import Record, Run, Score
+from cirm.records import AdaptedScore, Record, Run, Score
 from cirm.runs.jobs import Job, draw_problem, execute, run_learner
 
 if TYPE_CHECKING:
@@ -112,6 +112,6 @@ def find_best(records: Mapping[float, Sequence[Record]], seed: int) -> float:
 
 def _set_split(record: Record, names: set[str]) -> Record:
     """Mark scores on held-out environments as neither training nor test scores."""
-    if isinstance(record, Score) and record.environment in names:
+    if isinstance(record, Score | AdaptedScore) and record.environment in names:
         return replace(record, split=VALIDATION)
     return record

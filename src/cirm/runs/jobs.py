@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from cirm.data.base import Dataset
     from cirm.environments import Problem
+    from cirm.evaluation.adaptation import RowCount
     from cirm.evaluation.run import Transform
     from cirm.records import Record
 
@@ -26,7 +27,7 @@ PAPER_SELECTION = (
 )
 """How the settings of the presets called paper were chosen."""
 
-ADDED_LATER = {"diagnose": True, "rules": ()}
+ADDED_LATER = {"diagnose": True, "rules": (), "adapt": ()}
 """Fields that are left out of a key at these values, so that old keys stay valid."""
 
 
@@ -48,6 +49,7 @@ class Job:
         label: The learner's name in tables.
         files: Names and content of the user's files, see `hash_files`.
         diagnose: Whether diagnostics are added to the records.
+        adapt: Numbers of unlabelled rows of the unseen environments to adapt to.
     """
 
     dataset: str
@@ -63,6 +65,7 @@ class Job:
     label: str = ""
     files: str = ""
     diagnose: bool = True
+    adapt: tuple[RowCount, ...] = ()
 
     @property
     def key(self) -> str:
@@ -183,6 +186,7 @@ def run_learner(
         transform=create_transform(job, folder),
         progress=progress,
         diagnose=job.diagnose,
+        adapt=job.adapt,
     )
 
 

@@ -12,6 +12,7 @@ from cirm.inference import get_inference_class
 from cirm.learners import (
     create,
     describe_learner,
+    get_learner_class,
     get_preset,
     parse_learner_settings,
 )
@@ -19,6 +20,7 @@ from cirm.runs.jobs import PAPER_SELECTION, Job, hash_files
 from cirm.settings import parse_assignments, parse_settings
 
 if TYPE_CHECKING:
+    from cirm.evaluation.adaptation import RowCount
     from cirm.learners import LearnerLike
 
 BORROWED = {"replay": "GEM", "vrex": "IRMv1"}
@@ -84,6 +86,7 @@ def plan_jobs(
     texts: Sequence[str] = (),
     infer: str = "",
     label: str = "",
+    adapt: tuple[RowCount, ...] = (),
 ) -> list[Job]:
     """Plan the jobs of a learner, and raise now for what would fail when they run.
 
@@ -100,6 +103,8 @@ def plan_jobs(
         texts: Further settings, such as "epochs=20".
         infer: Key of an environment inference, or "" for none.
         label: The learner's name in tables; its key if empty.
+        adapt: Numbers of unlabelled rows of the unseen environments to adapt to. The
+            jobs of a learner that cannot adapt are the same without it.
 
     Returns:
         Jobs for an `Engine`.
@@ -136,6 +141,7 @@ def plan_jobs(
             infer=infer,
             label=label or (f"{key} after {infer}" if infer else key),
             files=on.files,
+            adapt=adapt if get_learner_class(key).adapts else (),
         )
         for start in range(0, len(seeds), block)
     ]
