@@ -82,6 +82,33 @@ def test_saving_and_loading_changes_nothing(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"hidden": (7, 5), "activation": "relu", "dropout": 0.25, "epochs": 3},
+        {"network": "linear", "rate": 0.03},
+        {"network": "cnn", "hidden": (6,), "batch": 16},
+    ],
+)
+def test_a_loaded_estimator_fits_again_with_the_same_settings(tmp_path, settings):
+    x, y = images(40)
+    model = InvariantClassifier("erm", settings=settings).fit(x, y)
+    model.save(tmp_path / "m.cirm")
+    again = InvariantClassifier.load(tmp_path / "m.cirm").fit(x, y)
+    assert again.model_.plan == model.model_.plan
+    assert np.array_equal(again.predict_proba(x), model.predict_proba(x))
+
+
+def test_a_loaded_estimator_of_a_module_fits_again_with_its_settings(tmp_path):
+    x, y = images(40)
+    settings = {"epochs": 3, "rate": 0.02}
+    own = Small()
+    model = InvariantClassifier("erm", network=own, settings=settings).fit(x, y)
+    model.save(tmp_path / "m.cirm")
+    again = InvariantClassifier.load(tmp_path / "m.cirm", network=own).fit(x, y)
+    assert again.model_.plan == model.model_.plan
+
+
 def test_a_model_is_loaded_as_what_it_is(tmp_path):
     x, y = tensors(80)
     frame = pd.DataFrame(x.numpy(), columns=list("abcd"))

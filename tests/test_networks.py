@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -294,12 +295,23 @@ def test_frozen_parameters_are_constants_and_not_in_the_flat_vector(by_name):
     assert "constants" in network.describe()
 
 
-def test_a_frozen_head_or_an_unknown_prefix_is_refused():
+def test_a_frozen_head_or_an_unknown_name_is_refused():
     module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     with pytest.raises(ValueError, match="last linear layer of the network is frozen"):
         ModuleNetwork(module, frozen=["1."])
-    with pytest.raises(ValueError, match="no parameter starts with 'conv'"):
+    with pytest.raises(ValueError, match="no layer or parameter 'conv'"):
         ModuleNetwork(module, frozen=["conv"])
+
+
+@pytest.mark.parametrize("name", ["conv1", "conv1.", "conv1.weight"])
+def test_a_frozen_layer_does_not_freeze_others_whose_name_begins_alike(name):
+    parts = {"conv1": nn.Linear(4, 3), "conv10": nn.Linear(3, 3)}
+    module = nn.Sequential(OrderedDict(parts, out=nn.Linear(3, 2)))
+    network = ModuleNetwork(module, frozen=[name])
+    trained = set(network.describe()["parameters"])
+    assert {"conv10.weight", "conv10.bias", "out.weight", "out.bias"} <= trained
+    assert ("conv1.bias" in trained) == (name == "conv1.weight")
+    assert "conv1.weight" not in trained
 
 
 SHAPE = {"hidden": (6,), "activation": "relu", "dropout": 0.25}

@@ -78,7 +78,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         """Fit a new model.
 
         Args:
-            X: AnyInputs: an array or tensor [n, ...] or a DataFrame. Missing values are
+            X: An array or tensor [n, ...] or a DataFrame. Missing values are
                 allowed. Or an iterable of batches (inputs, targets) or (inputs,
                 targets, environments); `y` is then left out.
             y: Targets [n].
@@ -105,7 +105,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         """Continue training with one more environment; the first call starts.
 
         Args:
-            X: AnyInputs, as for `fit`.
+            X: The inputs, as for `fit`.
             y: Targets [n].
             environment: Name of the environment. By default "environment" and a number.
             classes: At the first call of a classifier, all classes that will ever
@@ -170,10 +170,14 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                 "estimator."
             )
         plan = model.plan
+        epochs = model.learner.epoch_settings if plan.adaptive_epochs else ()
+        settings = {n: v for n, v in plan.settings.items() if n not in epochs}
+        if network is None:
+            settings |= model.learner.network.get_settings()
         estimator = cls(
             learner=plan.learner if learner is None else learner,
             network=network,
-            settings=None if network is not None else dict(plan.settings),
+            settings=settings,
             seed=plan.seed,
             held_out=plan.held_out,
         )
@@ -311,11 +315,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict_inputs(self, X: AnyInputs) -> Predictions:
         check_is_fitted(self, "model_")
-        inputs = self._check_inputs(X, first=False)
-        if isinstance(inputs, pd.DataFrame):
-            chunk = Chunk(inputs)
-        else:
-            chunk = _make_chunk(inputs)
+        chunk = _make_chunk(self._check_inputs(X, first=False))
         encoded = encode_chunk(chunk, self.model_.schema, "X")
         return predict_inputs(self.model_, encoded, exact=True)
 
@@ -369,7 +369,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """Predict the most likely class of each row.
 
         Args:
-            X: AnyInputs: an array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a DataFrame.
 
         Returns:
             Classes, [n].
@@ -381,7 +381,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """Predict the probability of each class.
 
         Args:
-            X: AnyInputs: an array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a DataFrame.
 
         Returns:
             Probabilities, [n, classes], in the order of `classes_`.
@@ -393,7 +393,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """Predict how far the learner's networks disagree.
 
         Args:
-            X: AnyInputs: an array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a DataFrame.
 
         Returns:
             Standard deviation of the probabilities over the posterior samples or
@@ -467,7 +467,7 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
         """Predict the value of each row.
 
         Args:
-            X: AnyInputs: an array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a DataFrame.
 
         Returns:
             Values in the units of the target, [n].
@@ -481,7 +481,7 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
         """Predict how far the learner's networks disagree.
 
         Args:
-            X: AnyInputs: an array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a DataFrame.
 
         Returns:
             Standard deviation of the values over the posterior samples or ensemble
@@ -512,8 +512,10 @@ def _restore_labels(names: Sequence[str]) -> NDArray[Any]:
     return np.array(names)
 
 
-def _make_chunk(inputs: NDArray[Any]) -> Chunk:
-    """Return all rows of an array as one chunk."""
+def _make_chunk(inputs: pd.DataFrame | NDArray[Any]) -> Chunk:
+    """Return all rows of a table or an array as one chunk."""
+    if isinstance(inputs, pd.DataFrame):
+        return Chunk(inputs)
     pieces = list(Array(inputs, pd.DataFrame(index=range(len(inputs)))).chunks())
     arrays = [piece.inputs for piece in pieces if piece.inputs is not None]
     return Chunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))

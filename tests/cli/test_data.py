@@ -132,6 +132,21 @@ def test_what_cannot_be_shown_is_refused_and_nothing_is_written(
     assert reason in str(result.exception) and not list(tmp_path.iterdir())
 
 
+def test_show_replaces_only_a_file_that_was_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call("show", "--scheme", "gray").exit_code == 0
+    picture = (tmp_path / "coloured.png").read_bytes()
+    result = call("show", "--scheme", "b01")
+    assert result.exit_code
+    assert "coloured.png exists already. Choose the file with --out" in str(
+        result.exception
+    )
+    assert (tmp_path / "coloured.png").read_bytes() == picture
+    words = ("show", "--scheme", "b01", "--out", "coloured.png")
+    assert call(*words).exit_code == 0
+    assert (tmp_path / "coloured.png").read_bytes() != picture
+
+
 def test_what_both_channels_share_is_shown_white():
     inputs = np.zeros((1, 2, 1, 4), np.float32)
     inputs[0, 0, 0], inputs[0, 1, 0] = [0, 1, 0, 1], [0, 0, 1, 1]

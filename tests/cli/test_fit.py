@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -291,22 +292,34 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_model(fitted, clinics):
     """Fifty kills without warning: while it learns, and while it writes."""
     path = clinics / "m.cirm"
     old, before = load(path), path.read_bytes()
+    start = time.perf_counter()
     new = update(old, "clinic-b.csv")
+    duration = time.perf_counter() - start
     rng = random.Random(0)
     seen = set()
     for turn in range(50):
         path.write_bytes(before)
+        receiver, sender = os.pipe()
         child = os.fork()
         if child == 0:
             if turn % 2:
                 save(update(load(path), "clinic-b.csv"), path)
             while not turn % 2:
-                save(new, path)
-                save(old, path)
+                for model in (new, old):
+                    save(model, path)
+                    os.write(sender, b".")
             os._exit(0)
-        time.sleep(rng.uniform(0, 0.03 if turn % 2 == 0 else 0.15))
+        if turn % 2:
+            time.sleep(rng.uniform(0, duration))
+        else:  # on a busy machine too, the child has begun to write
+            for _ in range(rng.randint(1, 4)):
+                assert select.select([receiver], [], [], 60)[0], "the child hangs"
+                os.read(receiver, 1)
+            time.sleep(rng.uniform(0, 0.003))  # about the time of a save
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(receiver)
+        os.close(sender)
         found = load(path)
         wanted = old if len(found.history) == 1 else new
         assert all(

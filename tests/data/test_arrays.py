@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cirm import evaluate, fit, update
 from cirm.data.user_data import Arrays
 from tests.data.sentences import has_remedy
 
@@ -26,6 +27,30 @@ def saved(folder, name="data.npz", **arrays):
 
 def names(environments):
     return [environment.name for environment in environments]
+
+
+@pytest.mark.parametrize("task", ["auto", "classification"])
+def test_booleans_in_one_file_are_the_classes_0_and_1_of_another(tmp_path, task):
+    one = saved(tmp_path, "one.npz", X=X, y=Y)
+    two = saved(tmp_path, "two.npz", X=X, y=Y.astype(bool))
+    for both in (f"{one},{two}", f"{two},{one}"):
+        problem = Arrays(both, task=task, test="none").draw((0,))
+        assert problem.train[0].task.classes == ("0", "1")
+        assert all(part.targets.tolist() == Y.tolist() for part in problem.train)
+
+
+def test_a_model_of_booleans_is_updated_with_0_and_1_and_vice_versa(tmp_path):
+    one = saved(tmp_path, "one.npz", X=X, y=Y)
+    two = saved(tmp_path, "two.npz", X=X, y=Y.astype(bool))
+    settings = {"epochs": 1, "hidden": ()}
+    for first, second, classes in (
+        (one, two, ("0", "1")),
+        (two, one, ("False", "True")),
+    ):
+        model = fit(first, learner="erm", settings=settings)
+        model = update(model, second, again=True)
+        assert model.task.classes == classes
+        assert evaluate(model, second)["overall"] == evaluate(model, first)["overall"]
 
 
 def test_environments_come_in_order_of_appearance_and_the_last_is_unseen(tmp_path):

@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cirm.records import Run, Score
+from cirm.records import Curve, Run, Score
 from cirm.report import (
     Cell,
     Picture,
@@ -176,3 +176,21 @@ def test_the_headline_of_a_regression_compares_errors():
         "erm has a mean squared error of 0.500 in the training environments and 3.50 "
         "in the unseen environment. The best learner, icp, reaches 0.700."
     )
+
+
+def test_training_curves_are_named_in_words(records):
+    names = {
+        "kl": "KL divergence from the prior",
+        "kl north": "KL divergence from the prior, north",
+        "opposed": "opposed gradients of the past",
+        "consensus": "consensus residual",
+        "worst": "worst",
+    }
+    first = next(record for record in records if isinstance(record, Score))
+    where = first.learner, first.order, first.seed, 0
+    curves = [
+        Curve(*where, step, name, step + 1.0) for name in names for step in range(3)
+    ]
+    text = build_run_page([*records, *curves], "A run", "cirm run")
+    for name in names.values():
+        assert f"{name} over training steps" in text

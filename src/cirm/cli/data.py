@@ -117,10 +117,17 @@ def show(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the images and colours.")] = 0,
     out: Annotated[
-        Path, typer.Option(help="File to draw to: .png, .pdf or .svg.")
-    ] = Path("samples.png"),
+        Path | None,
+        typer.Option(
+            help="File to draw to: .png, .pdf or .svg. An existing file is replaced.",
+            show_default="coloured.png, if there is no such file",
+        ),
+    ] = None,
 ) -> None:
     """Draw coloured images of the training environments and of the unseen one."""
+    path = out or Path("coloured.png")
+    if out is None and path.exists():
+        raise ValueError(f"{path} exists already. Choose the file with --out.")
     from cirm.cli.progress import show_step
 
     with show_step("drawing"):
@@ -134,8 +141,8 @@ def show(
             chosen = {**texts, "source": source, "scheme": each}
             dataset = replace_settings(Colored(), chosen, "colored")
             panels.append(make_panel(dataset, seed))
-        write_examples(panels, out)
-    typer.echo(f"Wrote {out.resolve()}")
+        write_examples(panels, path)
+    typer.echo(f"Wrote {path.resolve()}")
 
 
 def print_location(source: ImageSet, path: Path) -> None:

@@ -40,6 +40,7 @@ TaskName = Literal["auto", "classification", "regression"]
 SCHEMA_ROWS = 100_000  # rows that decide how columns are encoded
 PEEK_ROWS = 1_000  # rows that show which columns look like numbers
 MOST_CLASSES = 10  # whole numbers with more different values are quantities
+SYNONYMS = {"0": "false", "1": "true", "false": "0", "true": "1"}  # of two classes
 KIND_NAMES = {"table": "a table", "array": "arrays [n, ...]", "images": "images"}
 
 
@@ -250,13 +251,14 @@ def encode_targets(values: Values, schema: Schema) -> Tensor:
 
 def encode_classes(values: Values, column: Column) -> Tensor:
     """Return the index of each class, [n]; a class that is not declared is refused."""
-    positions = {name.lower(): place for place, name in enumerate(column.categories)}
-    text = to_text(values)
-    if len(positions) == len(column.categories):
+    text, places = to_text(values), range(len(column.categories))
+    positions = dict(zip(map(str.lower, column.categories), places, strict=True))
+    if len(positions) < len(places):  # classes that differ in capitals only
+        indices = text.map(dict(zip(column.categories, places, strict=True)))
+    else:
+        if positions.keys() in ({"0", "1"}, {"false", "true"}):
+            positions |= {SYNONYMS[name]: place for name, place in positions.items()}
         indices = text.str.lower().map(positions)
-    else:  # classes that differ in capitals only
-        exact = {name: place for place, name in enumerate(column.categories)}
-        indices = text.map(exact)
     listed = ", ".join(column.categories[:20])
     refuse_values(
         values,
@@ -320,7 +322,7 @@ def _parse_targets(values: Values, task: TaskName) -> NDArray[Any]:
         try:
             numbers = to_numbers(values, "number")
         except ValueError:
-            return text
+            return _merge_booleans(text)
     else:
         kind = "number"
         if task == "auto":
@@ -331,10 +333,22 @@ def _parse_targets(values: Values, task: TaskName) -> NDArray[Any]:
                 "numbers, or use --task classification."
             )
         if kind != "number":
-            return text
+            return _merge_booleans(text)
         numbers = to_numbers(values, "number", "use --task classification")
     refuse_values(values, ~np.isfinite(numbers), "which is not finite")
     return numbers
+
+
+def _merge_booleans(text: NDArray[np.str_]) -> NDArray[np.str_]:
+    """Return true as 1 and false as 0 if some sources have the words, some the digits.
+
+    Otherwise they would be four classes.
+    """
+    names = set(map(str.lower, pd.unique(text.astype(object))))
+    has_both = bool(names & {"0", "1"}) and bool(names & {"false", "true"})
+    if not has_both or not names <= SYNONYMS.keys():
+        return text
+    return np.where(np.isin(np.char.lower(text), ("1", "true")), "1", "0")
 
 
 def _are_quantities(numbers: Numbers) -> bool:

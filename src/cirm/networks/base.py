@@ -55,6 +55,13 @@ class Network(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be saved")
 
+    def get_settings(self) -> dict[str, Any]:
+        """Return the settings that build such a network for inputs of any shape."""
+        description = self.describe()
+        names = ("hidden", "activation", "dropout")
+        known = {name: description[name] for name in names if name in description}
+        return {"network": description["kind"], **known}
+
     @classmethod
     def restore(
         cls, description: Mapping[str, Any], module: nn.Module | None = None

@@ -90,6 +90,10 @@ class MLP(Network):
             "dropout": self.dropout,
         }
 
+    def get_settings(self) -> dict[str, Any]:
+        """Return the settings that build such a network for inputs of any shape."""
+        return {**super().get_settings(), "hidden": self.sizes[1:-1]}
+
     @classmethod
     def restore(
         cls, description: Mapping[str, Any], module: nn.Module | None = None

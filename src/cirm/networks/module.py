@@ -34,15 +34,15 @@ class ModuleNetwork(Network):
     Args:
         module: The module. It receives inputs as the data set gives them, [n, ...], and
             returns outputs [n, outputs].
-        frozen: Prefixes of the names of parameters that are not trained, such as
-            "encoder." or "conv1".
+        frozen: Names of layers or parameters that are not trained, such as "encoder"
+            or "encoder.0.weight". A layer's name stands for all its parameters.
         reset: Whether `init` draws new weights for each replica, by the layers' own
             `reset_parameters`, instead of starting from those of the module.
 
     Raises:
         ValueError: If the last linear layer is missing, has no bias or is frozen, or if
-            a prefix matches no parameter, or a batch normalisation has no running
-            statistics.
+            there is no layer or parameter of a name, or a batch normalisation has no
+            running statistics.
 
     Example:
         >>> from torch import nn
@@ -50,7 +50,7 @@ class ModuleNetwork(Network):
         >>> module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
         >>> ModuleNetwork(module).size
         58
-        >>> network = ModuleNetwork(module, frozen=["0."])
+        >>> network = ModuleNetwork(module, frozen=["0"])
         >>> network.size
         18
         >>> params = network.init(Randomness((0,)))
@@ -156,14 +156,15 @@ class ModuleNetwork(Network):
             )
         return network
 
-    def _freeze(self, prefixes: Sequence[str]) -> None:
+    def _freeze(self, names: Sequence[str]) -> None:
         named = dict(self.module.named_parameters())
-        for prefix in prefixes:
-            matching = [p for name, p in named.items() if name.startswith(prefix)]
+        for chosen in names:
+            prefix = f"{chosen.removesuffix('.')}."
+            matching = [p for n, p in named.items() if f"{n}.".startswith(prefix)]
             if not matching:
                 raise ValueError(
-                    f"frozen: no parameter starts with {prefix!r}. The parameters are "
-                    f"{', '.join(named)}."
+                    f"frozen: there is no layer or parameter {chosen!r}. The "
+                    f"parameters are {', '.join(named)}."
                 )
             for parameter in matching:
                 parameter.requires_grad_(False)

@@ -30,6 +30,7 @@ from cirm.report.summary import (
 from cirm.report.table import Cell, Column, Row, Table, make_statistic_cell
 from cirm.report.text import (
     describe_adaptation,
+    describe_curve,
     describe_metric,
     format_bytes,
     format_seconds,
@@ -365,7 +366,7 @@ def _draw_curve(
     return partial(
         plots.plot_curves,
         lines,
-        metric=metric,
+        metric=describe_curve(metric),
         starts=starts.pop() if len(starts) == 1 else (),
         log=log,
     )

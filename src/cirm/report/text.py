@@ -10,12 +10,28 @@ from cirm.report.summary import is_ceiling
 
 Entry = Mapping[str, Any]
 UNITS = {"accuracy": "accuracy, %", "error": "mean squared error"}
+CURVES = {
+    "risk": "risk",
+    "kl": "KL divergence from the prior",
+    "opposed": "opposed gradients of the past",
+    "consensus": "consensus residual",
+    "constraint": "constraint residual",
+}
+"""What a page calls training curves; in records the name of a player may follow."""
 BASELINE = "erm"
 
 
 def describe_metric(metric: str) -> str:
     """Return a metric's name with its unit."""
     return UNITS.get(metric, metric)
+
+
+def describe_curve(metric: str) -> str:
+    """Return the name of a training curve in words."""
+    name, _, player = metric.partition(" ")
+    if name not in CURVES:
+        return metric
+    return f"{CURVES[name]}, {player}" if player else CURVES[name]
 
 
 def describe_adaptation(rows: str) -> str:
