@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from cirm.data.columns import Encoding
+from cirm.data.rows import find_missing_numbers
 from cirm.data.schema import Schema, SchemaDraft, Treatment
 from cirm.environments import Task
+from cirm.model.units import list_conversions
 from cirm.model.warnings import (
     find_input_warnings,
     find_leaks,
@@ -32,35 +34,92 @@ def encode(schema, frame):
     return schema.treatment.encoding.encode(frame)
 
 
-@pytest.mark.parametrize(
-    ("factor", "expected"), [(9.5, 0), (10.5, 1), (1 / 9.5, 0), (1 / 10.5, 1), (0, 0)]
-)
-def test_a_unit_differs_by_ten_or_more_and_a_constant_column_has_none(
-    first, factor, expected
-):
+def find_changes(first, later):
+    """Columns in another unit, and whether that is certain."""
     schema = make_schema(first)
-    column = schema.treatment.encoding.columns[0]
-    later = first.assign(a=column.centre + factor * (first["a"] - column.centre))
-    changes = find_unit_changes(schema, encode(schema, later))
-    assert len(changes) == expected
-    if changes:
-        mean, std = column.centre, factor * column.scale
-        assert (
-            f"its mean is {mean:.4g} and its standard deviation {std:.4g};"
-            in (changes[0])
-        )
-        assert changes[0].endswith(f"they were {mean:.4g} and {column.scale:.4g}")
+    missing = find_missing_numbers(later, schema)
+    changes = find_unit_changes(schema, encode(schema, later), missing)
+    return {change.column: change.is_certain for change in changes}
+
+
+# Encoded numbers have seven digits, of which less than a millionth would leave none.
+CONVERSIONS = [c for c in list_conversions() if c.factor > 2e-6]
+
+
+@pytest.mark.parametrize("conversion", CONVERSIONS, ids=str)
+def test_every_known_conversion_raises_a_doubt(conversion):
+    rng = np.random.default_rng(0)
+    first, later = (
+        pd.DataFrame({"a": rng.normal(40, 2, 400), "b": rng.normal(size=400)})
+        for _ in range(2)
+    )
+    factor, offset, units = conversion
+    later["a"] = factor * later["a"] + offset
+    changes = find_unit_changes(make_schema(first), encode(make_schema(first), later))
+    assert [change.column for change in changes] == ["a"]
+    assert f"({units})" in changes[0].text
+    quartiles = ", ".join(
+        f"{q:.4g}" for q in np.quantile(later["a"], (0.25, 0.5, 0.75))
+    )
+    assert factor < 0.01 or f"its quartiles are {quartiles};" in changes[0].text
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e-3, 1e2, 1e-2, 86400.0])
+def test_a_factor_of_a_hundred_or_more_is_certain(first, factor):
+    assert find_changes(first, first.assign(a=factor * first["a"])) == {"a": True}
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e-3])
+def test_the_range_alone_tells_the_unit_of_a_column_around_zero(first, factor):
+    assert find_changes(first, first.assign(b=factor * first["b"])) == {"b": True}
+
+
+@pytest.mark.parametrize("factor", [1e3, 10.0, 1e-3])
+def test_a_table_in_other_units_throughout_is_noticed(factor):
+    rng = np.random.default_rng(0)
+    first = pd.DataFrame(rng.normal(40, 2, (100, 4)), columns=list("abcd"))
+    assert find_changes(first, factor * first).keys() == set("abcd")
+
+
+def test_spikes_and_a_constant_column_are_in_no_other_unit(first):
+    spikes = first["a"].where(first.index % 10 > 0, 1e6)
+    assert find_changes(first, first.assign(a=spikes, b=0.0)) == {}
+
+
+def test_a_ratio_that_no_conversion_explains_is_no_other_unit(first):
+    assert find_changes(first, first.assign(a=1.3 * first["a"])) == {}
+
+
+def test_zeros_are_not_missing_although_the_median_is_zero():
+    rng = np.random.default_rng(0)
+    first = pd.DataFrame(
+        {"a": np.where(rng.random(200) < 0.7, 0, rng.normal(50, 10, 200))}
+    )
+    later = first.copy()
+    later.loc[later["a"] != 0, "a"] *= 1.1
+    schema = make_schema(first)
+    zeros = first.assign(a=0.0)
+    for table in (later, zeros):
+        missing = find_missing_numbers(table, schema)
+        assert not missing.any()
+        assert find_input_warnings(schema, encode(schema, table), missing) == []
+
+
+def test_only_what_is_missing_counts_as_missing(first):
+    schema = make_schema(first)
+    later = first.assign(a=np.nan)
+    missing = find_missing_numbers(later, schema)
+    assert missing.tolist() == [[True, False]] * 100
+    warnings = find_unusual_values(schema, encode(schema, later), missing)
+    assert warnings == ["column 'a': all values are missing."]
 
 
 def test_missing_values_do_not_count_as_another_unit(first):
-    schema = make_schema(first)
     later = first.copy()
     later.loc[later.index >= 25, "a"] = np.nan  # the median fills three quarters
-    scale = schema.treatment.encoding.columns[0].scale
-    later["a"] = 50 + 0.15 * (later["a"] - 50)
-    std = float(later["a"].std(ddof=0)) / scale
-    assert 0.1 < std < 0.2  # no other unit, but with the filled rows below a tenth
-    assert find_unit_changes(schema, encode(schema, later)) == []
+    assert find_changes(first, later) == {}
+    later["a"] *= 1000
+    assert find_changes(first, later) == {"a": True}
 
 
 @pytest.mark.parametrize(("shift", "expected"), [(9, 0), (11, 1), (-9, 0), (-11, 1)])

@@ -62,6 +62,8 @@ class Column:
         fill: What replaces a missing value.
         categories: The categories that have a feature of their own.
         missing: Whether missing values are marked by a feature.
+        quartiles: The lower and the upper quartile of numbers. Files of earlier
+            versions have none.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Column:
     fill: float = 0.0
     categories: tuple[str, ...] = ()
     missing: bool = False
+    quartiles: tuple[float, ...] = ()
 
     @classmethod
     def fit(cls, values: Values, category: bool = False) -> Column:
@@ -98,7 +101,8 @@ class Column:
         )
         if scale == 0:
             return cls(name, "constant", missing=missing)
-        return cls(name, kind, centre, scale, fill, missing=missing)
+        quartiles = tuple(float(size * q) for q in np.quantile(relative, (0.25, 0.75)))
+        return cls(name, kind, centre, scale, fill, (), missing, quartiles)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -210,6 +214,19 @@ class Encoding:
                 encoded[:, start:end] = column.encode(frame[column.name])
             start = end
         return torch.from_numpy(encoded)
+
+    @property
+    def numbers(self) -> tuple[Column, ...]:
+        """The columns of numbers."""
+        return tuple(column for column in self.columns if column.kind == "number")
+
+    def find_missing(self, frame: pd.DataFrame) -> Flags:
+        """Return where numbers are missing, [n, columns of numbers]."""
+        missing = np.ones((len(frame), len(self.numbers)), bool)
+        for position, column in enumerate(self.numbers):
+            if column.name in frame.columns:
+                missing[:, position] = is_missing(frame[column.name])
+        return missing
 
     def describe(self) -> str:
         """Return one line for each column."""
@@ -391,9 +408,10 @@ def _fit_categories(name: str, text: Values, missing: bool, declared: bool) -> C
 def _read_column(item: object) -> Column:
     """Return a column read from JSON after a check of every field."""
     fields = {field.name for field in dataclasses.fields(Column)}
-    valid = isinstance(item, dict) and set(item) == fields
+    valid = isinstance(item, dict) and set(item) | {"quartiles"} == fields
     if valid and isinstance(item, dict):
-        numbers = [item[part] for part in ("centre", "scale", "fill")]
+        quartiles = item.get("quartiles", ())
+        numbers = [item[part] for part in ("centre", "scale", "fill")] + [*quartiles]
         categories = item["categories"]
         valid = (
             isinstance(item["name"], str)
@@ -406,5 +424,6 @@ def _read_column(item: object) -> Column:
             and len(set(categories)) == len(categories)
         )
         if valid:
-            return Column(**{**item, "categories": tuple(categories)})
+            lists = {"categories": tuple(categories), "quartiles": tuple(quartiles)}
+            return Column(**{**item, **lists})
     raise ValueError(f"encoding: the description of a column is not valid: {item}")

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cirm.data.columns import check_columns
+from cirm.data.columns import Flags, check_columns
 from cirm.data.schema import (
     SCHEMA_ROWS,
     Schema,
@@ -109,12 +109,24 @@ class LazyRows:
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """Inputs, targets [n], the rows of each environment, and notes for the user."""
+    """Inputs, targets [n], the rows of each environment, and notes for the user.
+
+    `missing` [n, bytes] says, in packed bits, which numbers of a table are missing.
+    """
 
     store: RowStore
     targets: Tensor
     rows: dict[str, Tensor]
     notes: tuple[str, ...] = ()
+    missing: NDArray[np.uint8] | None = None
+
+    def find_missing(self, rows: Tensor, schema: Schema) -> Flags | None:
+        """Return where numbers of rows [m] are missing, [m, columns of numbers]."""
+        encoding = schema.treatment.encoding
+        if self.missing is None or encoding is None:
+            return None
+        bits = self.missing[rows.numpy()]
+        return np.unpackbits(bits, axis=1, count=len(encoding.numbers)).astype(bool)
 
     def fingerprint(self, name: str) -> str:
         """Return a hash of an environment's rows, by which they are recognised."""
@@ -157,7 +169,7 @@ def read_rows(
     """Read all rows, encoded as the schema says, with targets and environments."""
     all_bytes = all(source.has_bytes for source in sources)
     store = RowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
-    targets, names = [], []
+    targets, names, missing = [], [], []
     notes: list[str] = []
     for source in sources:
         needed = [schema.target.name]
@@ -170,9 +182,17 @@ def read_rows(
                 read_environment_names(chunk.frame, chunk.environment, source.name)
             )
             notes.extend(chunk.notes)
+            gaps = find_missing_numbers(chunk.frame, schema)
+            if gaps is not None:
+                missing.append(np.packbits(gaps, axis=1))
             progress("encoding", store.count)
-    rows = group_rows(np.concatenate(names))
-    return EncodedRows(store, torch.cat(targets), rows, tuple(dict.fromkeys(notes)))
+    return EncodedRows(
+        store,
+        torch.cat(targets),
+        group_rows(np.concatenate(names)),
+        tuple(dict.fromkeys(notes)),
+        np.concatenate(missing) if missing else None,
+    )
 
 
 def encode_source(
@@ -235,6 +255,12 @@ def _encode_inputs(
             f"{where}: its inputs have {bad} NaN or infinite values. Replace them."
         )
     return inputs
+
+
+def find_missing_numbers(frame: pd.DataFrame, schema: Schema) -> Flags | None:
+    """Return where numbers of a table are missing, [n, columns of numbers]."""
+    encoding = schema.treatment.encoding
+    return None if encoding is None else encoding.find_missing(frame)
 
 
 def to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cirm.data.columns import to_text
-from cirm.data.rows import compute_fingerprint, encode_source
+from cirm.data.rows import compute_fingerprint, encode_source, find_missing_numbers
 from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
 from cirm.data.sources import Data, Progress, ignore_progress, open_sources
 from cirm.environments import Environment, Stage
@@ -106,7 +106,11 @@ def evaluate(
             frame, inputs = chunk.frame, chunk.inputs
             notes += chunk.notes
             if not predictions:
-                notes += find_input_warnings(schema, torch.from_numpy(inputs))
+                notes += find_input_warnings(
+                    schema,
+                    torch.from_numpy(inputs),
+                    find_missing_numbers(frame, schema),
+                )
             predictions.append(predict_inputs(model, inputs))
             if sum(part.nbytes for part in kept) < MOST_KEPT_BYTES:
                 kept.append(inputs)

@@ -170,8 +170,8 @@ def update(
             on one after another, or the number of environments in each stage, as "2+1".
         fill_missing: Whether to treat columns that the data lack as missing values.
             Otherwise they raise an error.
-        accept_units: Whether to train on numbers that look like another unit than in
-            the first environment. Otherwise they raise an error.
+        accept_units: Whether to train on numbers that are almost certainly in another
+            unit than in the first environment. Otherwise they raise an error.
         again: Whether to train on rows that the model was trained on before.
             Otherwise they raise an error.
         progress: Called with a description of the current step and how far it is, as
@@ -201,16 +201,19 @@ def update(
     rows = read_rows(sources, model.schema, progress, fill_missing, environment)
     notes = []
     for name, indices in rows.rows.items():
-        inputs = rows.store.take(indices[:SCHEMA_ROWS])
-        changes = find_unit_changes(model.schema, inputs)
-        if changes and not accept_units:
+        indices = indices[:SCHEMA_ROWS]
+        inputs = rows.store.take(indices)
+        missing = rows.find_missing(indices, model.schema)
+        changes = find_unit_changes(model.schema, inputs, missing)
+        certain = [change for change in changes if change.is_certain]
+        if certain and not accept_units:
             raise ValueError(
-                f"environment {name!r}: {changes[0]}. Convert the column, or use "
+                f"environment {name!r}: {certain[0].text}. Convert the column, or use "
                 "--accept-units (in Python accept_units=True) to train on it as it is."
             )
-        changes = [f"{text}." for text in changes]
-        changes += find_unusual_values(model.schema, inputs)
-        notes += [f"environment {name!r}: {text}" for text in changes]
+        unusual = [f"{change.text}. Check the unit." for change in changes]
+        unusual += find_unusual_values(model.schema, inputs, missing)
+        notes += [f"environment {name!r}: {text}" for text in unusual]
     if not again:
         _check_fingerprints(model, rows)
     return _train(model, rows, order, tuple(notes), progress)

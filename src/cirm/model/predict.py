@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.rows import EncodedRows, encode_source
+from cirm.data.rows import EncodedRows, encode_source, find_missing_numbers
 from cirm.data.sources import (
     Data,
     Progress,
@@ -111,7 +111,11 @@ def predict_chunks(
     for frame, inputs, _, changes in prefetch(chunks):
         if not done and notes is not None:
             notes += changes
-            notes += find_input_warnings(model.schema, torch.from_numpy(inputs))
+            notes += find_input_warnings(
+                model.schema,
+                torch.from_numpy(inputs),
+                find_missing_numbers(frame, model.schema),
+            )
         names = _select_kept_columns(model, frame, keep)
         columns = _make_columns(model, predict_inputs(model, inputs), probabilities)
         if clash := [name for name in columns if name in names]:

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
-from cirm.data.columns import Column
+from cirm.data.columns import Column, Flags, Numbers
 from cirm.data.schema import Schema, SchemaDraft
+from cirm.model.units import UnitChange, compare_units
 
 FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little
-UNIT_RATIO = 10.0  # common units (g and mg, m and cm) differ by at least this factor
 NEW_CATEGORIES = 0.05  # fraction of rows with new categories that is worth a warning
 FAR_MEAN = 10.0  # standard deviations from the first mean that are worth a warning
 
@@ -65,40 +64,36 @@ def _determines_target(
     return changes == len(np.unique(targets)) - 1 and bool(separate)
 
 
-def find_input_warnings(schema: Schema, inputs: Tensor) -> list[str]:
+def find_input_warnings(
+    schema: Schema, inputs: Tensor, missing: Flags | None = None
+) -> list[str]:
     """Warn of everything unusual about inputs [n, *shape] that are to be predicted."""
     doubts = [
-        f"{text}. Do not trust predictions from it unless the unit is the same."
-        for text in find_unit_changes(schema, inputs)
+        f"{change.text}. Do not trust predictions from it unless the unit is the same."
+        for change in find_unit_changes(schema, inputs, missing)
     ]
-    return doubts + find_unusual_values(schema, inputs)
+    return doubts + find_unusual_values(schema, inputs, missing)
 
 
-def find_unit_changes(schema: Schema, inputs: Tensor) -> list[str]:
-    """Return a description of each column of inputs [n, d] in another unit.
-
-    Numbers are standardised by the first environment, so another unit shows as a
-    standard deviation far from one.
-    """
-    changes = []
-    for column, values in _iterate_numbers(schema, inputs):
-        if len(values) < FEWEST_ROWS:
-            continue
-        mean, std = float(values.mean()), float(values.std(correction=0))
-        if std > UNIT_RATIO or 0 < std < 1 / UNIT_RATIO:
-            changes.append(
-                f"column {column.name!r} seems to be in another unit than in the first "
-                f"environment: its mean is {column.centre + column.scale * mean:.4g} "
-                f"and its standard deviation {column.scale * std:.4g}; they were "
-                f"{column.centre:.4g} and {column.scale:.4g}"
-            )
-    return changes
+def find_unit_changes(
+    schema: Schema, inputs: Tensor, missing: Flags | None = None
+) -> list[UnitChange]:
+    """Return the columns of inputs [n, d] that seem to be in another unit."""
+    columns, quartiles = [], []
+    for column, values in _iterate_numbers(schema, inputs, missing):
+        if len(values) >= FEWEST_ROWS:
+            columns.append(column)
+            numbers = column.centre + column.scale * values
+            quartiles.append(np.quantile(numbers, (0.25, 0.5, 0.75)))
+    return compare_units(columns, np.array(quartiles).reshape(-1, 3))
 
 
-def find_unusual_values(schema: Schema, inputs: Tensor) -> list[str]:
+def find_unusual_values(
+    schema: Schema, inputs: Tensor, missing: Flags | None = None
+) -> list[str]:
     """Warn of columns of inputs [n, d] that are shifted, empty or mostly unknown."""
     shifted, empty = [], []
-    for column, values in _iterate_numbers(schema, inputs):
+    for column, values in _iterate_numbers(schema, inputs, missing):
         if not len(values):
             empty.append(f"column {column.name!r}: all values are missing.")
         elif len(values) >= FEWEST_ROWS and abs(float(values.mean())) > FAR_MEAN:
@@ -129,18 +124,23 @@ def _find_new_categories(schema: Schema, inputs: Tensor) -> list[str]:
     return warnings
 
 
-def _iterate_numbers(schema: Schema, inputs: Tensor) -> Iterator[tuple[Column, Tensor]]:
-    """Yield each numeric column with its standardised values, without missing ones."""
+def _iterate_numbers(
+    schema: Schema, inputs: Tensor, missing: Flags | None
+) -> Iterator[tuple[Column, Numbers]]:
+    """Yield each column of numbers with its standardised values that are not missing.
+
+    `missing` [n, columns of numbers] says which are, since an encoded value does not:
+    the median, which replaces missing values, may be a frequent value itself.
+    """
     encoding = schema.treatment.encoding
     if encoding is None or len(inputs) < FEWEST_ROWS:
         return
-    start = 0
+    start = position = 0
     for column in encoding.columns:
         if column.kind == "number":
-            values = inputs[:, start].double()
-            median = torch.tensor((column.fill - column.centre) / column.scale)
-            # Missing values were filled with exactly the median; few others equal it.
-            yield column, values[values != median.float().double()]
+            values = inputs[:, start].double().numpy()
+            yield column, values if missing is None else values[~missing[:, position]]
+            position += 1
         start += len(column.features)
 
 

@@ -1,0 +1,70 @@
+"""What harms nobody: real data are accepted, and nothing private or false comes out."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+SETTINGS = ("--learner", "erm", "--set", "epochs=2", "--set", "hidden=4")
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+def write_quarter(name, seed, change):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "price": rng.normal(40, 8, 300),
+            "rain": np.where(rng.random(300) < 0.7, 0.0, rng.exponential(5, 300)),
+            "load": rng.normal(100, 10, 300),
+            "up": rng.choice(["no", "yes"], 300),
+        }
+    )
+    change(frame).round(3).to_csv(name, index=False)
+
+
+def test_a_quarter_with_price_spikes_is_learned_without_a_word(cirm):
+    write_quarter("q1.csv", 0, lambda f: f)
+    spikes = lambda f: f.assign(price=f["price"].where(f.index % 20 > 0, 3000))  # noqa: E731
+    write_quarter("q2.csv", 1, spikes)
+    assert (
+        cirm("fit", "q1.csv", "--target", "up", "--model", "m.cirm", *SETTINGS)[0] == 0
+    )
+    for command in ("predict", "evaluate", "update"):
+        status, _, error = cirm(command, "q2.csv", "--model", "m.cirm")
+        assert status == 0
+        assert "unit" not in error
+
+
+def test_a_dry_quarter_is_neither_empty_nor_in_another_unit(cirm):
+    write_quarter("q1.csv", 0, lambda f: f)
+    write_quarter("q2.csv", 1, lambda f: f.assign(rain=0.0))
+    cirm("fit", "q1.csv", "--target", "up", "--model", "m.cirm", *SETTINGS)
+    for command in ("predict", "evaluate", "update"):
+        status, _, error = cirm(command, "q2.csv", "--model", "m.cirm")
+        assert status == 0
+        assert "rain" not in error
+
+
+def test_a_column_without_values_is_named(cirm):
+    write_quarter("q1.csv", 0, lambda f: f)
+    write_quarter("q2.csv", 1, lambda f: f.assign(rain=np.nan))
+    cirm("fit", "q1.csv", "--target", "up", "--model", "m.cirm", *SETTINGS)
+    _, _, error = cirm("update", "q2.csv", "--model", "m.cirm")
+    assert "column 'rain': all values are missing." in error
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1000, 2), (2.2046, 0)])
+def test_a_quarter_in_another_unit_is_refused_or_noted(cirm, factor, status):
+    write_quarter("q1.csv", 0, lambda f: f)
+    write_quarter("q2.csv", 1, lambda f: f.assign(load=factor * f["load"]))
+    cirm("fit", "q1.csv", "--target", "up", "--model", "m.cirm", *SETTINGS)
+    for command, wanted in (("predict", 0), ("update", status)):
+        found, _, error = cirm(command, "q2.csv", "--model", "m.cirm")
+        assert found == wanted
+        assert "column 'load' seems to be in another unit" in error
+    assert cirm("update", "q2.csv", "--model", "m.cirm", "--accept-units")[0] == (
+        0 if status else 2  # learned already
+    )
