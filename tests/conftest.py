@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+from importlib.metadata import EntryPoint
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch counts the cores
 
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cirm import cli
+from cirm import cli, registry
 
 hypothesis.settings.register_profile(
     "fixed", derandomize=True, deadline=None, max_examples=50
@@ -126,6 +127,15 @@ def quick():
 @pytest.fixture
 def clinic():
     return clinic_table
+
+
+@pytest.fixture
+def reweigh(monkeypatch):
+    """The key of a learner that adapts, offered by another package."""
+    offers = [EntryPoint("reweigh", "tests.reweigh:Reweigh", "cirm.learners")]
+    found = {"cirm.learners": offers}
+    monkeypatch.setattr(registry, "entry_points", lambda group: found.get(group, []))
+    return "reweigh"
 
 
 @pytest.fixture

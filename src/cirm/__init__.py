@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the aliases mark the names as public for type checkers
     from cirm.learners import create as create
     from cirm.learners.base import Learner as Learner
     from cirm.learners.base import PointState as PointState
+    from cirm.model.adapt import adapt as adapt
     from cirm.model.evaluate import evaluate as evaluate
     from cirm.model.file import load as load
     from cirm.model.file import save as save
@@ -49,6 +50,7 @@ _PUBLIC = {
     "Model": "model",
     "fit": "model",
     "update": "model",
+    "adapt": "model",
     "predict": "model",
     "evaluate": "model",
     "save": "model",

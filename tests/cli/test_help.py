@@ -102,13 +102,14 @@ def folder(files, monkeypatch):
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
-def test_the_examples_of_the_help_work(path, cirm, folder):
+def test_the_examples_of_the_help_work(path, cirm, folder, reweigh):
     if path[0] == "report":
         for name in ("table1", "table2"):
             shutil.copytree(RESULTS / name, folder / "reproduction" / name)
-    elif path[0] in ("update", "predict", "evaluate", "inspect"):
+    elif path[0] in ("update", "adapt", "predict", "evaluate", "inspect"):
         settings = {"epochs": 1, "hidden": (4,)}
-        save(fit("clinic-a.csv", "outcome", settings=settings), "triage.cirm")
+        model = fit("clinic-a.csv", "outcome", learner=reweigh, settings=settings)
+        save(model, "triage.cirm")
     examples = find_examples(path)
     assert examples
     for example in examples:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cirm.cli import (
+    adapt,
     bench,
     data,
     demo,
@@ -46,6 +47,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (demo.demo, START, demo.EXAMPLES),
     (fit.fit, MODELS, fit.FIT_EXAMPLES),
     (fit.update, MODELS, fit.UPDATE_EXAMPLES),
+    (adapt.adapt, MODELS, adapt.EXAMPLES),
     (predict.predict, MODELS, predict.EXAMPLES),
     (evaluate.evaluate, MODELS, evaluate.EXAMPLES),
     (inspect.inspect, MODELS, inspect.EXAMPLES),

@@ -9,6 +9,7 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.options import (
+    AcceptUnits,
     DataFiles,
     Device,
     EnvironmentColumn,
@@ -20,6 +21,7 @@ from cirm.cli.options import (
     ModelLearner,
     Preset,
     ReportFile,
+    Trust,
 )
 from cirm.learners import DEFAULT_LEARNER
 
@@ -101,6 +103,23 @@ def fit(
         list[str] | None,
         typer.Option(help="Column not to use; repeatable.", show_default=False),
     ] = None,
+    unstable: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column whose meaning differs between environments, as you know; "
+            "repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    stable: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column whose meaning is the same in all environments, as you know; "
+            "repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    trust: Trust = "",
     side: Annotated[
         int,
         typer.Option(
@@ -142,7 +161,7 @@ def fit(
             environment=environment,
             task=check_task(task),
             learner=learner,
-            settings=parse_settings(learner, settings or []),
+            settings=parse_settings(learner, add_trust(settings or [], trust)),
             preset=preset,
             seed=seed,
             device=options.check_device(device),
@@ -152,6 +171,8 @@ def fit(
             categories=category or [],
             ids=ids or [],
             ignore=ignore or [],
+            unstable=unstable or [],
+            stable=stable or [],
             side=side,
             channels=channels,
             progress=progress,
@@ -167,14 +188,7 @@ def update(
     device: Device = "cpu",
     order: FitOrder = "joint",
     fill_missing: FillMissing = False,
-    accept_units: Annotated[
-        bool,
-        typer.Option(
-            "--accept-units",
-            help="Learn from a column even if its numbers look as if they were in "
-            "another unit than before.",
-        ),
-    ] = False,
+    accept_units: AcceptUnits = False,
     again: Annotated[
         bool,
         typer.Option(
@@ -260,6 +274,11 @@ def parse_settings(learner: str, assignments: list[str]) -> dict[str, Any]:
     from cirm.settings import parse_assignments
 
     return parse_learner_settings(learner, parse_assignments(assignments, "--set"))
+
+
+def add_trust(assignments: list[str], trust: str) -> list[str]:
+    """Return settings with that of --trust, if it is given."""
+    return [*assignments, f"trust={trust}"] if trust else assignments
 
 
 def check_task(task: str) -> Any:  # noqa: ANN401  one of the literal names

@@ -9,10 +9,15 @@ import typer
 
 from cirm.cli.output import print_notes, print_table
 from cirm.report.model_page import (
+    ADAPTATION_PARTS,
+    build_effects_table,
     build_environments_table,
     build_model_diagnostics_table,
     build_model_memory_table,
     build_scores_table,
+    end_sentence,
+    list_evidence,
+    summarise_adaptation,
 )
 
 MAX_COLUMNS = 12  # shown of the most important ones
@@ -37,6 +42,9 @@ def print_training(content: Content, is_first: bool, is_task_detected: bool) -> 
 def print_description(content: Content) -> None:
     """Print everything that is known about a model."""
     typer.echo(describe_target(content))
+    print_explanation(content)
+    if content["adaptation"]:
+        print_adaptation(content["adaptation"])
     settings = ", ".join(f"{k}={v}" for k, v in content["settings"].items())
     typer.echo(f"Learner: {content['learner']} ({content['method']})")
     typer.echo(f"Settings: {settings}; seed={content['seed']}")
@@ -46,7 +54,6 @@ def print_description(content: Content) -> None:
     typer.echo(describe_storage(content))
     print_columns("Columns", content)
     print_importance(content)
-    print_explanation(content)
     for environment in content["history"]:
         name = environment["name"]
         print_notes([f"{name}: {note}" for note in environment["notes"]])
@@ -120,7 +127,23 @@ def print_importance(content: Content) -> None:
 def print_explanation(content: Content) -> None:
     """Print what the learner decided, and why."""
     if explanation := content["explanation"]:
-        typer.echo(f"{explanation['verdict']}. {explanation['evidence']}")
+        typer.echo(f"{explanation['verdict']}. {' '.join(list_evidence(explanation))}")
+
+
+def print_adaptation(adaptation: Content) -> None:
+    """Print what a model was adapted to, what changed, and what did not and why."""
+    typer.echo(summarise_adaptation(adaptation))
+    if table := build_effects_table(adaptation):
+        print_table(table)
+    for effect in adaptation.get("effects", ()):
+        if sentence := effect.get("sentence"):
+            typer.echo(f"  {end_sentence(sentence)}")
+    for title, name in ADAPTATION_PARTS.items():
+        if name != "notes" and adaptation.get(name):
+            typer.echo(f"{title}:")
+            for sentence in adaptation[name]:
+                typer.echo(f"  {end_sentence(sentence)}")
+    print_notes(adaptation["notes"])
 
 
 def print_columns(title: str, content: Content) -> None:

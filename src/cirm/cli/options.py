@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,6 +56,26 @@ FitOrder = Annotated[
     typer.Option(
         help="How the environments of this command are learned: joint (all at once), "
         "sequential (one after another), or stage sizes such as 2+1.",
+    ),
+]
+AcceptUnits = Annotated[
+    bool,
+    typer.Option(
+        "--accept-units",
+        help="Use a column even if its numbers look as if they were in another unit "
+        "than before.",
+    ),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that exist.")
+]
+Trust = Annotated[
+    str,
+    typer.Option(
+        help="What an unstable column counts for in an environment of which nothing is "
+        "known: invariant (nothing), interval (its mean effect if that is safe to "
+        "assume), or average (always its mean effect).",
+        show_default="as set at the fit, or invariant",
     ),
 ]
 FillMissing = Annotated[
@@ -178,6 +198,24 @@ def check_output_file(path: Path, option: str) -> None:
         raise ValueError(
             f"{option}: the folder {str(path.parent)!r} does not exist. Create it "
             "first."
+        )
+
+
+def check_new_file(
+    path: Path, option: str, inputs: Sequence[Path], overwrite: bool
+) -> None:
+    """Raise an error before any work if a file may not be written."""
+    check_output_file(path, option)
+    for other in inputs:
+        if other.exists() and path.exists() and path.samefile(other):
+            raise ValueError(
+                f"{option}: the file {str(path)!r} is an input of this command. Choose "
+                "another name."
+            )
+    if path.exists() and not overwrite:
+        raise ValueError(
+            f"{option}: the file {str(path)!r} already exists. Use --overwrite to "
+            "replace it, or choose another name."
         )
 
 

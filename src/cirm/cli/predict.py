@@ -11,21 +11,26 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.options import (
+    AcceptUnits,
     Device,
     FillMissing,
     Json,
     ModelFile,
     ModelLearner,
     ReportFile,
+    Trust,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cirm.model.model import Model
+
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 EXAMPLES = options.list_examples(
     "cirm predict clinic-c.csv --model triage.cirm --out predictions.csv",
     "cirm predict clinic-c.csv --model triage.cirm --probabilities --keep age",
+    "cirm predict clinic-c.csv --model triage.cirm --adapt --out predictions.csv",
 )
 
 
@@ -57,6 +62,16 @@ def predict(
         bool,
         typer.Option("--probabilities", help="Add the probability of every class."),
     ] = False,
+    adapt: Annotated[
+        bool,
+        typer.Option(
+            "--adapt",
+            help="First adapt the model to these rows, as `cirm adapt` does. The model "
+            "file stays as it is.",
+        ),
+    ] = False,
+    accept_units: AcceptUnits = False,
+    trust: Trust = "",
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
@@ -74,6 +89,7 @@ def predict(
     from cirm.cli.output import get_command_line, print_notes, print_to_stderr
     from cirm.cli.output import write_result as write_summary
     from cirm.cli.progress import show_progress
+    from cirm.report.model_page import summarise_adaptation
 
     options.check_report_file(report)
     if out is not None:
@@ -87,17 +103,34 @@ def predict(
     notes: list[str] = []
     with show_progress("No predictions were written.") as progress:
         from cirm.data.sources import open_sources, prefetch
+        from cirm.model.adapt import adapt as adapt_model
+        from cirm.model.explain import describe_adaptation
         from cirm.model.file import load
         from cirm.model.predict import predict_chunks
 
         options.use_one_thread()
         loaded = load(model, device=options.check_device(device), learner=learner)
+        if trust:
+            loaded = set_trust(loaded, trust)
+        if adapt:
+            loaded = adapt_model(
+                loaded,
+                data,
+                fill_missing=fill_missing,
+                accept_units=accept_units,
+                progress=progress,
+            )
         (source,) = open_sources(data, loaded.schema.treatment.shape)
         frames = predict_chunks(
             loaded, source, keep or [], probabilities, fill_missing, progress, notes
         )
         write_predictions((summary.add(frame) for frame in prefetch(frames)), out)
     content = {"model": str(model), "data": str(data), **summary.as_dict()}
+    content["adaptation"] = adaptation = describe_adaptation(loaded)
+    if adaptation:
+        text = "Before predicting: " if adapt else ""
+        print_to_stderr(f"{text}{summarise_adaptation(adaptation)}")
+        notes += adaptation["notes"] if adapt else []
     content["notes"] = list(dict.fromkeys(notes))
     print_notes(content["notes"])
     if out is not None:
@@ -108,6 +141,16 @@ def predict(
 
         page = build_prediction_page(content, get_command_line())
     write_summary(content, as_json, report, page)
+
+
+def set_trust(model: Model, trust: str) -> Model:
+    """Return a model that relies on unstable columns to another degree."""
+    from dataclasses import replace
+
+    from cirm.learners import parse_learner_settings
+
+    values = parse_learner_settings(type(model.learner), {"trust": trust})
+    return replace(model, learner=replace(model.learner, **values))
 
 
 class PredictionSummary:

@@ -1,15 +1,18 @@
-"""Trained models: fit, update, predict, evaluate, inspect, save and load them."""
+"""Trained models: fit, update, adapt, predict, evaluate, inspect and store them."""
 
+from cirm.model.adapt import adapt
 from cirm.model.evaluate import evaluate
 from cirm.model.explain import describe_model
 from cirm.model.file import load, save
 from cirm.model.fit import fit, update
-from cirm.model.model import HistoryEntry, Model
+from cirm.model.model import Adaptation, HistoryEntry, Model
 from cirm.model.predict import predict, predict_chunks
 
 __all__ = [
+    "Adaptation",
     "HistoryEntry",
     "Model",
+    "adapt",
     "describe_model",
     "evaluate",
     "fit",

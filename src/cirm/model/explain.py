@@ -12,7 +12,7 @@ from torch import Tensor
 from cirm.data.columns import Column
 from cirm.learners import REGISTRY, summarise_learner
 from cirm.memory import count_memory
-from cirm.model.model import Model
+from cirm.model.model import Model, count_column_features
 from cirm.model.predict import predict_tensor
 from cirm.randomness import Draws, Randomness
 
@@ -32,8 +32,10 @@ def describe_model(model: Model) -> dict[str, Any]:
         `history`, one entry per environment; `memory`, what is stored of past data;
         `importance`, the mean change of the predictions when a column is replaced by
         random values; `importance_drops`, the columns whose share of the importance
-        (in percent) has fallen by half or more since the first environment; and
-        `explanation`, what the learner reports about its decisions.
+        (in percent) has fallen by half or more since the first environment;
+        `explanation`, what the learner reports about its decisions; and `adaptation`,
+        the environment that the model was adapted to with what was estimated anew
+        there, or None.
 
     Example:
         >>> import pandas as pd
@@ -49,6 +51,8 @@ def describe_model(model: Model) -> dict[str, Any]:
     schema, plan = model.schema, model.plan
     memory = count_stored_data(model)
     importance = model.history[-1].importance
+    explanation = model.explain()
+    explanation.pop("adaptation", None)
     return {
         "created": model.created,
         "task": model.task.kind,
@@ -73,8 +77,17 @@ def describe_model(model: Model) -> dict[str, Any]:
         "importance_drops": find_importance_drops(
             model.history[0].importance, importance
         ),
-        "explanation": model.explain(),
+        "explanation": explanation,
+        "adaptation": describe_adaptation(model),
     }
+
+
+def describe_adaptation(model: Model) -> dict[str, Any] | None:
+    """Return what a model was adapted to and what changed; None if it was not."""
+    if model.adaptation is None:
+        return None
+    adaptation = asdict(model.adaptation) | model.explain().get("adaptation", {})
+    return {**adaptation, "notes": list(model.adaptation.notes)}
 
 
 def _summarise_method(model: Model) -> str:
@@ -110,11 +123,15 @@ def count_stored_data(model: Model) -> dict[str, dict[str, int]]:
 
 def describe_columns(model: Model) -> list[dict[str, Any]]:
     """Return each column of a table with a description of its treatment."""
-    schema = model.schema
+    schema, settings = model.schema, model.plan.settings
+    inputs = list(count_column_features(schema))
     columns = []
     if schema.treatment.encoding is not None:
         for column in schema.treatment.encoding.columns:
             text = column.describe().removeprefix(f"{column.name}: ")
+            for word in ("unstable", "stable"):
+                if column.name in [inputs[index] for index in settings.get(word, ())]:
+                    text += f"; {word}, as requested"
             columns.append(
                 {"name": column.name, "kind": column.kind, "treatment": text}
             )

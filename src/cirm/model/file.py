@@ -32,8 +32,15 @@ from cirm.data.columns import Encoding
 from cirm.data.schema import Schema, Treatment
 from cirm.environments import Task
 from cirm.learners.base import Learner
-from cirm.model.model import HistoryEntry, Model, TrainingPlan, restore_learner
+from cirm.model.model import (
+    Adaptation,
+    HistoryEntry,
+    Model,
+    TrainingPlan,
+    restore_learner,
+)
 from cirm.networks import Network
+from cirm.randomness import Randomness
 from cirm.records import write_bytes
 
 if TYPE_CHECKING:
@@ -265,13 +272,16 @@ def _model_to_dict(model: Model) -> dict[str, Any]:
     if treatment.encoding is not None:
         schema["treatment"]["encoding"] = treatment.encoding.as_dict()
     schema["target"] = Encoding((model.schema.target,)).as_dict()
-    return {
+    description = {
         "cirm": cirm.__version__,
         "created": model.created,
         "plan": asdict(model.plan),
         "schema": schema,
         "history": [asdict(entry) for entry in model.history],
     }
+    if model.adaptation is not None:
+        description["adaptation"] = asdict(model.adaptation)
+    return description
 
 
 def _model_from_dict(
@@ -283,6 +293,8 @@ def _model_from_dict(
     plan = TrainingPlan(**_lists_to_tuples(data["plan"]))
     schema = _schema_from_dict(data["schema"])
     learner = restore_learner(plan, schema.task, network, choice)
+    _check_size(learner, schema)
+    adaptation = data.get("adaptation")
     return Model(
         plan=plan,
         schema=schema,
@@ -290,6 +302,7 @@ def _model_from_dict(
         state=unflatten_state(learner, tensors),
         history=tuple(HistoryEntry(**_lists_to_tuples(e)) for e in data["history"]),
         created=data["created"],
+        adaptation=adaptation and Adaptation(**_lists_to_tuples(adaptation)),
     )
 
 
@@ -310,13 +323,20 @@ def _lists_to_tuples(data: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
 
 
+def _check_size(learner: Learner[Any], schema: Schema) -> None:
+    """Raise an error if a prediction would exhaust the memory."""
+    copies = getattr(learner, "evaluations", 1) * getattr(learner, "members", 1)
+    numbers = copies * learner.network.size + math.prod(schema.treatment.shape)
+    if numbers > MOST_DRAWN:
+        raise ValueError(
+            f"its parts do not fit together (a prediction needs {numbers:,} numbers). "
+            f"{REMEDY}"
+        )
+
+
 def _check_state(model: Model, where: str) -> None:
     """Raise an error unless the model can make one prediction."""
     misfit = f"{where} is damaged: its parts do not fit together"
-    numbers = getattr(model.learner, "evaluations", 1) * model.learner.network.size
-    numbers += math.prod(model.schema.treatment.shape)
-    if numbers > MOST_DRAWN:
-        raise ValueError(f"{misfit} (a prediction needs {numbers:,} numbers). {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:
         with torch.no_grad():
@@ -344,10 +364,14 @@ def flatten_state(state: Any, prefix: str = "state") -> dict[str, Tensor]:  # no
 def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
     """Return the state of a learner from tensors by path, which must fit exactly.
 
-    The structure is taken from the types of the learner, not from the file.
+    The structure is taken from the types of the learner, not from the file. If its
+    state may be of several types, it is that of the state before any data.
     """
     rest = dict(tensors)
-    state = _build_state(_get_state_type(learner), "state", rest)
+    kind = _get_state_type(learner)
+    if kind is Any:
+        kind = learner.init(Randomness((0,)))
+    state = _build_state(kind, "state", rest)
     if rest:
         raise ValueError(f"the learner has no tensor {next(iter(rest))!r}. {REMEDY}")
     if {len(tensor) for tensor in tensors.values()} != {1}:
@@ -356,12 +380,15 @@ def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  
 
 
 def _build_state(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
-    if kind is Tensor:
+    """Return a state of a type, or of the same structure as another state."""
+    if kind is Tensor or isinstance(kind, Tensor):
         if prefix not in tensors or tensors[prefix].ndim == 0:
             raise ValueError(f"the tensor {prefix!r} is missing. {REMEDY}")
         return tensors.pop(prefix)
-    hints = typing.get_type_hints(kind)
-    return kind(*(_build_state(h, f"{prefix}.{n}", tensors) for n, h in hints.items()))
+    is_type = isinstance(kind, type)
+    parts = typing.get_type_hints(kind) if is_type else kind._asdict()
+    cls = kind if is_type else type(kind)
+    return cls(*(_build_state(k, f"{prefix}.{n}", tensors) for n, k in parts.items()))
 
 
 def _get_state_type(learner: Learner[Any]) -> Any:  # noqa: ANN401  a named tuple's class

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -19,7 +18,14 @@ from cirm.learners.base import Learner
 from cirm.model.evaluate import diagnose_stage, find_failures
 from cirm.model.explain import IMPORTANCE_ROWS, compute_importance
 from cirm.model.metrics import compute_metrics, residual_quantile
-from cirm.model.model import HistoryEntry, Model, NetworkLike, build_learner
+from cirm.model.model import (
+    HistoryEntry,
+    Model,
+    NetworkLike,
+    build_column_settings,
+    build_learner,
+    format_now,
+)
 from cirm.model.predict import predict_rows
 from cirm.model.warnings import (
     find_leaks,
@@ -55,6 +61,8 @@ def fit(
     categories: Sequence[str] = (),
     ids: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    unstable: Sequence[str] = (),
+    stable: Sequence[str] = (),
     side: int = 32,
     channels: int = 3,
     progress: Progress = ignore_progress,
@@ -95,6 +103,9 @@ def fit(
         ids: Columns that identify a row. They are repeated in predictions and not
             used as inputs.
         ignore: Columns to leave out.
+        unstable: Columns whose meaning differs between environments, as you know. The
+            learner must have such a setting, as "steady" does.
+        stable: Columns whose meaning is the same in all environments, as you know.
         side: Width and height in pixels to which images are resized.
         channels: Colour channels of images: 1 (grey) or 3.
         progress: Called with a description of the current step and how far it is, as
@@ -138,12 +149,16 @@ def fit(
     )
     draft = infer_schema(sources, options, progress)
     schema = draft.schema
+    values = {
+        **(settings or {}),
+        **build_column_settings(learner, schema, unstable, stable),
+    }
     built, plan = build_learner(
-        learner, schema.task, schema.treatment.shape, settings or {}, preset, network
+        learner, schema.task, schema.treatment.shape, values, preset, network
     )
     plan = replace(plan, seed=seed, held_out=held_out)
     state = built.init(Randomness((seed,)).at("init"))
-    model = Model(plan, schema, built, state, (), _format_time()).to(device)
+    model = Model(plan, schema, built, state, (), format_now()).to(device)
     rows = read_rows(sources, schema, progress)
     return _train(model, rows, order, tuple(find_leaks(draft)), progress)
 
@@ -162,7 +177,8 @@ def update(
     """Continue training with new environments, without the data of earlier ones.
 
     Args:
-        model: The model to continue. It does not change.
+        model: The model to continue. It does not change. If it was adapted, training
+            continues from the model before that.
         data: The new data, in any of the forms that `fit` accepts.
         environment: Column that names the environment of each row. By default the
             column that was used at the first fit, or one environment per file.
@@ -200,6 +216,13 @@ def update(
     sources = open_sources(data, model.schema.treatment.shape)
     rows = read_rows(sources, model.schema, progress, fill_missing, environment)
     notes = []
+    if model.adaptation is not None:
+        notes.append(
+            f"the model was adapted to {model.adaptation.name!r}. Training continued "
+            "from the model before that; scores before learning are those of the "
+            "adapted model."
+        )
+        model = replace(model, adaptation=None)
     for name, indices in rows.rows.items():
         indices = indices[:SCHEMA_ROWS]
         inputs = rows.store.take(indices)
@@ -268,7 +291,7 @@ def _train_stage(
             stage=model.stages,
             rows=len(rows.rows[name]),
             held_out=len(rows.rows[name]) - len(splits[name][0]),
-            time=_format_time(),
+            time=format_now(),
             epochs=learner.descent.epochs,
             seconds=seconds,
             fingerprint=rows.fingerprint(name),
@@ -346,7 +369,3 @@ def _check_fingerprints(model: Model, rows: EncodedRows) -> None:
                 f"{entry.time[:10]}, as {entry.name!r}. Use --again (in Python "
                 "again=True) to train on them once more."
             )
-
-
-def _format_time() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -7,14 +7,15 @@ of plain values that JSON can hold, so a model file describes itself.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from cirm.data.schema import Schema
+from cirm.data.schema import KIND_NAMES, Schema
 from cirm.environments import Task
 from cirm.learners import (
     NETWORK,
@@ -23,6 +24,7 @@ from cirm.learners import (
     describe_learner,
     get_learner_class,
     get_learner_key,
+    list_settings,
 )
 from cirm.learners.base import Learner
 from cirm.likelihoods import make_likelihood
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
     from cirm.learners import LearnerLike
 
 Settings = dict[str, Any]
+ADAPTIVE_LEARNER = "steady"  # the built-in learner that messages recommend
 NetworkLike = str | nn.Module | Network
 """The name of a network, a torch module of the user, or a network."""
+
+REMOVED_LEARNERS = {"cirm": "0.1"}
+"""Learners that are no longer built in, and the last version that had them."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,26 @@ class HistoryEntry:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Adaptation:
+    """The environment that a model was adapted to, from rows without targets.
+
+    Attributes:
+        name: Name of the environment.
+        rows: Number of rows that were used.
+        time: When the model was adapted, in ISO format (UTC).
+        notes: Warnings about the rows.
+    """
+
+    name: str
+    rows: int
+    time: str
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A trained model: the result of `fit`, `update` and `load`.
+    """A trained model: the result of `fit`, `update`, `adapt` and `load`.
 
     Attributes:
         plan: How the model learns: learner, settings, network and seed.
@@ -111,6 +134,7 @@ class Model:
         state: What the learner has learned, a named tuple of tensors of one replica.
         history: The environments that it has learned from, oldest first.
         created: When it was first fitted, in ISO format (UTC).
+        adaptation: The environment that it was adapted to since then, if any.
 
     Example:
         >>> import pandas as pd
@@ -128,6 +152,7 @@ class Model:
     state: Any
     history: tuple[HistoryEntry, ...]
     created: str
+    adaptation: Adaptation | None = None
 
     @property
     def stages(self) -> int:
@@ -141,9 +166,7 @@ class Model:
 
     def explain(self) -> dict[str, Any]:
         """Return what the learner reports about its decisions; {} if nothing."""
-        encoding = self.schema.treatment.encoding
-        columns = encoding.columns if encoding is not None else ()
-        widths = {column.name: len(column.features) for column in columns}
+        widths = count_column_features(self.schema)
         return self.learner.explain(self.state, widths, len(self.history))
 
     def to(self, device: str) -> Model:
@@ -158,6 +181,73 @@ class Model:
             learner=replace(self.learner, descent=descent),
             state=move_to_device(self.state, device),
         )
+
+
+def format_now() -> str:
+    """Return the time in ISO format (UTC)."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def count_column_features(schema: Schema) -> dict[str, int]:
+    """Return the number of features of each column that the inputs hold, in order."""
+    encoding = schema.treatment.encoding
+    columns = encoding.columns if encoding is not None else ()
+    return {c.name: len(c.features) for c in columns if c.features}
+
+
+def build_column_settings(
+    learner: LearnerLike, schema: Schema, unstable: Sequence[str], stable: Sequence[str]
+) -> Settings:
+    """Return the settings of a learner that depend on the columns of a table.
+
+    A learner may have the settings `widths`, the number of features of each column,
+    and `unstable` and `stable`, columns by their index among these.
+    """
+    names = [name for name, _, _ in list_settings(learner)]
+    widths = count_column_features(schema)
+    settings: Settings = {}
+    if "widths" in names:
+        settings["widths"] = tuple(widths.values())
+    for setting, wanted in (("unstable", unstable), ("stable", stable)):
+        if wanted and setting not in names:
+            raise ValueError(
+                f"--{setting}: the learner {get_learner_key(learner)} does not "
+                f"distinguish unstable columns. Use --learner {ADAPTIVE_LEARNER}."
+            )
+        for name in wanted:
+            _check_column_choice(name, f"--{setting}", schema, list(widths))
+        if wanted:
+            settings[setting] = tuple(map([*widths].index, dict.fromkeys(wanted)))
+    if both := [name for name in unstable if name in stable]:
+        raise ValueError(
+            f"Column {both[0]!r} is given as both --unstable and --stable. Choose one."
+        )
+    return settings
+
+
+def _check_column_choice(
+    name: str, option: str, schema: Schema, inputs: Sequence[str]
+) -> None:
+    """Raise an error unless a column that the user names is one of the inputs."""
+    if name in inputs:
+        return
+    encoding = schema.treatment.encoding
+    if encoding is None:
+        raise ValueError(
+            f"{option}: only a table has columns, but the data are "
+            f"{KIND_NAMES[schema.treatment.kind]}. Remove the option."
+        )
+    for column in encoding.columns:
+        if column.name == name:
+            raise ValueError(
+                f"{option}: the model does not use the column {column.describe()}. "
+                "Remove the option."
+            )
+    listed = ", ".join(map(repr, inputs))
+    raise ValueError(
+        f"{option}: there is no input column {name!r}. The inputs are {listed}; check "
+        "the spelling."
+    )
 
 
 def build_learner(
@@ -209,6 +299,12 @@ def restore_learner(
         cls = get_learner_class(choice)
     elif plan.learner in REGISTRY.list_keys():
         cls = get_learner_class(plan.learner, import_paths=False)
+    elif plan.learner in REMOVED_LEARNERS:
+        raise ValueError(
+            f"it was trained by the learner {plan.learner!r}, which this version no "
+            f"longer has. Fit it again with {ADAPTIVE_LEARNER}, or open it with cirm "
+            f"{REMOVED_LEARNERS[plan.learner]}."
+        )
     else:
         raise ValueError(
             f"the learner {plan.learner!r} that trained it is not installed here. "

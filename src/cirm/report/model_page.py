@@ -30,6 +30,13 @@ HEADINGS = {
 }
 """Names of metrics and diagnostics for readers."""
 
+ADAPTATION_PARTS = {
+    "What adapting gained when labelled environments arrived": "gains",
+    "Not adapted": "refusals",
+    "Notes": "notes",
+}
+"""Lists of sentences about an adaptation, with their headings."""
+
 
 def build_model_page(content: Content, command: str = "") -> str:
     """Build the page of a model, from what `cirm inspect --json` prints."""
@@ -39,14 +46,17 @@ def build_model_page(content: Content, command: str = "") -> str:
         f"A {content['task']} model for {content['target']}, trained by "
         f"{content['learner']} on {count}; last updated on {history[-1]['time'][:10]}."
     )
+    if content["explanation"]:
+        lead = f"{content['explanation']['verdict']}. {lead}"
     names = ("learner", "seed", "network")
     settings = {name: content[name] for name in names} | content["settings"]
     sections = [
         Section("", [page.render_facts(_list_model_facts(content))]),
+        _build_adaptation_section(content["adaptation"]),
+        _build_explanation_section(content),
         _build_environments_section(history),
         _build_diagnostics_section(history),
         _build_importance_section(content),
-        _build_explanation_section(content),
         _build_memory_section(content),
         _build_columns_section(content),
         Section(
@@ -82,6 +92,7 @@ def build_prediction_page(content: Content, command: str = "") -> str:
     ]
     lead = f"{content['rows']:,} rows of {content['data']}, predicted by "
     sections = [
+        _build_adaptation_section(content["adaptation"]),
         Section("Predictions", [table for table in tables if table.rows]),
         _build_notes_section(content["notes"], command),
     ]
@@ -220,11 +231,65 @@ def _build_importance_section(content: Content) -> Section | None:
     return Section("Importance of columns", [text, table])
 
 
+def summarise_adaptation(adaptation: Content) -> str:
+    """Describe in a sentence or two what a model was adapted to, and what changed."""
+    rows = adaptation["rows"]
+    text = f"Adapted to {adaptation['name']} by {rows:,} row{'s' * (rows != 1)} "
+    verdict = adaptation.get("verdict")
+    return text + "without targets." + (f" {end_sentence(verdict)}" if verdict else "")
+
+
+def build_effects_table(adaptation: Content) -> Table | None:
+    """Build the table of the effects that were estimated anew; None without any."""
+    effects = adaptation.get("effects")
+    rows = [
+        [
+            effect["feature"],
+            ", ".join(_format_effect(value) for value in effect["seen"]),
+            _format_effect(effect["here"]),
+            f"{_format_effect(effect['low'])} to {_format_effect(effect['high'])}",
+        ]
+        for effect in effects or ()
+    ]
+    columns = ["feature", "effect in each environment", "effect here", "95 % interval"]
+    return (
+        Table(f"Learned anew for {adaptation['name']}", columns, rows) if rows else None
+    )
+
+
+def list_evidence(explanation: Content) -> list[str]:
+    """List the sentences behind what the learner decided, unstable features first."""
+    evidence = explanation["evidence"]
+    sentences = [one["sentence"] for one in explanation.get("unstable", ())]
+    sentences += [evidence] if isinstance(evidence, str) else evidence
+    return [end_sentence(sentence) for sentence in dict.fromkeys(sentences)]
+
+
+def end_sentence(text: str) -> str:
+    """Return a sentence with its full stop."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _build_adaptation_section(adaptation: Content | None) -> Section | None:
+    if not adaptation:
+        return None
+    parts: list[str | Table] = [summarise_adaptation(adaptation)]
+    sentences = [effect.get("sentence", "") for effect in adaptation.get("effects", ())]
+    parts.append(page.render_list([end_sentence(text) for text in sentences if text]))
+    if table := build_effects_table(adaptation):
+        parts.append(table)
+    for title, name in ADAPTATION_PARTS.items():
+        if items := adaptation.get(name):
+            parts += [f"{title}:", page.render_list([*map(end_sentence, items)])]
+    return Section(f"Adapted to {adaptation['name']}", parts)
+
+
 def _build_explanation_section(content: Content) -> Section | None:
     explanation = content["explanation"]
     if not explanation:
         return None
-    parts: list[str | Table] = [f"{explanation['verdict']}. {explanation['evidence']}"]
+    parts: list[str | Table] = [f"{explanation['verdict']}."]
+    parts.append(page.render_list(list_evidence(explanation)))
     if counts := explanation.get("rows"):
         rows = [["rows", *(f"{count:,}" for count in counts.values())]]
         for kind in ("plain", "invariant"):
@@ -232,7 +297,7 @@ def _build_explanation_section(content: Content) -> Section | None:
             rows.append([f"{kind} model: classified correctly", *shares])
         columns = ["", *(f"reference {group}" for group in counts)]
         parts.append(Table("Models", columns, rows))
-    return Section("Spurious features", parts)
+    return Section("What differs between environments", parts)
 
 
 def _build_memory_section(content: Content) -> Section:
@@ -293,6 +358,10 @@ def _build_notes_section(notes: Sequence[str], command: str) -> Section | None:
 
 def _format_score(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
+
+
+def _format_effect(value: float) -> str:
+    return f"{value:+.2f}"
 
 
 def _format_percent(percent: float) -> str:

@@ -1,12 +1,8 @@
-"""Estimators with the interface of scikit-learn: a classifier and a regressor.
-
-An environment is a place that data come from. `fit` starts with the environments it is
-given, `partial_fit` continues with one more. See `cirm.fit` for what the first
-environment decides.
-"""
+"""What the classifier and the regressor have in common."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from cirm.data.batches import ENVIRONMENT, TARGET, Batches, to_array
 from cirm.data.rows import encode_chunk
 from cirm.data.sources import Array, Chunk, Frame, Source, name_array_columns
 from cirm.learners import DEFAULT_LEARNER
+from cirm.model.adapt import adapt
 from cirm.model.file import load, save
 from cirm.model.fit import fit, update
 from cirm.model.metrics import Predictions
@@ -33,8 +29,6 @@ from cirm.networks import Network
 
 if TYPE_CHECKING:
     from cirm.learners import LearnerLike
-
-__all__ = ["InvariantClassifier", "InvariantRegressor"]
 
 AnyInputs = Any
 """An array, a tensor, a DataFrame, or an iterable of batches."""
@@ -58,6 +52,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         order: str = "joint",
         held_out: float = 0.1,
         categories: Sequence[str] = (),
+        unstable: Sequence[str] = (),
+        stable: Sequence[str] = (),
     ) -> None:
         self.learner = learner
         self.network = network
@@ -68,6 +64,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         self.order = order
         self.held_out = held_out
         self.categories = categories
+        self.unstable = unstable
+        self.stable = stable
 
     def fit(
         self,
@@ -130,6 +128,40 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         )
         self._warn(known)
         return self
+
+    def adapt(
+        self, X: AnyInputs, environment: str = "", accept_units: bool = False
+    ) -> Self:
+        """Adapt to a new environment by rows whose targets are not known.
+
+        Args:
+            X: Rows of the new environment: an array or tensor [n, ...] or a DataFrame.
+            environment: Name of the environment. By default "new environment".
+            accept_units: Whether to use numbers that look like another unit than in
+                the first environment. Otherwise they raise an error.
+
+        Returns:
+            A new, fitted estimator for that environment; this one does not change.
+            `partial_fit` of the new one continues as if it had not been adapted.
+
+        Raises:
+            ValueError: If the learner cannot adapt, or the inputs are invalid.
+        """
+        check_is_fitted(self, "model_")
+        inputs = self._check_inputs(X, first=False)
+        name = environment or "new environment"
+        source: Source
+        if isinstance(inputs, pd.DataFrame):
+            source = Frame(inputs, name, "X")
+        else:
+            source = Array(inputs, pd.DataFrame(index=range(len(inputs))), name, "X")
+        model = adapt(self.model_, source, accept_units=accept_units)
+        estimator = copy.copy(self)
+        estimator.model_ = model
+        assert model.adaptation is not None
+        for note in model.adaptation.notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
+        return estimator
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file, which the `cirm` commands can read too.
@@ -209,6 +241,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             task=self._task,
             classes=self._list_classes(),
             categories=self.categories,
+            unstable=self.unstable,
+            stable=self.stable,
         )
         self._set_model(model)
         self._warn()
@@ -323,193 +357,6 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[misc]
-    """Classifier that relies on what holds in every environment.
-
-    Args:
-        learner: The learning algorithm: a key (`cirm list learners` shows them), the
-            name of an entry point, an import path "package.module:Class", a subclass
-            of `Learner`, or an instance.
-        network: The network: a name ("mlp", "cnn", "linear", or one that an installed
-            package offers), or your own torch module, whose last layer must be linear.
-            Training starts from a copy of its weights; `ModuleNetwork` can freeze parts
-            of it. By default a multi-layer perceptron, as the settings describe it.
-        settings: Settings of the learner, its optimiser and its network by name.
-        preset: Name of a group of settings that the learner offers.
-        seed: Seed of all random draws.
-        device: Torch device to train on.
-        order: "joint" to train on all environments of a call together, "sequential"
-            to train on one after another, or the number in each stage, as "2+1".
-        held_out: Fraction of each environment that is used only for evaluation.
-        categories: Columns of numbers that are codes of categories.
-
-    Attributes:
-        model_: The trained `cirm.Model`.
-        classes_: The classes, [classes].
-        n_features_in_: Number of columns.
-        feature_names_in_: Names of the columns, if they have any.
-
-    Example:
-        >>> import numpy as np
-        >>> from cirm import InvariantClassifier
-        >>> X = np.random.default_rng(0).normal(size=(40, 3))
-        >>> y = np.where(X[:, 0] + X[:, 1] > 0, "ill", "well")
-        >>> settings = {"epochs": 3, "hidden": (4,)}
-        >>> model = InvariantClassifier("erm", settings=settings)
-        >>> model = model.fit(X, y, environments=["a", "b"] * 20)
-        >>> model.classes_.tolist(), model.predict_proba(X).shape
-        (['ill', 'well'], (40, 2))
-    """
-
-    _task = "classification"
-
-    def predict(self, X: AnyInputs) -> NDArray[Any]:
-        """Predict the most likely class of each row.
-
-        Args:
-            X: An array or tensor [n, ...] or a DataFrame.
-
-        Returns:
-            Classes, [n].
-        """
-        likeliest = self.predict_proba(X).argmax(1)
-        return self.classes_[likeliest]
-
-    def predict_proba(self, X: AnyInputs) -> NDArray[np.float64]:
-        """Predict the probability of each class.
-
-        Args:
-            X: An array or tensor [n, ...] or a DataFrame.
-
-        Returns:
-            Probabilities, [n, classes], in the order of `classes_`.
-        """
-        mean: NDArray[np.float64] = self._predict_inputs(X).mean.double().numpy()
-        return mean / mean.sum(1, keepdims=True)
-
-    def predict_uncertainty(self, X: AnyInputs) -> NDArray[np.float64]:
-        """Predict how far the learner's networks disagree.
-
-        Args:
-            X: An array or tensor [n, ...] or a DataFrame.
-
-        Returns:
-            Standard deviation of the probabilities over the posterior samples or
-            ensemble members, [n, classes].
-        """
-        return self._predict_inputs(X).std.double().numpy()
-
-    def _set_model(self, model: Model) -> None:
-        super()._set_model(model)
-        if not hasattr(self, "classes_"):
-            self.classes_ = _restore_labels(model.task.classes)
-
-    def _list_classes(self) -> Sequence[str]:
-        return [str(label) for label in self.classes_]
-
-    def _check_targets(
-        self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
-    ) -> NDArray[Any]:
-        labels = column_or_1d(to_array(y), warn=True)
-        check_classification_targets(labels)
-        if first:
-            self.classes_ = np.unique(labels if classes is None else classes)
-            if len(self.classes_) < 2:
-                # scikit-learn's checks look for the words "1 class".
-                raise ValueError(
-                    "InvariantClassifier: y has 1 class, but two or more are needed. "
-                    "Use partial_fit with classes= if others come later."
-                )
-        return np.array([str(label) for label in labels], dtype=object)
-
-
-class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[misc]
-    """Regressor that relies on what holds in every environment.
-
-    Args:
-        learner: The learning algorithm: a key (`cirm list learners` shows them), the
-            name of an entry point, an import path "package.module:Class", a subclass
-            of `Learner`, or an instance.
-        network: The network: a name ("mlp", "cnn", "linear", or one that an installed
-            package offers), or your own torch module, whose last layer must be linear.
-            Training starts from a copy of its weights; `ModuleNetwork` can freeze parts
-            of it. By default a multi-layer perceptron, as the settings describe it.
-        settings: Settings of the learner, its optimiser and its network by name.
-        preset: Name of a group of settings that the learner offers.
-        seed: Seed of all random draws.
-        device: Torch device to train on.
-        order: "joint" to train on all environments of a call together, "sequential"
-            to train on one after another, or the number in each stage, as "2+1".
-        held_out: Fraction of each environment that is used only for evaluation.
-        categories: Columns of numbers that are codes of categories.
-
-    Attributes:
-        model_: The trained `cirm.Model`.
-        n_features_in_: Number of columns.
-        feature_names_in_: Names of the columns, if they have any.
-
-    Example:
-        >>> import numpy as np
-        >>> from cirm import InvariantRegressor
-        >>> X = np.random.default_rng(0).normal(size=(40, 3))
-        >>> y = X[:, 0] + X[:, 1]
-        >>> settings = {"epochs": 3, "hidden": (4,)}
-        >>> model = InvariantRegressor("erm", settings=settings).fit(X, y)
-        >>> model.predict(X).shape
-        (40,)
-    """
-
-    _task = "regression"
-
-    def predict(self, X: AnyInputs) -> NDArray[np.float64]:
-        """Predict the value of each row.
-
-        Args:
-            X: An array or tensor [n, ...] or a DataFrame.
-
-        Returns:
-            Values in the units of the target, [n].
-        """
-        mean = self._predict_inputs(X).mean[:, 0].double().numpy()
-        target = self.model_.schema.target
-        values: NDArray[np.float64] = target.centre + target.scale * mean
-        return values
-
-    def predict_uncertainty(self, X: AnyInputs) -> NDArray[np.float64]:
-        """Predict how far the learner's networks disagree.
-
-        Args:
-            X: An array or tensor [n, ...] or a DataFrame.
-
-        Returns:
-            Standard deviation of the values over the posterior samples or ensemble
-            members, [n].
-        """
-        std: NDArray[np.float64] = self._predict_inputs(X).std[:, 0].double().numpy()
-        return self.model_.schema.target.scale * std
-
-    def _check_targets(
-        self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
-    ) -> NDArray[Any]:
-        values = column_or_1d(to_array(y), warn=True)
-        try:
-            return values.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"InvariantRegressor: y has values of type {values.dtype}, which are "
-                "not numbers. Use InvariantClassifier for classes."
-            ) from None
-
-
-def _restore_labels(names: Sequence[str]) -> NDArray[Any]:
-    """Return classes as they were before a file stored them as text."""
-    if all(name.lstrip("-").isdecimal() for name in names):
-        return np.array([int(name) for name in names])
-    if set(names) == {"False", "True"}:
-        return np.array([name == "True" for name in names])
-    return np.array(names)
 
 
 def _make_chunk(inputs: pd.DataFrame | NDArray[Any]) -> Chunk:

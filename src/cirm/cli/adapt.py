@@ -1,0 +1,87 @@
+"""`cirm adapt`: a model for a new environment, from rows without targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cirm.cli import options
+from cirm.cli.options import (
+    AcceptUnits,
+    Device,
+    FillMissing,
+    Json,
+    ModelFile,
+    ModelLearner,
+    Overwrite,
+    ReportFile,
+)
+
+EXAMPLES = options.list_examples(
+    "cirm adapt clinic-c.csv --model triage.cirm --out triage-at-c.cirm",
+    "cirm adapt clinic-c.csv --model triage.cirm --out triage-at-c.cirm --overwrite "
+    "--report page.html",
+)
+
+
+def adapt(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Rows of the new environment: a CSV, TSV, Parquet or NPZ file, or a "
+            "folder of images. Targets are not needed, and not used.",
+            show_default=False,
+        ),
+    ],
+    model: ModelFile,
+    out: Annotated[
+        Path,
+        typer.Option(help="File to write the adapted model to.", show_default=False),
+    ],
+    overwrite: Overwrite = False,
+    fill_missing: FillMissing = False,
+    accept_units: AcceptUnits = False,
+    device: Device = "cpu",
+    learner: ModelLearner = None,
+    as_json: Json = False,
+    report: ReportFile = None,
+) -> None:
+    """Adapt a model to a new environment, from rows whose targets are not known.
+
+    What the model found to differ between environments is estimated anew from these
+    rows. Prints what changed, with intervals, and what was not adapted and why. The
+    adapted model is written to a new file, and `cirm update` on it continues from the
+    model as it was before.
+    """
+    from cirm.cli.model_output import print_adaptation
+    from cirm.cli.output import get_command_line, print_to_stderr, write_result
+    from cirm.cli.progress import show_progress
+
+    options.check_new_file(out, "--out", [data, model], overwrite)
+    options.check_report_file(report)
+    with show_progress(f"No model was written to {out}.") as progress:
+        from cirm.model.adapt import adapt as adapt_model
+        from cirm.model.explain import describe_model
+        from cirm.model.file import load, save
+        from cirm.report.model_page import build_model_page
+
+        options.use_one_thread()
+        adapted = adapt_model(
+            load(model, device=options.check_device(device), learner=learner),
+            data,
+            fill_missing=fill_missing,
+            accept_units=accept_units,
+            progress=progress,
+        )
+        content = {"model": str(out), "source": str(model), **describe_model(adapted)}
+        page = build_model_page(content, get_command_line()) if report else ""
+        save(adapted, out)
+    if not as_json:
+        print_adaptation(content["adaptation"])
+    write_result(content, as_json, report, page)
+    print_to_stderr(
+        f"Wrote the adapted model to {out}",
+        f"Next: `cirm predict {data} --model {out}` predicts rows of this environment.",
+    )

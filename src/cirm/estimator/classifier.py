@@ -1,0 +1,128 @@
+"""The classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from cirm.data.batches import to_array
+from cirm.estimator.base import AnyInputs, InvariantEstimator
+from cirm.model.model import Model
+
+
+class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[misc]
+    """Classifier that relies on what holds in every environment.
+
+    Args:
+        learner: The learning algorithm: a key (`cirm list learners` shows them), the
+            name of an entry point, an import path "package.module:Class", a subclass
+            of `Learner`, or an instance.
+        network: The network: a name ("mlp", "cnn", "linear", or one that an installed
+            package offers), or your own torch module, whose last layer must be linear.
+            Training starts from a copy of its weights; `ModuleNetwork` can freeze parts
+            of it. By default a multi-layer perceptron, as the settings describe it.
+        settings: Settings of the learner, its optimiser and its network by name.
+        preset: Name of a group of settings that the learner offers.
+        seed: Seed of all random draws.
+        device: Torch device to train on.
+        order: "joint" to train on all environments of a call together, "sequential"
+            to train on one after another, or the number in each stage, as "2+1".
+        held_out: Fraction of each environment that is used only for evaluation.
+        categories: Columns of numbers that are codes of categories.
+        unstable: Columns whose meaning differs between environments, as you know. The
+            learner must have such a setting, as "steady" does.
+        stable: Columns whose meaning is the same in all environments, as you know.
+
+    Attributes:
+        model_: The trained `cirm.Model`.
+        classes_: The classes, [classes].
+        n_features_in_: Number of columns.
+        feature_names_in_: Names of the columns, if they have any.
+
+    Example:
+        >>> import numpy as np
+        >>> from cirm import InvariantClassifier
+        >>> X = np.random.default_rng(0).normal(size=(40, 3))
+        >>> y = np.where(X[:, 0] + X[:, 1] > 0, "ill", "well")
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = InvariantClassifier("erm", settings=settings)
+        >>> model = model.fit(X, y, environments=["a", "b"] * 20)
+        >>> model.classes_.tolist(), model.predict_proba(X).shape
+        (['ill', 'well'], (40, 2))
+    """
+
+    _task = "classification"
+
+    def predict(self, X: AnyInputs) -> NDArray[Any]:
+        """Predict the most likely class of each row.
+
+        Args:
+            X: An array or tensor [n, ...] or a DataFrame.
+
+        Returns:
+            Classes, [n].
+        """
+        likeliest = self.predict_proba(X).argmax(1)
+        return self.classes_[likeliest]
+
+    def predict_proba(self, X: AnyInputs) -> NDArray[np.float64]:
+        """Predict the probability of each class.
+
+        Args:
+            X: An array or tensor [n, ...] or a DataFrame.
+
+        Returns:
+            Probabilities, [n, classes], in the order of `classes_`.
+        """
+        mean: NDArray[np.float64] = self._predict_inputs(X).mean.double().numpy()
+        return mean / mean.sum(1, keepdims=True)
+
+    def predict_uncertainty(self, X: AnyInputs) -> NDArray[np.float64]:
+        """Predict how far the learner's networks disagree.
+
+        Args:
+            X: An array or tensor [n, ...] or a DataFrame.
+
+        Returns:
+            Standard deviation of the probabilities over the posterior samples or
+            ensemble members, [n, classes].
+        """
+        return self._predict_inputs(X).std.double().numpy()
+
+    def _set_model(self, model: Model) -> None:
+        super()._set_model(model)
+        if not hasattr(self, "classes_"):
+            self.classes_ = _restore_labels(model.task.classes)
+
+    def _list_classes(self) -> Sequence[str]:
+        return [str(label) for label in self.classes_]
+
+    def _check_targets(
+        self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
+    ) -> NDArray[Any]:
+        labels = column_or_1d(to_array(y), warn=True)
+        check_classification_targets(labels)
+        if first:
+            self.classes_ = np.unique(labels if classes is None else classes)
+            if len(self.classes_) < 2:
+                # scikit-learn's checks look for the words "1 class".
+                raise ValueError(
+                    "InvariantClassifier: y has 1 class, but two or more are needed. "
+                    "Use partial_fit with classes= if others come later."
+                )
+        return np.array([str(label) for label in labels], dtype=object)
+
+
+def _restore_labels(names: Sequence[str]) -> NDArray[Any]:
+    """Return classes as they were before a file stored them as text."""
+    if all(name.lstrip("-").isdecimal() for name in names):
+        return np.array([int(name) for name in names])
+    if set(names) == {"False", "True"}:
+        return np.array([name == "True" for name in names])
+    return np.array(names)

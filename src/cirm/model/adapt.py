@@ -1,0 +1,151 @@
+"""Adapt a model to a new environment, of which only rows without targets are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cirm.data.rows import MEMORY_BYTES, RowStore, encode_source
+from cirm.data.schema import SCHEMA_ROWS, read_environment_names
+from cirm.data.sources import Data, Progress, Source, ignore_progress, open_sources
+from cirm.model.model import ADAPTIVE_LEARNER, Adaptation, Model, format_now
+from cirm.model.warnings import find_unit_changes, find_unusual_values
+from cirm.randomness import Randomness
+
+
+def adapt(
+    model: Model,
+    data: Data,
+    *,
+    fill_missing: bool = False,
+    accept_units: bool = False,
+    progress: Progress = ignore_progress,
+) -> Model:
+    """Adapt a model to a new environment by rows whose targets are not known.
+
+    What the learner found to differ between environments is estimated anew for this
+    one. The adapted model predicts row by row, as any other, and can be saved.
+
+    Args:
+        model: A trained model, whose learner can adapt. It does not change. If it was
+            adapted before, that is undone first.
+        data: Rows of one environment, in any of the forms that `predict` accepts. A
+            target column is ignored.
+        fill_missing: Whether to treat columns that the data lack as missing values.
+            Otherwise they raise an error.
+        accept_units: Whether to use numbers that look like another unit than in the
+            first environment. Otherwise they raise an error.
+        progress: Called with a description of the current step and how far it is, as
+            a fraction or as a number of rows.
+
+    Returns:
+        The adapted model. Its `adaptation` names the environment and the number of
+        rows; `explain` tells what was estimated anew, and what was not and why.
+        `update` continues from the model as it was before.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If the learner cannot adapt, or the data are invalid, suspicious
+            and not accepted, or of several environments.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import adapt, fit
+        >>> table = pd.DataFrame({"age": range(20), "ill": ["no", "yes"] * 10})
+        >>> settings = {"epochs": 3, "hidden": (4,)}
+        >>> model = fit(table, "ill", learner="erm", settings=settings)
+        >>> adapt(model, table[["age"]])
+        Traceback (most recent call last):
+        ...
+        ValueError: The learner erm cannot adapt to rows without targets. Fit the
+        model with the learner steady, which can.
+    """
+    if not model.learner.adapts:
+        raise ValueError(
+            f"The learner {model.plan.learner} cannot adapt to rows without targets. "
+            f"Fit the model with the learner {ADAPTIVE_LEARNER}, which can."
+        )
+    sources = open_sources(data, model.schema.treatment.shape)
+    name, store, notes = _read_inputs(model, sources, fill_missing, progress)
+    rows = _choose_rows(store)
+    if len(rows) < store.count:
+        notes.append(
+            f"{len(rows):,} of the {store.count:,} rows, drawn at random, were used."
+        )
+    inputs = _sort_inputs(store.take(rows))
+    notes += _check_units(model, name, inputs[:SCHEMA_ROWS], accept_units)
+    progress("adapting", 1)
+    with torch.no_grad():
+        device = model.learner.descent.device
+        state = model.learner.adapt(model.state, inputs[None].to(device))
+    adaptation = Adaptation(
+        name, len(inputs), format_now(), tuple(dict.fromkeys(notes))
+    )
+    return replace(model, state=state, adaptation=adaptation)
+
+
+def _read_inputs(
+    model: Model, sources: Sequence[Source], fill: bool, progress: Progress
+) -> tuple[str, RowStore, list[str]]:
+    """Return the name of the environment, its inputs, and notes for the user."""
+    schema = model.schema
+    store = RowStore(schema.treatment.shape)
+    names: dict[str, None] = {}
+    notes: list[str] = []
+    for source in sources:
+        for chunk in encode_source(source, schema, fill):
+            store.add(chunk.inputs)
+            found = read_environment_names(chunk.frame, chunk.environment, source.name)
+            names |= dict.fromkeys(map(str, found))
+            if schema.target.name in chunk.frame.columns:
+                notes.append(
+                    f"the target {schema.target.name!r} was not used to adapt."
+                )
+            notes += chunk.notes
+            progress("reading", store.count)
+    if len(names) > 1:
+        listed = ", ".join(map(repr, list(names)[:5]))
+        more = ", ..." if len(names) > 5 else ""
+        raise ValueError(
+            f"The rows are of {len(names)} environments ({listed}{more}), but a model "
+            "is adapted to one at a time. Give the rows of one environment."
+        )
+    return next(iter(names)), store, notes
+
+
+def _choose_rows(store: RowStore) -> Tensor:
+    """Return the indices of all rows, or of as many as fit into memory."""
+    size = math.prod(store.shape) * np.dtype(np.float32).itemsize
+    most = max(1, MEMORY_BYTES // size)
+    if store.count <= most:
+        return torch.arange(store.count)
+    return Randomness((0,), ("adapt",)).permutation(store.count)[0][:most]
+
+
+def _sort_inputs(inputs: Tensor) -> Tensor:
+    """Return inputs [n, *shape] in an order that does not depend on that of the rows.
+
+    Sums depend on the order of their terms in the last digit, so without this the same
+    rows in another order would not give exactly the same model.
+    """
+    rows = np.ascontiguousarray(inputs.flatten(1).numpy())
+    keys = rows.view(np.dtype((np.void, rows[0].nbytes)))[:, 0]
+    return inputs[torch.from_numpy(np.argsort(keys, kind="stable"))]
+
+
+def _check_units(
+    model: Model, name: str, inputs: Tensor, accept_units: bool
+) -> list[str]:
+    """Return notes on unusual inputs [n, *shape]; another unit is an error."""
+    changes = find_unit_changes(model.schema, inputs)
+    if changes and not accept_units:
+        raise ValueError(
+            f"environment {name!r}: {changes[0]}. Convert the column, or use "
+            "--accept-units (in Python accept_units=True) to use it as it is."
+        )
+    return [f"{text}." for text in changes] + find_unusual_values(model.schema, inputs)
