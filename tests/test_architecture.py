@@ -39,7 +39,7 @@ SHARED = {
     "learners": {"base", "steady"},  # steady until its engines are there
     "data": {"base", "columns", "sources", "schema", "rows", "batches"}
     | {"table_files", "array_files", "image_files"}
-    | {"downloads", "image_sets", "idx"},
+    | {"downloads", "image_sets", "idx", "shortcut_images"},
 }
 
 ROOT = Path(__file__).parents[1] / "src" / "cirm"

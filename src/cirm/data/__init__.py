@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DATASETS = {
     "colored": "cirm.data.colored:Colored",
     "scm": "cirm.data.scm:SCM",
+    "shortcuts": "cirm.data.shortcuts:Shortcuts",
     "table": "cirm.data.user_data:Table",
     "arrays": "cirm.data.user_data:Arrays",
     "images": "cirm.data.user_data:ImageFolder",

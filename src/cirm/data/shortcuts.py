@@ -1,0 +1,262 @@
+"""Images with many kinds of shortcut, for `cirm stress`.
+
+The class of an image gives a clean label: its parity, or with the kinds for many
+classes the class itself. The label y is the clean one, replaced by another one with
+probability `label_flip`. A shortcut shows a label u, which is y, replaced by another
+one with the probability of the environment: `flips` in the training environments, and
+`test_flip` in the unseen one. The kinds of shortcut:
+
+- `figure`: the figure is green or red, as in the paper's b01 (two channels);
+- `background`: the background is green or red, as in b11 (two channels);
+- `corner`: a bright square of 3 x 3 pixels in a corner if u is 1 (grey images);
+- `stripes`: faint stripes over the whole image if u is 1 (grey images);
+- `two`: the colour of the figure and the square at once, each with draws of its own;
+- `new`: each training environment has a shortcut that no other one has, of `figure`,
+  `corner` and `stripes` in turn; all of them are in the unseen environment;
+- `classes-random`: every class has a hue; in the unseen environment hues are random;
+- `classes-opposite`: the same, but in the unseen environment u is y with probability
+  1 - `test_flip`, and otherwise the class with the opposite hue;
+- `none`: grey images without a shortcut.
+
+With `shortcut=False` the same images have the same labels, but nothing depends on u:
+the data of an oracle. Neither images nor labels depend on the kind of shortcut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import torch
+from torch import Tensor
+
+from cirm.data import idx
+from cirm.data.base import Dataset
+from cirm.data.downloads import load_images
+from cirm.data.image_sets import IMAGE_SETS
+from cirm.data.shortcut_images import CHANNELS, ShortcutImages
+from cirm.environments import Environment, Problem, Task
+from cirm.randomness import Randomness
+
+Kind = Literal[
+    "figure",
+    "background",
+    "corner",
+    "stripes",
+    "two",
+    "new",
+    "classes-random",
+    "classes-opposite",
+    "none",
+]
+CUES: dict[str, tuple[str, ...]] = {
+    "figure": ("figure",),
+    "background": ("background",),
+    "corner": ("corner",),
+    "stripes": ("stripes",),
+    "two": ("figure", "corner"),
+    "new": ("figure", "corner", "stripes"),
+    "classes-random": ("hue",),
+    "classes-opposite": ("hue",),
+    "none": (),
+}
+"""What depends on the label, by kind."""
+
+USUAL_EXAMPLES = 1000  # of an environment, as in the paper
+
+
+@dataclass(frozen=True)
+class Shortcuts(Dataset):
+    """Images with a shortcut of one of nine kinds, or with the shortcut left out.
+
+    Args:
+        source: "digits" (in scikit-learn), "mnist", "fashion-mnist", "kmnist",
+            "emnist-letters", or a folder with four IDX files.
+        kind: The kind of shortcut: "figure", "background", "corner", "stripes", "two",
+            "new", "classes-random", "classes-opposite" or "none".
+        shortcut: Whether the shortcut is there. Without it the images, labels and
+            draws are the same: the data of an oracle.
+        environments: The number of training environments.
+        examples: Examples of each training environment; None for 1,000, or an even
+            share if the source has fewer.
+        flips: The probability that the shortcut shows another label, for each
+            training environment; empty for evenly spaced values from 0.2 to 0.1.
+        test_flip: The same in the unseen environment.
+        label_flip: The probability that a label is replaced by another one.
+        sweep: Values of `test_flip` for further unseen environments, which give curves.
+
+    Example:
+        >>> problem = Shortcuts(kind="corner", examples=100).draw(seeds=(0, 1))
+        >>> [environment.name for environment in problem.train]
+        ['train-1', 'train-2']
+        >>> problem.train[0].inputs.shape
+        (2, 100, 1, 8, 8)
+    """
+
+    source: str = "digits"
+    kind: Kind = "figure"
+    shortcut: bool = True
+    environments: int = 2
+    examples: int | None = None
+    flips: tuple[float, ...] = ()
+    test_flip: float = 0.9
+    label_flip: float = 0.25
+    sweep: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in CUES:
+            self._refuse("kind", f"Use one of {', '.join(CUES)}")
+        if self.environments < 1:
+            self._refuse("environments", "Use 1 or more")
+        if self.kind == "new" and self.environments > len(CUES["new"]):
+            most = len(CUES["new"])
+            self._refuse("environments", f"There are {most} kinds for new; use fewer")
+        if self.examples is not None and self.examples < 1:
+            self._refuse("examples", "Use 1 or more")
+        if self.flips and len(self.flips) != self.environments:
+            self._refuse(
+                "flips", f"Give one for each of the {self.environments} environments"
+            )
+        for name in ("flips", "test_flip", "label_flip", "sweep"):
+            value = getattr(self, name)
+            flips = value if isinstance(value, tuple) else (value,)
+            if not all(0 <= flip <= 1 for flip in flips):
+                self._refuse(name, "Use probabilities from 0 to 1")
+
+    def draw(self, seeds: tuple[int, ...]) -> Problem:
+        """Return environments [replica, n, channels, side, side] for each seed."""
+        images = load_images(self.source)
+        known = torch.cat([images.train_labels, images.test_labels]).unique()
+        train, test = (
+            torch.searchsorted(known, labels)
+            for labels in (images.train_labels, images.test_labels)
+        )
+        classes = len(known) if self.has_many_classes else 2
+        randomness = Randomness(tuple(seeds)).at("shortcuts")
+        share = self._count_examples(len(train))
+        order = randomness.at("images").permutation(len(train))
+        every = torch.arange(len(test)).expand(len(seeds), -1)
+        places = [("test", self.test_flip)]
+        places += [(f"sweep-{flip:g}", flip) for flip in self.sweep]
+        trained = [
+            self._draw_environment(
+                f"train-{i + 1}",
+                images.train_images,
+                train,
+                order[:, i * share : (i + 1) * share].contiguous(),
+                flip,
+                classes,
+                randomness.at("train", i),
+                self._list_cues(i),
+            )
+            for i, flip in enumerate(self.list_flips())
+        ]
+        # One address for all: an example flipped at one position stays so later on.
+        unseen = [
+            self._draw_environment(
+                name,
+                images.test_images,
+                test,
+                every,
+                flip,
+                classes,
+                randomness.at("test"),
+                self._list_cues(),
+            )
+            for name, flip in places
+        ]
+        sweep = tuple(zip(self.sweep, unseen[1:], strict=True))
+        return Problem(tuple(trained), test=(unseen[0],), sweep=sweep)
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the IDX files if `source` is a folder."""
+        if self.source == "digits" or self.source in IMAGE_SETS:
+            return ()
+        return idx.list_files(Path(self.source).expanduser())
+
+    def list_flips(self) -> tuple[float, ...]:
+        """Return the flip of each training environment, in order of arrival."""
+        if self.flips:
+            return self.flips
+        step = 0.1 / max(1, self.environments - 1)
+        return tuple(round(0.2 - step * i, 10) for i in range(self.environments))
+
+    @property
+    def has_many_classes(self) -> bool:
+        """Whether the classes of the source are predicted, not their parity."""
+        return self.kind.startswith("classes")
+
+    def _list_cues(self, place: int | None = None) -> tuple[str, ...]:
+        """Return the shortcuts at a training environment, or at the unseen one."""
+        cues = CUES[self.kind]
+        if not self.shortcut:
+            return ()
+        if self.kind != "new":
+            return cues
+        return cues[: self.environments] if place is None else (cues[place],)
+
+    def _draw_environment(
+        self,
+        name: str,
+        grey: Tensor,
+        labels: Tensor,
+        rows: Tensor,
+        flip: float,
+        classes: int,
+        at: Randomness,
+        cues: tuple[str, ...],
+    ) -> Environment:
+        clean = labels[rows] % classes if classes == 2 else labels[rows]
+        targets = _replace_labels(clean, self.label_flip, classes, at.at("label"))
+        is_unseen = not name.startswith("train")
+        shown = {
+            cue: self._draw_cue(targets, flip, classes, at.at(cue), is_unseen)
+            for cue in cues
+        }
+        channels = max([CHANNELS.get(cue, 1) for cue in CUES[self.kind]], default=1)
+        background = self.kind == "background"
+        inputs = ShortcutImages(grey, rows, shown, channels, classes, background)
+        task = Task.classification(classes)
+        return Environment(name, inputs, targets, task, replicated=True)
+
+    def _draw_cue(
+        self, targets: Tensor, flip: float, classes: int, at: Randomness, unseen: bool
+    ) -> Tensor:
+        """Return the labels that a shortcut shows, [replica, n] bytes."""
+        if unseen and self.kind == "classes-random":
+            shown = at.integers(classes, targets.shape[1])
+        elif unseen and self.kind == "classes-opposite":
+            opposite = (targets + classes // 2) % classes
+            chance = at.at("flip").uniform(targets.shape[1])
+            shown = torch.where(chance < flip, opposite, targets)
+        else:
+            shown = _replace_labels(targets, flip, classes, at)
+        return shown.to(torch.uint8)
+
+    def _count_examples(self, available: int) -> int:
+        most = available // self.environments
+        wanted = min(USUAL_EXAMPLES, most) if self.examples is None else self.examples
+        if not 1 <= wanted <= most:
+            raise ValueError(
+                f"shortcuts: {self.environments} environments of {wanted} examples "
+                f"need more than the {available} training images of {self.source}. "
+                f"Use at most {most} examples, or fewer environments."
+            )
+        return wanted
+
+    def _refuse(self, name: str, remedy: str) -> NoReturn:
+        value = getattr(self, name)
+        value = list(value) if isinstance(value, tuple) else value
+        raise ValueError(f"shortcuts: {name} is {value}. {remedy}.")
+
+
+def _replace_labels(
+    labels: Tensor, chance: float, classes: int, at: Randomness
+) -> Tensor:
+    """Replace each label with a probability by one of the others, at random."""
+    count = labels.shape[1]
+    steps = 1 + at.at("other").integers(classes - 1, count)
+    return torch.where(
+        at.at("flip").uniform(count) < chance, (labels + steps) % classes, labels
+    )
