@@ -70,7 +70,7 @@ def test_a_user_s_type_checker_sees_what_the_public_names_are(tmp_path):
     made = "reveal_type(cirm.InvariantClassifier())"
     said = checked(tmp_path, made, *names, "cirm.Nothing")
     first, *others = re.findall('Revealed type is "(.*)"', said)
-    assert first == "cirm.estimator.InvariantClassifier"
+    assert first == "cirm.estimator.classifier.InvariantClassifier"
     assert len(others) == len(cirm.__all__)
     assert [other for other in others if not re.match(r"def (\[.*\] )?\(", other)] == []
     assert 'Module has no attribute "Nothing"' in said

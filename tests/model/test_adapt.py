@@ -132,10 +132,10 @@ def test_one_row_and_a_constant_column_are_no_obstacle(model, new):
 
 
 def test_another_unit_is_refused_unless_it_is_accepted(model, new):
-    months = new.assign(age=12 * new["age"])
+    days = new.assign(age=365.25 * new["age"])
     with pytest.raises(ValueError, match="'age' seems to be in another unit"):
-        adapt(model, months)
-    notes = adapt(model, months, accept_units=True).adaptation.notes
+        adapt(model, days)
+    notes = adapt(model, days, accept_units=True).adaptation.notes
     assert any("another unit" in note for note in notes)
 
 
@@ -201,7 +201,7 @@ def test_an_update_continues_from_the_model_before(model, new):
 def test_progress_is_reported(model, new):
     steps = []
     adapt(model, new, progress=lambda what, part: steps.append(what))
-    assert list(dict.fromkeys(steps)) == ["reading", "adapting"]
+    assert list(dict.fromkeys(steps)) == ["encoding", "adapting"]
 
 
 def test_more_rows_than_fit_into_memory_are_drawn(model, new, monkeypatch):

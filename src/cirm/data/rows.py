@@ -165,19 +165,24 @@ def read_rows(
     progress: Progress = ignore_progress,
     fill: bool = False,
     environment: str = "",
+    has_targets: bool = True,
 ) -> EncodedRows:
-    """Read all rows, encoded as the schema says, with targets and environments."""
+    """Read all rows, encoded as the schema says, with targets and environments.
+
+    If the rows have no targets, or these are not to be used, there are 0 of them.
+    """
     all_bytes = all(source.has_bytes for source in sources)
     store = RowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
     targets, names, missing = [], [], []
     notes: list[str] = []
     for source in sources:
-        needed = [schema.target.name]
+        needed = [schema.target.name] if has_targets else []
         for chunk in encode_source(
             source, schema, fill, environment, needed, keep_bytes=all_bytes
         ):
             store.add(chunk.inputs)
-            targets.append(encode_targets(chunk.frame[schema.target.name], schema))
+            for name in needed:
+                targets.append(encode_targets(chunk.frame[name], schema))
             names.append(
                 read_environment_names(chunk.frame, chunk.environment, source.name)
             )
@@ -188,7 +193,7 @@ def read_rows(
             progress("encoding", store.count)
     return EncodedRows(
         store,
-        torch.cat(targets),
+        torch.cat(targets) if targets else torch.zeros(0),
         group_rows(np.concatenate(names)),
         tuple(dict.fromkeys(notes)),
         np.concatenate(missing) if missing else None,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cirm.data.rows import MEMORY_BYTES, RowStore, encode_source
-from cirm.data.schema import SCHEMA_ROWS, read_environment_names
-from cirm.data.sources import Data, Progress, Source, ignore_progress, open_sources
+from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
+from cirm.data.sources import Data, Progress, ignore_progress, open_sources
 from cirm.model.model import ADAPTIVE_LEARNER, Adaptation, Model, format_now
-from cirm.model.warnings import find_unit_changes, find_unusual_values
+from cirm.model.warnings import check_new_rows
 from cirm.randomness import Randomness
 
 
@@ -70,52 +68,33 @@ def adapt(
             f"The learner {model.plan.learner} cannot adapt to rows without targets. "
             f"Fit the model with the learner {ADAPTIVE_LEARNER}, which can."
         )
-    sources = open_sources(data, model.schema.treatment.shape)
-    name, store, notes = _read_inputs(model, sources, fill_missing, progress)
-    rows = _choose_rows(store)
-    if len(rows) < store.count:
-        notes.append(
-            f"{len(rows):,} of the {store.count:,} rows, drawn at random, were used."
+    schema = model.schema
+    sources = open_sources(data, schema.treatment.shape)
+    rows = read_rows(sources, schema, progress, fill_missing, has_targets=False)
+    (name, *others) = rows.rows
+    if others:
+        raise ValueError(
+            f"The rows are of {len(rows.rows)} environments ({name!r}, {others[0]!r}"
+            f"{', ...' * (len(others) > 1)}), but a model is adapted to one at a time. "
+            "Give the rows of one environment."
         )
-    inputs = _sort_inputs(store.take(rows))
-    notes += _check_units(model, name, inputs[:SCHEMA_ROWS], accept_units)
+    indices = _choose_rows(rows.store)
+    inputs, missing = rows.store.take(indices), rows.find_missing(indices, schema)
+    notes = [*rows.notes, *check_new_rows(schema, name, inputs, missing, accept_units)]
+    if len(indices) < rows.store.count:
+        notes.append(
+            f"{len(indices):,} of the {rows.store.count:,} rows, drawn at random, were "
+            "used."
+        )
+    if any(schema.target.name in next(s.frames()).columns for s in sources):
+        notes.append(f"the target {schema.target.name!r} was not used to adapt.")
     progress("adapting", 1)
     with torch.no_grad():
         device = model.learner.descent.device
-        state = model.learner.adapt(model.state, inputs[None].to(device))
-    adaptation = Adaptation(
-        name, len(inputs), format_now(), tuple(dict.fromkeys(notes))
-    )
+        inputs = _sort_inputs(inputs)[None].to(device)
+        state = model.learner.adapt(model.state, inputs)
+    adaptation = Adaptation(name, len(indices), format_now(), tuple(notes))
     return replace(model, state=state, adaptation=adaptation)
-
-
-def _read_inputs(
-    model: Model, sources: Sequence[Source], fill: bool, progress: Progress
-) -> tuple[str, RowStore, list[str]]:
-    """Return the name of the environment, its inputs, and notes for the user."""
-    schema = model.schema
-    store = RowStore(schema.treatment.shape)
-    names: dict[str, None] = {}
-    notes: list[str] = []
-    for source in sources:
-        for chunk in encode_source(source, schema, fill):
-            store.add(chunk.inputs)
-            found = read_environment_names(chunk.frame, chunk.environment, source.name)
-            names |= dict.fromkeys(map(str, found))
-            if schema.target.name in chunk.frame.columns:
-                notes.append(
-                    f"the target {schema.target.name!r} was not used to adapt."
-                )
-            notes += chunk.notes
-            progress("reading", store.count)
-    if len(names) > 1:
-        listed = ", ".join(map(repr, list(names)[:5]))
-        more = ", ..." if len(names) > 5 else ""
-        raise ValueError(
-            f"The rows are of {len(names)} environments ({listed}{more}), but a model "
-            "is adapted to one at a time. Give the rows of one environment."
-        )
-    return next(iter(names)), store, notes
 
 
 def _choose_rows(store: RowStore) -> Tensor:
@@ -136,16 +115,3 @@ def _sort_inputs(inputs: Tensor) -> Tensor:
     rows = np.ascontiguousarray(inputs.flatten(1).numpy())
     keys = rows.view(np.dtype((np.void, rows[0].nbytes)))[:, 0]
     return inputs[torch.from_numpy(np.argsort(keys, kind="stable"))]
-
-
-def _check_units(
-    model: Model, name: str, inputs: Tensor, accept_units: bool
-) -> list[str]:
-    """Return notes on unusual inputs [n, *shape]; another unit is an error."""
-    changes = find_unit_changes(model.schema, inputs)
-    if changes and not accept_units:
-        raise ValueError(
-            f"environment {name!r}: {changes[0]}. Convert the column, or use "
-            "--accept-units (in Python accept_units=True) to use it as it is."
-        )
-    return [f"{text}." for text in changes] + find_unusual_values(model.schema, inputs)

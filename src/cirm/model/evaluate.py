@@ -98,7 +98,7 @@ def evaluate(
     predictions: list[Predictions] = []
     targets: list[Tensor] = []
     kept: list[np.ndarray] = []
-    notes: list[str] = []
+    notes = describe_origin(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups]
     for source in open_sources(data, schema.treatment.shape):
@@ -130,6 +130,16 @@ def evaluate(
         joined,
         list(dict.fromkeys(notes)),
     )
+
+
+def describe_origin(model: Model) -> list[str]:
+    """Return a note on the environment that a model was adapted to, if any."""
+    if model.adaptation is None:
+        return []
+    return [
+        f"the model was adapted to {model.adaptation.name!r}, so its predictions are "
+        "meant for rows from there."
+    ]
 
 
 def _find_training_rows(

@@ -27,12 +27,7 @@ from cirm.model.model import (
     format_now,
 )
 from cirm.model.predict import predict_rows
-from cirm.model.warnings import (
-    find_leaks,
-    find_single_class,
-    find_unit_changes,
-    find_unusual_values,
-)
+from cirm.model.warnings import check_new_rows, find_leaks, find_single_class
 from cirm.randomness import Randomness
 from cirm.training import DivergenceError, Terms
 
@@ -227,16 +222,7 @@ def update(
         indices = indices[:SCHEMA_ROWS]
         inputs = rows.store.take(indices)
         missing = rows.find_missing(indices, model.schema)
-        changes = find_unit_changes(model.schema, inputs, missing)
-        certain = [change for change in changes if change.is_certain]
-        if certain and not accept_units:
-            raise ValueError(
-                f"environment {name!r}: {certain[0].text}. Convert the column, or use "
-                "--accept-units (in Python accept_units=True) to train on it as it is."
-            )
-        unusual = [f"{change.text}. Check the unit." for change in changes]
-        unusual += find_unusual_values(model.schema, inputs, missing)
-        notes += [f"environment {name!r}: {text}" for text in unusual]
+        notes += check_new_rows(model.schema, name, inputs, missing, accept_units)
     if not again:
         _check_fingerprints(model, rows)
     return _train(model, rows, order, tuple(notes), progress)

@@ -75,6 +75,26 @@ def find_input_warnings(
     return doubts + find_unusual_values(schema, inputs, missing)
 
 
+def check_new_rows(
+    schema: Schema,
+    name: str,
+    inputs: Tensor,
+    missing: Flags | None,
+    accept_units: bool,
+) -> list[str]:
+    """Return notes on unusual inputs [n, *shape]; those in another unit are refused."""
+    changes = find_unit_changes(schema, inputs, missing)
+    certain = [change for change in changes if change.is_certain]
+    if certain and not accept_units:
+        raise ValueError(
+            f"environment {name!r}: {certain[0].text}. Convert the column, or use "
+            "--accept-units (in Python accept_units=True) to use it as it is."
+        )
+    unusual = [f"{change.text}. Check the unit." for change in changes]
+    unusual += find_unusual_values(schema, inputs, missing)
+    return [f"environment {name!r}: {text}" for text in unusual]
+
+
 def find_unit_changes(
     schema: Schema, inputs: Tensor, missing: Flags | None = None
 ) -> list[UnitChange]:
