@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     LearnerLike = str | type[Learner[Any]] | Learner[Any]
 
 LEARNERS = {
+    "steady": "Steady",
     "cirm": "CIRM",
     "erm": "ERM",
     "irmv1": "IRMv1",

@@ -138,4 +138,13 @@ class Steady(Learner[Any]):
         return self._make_engine().explain(state, columns or {}, environments)
 
     def _make_engine(self) -> Engine:
-        raise NotImplementedError  # engines follow
+        from cirm.learners.steady.columns import ColumnsEngine
+
+        return ColumnsEngine(
+            self.classes,
+            self.trust,
+            self.level,
+            self.unstable,
+            self.stable,
+            self.widths,
+        )

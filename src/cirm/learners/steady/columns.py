@@ -1,0 +1,175 @@
+"""The engine of `steady` for tables: unstable columns, found and re-learned.
+
+A generalised linear model with hinges predicts by the stable columns. Its posterior is
+carried from environment to environment, with the moments and effects by which later
+environments are compared; no row is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cirm.environments import Stage
+from cirm.learners.steady import columns_learn as learn
+from cirm.learners.steady.columns_adapt import adapt_predictor
+from cirm.learners.steady.columns_explain import explain_state
+from cirm.learners.steady.columns_predict import apply_predictor
+from cirm.learners.steady.columns_refuse import find_reasons
+from cirm.learners.steady.columns_state import (
+    SAMPLES,
+    Adaptation,
+    Predictor,
+    State,
+    make_empty_state,
+    make_no_adaptation,
+    stack_replicas,
+    take_replica,
+)
+from cirm.randomness import Randomness
+from cirm.training import Watch
+
+
+@dataclass(frozen=True)
+class ColumnsEngine:
+    """The engine for vectors whose entries are columns of a table.
+
+    Args:
+        classes: Number of classes; 0 for regression.
+        trust: What unstable features count for where nothing is known.
+        level: Probability of calling any feature unstable if all are stable.
+        unstable: Columns that are unstable by the user's word.
+        stable: Columns that are stable by the user's word.
+        widths: Number of features of each column; empty if each has one.
+    """
+
+    classes: int
+    trust: Literal["invariant", "interval", "average"] = "invariant"
+    level: float = 0.05
+    unstable: tuple[int, ...] = ()
+    stable: tuple[int, ...] = ()
+    widths: tuple[int, ...] = ()
+
+    def init(self, randomness: Randomness) -> State:
+        """Return the state before any data."""
+        outputs = 1 if self.classes <= 2 else self.classes
+        empty = make_empty_state(0, 0, outputs, max(1, self.classes), 0, 0)
+        return stack_replicas([empty] * len(randomness.seeds))
+
+    def observe(
+        self, state: State, stage: Stage, randomness: Randomness, watch: Watch
+    ) -> State:
+        """Return the state after a stage of labelled environments."""
+        replicas = len(randomness.seeds)
+        rows = [environment.take_all(replicas) for environment in stage]
+        outputs = state.base.levels.shape[-1]
+        states = []
+        for replica in range(replicas):
+            data = [
+                (x[replica].flatten(1).double(), self._encode(y[replica]))
+                for x, y in rows
+            ]
+            source = Randomness((randomness.seeds[replica],), ("steady",))
+            own = take_replica(state, replica)
+            states.append(self._observe_replica(own, data, outputs, source))
+            watch(replica + 1, replicas, {})
+        return stack_replicas(states)
+
+    def _encode(self, targets: Tensor) -> Tensor:
+        """Return targets [n] as one column per class, or as values [n, 1]."""
+        if not self.classes:
+            return targets.double()[:, None]
+        return F.one_hot(targets, self.classes).double()
+
+    def _observe_replica(
+        self,
+        state: State,
+        data: list[tuple[Tensor, Tensor]],
+        outputs: int,
+        source: Randomness,
+    ) -> State:
+        is_value = not self.classes
+        if not len(state.unit):
+            state = learn.make_first_state(*data[0], self.widths, is_value)
+        d, p = len(state.unit), len(state.ridge)
+        normals = source.start_draws().normal(SAMPLES // 2, outputs, p)[0].double()
+        named, protected = (
+            self._mark_columns(columns, d) for columns in (self.unstable, self.stable)
+        )
+        effects = [learn.measure_place(state, x, y, is_value) for x, y in data]
+        state = learn.search_unstable(
+            state, effects, self.level, named, protected, is_value
+        )
+        for (x, y), effect in zip(data, effects, strict=True):
+            if len(state.places.rows):
+                state = learn.score_arrival(state, x, y, normals, is_value)
+            state = learn.learn_place(state, x, y, effect, is_value)
+        state = learn.make_predictors(state, normals, self.trust)
+        return state._replace(
+            adaptation=make_no_adaptation(state.predictor, d, outputs)
+        )
+
+    def _mark_columns(self, columns: tuple[int, ...], d: int) -> Tensor:
+        """Return which features [d] belong to columns, given by index."""
+        widths = torch.tensor(self.widths or (1,) * d)
+        return torch.isin(
+            torch.arange(len(widths)), torch.tensor(columns, dtype=torch.int64)
+        ).repeat_interleave(widths)
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Return logits or values [replica, sample, n, k]."""
+        pieces = []
+        for replica in range(len(inputs)):
+            own = take_replica(state, replica)
+            rows = inputs[replica].flatten(1)
+            if not len(own.unit):
+                k = own.base.levels.shape[-1]
+                pieces.append(rows.new_zeros(SAMPLES, len(rows), k))
+                continue
+            adapted = int(own.adaptation.rows) > 0
+            predictor = own.adaptation.predictor if adapted else own.predictor
+            pieces.append(apply_predictor(predictor, own.basis.expand(rows)))
+        return torch.stack(pieces).to(inputs.dtype)
+
+    def adapt(self, state: State, inputs: Tensor) -> State:
+        """Return the state for the environment of unlabelled inputs."""
+        return stack_replicas(
+            [
+                self._adapt_replica(take_replica(state, i), rows.flatten(1).double())
+                for i, rows in enumerate(inputs)
+            ]
+        )
+
+    def _adapt_replica(self, state: State, inputs: Tensor) -> State:
+        basis = state.basis.expand(inputs)
+        summary = learn.summarise_effects(state)
+        reasons = find_reasons(state, inputs)
+        chosen = state.unstable & state.needed & (reasons == 0)
+        if bool(chosen.any()):
+            predictor, effects = adapt_predictor(
+                state, basis, summary, chosen.nonzero()[:, 0].tolist()
+            )
+        else:
+            predictor = state.predictor
+            effects = state.adaptation.effects * 0
+        return state._replace(
+            adaptation=Adaptation(
+                Predictor(*predictor),
+                torch.tensor(len(inputs)),
+                basis[:, : len(state.unit)].mean(0),
+                effects,
+                reasons,
+            )
+        )
+
+    def explain(
+        self, state: State, columns: Mapping[str, int], environments: int
+    ) -> dict[str, Any]:
+        """Explain which columns are unstable and what an adaptation changed."""
+        own = take_replica(state, 0)
+        return explain_state(own, columns, self.trust, self.level, self.classes)

@@ -1,0 +1,331 @@
+"""Estimate, from unlabelled rows, what unstable features mean in a new environment.
+
+The stable model gives every row probabilities of the classes. How an unstable feature
+varies with them shows its effect: the likelihood of the rows is a mixture over the
+classes. The prior is the distribution of the effect over the environments seen, with
+wide tails. Predictions are averaged over the posterior. For regression the same is a
+closed form: the feature is regressed on the stable prediction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.columns_predict import apply_predictor
+from cirm.learners.steady.columns_state import SAMPLES, Predictor, State
+from cirm.learners.steady.meta_analysis import MetaAnalysis
+
+WIDEST = 6.0  # largest effect considered, in log odds per standard deviation
+GRID = 61  # values of an effect; a second grid is finer
+SURPRISE = 0.2  # prior probability that a new environment is like none before
+MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
+
+
+class Prior(NamedTuple):
+    """A Student distribution of an effect, with some probability of anything else."""
+
+    mean: float
+    scale: float
+    freedom: float
+
+    def log_density(self, grid: Tensor) -> Tensor:
+        """Return the log density, up to a constant, at evenly spaced values."""
+        distance = ((grid - self.mean) / self.scale).square()
+        power = -0.5 * (self.freedom + 1)
+        student = power * (1 + distance / self.freedom).log()
+        half = 0.5 * torch.tensor(self.freedom, dtype=grid.dtype)
+        constant = torch.lgamma(half + 0.5) - torch.lgamma(half)
+        constant = constant - 0.5 * (torch.pi * 2 * half).log()
+        student = student + constant - torch.log(torch.tensor(self.scale))
+        span = float(grid[-1] - grid[0])
+        return torch.logaddexp(
+            student + torch.log(torch.tensor(1 - SURPRISE)),
+            torch.log(torch.tensor(SURPRISE / span)),
+        )
+
+
+def make_prior(summary: MetaAnalysis, feature: int, output: int, usual: float) -> Prior:
+    """Return the prior of an effect in a new environment.
+
+    After a single environment the spread is not known: then half of the effect, and at
+    least the `usual` spread, is likely.
+    """
+    at = feature, output
+    mean, spread = float(summary.mean[at]), float(summary.spread[at])
+    if int(summary.environments[at]) < 2:
+        spread = max(abs(mean) / 2, usual)
+    scale = (spread**2 + float(summary.error[at]) ** 2) ** 0.5
+    return Prior(mean, max(scale, 1e-3), float(summary.freedom[at]))
+
+
+class EffectPosterior(NamedTuple):
+    """Samples of an effect, its median, and its 2.5 and 97.5 % points."""
+
+    samples: Tensor
+    median: float
+    low: float
+    high: float
+
+
+def summarise_grid(grid: Tensor, log_density: Tensor) -> EffectPosterior:
+    """Summarise a density on an evenly spaced grid, [m]."""
+    weights = (log_density - log_density.max()).exp()
+    weights = weights / weights.sum()
+    step = grid[1] - grid[0]
+    edges = torch.cat([grid[:1] - step / 2, grid + step / 2])
+    cumulative = torch.cat([weights.new_zeros(1), weights.cumsum(0)])
+
+    def quantile(levels: Tensor) -> Tensor:
+        right = torch.searchsorted(cumulative, levels).clamp(1, len(grid))
+        below, above = cumulative[right - 1], cumulative[right]
+        part = (levels - below) / (above - below).clamp(min=1e-300)
+        return edges[right - 1] + part.clamp(0, 1) * step
+
+    levels = (torch.arange(SAMPLES, dtype=grid.dtype) + 0.5) / SAMPLES
+    points = quantile(torch.tensor([0.5, 0.025, 0.975], dtype=grid.dtype))
+    return EffectPosterior(quantile(levels), *points.tolist())
+
+
+def calibrate(logits: Tensor, frequency: float) -> Tensor:
+    """Return shifts [m] after which logits [n, m] have a mean probability."""
+    shift = torch.zeros(logits.shape[1], dtype=logits.dtype)
+    for _ in range(25):
+        probability = (logits + shift).sigmoid()
+        slope = (probability * (1 - probability)).mean(0) + 1e-4
+        step = ((probability.mean(0) - frequency) / slope).clamp(-2, 2)
+        shift = shift - step
+        if float(step.abs().max()) < 1e-6:
+            break
+    return shift
+
+
+def estimate_effect(soft: Tensor, values: Tensor, prior: Prior) -> EffectPosterior:
+    """Return the posterior of the effect of a feature on the log odds of a class.
+
+    The feature is a tilt: its density given the class is that of all rows times
+    exp(effect * value), normalised. The likelihood of a row is the mixture over the
+    class, whose probability the stable model gives.
+
+    Args:
+        soft: Probability of the class by the stable model, [n].
+        values: The feature, [n].
+        prior: Distribution of the effect over environments.
+    """
+    spread = float(values.std(correction=0)) + 1e-9
+    frequency = float(soft.mean())
+    low, high = -WIDEST / spread, WIDEST / spread
+    for _ in range(2):
+        grid = torch.linspace(low, high, GRID, dtype=values.dtype)
+        logits = values[:, None] * grid
+        given = (logits + calibrate(logits, frequency)).sigmoid()
+        yes = soft[:, None] * given / frequency
+        no = (1 - soft[:, None]) * (1 - given) / (1 - frequency)
+        density = prior.log_density(grid) + (yes + no).clamp(min=1e-12).log().sum(0)
+        posterior = summarise_grid(grid, density)
+        margin = 0.5 * (posterior.high - posterior.low) + (high - low) / GRID
+        low = max(low, posterior.low - margin)
+        high = min(high, posterior.high + margin)
+    return posterior
+
+
+def estimate_slope(
+    prediction: Tensor, values: Tensor, variance: float, prior: Prior
+) -> tuple[EffectPosterior, Tensor, float]:
+    """Return the posterior of the slope of a feature on a numerical target.
+
+    Since E[feature | inputs] = slope * E[target | inputs] + constant, the regression of
+    the feature on the stable prediction estimates the slope without bias.
+
+    Args:
+        prediction: The stable prediction, [n].
+        values: The feature, [n].
+        variance: Variance of the target given the stable inputs.
+        prior: Distribution of the effect, slope / noise, over environments.
+
+    Returns:
+        The posterior of the effect, samples of the slope [s], and the variance of the
+        feature given the stable inputs.
+    """
+    centred, own = prediction - prediction.mean(), values - values.mean()
+    weight = centred.square().sum() + 1e-9
+    slope = centred @ own / weight
+    rest = own - slope * centred
+    total = float(rest.square().mean()) + 1e-9
+    error = (rest.square() * centred.square()).sum() / weight.square() + 1e-12
+    limit = 0.98 * (total / variance) ** 0.5
+    slopes = torch.linspace(-limit, limit, 20 * GRID, dtype=values.dtype)
+    effects = slopes / (total - slopes.square() * variance)
+    stretch = torch.gradient(effects)[0].log()
+    # The prior is one of effects; the grid is even in slopes.
+    density = prior.log_density(effects) + stretch
+    density = density - 0.5 * (slopes - slope).square() / error
+    posterior = summarise_grid(slopes, density)
+
+    def to_effect(value: float) -> float:
+        return value / (total - value**2 * variance)
+
+    summary = EffectPosterior(
+        posterior.samples / (total - posterior.samples.square() * variance),
+        to_effect(posterior.median),
+        to_effect(posterior.low),
+        to_effect(posterior.high),
+    )
+    return summary, posterior.samples, total
+
+
+def find_residual(state: State, feature: int, given: Tensor) -> tuple[Tensor, float]:
+    """Return what is left of a feature given others and the target, as a direction.
+
+    Args:
+        state: The state of one replica.
+        feature: Index of the feature.
+        given: Which features it is regressed on, within environments, [d].
+
+    Returns:
+        Coefficients [p] of the basis, and the fraction of the variance of the feature,
+        given the target, that the other features explain.
+    """
+    p = len(state.ridge)
+    direction = torch.zeros(p, dtype=torch.float64)
+    direction[feature] = 1.0
+    columns = given.nonzero()[:, 0]
+    moments = state.moments
+    total = moments[feature, feature]
+    targets = torch.arange(p, len(moments))
+    after_target, _ = _regress(moments, feature, targets)
+    if not len(columns) or float(after_target) <= 1e-9 * float(total):
+        return direction, 0.0
+    left, slopes = _regress(moments, feature, torch.cat([columns, targets]))
+    explained = 1 - float(left / after_target)
+    rows = float(state.places.rows.sum())
+    # Shrunk, so that chance correlations with many columns are not taken for true.
+    chance = len(columns) * (1 - explained) / max(rows * explained, 1e-9)
+    kept = max(0.0, 1 - chance)
+    direction[columns] -= kept * slopes[: len(columns)]
+    return direction, kept * explained
+
+
+def _regress(moments: Tensor, feature: int, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of squares of a feature given others, and its slopes."""
+    gram = moments[others[:, None], others]
+    ridge = 1e-6 * gram.diagonal().mean().clamp(min=1e-9)
+    gram = gram + ridge * torch.eye(len(others), dtype=gram.dtype)
+    cross = moments[others, feature]
+    slopes = torch.linalg.solve(gram, cross)
+    return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
+
+
+def select_rows(basis: Tensor, score: Tensor) -> Tensor:
+    """Return rows in an order that is theirs: at most `MOST_ROWS`, by a score [n]."""
+    ties = basis @ torch.linspace(1, 2, basis.shape[1], dtype=basis.dtype)
+    order = torch.from_numpy(np.lexsort((ties.numpy(), score.numpy())))
+    return order[:: -(-len(order) // MOST_ROWS)]
+
+
+def adapt_predictor(
+    state: State, basis: Tensor, summary: MetaAnalysis, chosen: list[int]
+) -> tuple[Predictor, Tensor]:
+    """Add the evidence of unstable features, as the rows show it, to the stable model.
+
+    Args:
+        state: The state of one replica.
+        basis: Basis functions of the unlabelled rows, [n, p].
+        summary: Effects over the environments seen.
+        chosen: The features to adapt.
+
+    Returns:
+        The predictor, and the effects with their limits, [3, d, k].
+    """
+    d, k = summary.mean.shape
+    coefficients, levels = (part.clone() for part in state.base)
+    effects = torch.zeros(3, d, k, dtype=torch.float64)
+    given = state.basis.scale.gt(0) & ~state.unstable
+    outputs = apply_predictor(state.base, basis)
+    is_value = float(state.noise[1]) > 0
+    rows = select_rows(basis, outputs.mean(0)[:, 0])
+    basis = basis[rows]
+    logits = outputs[:, rows].mean(0)
+    variance = float(state.noise[1])
+    for turn, feature in enumerate(chosen):
+        direction, _ = find_residual(state, feature, given)
+        values = basis @ direction
+        if float(values.std(correction=0)) < 1e-6:
+            continue
+        order = (torch.arange(SAMPLES) * (2 * turn + 1) + turn) % SAMPLES
+        if is_value:
+            prior = make_prior(summary, feature, 0, 0.0)
+            prediction = logits[:, 0]
+            found, slopes, total = estimate_slope(prediction, values, variance, prior)
+            gains = (slopes * variance / total)[order]
+            slopes = slopes[order]
+            effects[:, feature, 0] = torch.tensor([found.median, found.low, found.high])
+            # E[y | s, u] = f + gain (u - slope f - constant)
+            new = (1 - gains * slopes)[:, None, None] * coefficients
+            coefficients = new + gains[:, None, None] * direction
+            centre = gains * slopes * prediction.mean() - gains * values.mean()
+            levels = (1 - gains * slopes)[:, None] * levels + centre[:, None]
+            mean_gain, mean_both = gains.mean(), (gains * slopes).mean()
+            logits = (
+                logits
+                + (
+                    mean_gain * (values - values.mean())
+                    - mean_both * (prediction - prediction.mean())
+                )[:, None]
+            )
+            variance *= float((1 - gains * slopes).mean().clamp(0.05, 1.0))
+        else:
+            soft = predict_soft(logits)
+            steps = []
+            for output in range(k):
+                own = soft[:, output]
+                prior = make_prior(summary, feature, output, 0.5)
+                found = estimate_effect(own, values, prior)
+                effects[:, feature, output] = torch.tensor(
+                    [found.median, found.low, found.high]
+                )
+                slope, level = tilt_to_logits(
+                    found.samples[order], values, float(own.mean()), k
+                )
+                coefficients[:, output] += slope[:, None] * direction
+                levels[:, output] += level
+                steps.append(slope[:, None] * values + level[:, None])
+            logits = average_logits(logits + torch.stack(steps, -1))
+        given = given.clone()
+        given[feature] = True
+    return Predictor(coefficients, levels), effects
+
+
+def predict_soft(logits: Tensor) -> Tensor:
+    """Return probabilities [n, k] away from 0 and 1, by which no row decides alone."""
+    soft = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(-1)
+    return soft.clamp(1e-3, 1 - 1e-3)
+
+
+def average_logits(logits: Tensor) -> Tensor:
+    """Return the logits [n, k] of probabilities averaged over samples [s, n, k]."""
+    if logits.shape[-1] == 1:
+        return logits.sigmoid().mean(0).clamp(1e-6, 1 - 1e-6).logit()
+    return logits.softmax(-1).mean(0).clamp(min=1e-6).log()
+
+
+def tilt_to_logits(
+    effects: Tensor, values: Tensor, frequency: float, outputs: int
+) -> tuple[Tensor, Tensor]:
+    """Return slope and constant, [s] each, by which a feature changes a class's logit.
+
+    For two classes this is exact. For one of many the log likelihood of the class,
+    log P(class | value) - log P(class), is followed at two typical values.
+    """
+    shift = calibrate(values[:, None] * effects, frequency)
+    odds = torch.tensor(frequency, dtype=values.dtype).logit()
+    if outputs == 1:
+        return effects, shift - odds
+    low, high = values.mean() - values.std(), values.mean() + values.std()
+    below = torch.nn.functional.logsigmoid(shift + effects * low)
+    above = torch.nn.functional.logsigmoid(shift + effects * high)
+    slope = (above - below) / (high - low)
+    return slope, below - slope * low - torch.log(torch.tensor(frequency))

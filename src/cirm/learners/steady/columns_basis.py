@@ -1,0 +1,119 @@
+"""How the columns engine sees inputs: standardised features, hinges and units.
+
+The first environment fixes everything, so that what was learned keeps its meaning. A
+feature is standardised; if it has enough different values, hinges bend its effect at
+four quantiles. Features that are tested and set aside together form a unit: those of
+one column of the table, and columns that are nearly copies of each other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+KNOTS = (0.1, 0.33, 0.67, 0.9)  # quantiles; four knots follow most smooth curves
+FEWEST_VALUES = 10  # with fewer different values a hinge has nothing to bend between
+MOST_NUMBERS = 1_000_000  # of an information matrix: 8 MB; else there are no hinges
+LIMIT = 5.0  # standard deviations beyond which a number is treated as an outlier
+COPY = 0.95  # correlation from which on one column hides the effect of the other
+QUANTILE_ROWS = 100_000  # rows that fix quantiles, well within a percent
+
+
+class Basis(NamedTuple):
+    """Where features [d] are centred and scaled, and where their hinges bend.
+
+    Attributes:
+        centre: Centre of each feature, [d].
+        scale: Factor that each centred feature is multiplied by; 0 if constant, [d].
+        limit: Largest absolute value of a standardised feature, [d].
+        knots: Standardised values at which hinges start, [hinges, d].
+        slopes: Factor of each hinge, 0 if it is not used, [hinges, d].
+    """
+
+    centre: Tensor
+    scale: Tensor
+    limit: Tensor
+    knots: Tensor
+    slopes: Tensor
+
+    @property
+    def active(self) -> Tensor:
+        """Which basis functions are not constant, [p]."""
+        return torch.cat([self.scale[None], self.slopes]).flatten() > 0
+
+    def expand(self, inputs: Tensor) -> Tensor:
+        """Return the basis functions [n, p] of inputs [n, d], features first."""
+        features = self.standardise(inputs)
+        if not len(self.knots):
+            return features
+        hinges = (features[:, None] - self.knots).clamp(min=0) * self.slopes
+        return torch.cat([features[:, None], hinges], 1).flatten(1)
+
+    def standardise(self, inputs: Tensor) -> Tensor:
+        """Return standardised features [n, d] of inputs [n, d]."""
+        features = (inputs.double() - self.centre) * self.scale
+        return torch.maximum(torch.minimum(features, self.limit), -self.limit)
+
+
+def fit_basis(inputs: Tensor, outputs: int) -> Basis:
+    """Fit the basis to inputs [n, d] for so many outputs of the model."""
+    inputs = inputs[:: -(-len(inputs) // QUANTILE_ROWS)].double()
+    levels = torch.tensor((0.01, *KNOTS, 0.99), dtype=torch.float64)
+    ordered = inputs.sort(0).values
+    quantiles = ordered[(levels * (len(inputs) - 1)).round().long()]
+    distinct = (ordered[1:] != ordered[:-1]).sum(0) + 1
+    is_number = distinct > 2
+    trimmed = torch.minimum(torch.maximum(inputs, quantiles[0]), quantiles[-1])
+    # A number of which 99 % are equal has no spread between these quantiles.
+    use_trimmed = is_number & (trimmed.amax(0) > trimmed.amin(0))
+    values = torch.where(use_trimmed, trimmed, inputs)
+    centre, spread = values.mean(0), values.std(0, correction=0)
+    constant = (distinct < 2) | (spread < 1e-12 * (1 + centre.abs()))
+    scale = torch.where(constant, 0.0, 1 / spread.clamp(min=1e-300))
+    limit = torch.where(is_number, LIMIT, 1e6).double()
+    d = inputs.shape[1]
+    count = len(KNOTS) if outputs * (d * (1 + len(KNOTS))) ** 2 <= MOST_NUMBERS else 0
+    knots = (quantiles[1 : 1 + count] - centre) * scale
+    basis = Basis(centre, scale, limit, knots, torch.ones_like(knots))
+    if not count:
+        return basis
+    hinges = basis.expand(inputs)[:, d:].unflatten(1, (count, d))
+    spread = hinges.std(0, correction=0)
+    bends = (distinct >= FEWEST_VALUES) & (spread > 0.05)
+    return basis._replace(slopes=torch.where(bends, 1 / spread.clamp(min=0.05), 0.0))
+
+
+def find_units(features: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return the unit of each feature and which features represent them, both [d].
+
+    Args:
+        features: Standardised features of the first environment, [n, d].
+        widths: Number of features of each column; empty if each has one.
+
+    Returns:
+        The index of the first feature of the unit, and whether the feature is needed:
+        constant features and the most frequent category of a column are not.
+    """
+    d = features.shape[1]
+    sizes = widths or (1,) * d
+    starts = torch.tensor(sizes).cumsum(0) - torch.tensor(sizes)
+    unit = starts.repeat_interleave(torch.tensor(sizes))
+    needed = features.amax(0) > features.amin(0)
+    for start, width in zip(starts.tolist(), sizes, strict=True):
+        block = features[:, start : start + width]
+        ups = block > block.amin(0)
+        if width > 1 and bool((ups.sum(1) == 1).all()):
+            needed[start + int(ups.sum(0).argmax())] = False
+    centred = features - features.mean(0)
+    norms = centred.square().sum(0).sqrt().clamp(min=1e-12)
+    correlations = (centred.T @ centred / norms / norms[:, None]).abs()
+    column, unit = unit, unit.clone()
+    copies = (correlations > COPY) & (column[:, None] > column)
+    for feature in range(d):
+        # Only the first column of a unit attracts copies, so units do not chain.
+        leaders = column[copies[feature] & (unit == column)]
+        if len(leaders):
+            unit[column == column[feature]] = leaders.min()
+    return unit, needed

@@ -1,0 +1,161 @@
+"""What each feature says about the target given all others, environment by environment.
+
+The effect is measured in the generative direction: by how much the feature differs
+between classes (or along a numerical target) given the other columns, over its
+remaining variance. That is the change of the log odds per unit of the feature. Other
+than the coefficient of a regression of the target it can be estimated without labels
+later (see `columns_adapt`), and it is unbiased with few rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis
+
+FEWEST_ROWS = 20  # of an environment, to measure effects at all
+FEWEST_CASES = 5  # of each class, and of each value of a two-valued feature
+LEAST_SPREAD = 0.3  # change of the log odds per standard deviation, see docs/method.md
+LEAST_SPREAD_VALUES = 0.1  # the same in regression, in standard deviations
+
+
+class Effects(NamedTuple):
+    """Effects [d, k] of standardised features on k outputs, and their variances."""
+
+    effect: Tensor
+    variance: Tensor
+
+
+def measure_effects(
+    features: Tensor, targets: Tensor, unit: Tensor, past: Tensor, is_value: bool
+) -> Effects:
+    """Measure the effects of features in one environment.
+
+    Args:
+        features: Standardised features, [n, d].
+        targets: Zeros and ones of each output, or values, [n, k].
+        unit: Unit of each feature, [d]; others are those of other units.
+        past: Covariance matrix of features within environments seen before, [d, d],
+            which is worth as many rows as there are features; empty if there is none.
+        is_value: Whether the targets are values of a regression.
+    """
+    n = len(features)
+    pieces = [
+        _measure_output(features, targets[:, i], unit, past, is_value)
+        for i in range(targets.shape[1])
+    ]
+    effect, variance = (torch.stack(part, 1) for part in zip(*pieces, strict=True))
+    low, high = features.amin(0), features.amax(0)
+    constant = (high - low < 1e-9)[:, None]
+    binary = ((features == low) | (features == high)).all(0)
+    rare = torch.minimum((features == low).sum(0), (features == high).sum(0))
+    useless = constant | (binary & (rare < FEWEST_CASES))[:, None]
+    if n < FEWEST_ROWS:
+        useless |= True
+    if not is_value:
+        useless = useless | (
+            torch.minimum(targets.sum(0), n - targets.sum(0)) < FEWEST_CASES
+        )
+    return Effects(
+        torch.where(useless, 0.0, effect), torch.where(useless, UNKNOWN, variance)
+    )
+
+
+def _measure_output(
+    features: Tensor, target: Tensor, unit: Tensor, past: Tensor, is_value: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the effects [d] on one output and their variances [d]."""
+    n, d = features.shape
+    joint = torch.cat([features, target[:, None]], 1)
+    joint = joint - joint.mean(0)
+    gram = joint.T @ joint
+    ridge = gram.diagonal().clone() * d / n * 0.1 + 0.5
+    ridge[-1] = 0.0 if float(gram[-1, -1]) > 0 else 1.0
+    prior = torch.diag(ridge)
+    if len(past):
+        prior[:d, :d] += min(n, d) * past
+    inverse = torch.linalg.inv(gram + prior)
+    projected = joint @ inverse
+    independent = _find_independent(gram, n)
+    own, other = torch.empty_like(features), torch.empty_like(features)
+    for leader in unit.unique().tolist():
+        members = (unit == leader).nonzero()[:, 0]
+        both = torch.cat([members, torch.tensor([d])])
+        residuals = projected[:, both] @ torch.linalg.inv(inverse[both][:, both])
+        own[:, members], other[:, members] = residuals[:, :-1], residuals[:, -1:]
+    own = torch.where(independent, joint[:, :d], own)
+    other = torch.where(independent, joint[:, d:], other)
+    lost = torch.where(independent, 1.0, n / max(n - d, n / 2))
+    weight = other.square().sum(0) + 1e-9
+    slope = (own * other).sum(0) / weight
+    rest = own - slope * other
+    squares = rest.square()
+    noise = squares.mean(0) * lost + 1e-9
+    variance = (squares * other.square()).sum(0) / weight.square() * lost
+    effect = slope / noise
+    kurtosis = squares.square().mean(0) / (squares.mean(0).square() + 1e-12)
+    error = effect.square() * (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
+    variances = variance / noise.square() + error + 1e-6
+    if is_value:
+        return effect, variances
+    return _convert_binary(
+        features, float(target.mean()), slope, variance, effect, variances
+    )
+
+
+def _find_independent(gram: Tensor, n: int) -> Tensor:
+    """Return which features have no relation to the others given the target, [d].
+
+    Their plain contrast between classes is the partial one, and far more precise.
+    """
+    d = len(gram) - 1
+    given = gram[:d, :d] - torch.outer(gram[:d, d], gram[d, :d]) / (gram[d, d] + 1e-9)
+    norms = given.diagonal().clamp(min=1e-9).sqrt()
+    squares = (given / norms / norms[:, None]).square()
+    squares.fill_diagonal_(0.0)
+    return squares.amax(0) <= max(0.05, 4 * float(torch.tensor(d + 1.0).log()) / n)
+
+
+def _convert_binary(
+    features: Tensor,
+    frequency: float,
+    slope: Tensor,
+    slope_variance: Tensor,
+    effect: Tensor,
+    variance: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return effects in which those of two-valued features are log odds ratios."""
+    n = len(features)
+    low, high = features.amin(0), features.amax(0)
+    binary = ((features == low) | (features == high)).all(0) & (high > low)
+    gap = (high - low).clamp(min=1e-9)
+    rate = ((features - low) / gap).mean(0)
+    least = 0.5 / n
+    ones = (rate + slope / gap * (1 - frequency)).clamp(least, 1 - least)
+    zeros = (rate - slope / gap * frequency).clamp(least, 1 - least)
+    steepness = (1 - frequency) / (ones * (1 - ones)) + frequency / (
+        zeros * (1 - zeros)
+    )
+    ratio = (ones.logit() - zeros.logit()) / gap
+    ratio_variance = slope_variance / gap.square() * steepness.square() / gap.square()
+    return (
+        torch.where(binary, ratio, effect),
+        torch.where(binary, ratio_variance + 1e-6, variance),
+    )
+
+
+def find_unstable(
+    summary: MetaAnalysis, tested: Tensor, level: float, least: float
+) -> Tensor:
+    """Return which features [d] are unstable, with family-wise error `level`.
+
+    The level is divided by the number of tests. A change must also be large enough to
+    matter: its spread between environments must be at least `least`.
+    """
+    p_value = summary.p_value()
+    tests = int(tested.sum()) * p_value.shape[1]
+    unstable = (p_value * max(tests, 1) < level) & (summary.spread > least)
+    return unstable.any(1) & tested

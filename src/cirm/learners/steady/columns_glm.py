@@ -1,0 +1,196 @@
+"""Generalised linear models whose posterior is the prior of the next environment.
+
+Each environment has an intercept of its own, which is not part of the posterior. For
+classes the posterior is Laplace's approximation; with more than two classes the
+information is kept per class, times k / (k - 1), which is exact for two classes and
+for equal probabilities. For regression it is computed from moments, without loss.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+STEPS = 40  # of Newton's method; two classes need about six
+TOLERANCE = 1e-5  # gain in log likelihood at which Newton's method stops
+CURVATURE_ROWS = 20_000  # rows that give the curvature before the last step
+RIDGE_ROWS = 4_000  # rows that decide the ridge: it is a variance of p coefficients
+RIDGE_ROUNDS = 12
+
+
+class Posterior(NamedTuple):
+    """Mean [k, p] and precision [k, p, p] of the coefficients of k outputs."""
+
+    mean: Tensor
+    precision: Tensor
+
+
+class Fit(NamedTuple):
+    """Coefficients [k, p], intercepts [k] and information [k, p, p] of rows."""
+
+    mean: Tensor
+    level: Tensor
+    information: Tensor
+
+
+def fit_classes(basis: Tensor, targets: Tensor, prior: Posterior) -> Fit:
+    """Fit the coefficients to one environment, starting from a prior.
+
+    Args:
+        basis: Basis functions, [n, p].
+        targets: One column of zeros and ones per output, [n, k]: one for two classes.
+        prior: What is known of the coefficients.
+    """
+    part = slice(None, None, -(-len(basis) // CURVATURE_ROWS))
+    factor = len(basis) / len(basis[part])
+    mean = prior.mean.clone()
+    frequency = (targets.sum(0) + 0.5) / (len(targets) + 1)
+    level = frequency.log() if len(frequency) > 1 else frequency.logit()
+    level = level - mean @ basis.mean(0)
+    value = _log_posterior(basis, targets, mean, level, prior)
+    for _ in range(STEPS):
+        errors = targets - predict_classes(basis @ mean.T + level)
+        change = mean - prior.mean
+        slope = errors.T @ basis - (prior.precision @ change[..., None]).squeeze(-1)
+        curved, pull, total = _curvature(basis[part], mean, level)
+        # The intercept is eliminated: it has no prior.
+        rest = errors.sum(0) / (factor * total)
+        slope = slope - factor * pull * rest[:, None]
+        hessian = factor * (
+            curved - pull[:, :, None] * pull[:, None] / total[:, None, None]
+        )
+        step = torch.linalg.solve(hessian + prior.precision, slope)
+        up = rest - (pull * step).sum(-1) / total
+        size, gain = 1.0, -1.0
+        while size > 1e-3:
+            new = mean + size * step, level + size * up
+            gain = float(_log_posterior(basis, targets, *new, prior) - value)
+            if gain >= 0:
+                break
+            size /= 2
+        if gain < 0:
+            break
+        (mean, level), value = new, value + gain
+        if gain < TOLERANCE:
+            break
+    curved, pull, total = _curvature(basis, mean, level)
+    return Fit(
+        mean, level, curved - pull[:, :, None] * pull[:, None] / total[:, None, None]
+    )
+
+
+def predict_classes(logits: Tensor) -> Tensor:
+    """Return probabilities of logits [n, k]; one logit is that of the second class."""
+    return logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
+
+
+def _log_posterior(
+    basis: Tensor, targets: Tensor, mean: Tensor, level: Tensor, prior: Posterior
+) -> Tensor:
+    logits = basis @ mean.T + level
+    if logits.shape[1] == 1:
+        zeros = torch.zeros_like(logits)
+        normaliser = torch.logaddexp(zeros, logits).sum()
+    else:
+        normaliser = logits.logsumexp(1).sum()
+    change = mean - prior.mean
+    penalty = (change * (prior.precision @ change[..., None]).squeeze(-1)).sum()
+    return (targets * logits).sum() - normaliser - 0.5 * penalty
+
+
+def _curvature(
+    basis: Tensor, mean: Tensor, level: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return weighted Gram matrices [k, p, p], sums [k, p] and totals [k]."""
+    k = len(mean)
+    probabilities = predict_classes(basis @ mean.T + level)
+    weights = (probabilities * (1 - probabilities)).T.clamp(min=1e-8)
+    weights = weights * (k / (k - 1) if k > 1 else 1.0)
+    gram = torch.stack([(basis * w[:, None]).T @ basis for w in weights])
+    return gram, weights @ basis, weights.sum(1)
+
+
+def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
+    """Choose the ridge [p] of each group [p] of coefficients by empirical Bayes.
+
+    MacKay's fixed point: the precision of a group is its number of well-determined
+    coefficients over their sum of squares. One coefficient of size one is added as
+    prior knowledge, so that neither can vanish.
+    """
+    stride = -(-len(basis) // RIDGE_ROWS)
+    basis, targets = basis[::stride], targets[::stride]
+    k, p = targets.shape[1], basis.shape[1]
+    ridge = torch.ones(p, dtype=basis.dtype)
+    mean = torch.zeros(k, p, dtype=basis.dtype)
+    zero = torch.zeros_like(mean)
+    for _ in range(RIDGE_ROUNDS):
+        prior = Posterior(zero, torch.diag(ridge).expand(k, p, p))
+        fit = fit_classes(basis, targets, prior)
+        variances = torch.linalg.inv(fit.information + prior.precision)
+        new = _update_ridge(ridge, fit.mean, variances, groups)
+        done = bool(((new / ridge).log().abs() < 0.1).all())
+        ridge = new
+        if done:
+            break
+    return ridge
+
+
+def _update_ridge(
+    ridge: Tensor, mean: Tensor, variances: Tensor, groups: Tensor
+) -> Tensor:
+    left = variances.diagonal(dim1=-2, dim2=-1).mean(0)
+    size = mean.square().mean(0)
+    for group in groups.unique():
+        own = groups == group
+        determined = float((1 - ridge[own] * left[own]).clamp(min=0).sum())
+        value = (determined + 1) / (float(size[own].sum()) + 1)
+        ridge = torch.where(own, value, ridge)
+    return ridge.clamp(max=1e6)
+
+
+def fit_moments(
+    moments: Tensor, columns: Tensor, groups: Tensor, rows: int
+) -> tuple[Posterior, float]:
+    """Fit a linear regression to moments; choose ridge and noise by empirical Bayes.
+
+    Args:
+        moments: Sums of products of the basis and the target, the last one, around
+            the means of the environments, [p + 1, p + 1].
+        columns: Which basis functions are used, [p].
+        groups: Group of each basis function that shares a ridge, [p].
+        rows: Number of rows less the number of environments.
+
+    Returns:
+        The posterior, with coefficients 0 for other columns, and the noise variance.
+    """
+    p = len(columns)
+    gram = moments[:p, :p][columns][:, columns]
+    cross, total = moments[:p, p][columns], moments[p, p]
+    groups = groups[columns]
+    ridge = torch.ones_like(cross)
+    noise = float(total / max(rows, 1)) + 1e-12
+    mean = torch.zeros_like(cross)
+    precision = gram / noise + torch.diag(ridge)
+    for _ in range(3 * RIDGE_ROUNDS if len(cross) else 0):
+        variance = torch.linalg.inv(precision)
+        mean = variance @ cross / noise
+        determined = len(mean) - float((ridge * variance.diagonal()).sum())
+        rest = float(total - 2 * mean @ cross + mean @ gram @ mean)
+        new = max(rest, 1e-9 * float(total)) / max(rows - determined, 1.0) + 1e-12
+        before, ridge = ridge, _update_ridge(ridge, mean[None], variance[None], groups)
+        done = bool(((ridge / before).log().abs() < 0.05).all())
+        done &= abs(new / noise - 1) < 0.01
+        noise = new
+        precision = gram / noise + torch.diag(ridge)
+        if done:
+            break
+    if len(cross):
+        mean = torch.linalg.solve(precision, cross / noise)
+    whole = torch.eye(p, dtype=gram.dtype)
+    index = columns.nonzero()[:, 0]
+    whole[index[:, None], index] = precision
+    full = torch.zeros(p, dtype=gram.dtype)
+    full[columns] = mean
+    return Posterior(full[None], whole[None]), noise

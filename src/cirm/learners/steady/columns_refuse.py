@@ -1,0 +1,67 @@
+"""When unlabelled rows must not change the meaning of a feature, and why."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.columns_adapt import find_residual
+from cirm.learners.steady.columns_state import State
+
+FEWEST_ROWS = 30  # below that the interval of an effect holds any effect
+LEAST_SKILL = 0.15  # correlation of stable predictions with targets, on arrival
+MOST_LEAK = 0.25  # squared correlation with stable features given the target
+UNITS = 10.0  # ratio of standard deviations that only another unit explains
+EARNED = 2.0  # standard errors by which adapting must have helped on arrival
+
+FEW, CONSTANT, OTHER_UNIT, UNTRIED, CHANCE, LEAK, UNEARNED = range(1, 8)
+
+
+def find_reasons(state: State, inputs: Tensor) -> Tensor:
+    """Return why each feature is not adapted to inputs [n, d]; 0 if it is, [d]."""
+    reasons = torch.zeros_like(state.unit)
+    features = state.basis.standardise(inputs)
+    spread = features.std(0, correction=0)
+    raw = (inputs - state.basis.centre) * state.basis.scale
+    given = state.basis.scale.gt(0) & ~state.unstable
+    arrivals = state.arrivals
+    for feature in (state.unstable & state.needed).nonzero()[:, 0].tolist():
+        if len(inputs) < FEWEST_ROWS:
+            reason = FEW
+        elif float(spread[feature]) < 1e-6:
+            reason = CONSTANT
+        elif _has_other_unit(raw[:, feature], float(state.basis.limit[feature])):
+            reason = OTHER_UNIT
+        elif not len(arrivals.skill):
+            reason = UNTRIED
+        elif float(arrivals.skill.mean()) < LEAST_SKILL:
+            reason = CHANCE
+        elif find_residual(state, feature, given)[1] > MOST_LEAK:
+            reason = LEAK
+        elif not has_earned(state, feature):
+            reason = UNEARNED
+        else:
+            reason = 0
+        reasons[feature] = reason
+    return reasons
+
+
+def _has_other_unit(values: Tensor, limit: float) -> bool:
+    """Return whether standardised values [n] are on another scale than at first."""
+    if limit > 1e3:  # two values
+        return False
+    ordered = values.sort().values
+    tenth = len(ordered) // 10
+    spread = float(ordered[-1 - tenth] - ordered[tenth]) / 2.56  # of a normal: one
+    centre = float(ordered[len(ordered) // 2])
+    return spread > UNITS or spread < 1 / UNITS or abs(centre) > UNITS
+
+
+def has_earned(state: State, feature: int) -> bool:
+    """Return whether adapting a feature has helped on the arrival of environments."""
+    errors = state.arrivals.errors[:, feature]
+    tried = errors.isfinite()
+    if not bool(tried.any()):
+        return False
+    gains = state.arrivals.gains[tried, feature]
+    return float(gains.sum()) > EARNED * float(errors[tried].square().sum().sqrt())

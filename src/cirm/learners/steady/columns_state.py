@@ -1,0 +1,216 @@
+"""The state of the columns engine: what is kept of the environments seen."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.columns_basis import Basis
+from cirm.learners.steady.columns_glm import Posterior
+
+Part = TypeVar("Part", bound=tuple[Any, ...])
+
+SAMPLES = 16  # posterior samples of a prediction: enough for a mean and its spread
+
+
+class Places(NamedTuple):
+    """Means and effects of each environment seen, in order.
+
+    Attributes:
+        rows: Number of rows, [e].
+        inputs: Mean of the basis functions, [e, p].
+        targets: Class frequencies or mean target, [e, c].
+        effects: Effects of the features, [e, d, k].
+        variances: Their sampling variances, [e, d, k].
+    """
+
+    rows: Tensor
+    inputs: Tensor
+    targets: Tensor
+    effects: Tensor
+    variances: Tensor
+
+
+class Without(NamedTuple):
+    """Models of classes that never saw one unit, for the units that matter most.
+
+    Attributes:
+        unit: The unit left out, [m].
+        mean: Coefficients, [m, k, p].
+        ratio: Their information relative to that of the whole model, [m].
+    """
+
+    unit: Tensor
+    mean: Tensor
+    ratio: Tensor
+
+
+class Arrivals(NamedTuple):
+    """What was predicted for each environment before its labels were used.
+
+    Attributes:
+        losses: Mean loss under "invariant", "interval", "average" and with adaptation,
+            [a, 4].
+        scores: Accuracy or fraction of variance explained, in the same order, [a, 4].
+        gains: Mean gain of adapting each feature alone over the stable model, [a, d].
+        errors: Standard errors of these gains, infinite if not adapted, [a, d].
+        skill: Correlation of the stable prediction with the target, [a].
+    """
+
+    losses: Tensor
+    scores: Tensor
+    gains: Tensor
+    errors: Tensor
+    skill: Tensor
+
+
+class Predictor(NamedTuple):
+    """Samples of coefficients [s, k, p] and intercepts [s, k] of the basis."""
+
+    coefficients: Tensor
+    levels: Tensor
+
+
+class Adaptation(NamedTuple):
+    """What was learned from unlabelled rows.
+
+    Attributes:
+        predictor: The predictor for the rows' environment.
+        rows: Number of rows; 0 if the state is not adapted, [].
+        means: Mean of each feature there, [d].
+        effects: Posterior median, and 2.5 and 97.5 % points, of each effect, [3, d, k].
+        reasons: Why a feature was not adapted, an index into `REASONS`, [d].
+    """
+
+    predictor: Predictor
+    rows: Tensor
+    means: Tensor
+    effects: Tensor
+    reasons: Tensor
+
+
+class State(NamedTuple):
+    """Everything that is kept; in the learner's state with a leading replica axis.
+
+    Attributes:
+        basis: The basis functions.
+        unit: Unit of each feature, by its first feature, [d].
+        needed: Which features represent their units, [d].
+        unstable: Which features are set aside, [d].
+        ridge: Prior precision of the coefficients, [p].
+        noise: Noise variance of a regression with and without unstable features, [2].
+        looks: Number of tests so far, [].
+        whole: The model of all features.
+        stable: The model without unstable features.
+        without: Models without single units, for classes.
+        moments: Sums of products of basis and targets within environments,
+            [p + c, p + c].
+        places: Summaries of the environments.
+        arrivals: Predictions for environments on their arrival.
+        base: Samples of the stable model for a new environment.
+        predictor: Samples of the model that the setting `trust` asks for.
+        adaptation: What was learned from unlabelled rows.
+    """
+
+    basis: Basis
+    unit: Tensor
+    needed: Tensor
+    unstable: Tensor
+    ridge: Tensor
+    noise: Tensor
+    looks: Tensor
+    whole: Posterior
+    stable: Posterior
+    without: Without
+    moments: Tensor
+    places: Places
+    arrivals: Arrivals
+    base: Predictor
+    predictor: Predictor
+    adaptation: Adaptation
+
+
+def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> State:
+    """Return the state of one replica before any data.
+
+    Args:
+        d: Number of features.
+        p: Number of basis functions.
+        k: Number of outputs of the model.
+        c: Number of columns of targets: classes, or 1.
+        kept: Number of models without single units.
+        hinges: Number of hinges of a feature.
+    """
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64)
+
+    def whole_numbers(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.int64)
+
+    posterior = Posterior(zeros(k, p), zeros(k, p, p))
+    predictor = Predictor(zeros(SAMPLES, k, p), zeros(SAMPLES, k))
+    return State(
+        basis=Basis(zeros(d), zeros(d), zeros(d), zeros(hinges, d), zeros(hinges, d)),
+        unit=whole_numbers(d),
+        needed=whole_numbers(d).bool(),
+        unstable=whole_numbers(d).bool(),
+        ridge=zeros(p),
+        noise=zeros(2),
+        looks=whole_numbers(),
+        whole=posterior,
+        stable=posterior,
+        without=Without(whole_numbers(kept), zeros(kept, k, p), zeros(kept)),
+        moments=zeros(p + c, p + c),
+        places=Places(
+            zeros(0), zeros(0, p), zeros(0, c), zeros(0, d, k), zeros(0, d, k)
+        ),
+        arrivals=Arrivals(zeros(0, 4), zeros(0, 4), zeros(0, d), zeros(0, d), zeros(0)),
+        base=predictor,
+        predictor=predictor,
+        adaptation=make_no_adaptation(predictor, d, k),
+    )
+
+
+def make_no_adaptation(predictor: Predictor, d: int, k: int) -> Adaptation:
+    """Return the record of a state that is not adapted."""
+    number = torch.float64
+    return Adaptation(
+        Predictor(*(torch.zeros_like(part) for part in predictor)),
+        torch.zeros((), dtype=torch.int64),
+        torch.zeros(d, dtype=number),
+        torch.zeros(3, d, k, dtype=number),
+        torch.zeros(d, dtype=torch.int64),
+    )
+
+
+def append_entry(table: Part, entry: Part) -> Part:
+    """Append one row to each tensor of a table."""
+    return type(table)(
+        *(torch.cat([old, new[None]]) for old, new in zip(table, entry, strict=True))
+    )
+
+
+def stack_replicas(states: list[Part]) -> Part:
+    """Stack the states of single replicas, which have equal shapes."""
+    first = states[0]
+    return type(first)(
+        *(
+            torch.stack([state[i] for state in states])
+            if isinstance(part, Tensor)
+            else stack_replicas([state[i] for state in states])
+            for i, part in enumerate(first)
+        )
+    )
+
+
+def take_replica(state: Part, replica: int) -> Part:
+    """Return the state of one replica."""
+    return type(state)(
+        *(
+            part[replica] if isinstance(part, Tensor) else take_replica(part, replica)
+            for part in state
+        )
+    )

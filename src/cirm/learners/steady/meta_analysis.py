@@ -1,0 +1,84 @@
+"""Random-effects meta-analysis: the mean of effects over environments, their spread.
+
+An effect differs from one environment to the next by more than its standard error. The
+estimate of the spread is that of DerSimonian and Laird, "Meta-analysis in clinical
+trials", 1986; the prediction interval for a new environment is that of Higgins,
+Thompson and Spiegelhalter, "A re-evaluation of random-effects meta-analysis", 2009.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+UNKNOWN = 1e6  # variance from which on an effect counts as not measured
+
+
+class MetaAnalysis(NamedTuple):
+    """A summary of the effects of k environments; tensors of the effects' shape.
+
+    Attributes:
+        mean: Mean effect over environments.
+        spread: Standard deviation between environments, tau.
+        error: Standard error of the mean.
+        heterogeneity: Cochran's Q.
+        environments: Number of environments in which the effect was measured.
+    """
+
+    mean: Tensor
+    spread: Tensor
+    error: Tensor
+    heterogeneity: Tensor
+    environments: Tensor
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard error of a prediction for a new environment."""
+        return (self.spread.square() + self.error.square()).sqrt()
+
+    @property
+    def freedom(self) -> Tensor:
+        """Degrees of freedom of the prediction for a new environment, at least one."""
+        return (self.environments - 1).clamp(min=1)
+
+    def p_value(self) -> Tensor:
+        """Return the p-value of the hypothesis that all environments are equal."""
+        freedom = (self.environments - 1).clamp(min=0)
+        half = 0.5 * self.heterogeneity.clamp(min=0)
+        p_value = torch.special.gammaincc(0.5 * freedom.clamp(min=1), half)
+        return torch.where(freedom > 0, p_value, 1.0)
+
+    def prediction_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """Return the interval that holds the effect of a new environment."""
+        quantile = stats.t.ppf(0.5 + level / 2, self.freedom.numpy())
+        half = torch.as_tensor(quantile, dtype=self.mean.dtype) * self.scale
+        return self.mean - half, self.mean + half
+
+
+def combine_effects(effects: Tensor, variances: Tensor) -> MetaAnalysis:
+    """Combine the effects [k, ...] of k environments with their sampling variances.
+
+    An effect whose variance is `UNKNOWN` or more is left out.
+
+    Example:
+        >>> import torch
+        >>> summary = combine_effects(torch.tensor([1.0, 3.0]), torch.ones(2))
+        >>> float(summary.mean), float(summary.spread), float(summary.heterogeneity)
+        (2.0, 1.0, 2.0)
+    """
+    known = variances < UNKNOWN
+    count = known.sum(0)
+    weights = torch.where(known, 1 / variances.clamp(min=1e-12), 0.0)
+    total = weights.sum(0).clamp(min=1e-300)
+    fixed = (weights * effects).sum(0) / total
+    q = (weights * (effects - fixed).square()).sum(0)
+    slack = (total - weights.square().sum(0) / total).clamp(min=1e-300)
+    between = torch.where(count > 1, (q - (count - 1)) / slack, 0.0).clamp(min=0)
+    weights = torch.where(known, 1 / (variances.clamp(min=1e-12) + between), 0.0)
+    total = weights.sum(0).clamp(min=1e-300)
+    mean = (weights * effects).sum(0) / total
+    error = torch.where(count > 0, total.rsqrt(), UNKNOWN**0.5)
+    return MetaAnalysis(mean, between.sqrt(), error, q, count)
