@@ -28,11 +28,11 @@ from cirm.networks import MLP
 from cirm.objectives import environment_risks, pool_risks
 from cirm.training import Descent
 
-OFFERED = EntryPoint("steady", "tests.learners.test_doors:Steady", "cirm.learners")
+OFFERED = EntryPoint("calm", "tests.learners.test_doors:Calm", "cirm.learners")
 
 
 @dataclass(frozen=True)
-class Steady(VREx):
+class Calm(VREx):
     """A learner of another package."""
 
     calm: float = 0.5
@@ -40,7 +40,7 @@ class Steady(VREx):
 
 @pytest.fixture
 def offered(monkeypatch):
-    """Another package offers the learner `steady`."""
+    """Another package offers the learner `calm`."""
     offers = {"cirm.learners": [OFFERED]}
     monkeypatch.setattr(registry, "entry_points", lambda group: offers.get(group, []))
 
@@ -51,16 +51,16 @@ def clinic():
     return Environment("a", x, torch.arange(20) % 2, Task.classification(2))
 
 
-PATH = f"{__name__}:Steady"
+PATH = f"{__name__}:Calm"
 
 
 def test_every_form_names_the_same_class(offered):
-    forms = "steady", PATH, Steady, Steady(calm=0.1)
+    forms = "calm", PATH, Calm, Calm(calm=0.1)
     for form in forms:
         cls = get_learner_class(form)
         assert (cls.__module__.rpartition(".")[2], cls.__name__) == (
             "test_doors",
-            "Steady",
+            "Calm",
         )
 
 
@@ -71,13 +71,13 @@ def test_the_key_of_a_class_is_the_one_it_is_registered_under(key):
 
 
 def test_a_class_outside_the_registry_is_named_by_its_import_path():
-    assert get_learner_key(Steady) == PATH
-    assert get_learner_key(Steady()) == PATH
+    assert get_learner_key(Calm) == PATH
+    assert get_learner_key(Calm()) == PATH
 
 
 def test_an_offered_class_is_named_by_its_entry_point(offered):
-    cls = get_learner_class("steady")
-    assert get_learner_key(cls) == get_learner_key(cls()) == "steady"
+    cls = get_learner_class("calm")
+    assert get_learner_key(cls) == get_learner_key(cls()) == "calm"
 
 
 @pytest.mark.parametrize("key", ["fractions:Fraction", dict, 3])
@@ -113,7 +113,7 @@ def test_the_network_of_an_instance_is_kept(clinic):
 
 
 def test_key_and_settings_make_the_same_learner_again(clinic):
-    for learner in (VREx(penalty=3.0), MER(replay=2), CIRM(members=3), Steady(calm=2)):
+    for learner in (VREx(penalty=3.0), MER(replay=2), CIRM(members=3), Calm(calm=2)):
         key, settings = describe_learner(learner)
         assert create(key, clinic, settings) == create(learner, clinic)
 
