@@ -305,7 +305,7 @@ def create(
     else:
         descent = learner.descent
     steps = [field.name for field in dataclasses.fields(Descent)]
-    return cls(
+    bound = cls(
         network=network,
         likelihood=make_likelihood(environment.task),
         descent=dataclasses.replace(
@@ -313,6 +313,7 @@ def create(
         ),
         **{n: v for n, v in values.items() if n not in NETWORK and n not in steps},
     )
+    return bound.suit(environment.features)
 
 
 def try_learner(learner: LearnerLike, regression: bool = False) -> Tensor:

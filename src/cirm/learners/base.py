@@ -208,6 +208,17 @@ class Learner(Generic[State]):
         """
         return {}
 
+    def suit(self, features: tuple[int, ...]) -> Self:
+        """Adjust settings that depend on the shape of the inputs.
+
+        Args:
+            features: Shape of the inputs of one example.
+
+        Returns:
+            The learner for such inputs; by default the learner itself.
+        """
+        return self
+
     def pace(self, stage: Stage) -> Self:
         """Adjust the number of epochs to the size of a stage.
 

@@ -41,9 +41,9 @@ def explain_state(
             {names[int(j)] for j in _find_members(state, entry["index"])}
             - {entry["feature"]}
         )
-    words = _join(sorted({f"`{entry['feature']}`" for entry in unstable}))
     environments = len(state.places.rows)
     if unstable:
+        words = _join(sorted({f"`{entry['feature']}`" for entry in unstable}))
         verdict = f"{words} {_mean(unstable)} something different in each environment"
         verdict += _describe_trust(trust)
     elif environments < 2:

@@ -14,8 +14,8 @@ Tables are searched by column, images and embeddings by direction; see
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, Self
 
 from torch import Tensor
 
@@ -28,6 +28,7 @@ from cirm.training import Descent, Watch, ignore_steps
 Trust = Literal["invariant", "interval", "average"]
 
 MOST_COLUMNS = 512  # longer vectors are embeddings, whose single entries mean little
+MOST_FEATURES = 2_000  # of these columns: the information matrix then has 32 MB
 
 
 class Engine(Protocol):
@@ -137,7 +138,21 @@ class Steady(Learner[Any]):
         """Return the unstable features, their effects, and what was adapted."""
         return self._make_engine().explain(state, columns or {}, environments)
 
+    def suit(self, features: tuple[int, ...]) -> Self:
+        """Choose the view for inputs of a shape, if the user has not."""
+        if self.view != "auto":
+            return self
+        columns = len(self.widths) or features[0]
+        is_table = len(features) == 1 and columns <= MOST_COLUMNS
+        is_table &= features[0] <= MOST_FEATURES
+        return replace(self, view="columns" if is_table else "directions")
+
     def _make_engine(self) -> Engine:
+        if self.view == "directions":
+            raise ValueError(
+                "steady: images, embeddings and long vectors are not supported yet. "
+                'Set view="columns" to treat each number as a column.'
+            )
         from cirm.learners.steady.columns import ColumnsEngine
 
         return ColumnsEngine(

@@ -1,0 +1,164 @@
+"""Tables: what `steady` finds, predicts without rows of a place, and adapts to."""
+
+import pytest
+import torch
+
+from cirm.environments import Environment, Stream, Task
+from cirm.learners import create
+from cirm.randomness import Randomness
+
+AGREEMENT = {"a": 0.9, "b": 0.8, "c": 0.1}
+
+
+def make_place(name, n=1000, values=False, seed=0):
+    """Three stable features, one of noise, and a shortcut in the last column."""
+    generator = torch.Generator().manual_seed(seed + 7 * ord(name[0]))
+    y = (torch.rand(n, generator=generator) < 0.4).long()
+    s = torch.randn(n, 4, generator=generator)
+    s[:, :3] += torch.tensor([1.0, 0.7, -0.5]) * y[:, None]
+    if values:
+        y = s[:, :3].sum(1) + torch.randn(n, generator=generator)
+        slope = {"a": 0.9, "b": 0.6, "c": -0.9}[name]
+        u = slope * y + torch.randn(n, generator=generator)
+        return Environment(name, torch.cat([s, u[:, None]], 1), y, Task.regression())
+    agrees = torch.rand(n, generator=generator) < AGREEMENT[name]
+    u = torch.where(agrees, y, 1 - y).float()
+    task = Task.classification(2)
+    return Environment(name, torch.cat([s, u[:, None]], 1), y, task)
+
+
+def train(stream, settings=None, seeds=(0,)):
+    learner = create("steady", stream.stages[0][0], settings or {})
+    randomness = Randomness(seeds)
+    state = learner.init(randomness.at("init"))
+    for index, stage in enumerate(stream):
+        state = learner.observe(state, stage, randomness.at("stage", index))
+    return learner, state
+
+
+def score(learner, state, place):
+    inputs = place.inputs[None]
+    return float(
+        learner.likelihood.scores(
+            learner.predict(state, inputs), place.targets[None]
+        ).mean()
+    )
+
+
+@pytest.fixture(scope="module", params=["sequential", "joint"])
+def fitted(request):
+    places = [make_place(name) for name in "ab"]
+    return train(Stream.from_order(places, request.param))
+
+
+def test_the_shortcut_alone_is_found(fitted):
+    learner, state = fitted
+    assert state.unstable.tolist() == [[False] * 4 + [True]]
+    explanation = learner.explain(state, {"w": 1, "x": 1, "y": 1, "z": 1, "scan": 1})
+    assert [entry["feature"] for entry in explanation["unstable"]] == ["scan"]
+    first, second = explanation["unstable"][0]["effects"]
+    assert 6 < first < 13
+    assert 3 < second < 5.5
+
+
+def test_the_unseen_place_is_predicted_as_without_the_column(fitted):
+    learner, state = fitted
+    place = make_place("c")
+    keep = [
+        Environment(p.name, p.inputs[:, :4], p.targets, p.task)
+        for p in map(make_place, "abc")
+    ]
+    oracle, known = train(Stream.sequential(keep[:2]))
+    reached, possible = score(learner, state, place), score(oracle, known, keep[2])
+    assert reached > possible - 3
+
+
+@pytest.mark.parametrize("rows", [100, 300, 1000])
+def test_rows_without_labels_turn_the_column_around(fitted, rows):
+    learner, state = fitted
+    place = make_place("c")
+    adapted = learner.adapt(state, place.inputs[None, :rows])
+    assert score(learner, adapted, place) > score(learner, state, place) + 8
+    effect = learner.explain(adapted)["adaptation"]["effects"][0]
+    assert effect["low"] < effect["here"] < effect["high"] < 1
+    assert effect["low"] < 1 / 9 * 1.5
+
+
+def test_adapting_twice_or_in_another_order_gives_the_same_predictions(fitted):
+    learner, state = fitted
+    inputs = make_place("c", 500).inputs[None]
+    once = learner.adapt(state, inputs)
+    again = learner.adapt(once, inputs.flip(1))
+    assert torch.equal(learner.outputs(once, inputs), learner.outputs(again, inputs))
+
+
+def test_learning_goes_on_as_if_the_state_had_not_been_adapted(fitted):
+    learner, state = fitted
+    place, inputs = make_place("c", 300), make_place("c").inputs[None]
+    randomness = Randomness((0,))
+    plain = learner.observe(state, (place,), randomness)
+    after = learner.observe(learner.adapt(state, inputs), (place,), randomness)
+    assert torch.equal(learner.outputs(plain, inputs), learner.outputs(after, inputs))
+
+
+def test_too_few_rows_and_a_constant_column_are_refused(fitted):
+    learner, state = fitted
+    inputs = make_place("c").inputs[None].clone()
+    few = learner.adapt(state, inputs[:, :20])
+    assert "too few" in learner.explain(few)["adaptation"]["refusals"][0]
+    inputs[..., -1] = 1.0
+    constant = learner.adapt(state, inputs)
+    assert "constant" in learner.explain(constant)["adaptation"]["refusals"][0]
+    assert torch.equal(learner.outputs(state, inputs), learner.outputs(few, inputs))
+
+
+def test_one_place_changes_nothing_and_says_so():
+    learner, state = train(Stream.sequential([make_place("a")]))
+    assert not state.unstable.any()
+    assert "One environment" in learner.explain(state)["verdict"]
+    inputs = make_place("c").inputs[None]
+    adapted = learner.adapt(state, inputs)
+    assert torch.equal(learner.outputs(state, inputs), learner.outputs(adapted, inputs))
+
+
+def test_the_users_word_decides():
+    places = [make_place(name) for name in "ab"]
+    _, state = train(Stream.sequential(places), {"stable": (4,), "unstable": (3,)})
+    assert state.unstable.tolist() == [[False, False, False, True, False]]
+
+
+def test_a_sequence_learns_what_pooling_learns():
+    places = [make_place(name, values=True) for name in "ab"]
+    places = [Environment(p.name, p.inputs[:, :4], p.targets, p.task) for p in places]
+    _, apart = train(Stream.sequential(places))
+    _, together = train(Stream.joint(places))
+    assert torch.allclose(apart.whole.mean, together.whole.mean, atol=1e-6)
+
+
+def test_a_regression_adapts_too():
+    places = [make_place(name, values=True) for name in "abc"]
+    learner, state = train(Stream.sequential(places[:2]))
+    assert state.unstable.tolist() == [[False] * 4 + [True]]
+    adapted = learner.adapt(state, places[2].inputs[None, :300])
+    before, after = (score(learner, s, places[2]) for s in (state, adapted))
+    assert before == pytest.approx(1.0, abs=0.15)
+    assert after < 0.75
+
+
+def test_replicas_learn_each_from_their_own_rows():
+    first = [make_place(name) for name in "ab"]
+    both = [
+        Environment(
+            p.name,
+            torch.stack([p.inputs, q.inputs]),
+            torch.stack([p.targets, q.targets]),
+            p.task,
+            replicated=True,
+        )
+        for p, q in zip(first, [make_place(n, seed=5) for n in "ab"], strict=True)
+    ]
+    learner, state = train(Stream.sequential(both), seeds=(0, 1))
+    _, alone = train(Stream.sequential(first), seeds=(0,))
+    inputs = make_place("c").inputs
+    pair = learner.outputs(state, torch.stack([inputs, inputs]))
+    assert torch.allclose(pair[0], learner.outputs(alone, inputs[None])[0])

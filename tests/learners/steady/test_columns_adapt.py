@@ -1,0 +1,82 @@
+"""Effects estimated without labels: known truths, closed forms and limits."""
+
+import math
+
+import pytest
+import torch
+
+from cirm.learners.steady.columns_adapt import (
+    Prior,
+    estimate_effect,
+    estimate_slope,
+    tilt_to_logits,
+)
+
+FLAT = Prior(0.0, 100.0, 1.0)
+
+
+def draw_classes(n, agreement, seed=0):
+    """Return exact probabilities of a class by s, and a feature that agrees with it."""
+    generator = torch.Generator().manual_seed(seed)
+    y = (torch.rand(n, generator=generator) < 0.4).double()
+    s = torch.randn(n, generator=generator).double() + 2.0 * y
+    soft = (2.0 * s - 2.0 + math.log(0.4 / 0.6)).sigmoid()
+    agrees = torch.rand(n, generator=generator) < agreement
+    return soft.clamp(1e-3, 1 - 1e-3), torch.where(agrees, y, 1 - y), y
+
+
+@pytest.mark.parametrize("agreement", [0.1, 0.3, 0.5, 0.8])
+def test_the_known_effect_of_a_binary_feature_is_recovered(agreement):
+    soft, u, _ = draw_classes(20_000, agreement)
+    truth = 2 * math.log(agreement / (1 - agreement))
+    posterior = estimate_effect(soft, u, FLAT)
+    assert posterior.low < truth < posterior.high
+    assert posterior.median == pytest.approx(truth, abs=0.25)
+
+
+def test_soft_labels_that_are_certain_give_the_labelled_estimate():
+    _, u, y = draw_classes(4_000, 0.8)
+    posterior = estimate_effect(y.clamp(1e-3, 1 - 1e-3), u, FLAT)
+    table = [[((y == a) & (u == b)).sum() for b in (0, 1)] for a in (0, 1)]
+    ratio = math.log(table[1][1] * table[0][0] / (table[0][1] * table[1][0]))
+    assert posterior.median == pytest.approx(ratio, abs=0.05)
+
+
+def test_soft_labels_that_say_nothing_leave_the_prior():
+    _, u, _ = draw_classes(500, 0.8)
+    prior = Prior(1.0, 0.5, 30.0)
+    posterior = estimate_effect(torch.full_like(u, 0.4), u, prior)
+    assert posterior.median == pytest.approx(1.0, abs=0.15)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    truth = 2 * math.log(0.3 / 0.7)
+    hits = 0
+    for seed in range(40):
+        soft, u, _ = draw_classes(400, 0.3, seed)
+        posterior = estimate_effect(soft, u, FLAT)
+        hits += posterior.low < truth < posterior.high
+    assert hits >= 34
+
+
+def test_the_constant_of_two_classes_keeps_the_mean_probability():
+    _, u, _ = draw_classes(3_000, 0.9)
+    slope, level = tilt_to_logits(torch.tensor([1.5]).double(), u, 0.4, 1)
+    shifted = slope * u[:, None] + level + math.log(0.4 / 0.6)
+    assert float(shifted.sigmoid().mean()) == pytest.approx(0.4, abs=1e-4)
+
+
+def test_the_regression_form_is_exact_for_normal_variables():
+    generator = torch.Generator().manual_seed(0)
+    n, slope, noise, rest = 200_000, -0.7, 0.5, 0.8
+    f = torch.randn(n, generator=generator).double()
+    y = f + rest**0.5 * torch.randn(n, generator=generator).double()
+    u = slope * y + noise**0.5 * torch.randn(n, generator=generator).double() + 3.0
+    posterior, slopes, total = estimate_slope(f, u, rest, Prior(0.0, 100.0, 1.0))
+    assert total == pytest.approx(noise + slope**2 * rest, rel=0.02)
+    assert float(slopes.mean()) == pytest.approx(slope, abs=0.01)
+    assert posterior.median == pytest.approx(slope / noise, rel=0.05)
+    gain = float(slopes.mean()) * rest / total
+    combined = f + gain * (u - 3.0 - slope * f)
+    best = 1 / (1 / rest + slope**2 / noise)  # precisions add up
+    assert float((combined - y).square().mean()) == pytest.approx(best, rel=0.02)

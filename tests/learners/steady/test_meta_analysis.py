@@ -1,0 +1,66 @@
+"""Random-effects meta-analysis against a textbook example and its limits."""
+
+import pytest
+import torch
+
+from cirm.learners.steady.meta_analysis import UNKNOWN, combine_effects
+
+# BCG vaccine against tuberculosis: cases and others among the vaccinated, and among
+# the controls, of 13 trials (Colditz et al. 1994), as in R's package metafor.
+TRIALS = [
+    (4, 119, 11, 128),
+    (6, 300, 29, 274),
+    (3, 228, 11, 209),
+    (62, 13536, 248, 12619),
+    (33, 5036, 47, 5761),
+    (180, 1361, 372, 1079),
+    (8, 2537, 10, 619),
+    (505, 87886, 499, 87892),
+    (29, 7470, 45, 7232),
+    (17, 1699, 65, 1600),
+    (186, 50448, 141, 27197),
+    (5, 2493, 3, 2338),
+    (27, 16886, 29, 17825),
+]
+
+
+def summarise():
+    ill, well, control_ill, control_well = torch.tensor(TRIALS).double().unbind(1)
+    vaccinated, controls = ill + well, control_ill + control_well
+    effects = (ill / vaccinated).log() - (control_ill / controls).log()
+    variances = 1 / ill - 1 / vaccinated + 1 / control_ill - 1 / controls
+    return combine_effects(effects, variances)
+
+
+def test_the_bcg_trials_give_the_published_summary():
+    summary = summarise()
+    assert float(summary.heterogeneity) == pytest.approx(152.23, abs=0.01)
+    assert float(summary.spread) ** 2 == pytest.approx(0.3088, abs=1e-4)
+    assert float(summary.mean) == pytest.approx(-0.7141, abs=1e-4)
+    assert float(summary.error) == pytest.approx(0.1787, abs=1e-4)
+    assert float(summary.p_value()) < 1e-20
+
+
+def test_the_prediction_interval_has_a_student_tail():
+    summary = summarise()
+    low, high = summary.prediction_interval()
+    half = 2.1788 * float(summary.scale)  # t of 12 degrees of freedom
+    assert float(high - low) / 2 == pytest.approx(half, rel=1e-4)
+
+
+def test_equal_effects_have_no_spread():
+    summary = combine_effects(torch.ones(5), torch.full((5,), 0.2))
+    assert float(summary.spread) == 0
+    assert float(summary.error) == pytest.approx(0.2, abs=1e-6)
+    assert float(summary.p_value()) == 1
+
+
+def test_an_effect_that_was_not_measured_changes_nothing():
+    effects, variances = torch.tensor([1.0, 2.0]), torch.tensor([0.1, 0.3])
+    alone = combine_effects(effects, variances)
+    more = combine_effects(
+        torch.cat([effects, torch.tensor([9.0])]),
+        torch.cat([variances, torch.tensor([UNKNOWN])]),
+    )
+    for one, other in zip(alone, more, strict=True):
+        assert one == pytest.approx(other)
