@@ -36,7 +36,7 @@ MAY_IMPORT = {
 }
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {
-    "learners": {"base", "steady"},  # steady until its engines are there
+    "learners": {"base"},
     "data": {"base", "columns", "sources", "schema", "rows", "batches"}
     | {"table_files", "array_files", "image_files"}
     | {"downloads", "image_sets", "idx", "shortcut_images"},
