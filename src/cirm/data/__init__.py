@@ -16,6 +16,7 @@ DATASETS = {
     "colored": "cirm.data.colored:Colored",
     "scm": "cirm.data.scm:SCM",
     "shortcuts": "cirm.data.shortcuts:Shortcuts",
+    "planted": "cirm.data.planted:Planted",
     "table": "cirm.data.user_data:Table",
     "arrays": "cirm.data.user_data:Arrays",
     "images": "cirm.data.user_data:ImageFolder",

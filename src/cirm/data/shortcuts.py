@@ -208,7 +208,7 @@ class Shortcuts(Dataset):
         cues: tuple[str, ...],
     ) -> Environment:
         clean = labels[rows] % classes if classes == 2 else labels[rows]
-        targets = _replace_labels(clean, self.label_flip, classes, at.at("label"))
+        targets = replace_labels(clean, self.label_flip, classes, at.at("label"))
         is_unseen = not name.startswith("train")
         shown = {
             cue: self._draw_cue(targets, flip, classes, at.at(cue), is_unseen)
@@ -231,7 +231,7 @@ class Shortcuts(Dataset):
             chance = at.at("flip").uniform(targets.shape[1])
             shown = torch.where(chance < flip, opposite, targets)
         else:
-            shown = _replace_labels(targets, flip, classes, at)
+            shown = replace_labels(targets, flip, classes, at)
         return shown.to(torch.uint8)
 
     def _count_examples(self, available: int) -> int:
@@ -251,7 +251,7 @@ class Shortcuts(Dataset):
         raise ValueError(f"shortcuts: {name} is {value}. {remedy}.")
 
 
-def _replace_labels(
+def replace_labels(
     labels: Tensor, chance: float, classes: int, at: Randomness
 ) -> Tensor:
     """Replace each label with a probability by one of the others, at random."""
