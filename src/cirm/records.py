@@ -175,20 +175,44 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file, which is replaced as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as temporary, temporary.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    write_files({path: content})
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files; all of them are replaced, in this order, or none."""
+    with replace_files(*contents) as temporaries:
+        for temporary, (path, content) in zip(
+            temporaries, contents.items(), strict=True
+        ):
+            with name_file(path), temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """Yield the name of a temporary file that replaces a file if no error occurs."""
-    # Not mkstemp, so that the file gets the permissions of any new file.
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+def replace_files(*paths: Path) -> Iterator[list[Path]]:
+    """Yield names of temporary files that replace files if no error occurs."""
+    # Not mkstemp, so that the files get the permissions of any new file.
+    temporaries = [p.parent / f".{p.name}.{secrets.token_hex(8)}" for p in paths]
     try:
-        yield temporary
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield temporaries
+        for temporary, path in zip(temporaries, paths, strict=True):
+            with name_file(path):
+                os.replace(temporary, path)
+    finally:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def name_file(path: Path) -> Iterator[None]:
+    """Name the file in errors that occur while it is written, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise OSError(
+            f"The file {str(path)!r} cannot be written: {reason}. Free some space, or "
+            "choose another folder."
+        ) from error

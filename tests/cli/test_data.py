@@ -87,7 +87,7 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
 
 @pytest.mark.integration
 def test_the_figure_has_both_schemes_with_coloured_figures_and_backgrounds(tmp_path):
-    out = tmp_path / "new" / "figure.png"
+    out = tmp_path / "figure.png"
     result = call("show", "--out", out, "--seed", 3)
     assert result.exit_code == 0 and str(out) in result.output
     pixels = np.asarray(Image.open(out).convert("RGB"), float) / 255
@@ -132,18 +132,15 @@ def test_what_cannot_be_shown_is_refused_and_nothing_is_written(
     assert reason in str(result.exception) and not list(tmp_path.iterdir())
 
 
-def test_show_replaces_only_a_file_that_was_named(tmp_path, monkeypatch):
+def test_show_replaces_a_file_only_if_that_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert call("show", "--scheme", "gray").exit_code == 0
     picture = (tmp_path / "coloured.png").read_bytes()
     result = call("show", "--scheme", "b01")
     assert result.exit_code
-    assert "coloured.png exists already. Choose the file with --out" in str(
-        result.exception
-    )
+    assert "'coloured.png' already exists. Use --overwrite" in str(result.exception)
     assert (tmp_path / "coloured.png").read_bytes() == picture
-    words = ("show", "--scheme", "b01", "--out", "coloured.png")
-    assert call(*words).exit_code == 0
+    assert call("show", "--scheme", "b01", "--overwrite").exit_code == 0
     assert (tmp_path / "coloured.png").read_bytes() != picture
 
 

@@ -194,8 +194,8 @@ def test_npz_files_and_folders_of_images_can_be_learned(cirm, clinics):
         Image.fromarray(image).save(folder / f"{n}.png")
     words = ["fit", "images", "--model", "i.cirm", "--side", "6", "--channels", "1"]
     assert cirm(*words, *QUICK)[0] == 0
-    assert cirm("predict", "images", "--model", "i.cirm", "--out", "p.csv")[0] == 0
-    shown = pd.read_csv("p.csv")
+    assert cirm("predict", "images", "--model", "i.cirm", "--out", "i.csv")[0] == 0
+    shown = pd.read_csv("i.csv")
     assert shown["image"].iloc[0] == os.path.join("even", "0.png")
     right = shown["image"].str.startswith("even") == (shown["prediction"] == "even")
     assert right.mean() > 0.8

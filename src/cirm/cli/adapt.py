@@ -18,6 +18,7 @@ from cirm.cli.options import (
     Overwrite,
     ReportFile,
 )
+from cirm.cli.output_files import check_outputs, write_model
 
 EXAMPLES = options.list_examples(
     "cirm adapt clinic-c.csv --model triage.cirm --out triage-at-c.cirm",
@@ -56,16 +57,13 @@ def adapt(
     model as it was before.
     """
     from cirm.cli.model_output import print_adaptation
-    from cirm.cli.output import get_command_line, print_to_stderr, write_result
+    from cirm.cli.output import print_result, print_to_stderr
     from cirm.cli.progress import show_progress
 
-    options.check_new_file(out, "--out", [data, model], overwrite)
-    options.check_report_file(report)
+    check_outputs({"--out": out, "--report": report}, [data, model], overwrite)
     with show_progress(f"No model was written to {out}.") as progress:
         from cirm.model.adapt import adapt as adapt_model
-        from cirm.model.explain import describe_model
-        from cirm.model.file import load, save
-        from cirm.report.model_page import build_model_page
+        from cirm.model.file import load
 
         options.use_one_thread()
         adapted = adapt_model(
@@ -75,12 +73,10 @@ def adapt(
             accept_units=accept_units,
             progress=progress,
         )
-        content = {"model": str(out), "source": str(model), **describe_model(adapted)}
-        page = build_model_page(content, get_command_line()) if report else ""
-        save(adapted, out)
+        content = write_model(adapted, out, report, source=str(model))
     if not as_json:
         print_adaptation(content["adaptation"])
-    write_result(content, as_json, report, page)
+    print_result(content, as_json, report)
     print_to_stderr(
         f"Wrote the adapted model to {out}",
         f"Next: `cirm predict {data} --model {out}` predicts rows of this environment.",

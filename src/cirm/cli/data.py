@@ -11,6 +11,7 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.output import print_rows
+from cirm.cli.output_files import check_outputs
 
 if TYPE_CHECKING:
     from cirm.data.image_sets import ImageSet
@@ -117,17 +118,15 @@ def show(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the images and colours.")] = 0,
     out: Annotated[
-        Path | None,
+        Path,
         typer.Option(
-            help="File to draw to: .png, .pdf or .svg. An existing file is replaced.",
-            show_default="coloured.png, if there is no such file",
+            help="File to draw to: .png, .pdf or .svg.",
         ),
-    ] = None,
+    ] = Path("coloured.png"),
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Draw coloured images of the training environments and of the unseen one."""
-    path = out or Path("coloured.png")
-    if out is None and path.exists():
-        raise ValueError(f"{path} exists already. Choose the file with --out.")
+    check_outputs({"--out": out}, overwrite=overwrite)
     from cirm.cli.progress import show_step
 
     with show_step("drawing"):
@@ -141,8 +140,8 @@ def show(
             chosen = {**texts, "source": source, "scheme": each}
             dataset = replace_settings(Colored(), chosen, "colored")
             panels.append(make_panel(dataset, seed))
-        write_examples(panels, path)
-    typer.echo(f"Wrote {path.resolve()}")
+        write_examples(panels, out)
+    typer.echo(f"Wrote {out.resolve()}")
 
 
 def print_location(source: ImageSet, path: Path) -> None:

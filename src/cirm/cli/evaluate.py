@@ -15,8 +15,10 @@ from cirm.cli.options import (
     Json,
     ModelFile,
     ModelLearner,
+    Overwrite,
     ReportFile,
 )
+from cirm.cli.output_files import check_outputs
 
 EXAMPLES = options.list_examples(
     "cirm evaluate clinic-c.csv --model triage.cirm",
@@ -40,6 +42,7 @@ def evaluate(
     learner: ModelLearner = None,
     as_json: Json = False,
     report: ReportFile = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Score a model on data with known targets.
 
@@ -50,7 +53,7 @@ def evaluate(
     from cirm.cli.output import get_command_line, write_result
     from cirm.cli.progress import show_progress
 
-    options.check_report_file(report)
+    check_outputs({"--report": report}, [*data, model], overwrite)
     with show_progress("Nothing was written.") as progress:
         from cirm.model.evaluate import evaluate as evaluate_model
         from cirm.model.file import load

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,14 +20,13 @@ from cirm.cli.options import (
     LearnerSettings,
     ModelFile,
     ModelLearner,
+    Overwrite,
     Preset,
     ReportFile,
     Trust,
 )
+from cirm.cli.output_files import check_output_file, check_outputs, write_model
 from cirm.learners import DEFAULT_LEARNER
-
-if TYPE_CHECKING:
-    from cirm.model.model import Model
 
 TASKS = ("auto", "classification", "regression")
 FIT_EXAMPLES = options.list_examples(
@@ -129,9 +129,7 @@ def fit(
     channels: Annotated[
         int, typer.Option(help="Colour channels of images: 1 (grey) or 3 (RGB).")
     ] = 3,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the model file if it exists.")
-    ] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
@@ -143,15 +141,13 @@ def fit(
     """
     from cirm.cli.progress import show_progress
 
-    options.check_output_file(model, "--model")
-    options.check_report_file(report)
-    if model.exists() and not overwrite:
-        raise ValueError(
-            f"--model: the file {str(model)!r} already exists. Use --overwrite to "
-            "replace it, or `cirm update` to continue training it."
-        )
+    check_outputs(
+        {"--model": model, "--report": report},
+        data,
+        overwrite,
+        "`cirm update` to continue training it",
+    )
     with show_progress(f"No model was written to {model}.") as progress:
-        from cirm.model.file import save
         from cirm.model.fit import fit as fit_model
 
         options.use_one_thread()
@@ -177,8 +173,8 @@ def fit(
             channels=channels,
             progress=progress,
         )
-        save(trained, model)
-    print_model(trained, model, as_json, report, is_task_detected=task == "auto")
+        content = write_model(trained, model, report)
+    print_model(content, as_json, report, is_task_detected=task == "auto")
 
 
 def update(
@@ -202,6 +198,7 @@ def update(
             help="File to write the updated model to.", show_default="the model file"
         ),
     ] = None,
+    overwrite: Overwrite = False,
     learner: ModelLearner = None,
     as_json: Json = False,
     report: ReportFile = None,
@@ -213,10 +210,12 @@ def update(
     """
     from cirm.cli.progress import show_progress
 
-    options.check_output_file(out or model, "--out" if out else "--model")
-    options.check_report_file(report)
+    if out is not None and out.exists() and out.samefile(model):
+        out = None
+    check_outputs({"--out": out, "--report": report}, [*data, model], overwrite)
+    check_output_file(model, "--model")
     with show_progress(f"{model} is unchanged.") as progress:
-        from cirm.model.file import load, read_checksum, save
+        from cirm.model.file import load, read_checksum
         from cirm.model.fit import update as update_model
 
         options.use_one_thread()
@@ -237,29 +236,24 @@ def update(
                 f"model {str(model)!r}: another command changed the file while this "
                 "one was running, so nothing was written. Run this update again."
             )
-        save(new, out or model)
-    print_model(new, out or model, as_json, report)
+        content = write_model(new, out or model, report)
+    print_model(content, as_json, report)
 
 
 def print_model(
-    model: Model,
-    path: Path,
+    content: Mapping[str, Any],
     as_json: bool,
     report: Path | None,
     is_task_detected: bool = False,
 ) -> None:
     """Print what was learned and what to do next."""
     from cirm.cli.model_output import print_training
-    from cirm.cli.output import get_command_line, print_to_stderr, write_result
-    from cirm.model.explain import describe_model
-    from cirm.report.model_page import build_model_page
+    from cirm.cli.output import print_result, print_to_stderr
 
-    content = {"model": str(path), **describe_model(model)}
-    is_first = model.stages == 1
+    path, is_first = content["model"], content["history"][-1]["stage"] == 0
     if not as_json:
         print_training(content, is_first, is_task_detected)
-    page = build_model_page(content, get_command_line()) if report else ""
-    write_result(content, as_json, report, page)
+    print_result(content, as_json, report)
     print_to_stderr(f"Wrote the model to {path}")
     if is_first:
         print_to_stderr(

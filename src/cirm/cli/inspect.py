@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.options import Json, ModelLearner, ReportFile
+from cirm.cli.options import Json, ModelLearner, Overwrite, ReportFile
+from cirm.cli.output_files import check_outputs
 
 EXAMPLES = options.list_examples(
     "cirm inspect triage.cirm", "cirm inspect triage.cirm --report triage.html"
@@ -23,13 +24,14 @@ def inspect(
     learner: ModelLearner = None,
     as_json: Json = False,
     report: ReportFile = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Show a model's environments, scores, stored data and important columns."""
     from cirm.cli.model_output import print_description
     from cirm.cli.output import get_command_line, write_result
     from cirm.cli.progress import show_progress
 
-    options.check_report_file(report)
+    check_outputs({"--report": report}, [model], overwrite)
     with show_progress("Nothing was written."):
         from cirm.model.explain import describe_model
         from cirm.model.file import load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -174,49 +174,6 @@ def check_device(device: str) -> str:
             "install the PyTorch build for your accelerator."
         ) from None
     return device
-
-
-def check_report_file(path: Path | None) -> None:
-    """Raise an error before any work if the HTML page could not be written."""
-    if path is None:
-        return
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(
-            f"--report: the page is written as HTML, so {str(path)!r} must end in "
-            ".html."
-        )
-    check_output_file(path, "--report")
-
-
-def check_output_file(path: Path, option: str) -> None:
-    """Raise an error before any work if a file could not be written."""
-    if path.is_dir():
-        raise ValueError(
-            f"{option}: {str(path)!r} is a folder. Give the name of a file in it."
-        )
-    if not path.parent.is_dir():
-        raise ValueError(
-            f"{option}: the folder {str(path.parent)!r} does not exist. Create it "
-            "first."
-        )
-
-
-def check_new_file(
-    path: Path, option: str, inputs: Sequence[Path], overwrite: bool
-) -> None:
-    """Raise an error before any work if a file may not be written."""
-    check_output_file(path, option)
-    for other in inputs:
-        if other.exists() and path.exists() and path.samefile(other):
-            raise ValueError(
-                f"{option}: the file {str(path)!r} is an input of this command. Choose "
-                "another name."
-            )
-    if path.exists() and not overwrite:
-        raise ValueError(
-            f"{option}: the file {str(path)!r} already exists. Use --overwrite to "
-            "replace it, or choose another name."
-        )
 
 
 def create_result_folder(path: Path) -> None:

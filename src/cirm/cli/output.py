@@ -34,13 +34,21 @@ def print_notes(notes: Sequence[str]) -> None:
 def write_result(
     content: Mapping[str, Any], as_json: bool, report: Path | None, page: str = ""
 ) -> None:
-    """Print the result as JSON and write it as a page, where the user wants that."""
+    """Write the result as a page and print it as JSON, where the user wants that."""
     from cirm.records import write_text
 
+    if report is not None:
+        write_text(report, page)
+    print_result(content, as_json, report)
+
+
+def print_result(
+    content: Mapping[str, Any], as_json: bool, report: Path | None
+) -> None:
+    """Print the result as JSON if that is wanted, and where its page is."""
     if as_json:
         typer.echo(json.dumps(content, indent=2))
     if report is not None:
-        write_text(report, page)
         print_to_stderr(f"Wrote the report to {report.resolve()}")
 
 

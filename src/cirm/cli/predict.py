@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +18,11 @@ from cirm.cli.options import (
     Json,
     ModelFile,
     ModelLearner,
+    Overwrite,
     ReportFile,
     Trust,
 )
+from cirm.cli.output_files import check_outputs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +33,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 EXAMPLES = options.list_examples(
     "cirm predict clinic-c.csv --model triage.cirm --out predictions.csv",
     "cirm predict clinic-c.csv --model triage.cirm --probabilities --keep age",
-    "cirm predict clinic-c.csv --model triage.cirm --adapt --out predictions.csv",
+    "cirm predict clinic-c.csv --model triage.cirm --adapt --out adapted.csv",
 )
 
 
@@ -77,6 +80,7 @@ def predict(
     learner: ModelLearner = None,
     as_json: Json = False,
     report: ReportFile = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Predict the target of new rows, in the order of the data.
 
@@ -86,14 +90,18 @@ def predict(
     networks: samples of a posterior, or ensemble members. It is empty for learners
     with a single network.
     """
-    from cirm.cli.output import get_command_line, print_notes, print_to_stderr
-    from cirm.cli.output import write_result as write_summary
+    from cirm.cli.output import (
+        get_command_line,
+        print_notes,
+        print_result,
+        print_to_stderr,
+    )
     from cirm.cli.progress import show_progress
-    from cirm.report.model_page import summarise_adaptation
+    from cirm.records import name_file, replace_files
+    from cirm.report.model_page import build_prediction_page, summarise_adaptation
 
-    options.check_report_file(report)
-    if out is not None:
-        check_table_file(out)
+    check_table_name(out)
+    check_outputs({"--out": out, "--report": report}, [data, model], overwrite)
     if as_json and out is None:
         raise ValueError(
             "--json: the summary and the predictions cannot both go to standard "
@@ -124,23 +132,25 @@ def predict(
         frames = predict_chunks(
             loaded, source, keep or [], probabilities, fill_missing, progress, notes
         )
-        write_predictions((summary.add(frame) for frame in prefetch(frames)), out)
-    content = {"model": str(model), "data": str(data), **summary.as_dict()}
-    content["adaptation"] = adaptation = describe_adaptation(loaded)
+        tables = (summary.add(frame) for frame in prefetch(frames))
+        files = [path for path in (out, report) if path is not None]
+        with replace_files(*files) as temporaries:
+            write_predictions(tables, out, temporaries[0] if out else None)
+            adaptation = describe_adaptation(loaded)
+            notes += adaptation["notes"] if adaptation and adapt else []
+            content = {"model": str(model), "data": str(data), **summary.as_dict()}
+            content |= {"adaptation": adaptation, "notes": list(dict.fromkeys(notes))}
+            if report is not None:
+                page = build_prediction_page(content, get_command_line())
+                with name_file(report):
+                    temporaries[-1].write_text(page, "utf-8")
     if adaptation:
         text = "Before predicting: " if adapt else ""
         print_to_stderr(f"{text}{summarise_adaptation(adaptation)}")
-        notes += adaptation["notes"] if adapt else []
-    content["notes"] = list(dict.fromkeys(notes))
     print_notes(content["notes"])
     if out is not None:
         print_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
-    page = ""
-    if report:
-        from cirm.report.model_page import build_prediction_page
-
-        page = build_prediction_page(content, get_command_line())
-    write_summary(content, as_json, report, page)
+    print_result(content, as_json, report)
 
 
 def set_trust(model: Model, trust: str) -> Model:
@@ -182,38 +192,51 @@ class PredictionSummary:
         return {"rows": self.rows, "predictions": self.labels, "means": means}
 
 
-def check_table_file(path: Path) -> None:
-    """Raise an error before any work if the predictions could not be written."""
+def check_table_name(path: Path | None) -> None:
+    """Raise an error before any work if the format of the predictions is unknown."""
     endings = [*SEPARATORS, ".parquet"]
-    if path.suffix.lower() not in endings:
+    if path is not None and path.suffix.lower() not in endings:
         raise ValueError(
             f"--out: cannot tell the format of {str(path)!r}. Use a name that ends in "
             f"{', '.join(endings)}."
         )
-    options.check_output_file(path, "--out")
 
 
-def write_predictions(frames: Iterator[pd.DataFrame], path: Path | None) -> None:
-    """Write tables one after another; a file is written completely or not at all."""
+def write_predictions(
+    frames: Iterator[pd.DataFrame], path: Path | None, temporary: Path | None
+) -> None:
+    """Write tables one after another, for the file `path` or to standard output."""
     import pandas as pd
 
-    from cirm.records import replace_file
+    from cirm.records import name_file
 
-    if path is None:
+    if path is None or temporary is None:
         _write_csv(frames, sys.stdout, ",")
     elif path.suffix.lower() == ".parquet":
-        with replace_file(path) as temporary:
-            pd.concat(list(frames), ignore_index=True).to_parquet(temporary)
+        table = pd.concat(list(frames), ignore_index=True)
+        with name_file(path):
+            table.to_parquet(temporary)
     else:
-        with (
-            replace_file(path) as temporary,
-            temporary.open("w", encoding="utf-8", newline="") as file,
-        ):
-            _write_csv(frames, file, SEPARATORS[path.suffix.lower()])
+        file = temporary.open("w", encoding="utf-8", newline="")
+        try:
+            _write_csv(frames, file, SEPARATORS[path.suffix.lower()], path)
+        finally:
+            with name_file(path):  # what could not be written is tried once more
+                file.close()
 
 
-def _write_csv(frames: Iterator[pd.DataFrame], file: IO[str], separator: str) -> None:
+def _write_csv(
+    frames: Iterator[pd.DataFrame],
+    file: IO[str],
+    separator: str,
+    path: Path | None = None,
+) -> None:
     from cirm.model.csv_writer import format_csv
+    from cirm.records import name_file
 
     for index, frame in enumerate(frames):
-        file.write(format_csv(frame, separator, header=index == 0))
+        text = format_csv(frame, separator, header=index == 0)
+        # Errors of reading the next rows must not be taken for errors of writing.
+        with name_file(path) if path else nullcontext():
+            file.write(text)
+            file.flush()

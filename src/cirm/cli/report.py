@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
+from cirm.cli.output_files import check_outputs
 
 if TYPE_CHECKING:
     from cirm.report.paper_page import Part
@@ -33,6 +34,7 @@ def report(
     out: Annotated[
         Path, typer.Option(help="File to write: .md, .tex or .html.")
     ] = Path("results.md"),
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Write tables or a page from the records of `cirm reproduce`.
 
@@ -45,6 +47,7 @@ def report(
             f"--out: cannot tell the format of {str(out)!r}. Use a name that ends in "
             f"{', '.join(KINDS)}."
         )
+    check_outputs({"--out": out}, overwrite=overwrite)
     with show_step("writing the report"):
         from cirm.paper.reproduction import read_experiment
         from cirm.records import write_text

@@ -95,7 +95,11 @@ def save(model: Model, path: str | Path) -> None:
     """
     path = Path(path)
     write_bytes(path, encode_model(model))
-    # Leftovers of killed processes; a recent one may still be in use.
+    remove_leftovers(path)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary files of killed processes; a recent one may be in use."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > ABANDONED:

@@ -1,0 +1,108 @@
+"""Files that a command writes: checked before any work, and written all or none.
+
+One rule holds for all commands: an input is never replaced, and another existing file
+only with --overwrite.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cirm.model.model import Model
+
+LEAST_FREE = 2**20  # bytes; a model of a table with its page takes about as much
+
+
+def check_outputs(
+    outputs: Mapping[str, Path | None],
+    inputs: Sequence[Path] = (),
+    overwrite: bool = False,
+    advice: str = "choose another name",
+) -> None:
+    """Raise an error before any work if a file cannot or must not be written.
+
+    `outputs` are files by the option that names them; `advice` says what to do with the
+    first one, if it exists, instead of replacing it.
+    """
+    files = {option: path for option, path in outputs.items() if path is not None}
+    known = dict.fromkeys(inputs, "is an input of this command")
+    for option, path in files.items():
+        if option == "--report" and path.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(
+                f"--report: the page is written as HTML, so {str(path)!r} must end in "
+                ".html."
+            )
+        check_output_file(path, option)
+        for other, use in known.items():
+            if _is_same_file(path, other):
+                raise ValueError(
+                    f"{option}: the file {str(path)!r} {use}. Choose another name."
+                )
+        if path.exists() and not overwrite:
+            raise ValueError(
+                f"{option}: the file {str(path)!r} already exists. Use --overwrite to "
+                f"replace it, or {advice}."
+            )
+        known[path] = f"is also named by {option}"
+        advice = "choose another name"
+
+
+def check_output_file(path: Path, option: str) -> None:
+    """Raise an error before any work if a file could not be written."""
+    if path.is_dir():
+        raise ValueError(
+            f"{option}: {str(path)!r} is a folder. Give the name of a file in it."
+        )
+    folder = path.parent
+    if not folder.is_dir():
+        raise ValueError(
+            f"{option}: the folder {str(folder)!r} does not exist. Create it first."
+        )
+    # Permissions alone do not tell, neither for root nor on a read-only disk.
+    trial = folder / f".{secrets.token_hex(8)}"
+    try:
+        trial.touch(exist_ok=False)
+        trial.unlink()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(
+            f"{option}: the folder {str(folder)!r} cannot be written to: {reason}. "
+            "Choose another folder."
+        ) from None
+    if (free := shutil.disk_usage(folder).free) < LEAST_FREE:
+        raise ValueError(
+            f"{option}: the disk of the folder {str(folder)!r} has only {free:,} bytes "
+            "left. Free some space, or choose another folder."
+        )
+
+
+def write_model(
+    model: Model, path: Path, report: Path | None, **details: str
+) -> dict[str, Any]:
+    """Write a model and, if wanted, its page; return its description."""
+    from cirm.cli.output import get_command_line
+    from cirm.model.explain import describe_model
+    from cirm.model.file import encode_model, remove_leftovers
+    from cirm.records import write_files
+    from cirm.report.model_page import build_model_page
+
+    content = {"model": str(path), **details, **describe_model(model)}
+    files = {}
+    if report is not None:
+        files[report] = build_model_page(content, get_command_line()).encode()
+    # The model comes last: if it has changed, everything else is written.
+    write_files({**files, path: encode_model(model)})
+    remove_leftovers(path)
+    return content
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.abspath(one) == os.path.abspath(other)

@@ -1,0 +1,157 @@
+"""No command replaces an input or another file unasked; all is written, or nothing."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+QUICK = ["--learner", "erm", "--set", "epochs=2", "--set", "hidden=4"]
+FIT = ["fit", "clinic-a.csv", "--target", "outcome", *QUICK]
+
+
+@pytest.fixture
+def fitted(cirm, files, monkeypatch):
+    monkeypatch.chdir(files)
+    status, _, error = cirm(*FIT, "--model", "m.cirm")
+    assert status == 0, error
+    Path("other.cirm").write_bytes(Path("m.cirm").read_bytes())
+    Path("page.html").write_text("mine")
+    Path("p.csv").write_text("mine")
+    return files
+
+
+def read_files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def unchanged(cirm, fitted):
+    """Holds that words give one line and status 2, and change no file."""
+
+    def hold(words, message):
+        before = read_files(fitted)
+        status, _, error = cirm(*words)
+        assert status == 2, error
+        assert message in error
+        assert error.count("\n") == 1
+        assert read_files(fitted) == before
+
+    return hold
+
+
+UPDATE = ["update", "clinic-b.csv", "--model", "m.cirm"]
+PREDICT = ["predict", "clinic-b.csv", "--model", "m.cirm"]
+EVALUATE = ["evaluate", "clinic-b.csv", "--model", "m.cirm"]
+INSPECT = ["inspect", "m.cirm"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*FIT, "--model", "m.cirm"],
+        [*FIT, "--model", "new.cirm", "--report", "page.html"],
+        [*UPDATE, "--out", "other.cirm"],
+        [*UPDATE, "--report", "page.html"],
+        [*PREDICT, "--out", "p.csv"],
+        [*PREDICT, "--out", "new.csv", "--report", "page.html"],
+        [*EVALUATE, "--report", "page.html"],
+        [*INSPECT, "--report", "page.html"],
+    ],
+    ids=" ".join,
+)
+def test_an_existing_file_is_replaced_only_by_overwrite(cirm, unchanged, words):
+    unchanged(words, "already exists. Use --overwrite to replace it, or ")
+    status, _, error = cirm(*words, "--overwrite")
+    assert status == 0, error
+    assert Path("page.html" if "page.html" in words else words[-1]).stat().st_size > 4
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*FIT, "--model", "clinic-a.csv"],
+        [*UPDATE, "--out", "clinic-b.csv"],
+        [*PREDICT, "--out", "clinic-b.csv"],
+        [*PREDICT, "--out", "./clinic-b.csv"],
+        [*PREDICT, "--out", "link.csv"],
+    ],
+    ids=" ".join,
+)
+def test_an_input_is_never_replaced(unchanged, words):
+    Path("link.csv").symlink_to("clinic-b.csv")
+    message = "is an input of this command. Choose another name."
+    unchanged([*words, "--overwrite"], message)
+
+
+def test_two_results_need_two_files(unchanged):
+    words = [*UPDATE, "--out", "new.html", "--report", "./new.html"]
+    unchanged(words, "--report: the file 'new.html' is also named by --out.")
+
+
+def test_updating_a_model_in_place_needs_no_permission(cirm, fitted):
+    before = Path("m.cirm").read_bytes()
+    assert cirm(*UPDATE, "--out", "./m.cirm")[0] == 0
+    assert Path("m.cirm").read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("none/p.html", "--report: the folder 'none' does not exist."),
+        ("/proc/p.html", "--report: the folder '/proc' cannot be written to:"),
+    ],
+)
+@pytest.mark.parametrize("command", [UPDATE, PREDICT, EVALUATE, INSPECT])
+def test_a_page_that_cannot_be_written_is_noticed_first(
+    unchanged, command, place, message
+):
+    out = ["--out", "new.csv"] if command is PREDICT else []
+    unchanged([*command, *out, "--report", place], message)
+
+
+def test_a_disk_without_space_is_noticed_first(unchanged, monkeypatch):
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+    unchanged(UPDATE, "--model: the disk of the folder '.' has only 1,000 bytes left")
+
+
+@pytest.fixture
+def small_files():
+    """No file can grow beyond 600 bytes, as on a disk that gets full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600, before[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (UPDATE, "m.cirm"),
+        ([*UPDATE, "--report", "new.html"], "new.html"),
+        ([*PREDICT, "--out", "new.csv"], "new.csv"),
+        ([*PREDICT, "--out", "new.tsv", "--report", "new.html"], "new.tsv"),
+    ],
+)
+def test_a_disk_that_gets_full_changes_nothing(unchanged, small_files, words, name):
+    small_files()
+    unchanged(words, f"The file '{name}' cannot be written: file too large.")
+
+
+@pytest.mark.parametrize("command", [UPDATE, PREDICT])
+def test_a_page_that_fails_leaves_the_rest_as_it_was(
+    cirm, fitted, monkeypatch, command
+):
+    def fail(content, line):
+        raise ValueError("no page")
+
+    name = "build_model_page" if command is UPDATE else "build_prediction_page"
+    monkeypatch.setattr(f"cirm.report.model_page.{name}", fail)
+    before = read_files(fitted)
+    out = ["--out", "p.csv", "--overwrite"] if command is PREDICT else []
+    status, _, error = cirm(*command, *out, "--report", "new.html")
+    assert (status, error.strip().splitlines()[-1]) == (2, "cirm: no page")
+    assert read_files(fitted) == before
