@@ -149,10 +149,9 @@ class Steady(Learner[Any]):
 
     def _make_engine(self) -> Engine:
         if self.view == "directions":
-            raise ValueError(
-                "steady: images, embeddings and long vectors are not supported yet. "
-                'Set view="columns" to treat each number as a column.'
-            )
+            from cirm.learners.steady.directions import Directions
+
+            return Directions(self)
         from cirm.learners.steady.columns import ColumnsEngine
 
         return ColumnsEngine(

@@ -1,0 +1,95 @@
+"""Adapt one replica to unlabelled rows, or refuse to."""
+
+from __future__ import annotations
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+from cirm.learners.steady import directions_tables as tables
+from cirm.learners.steady.directions_state import Adaptation, State
+
+FEWEST_ROWS = 30
+WORST_LEAK = 0.75  # of the separation of classes: with more, EM follows the leak
+
+REFUSALS = (
+    "",
+    "nothing unstable was found, so there is nothing to adapt",
+    f"fewer than {FEWEST_ROWS} rows",
+    "the stable model is near chance, so it cannot tell what a feature means here",
+    "the stable model still depends on the feature",
+    "adapting would not have helped in the environments seen",
+    "the rows do not show that the feature says anything about the target here",
+)
+
+
+def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
+    """Return what unlabelled rows with stable logits [n, k] and values tell."""
+    kept = state.adaptation
+    refused = _refuse(state, logits, values)
+    draws = torch.zeros(tables.DRAWS, *kept.draws.shape[1:]).to(kept.draws)
+    found = len(values)
+    table, error = torch.zeros_like(kept.tables), torch.zeros_like(kept.error)
+    before = after = 0.0
+    if not refused:
+        estimate = tables.estimate_tables(logits, values)
+        table[:found] = estimate.tables.to(table)
+        error[:found] = estimate.error.to(error)
+        before, after = compare_fit(logits, values, estimate.tables)
+        freedom = found * (logits.shape[1] - 1) ** 2
+        gain = 2 * len(logits) * (after - before)
+        if stats.chi2.sf(gain, freedom) < 0.05:
+            draws[:, :found] = estimate.draws.to(draws)
+        else:
+            refused = 6
+    notes = torch.tensor([float(len(logits)), float(refused), before, after])
+    return Adaptation(draws, table, error, notes)
+
+
+def compare_fit(logits: Tensor, values: Tensor, table: Tensor) -> tuple[float, float]:
+    """Return the mean log likelihood of values if they say nothing, and with tables."""
+    classes = logits.shape[1]
+    even = torch.zeros_like(table)
+    for j, feature in enumerate(values):
+        counts = torch.bincount(feature, minlength=classes).double()
+        even[j] = tables.normalise(counts)
+    log_f = logits.double().log_softmax(-1)
+    fits = [
+        float((log_f + tables.score_values(t.log(), values)).logsumexp(-1).mean())
+        for t in (even, table)
+    ]
+    return fits[0], fits[1]
+
+
+def measure_gain(logits: Tensor, values: Tensor, targets: Tensor) -> Tensor:
+    """Return rows, log likelihood and accuracy, stable and adapted without labels."""
+    if not len(values):
+        return torch.zeros(5)
+    estimate = tables.estimate_tables(logits, values)
+    evidence = tables.score_values(estimate.draws, values)
+    adapted = (logits + evidence).softmax(-1).mean(0).log()
+    numbers = [float(len(targets))]
+    for scores in (logits.double().log_softmax(-1), adapted):
+        likelihood = scores.gather(1, targets[:, None]).mean()
+        right = (scores.argmax(-1) == targets).double().mean()
+        numbers += [float(likelihood), float(right)]
+    return torch.tensor(numbers)
+
+
+def _refuse(state: State, logits: Tensor, values: Tensor) -> int:
+    """Return the code of the reason not to adapt, or 0."""
+    if not len(values):
+        return 1
+    if len(logits) < FEWEST_ROWS:
+        return 2
+    _, error, accuracy = state.leak.tolist()
+    rows = float(state.gains[:, 0].max())
+    frequencies = tables.normalise(state.moments.counts)
+    chance = float(frequencies.max())
+    if accuracy < chance + 2 * (chance * (1 - chance) / max(rows, 1.0)) ** 0.5:
+        return 3
+    if 2 * error > WORST_LEAK:
+        return 4
+    weights = state.gains[:, 0]
+    gain = (weights * (state.gains[:, 3] - state.gains[:, 1])).sum()
+    return 5 if float(gain) < 0 else 0

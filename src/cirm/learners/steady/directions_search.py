@@ -1,0 +1,156 @@
+"""Test whether what inputs say of the classes changed since earlier environments.
+
+Carried from environment to environment are the class means and the scatter within
+classes, as a factor of bounded rank. All functions treat one replica. A change is a
+change of the difference between class means: a shift common to all classes says nothing
+about the target.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+RANK = 300  # rows of the factor of the scatter: all that 1,000 small images vary along
+AXES = 50  # leading axes that are tested one by one
+RIDGE = 30.0  # of the discriminant, in mean variances; 10 to 100 find the same
+
+
+class Moments(NamedTuple):
+    """Class counts [k], class means [k, d], and a factor [r, d] of the scatter.
+
+    The scatter within classes and environments is factor' factor.
+    """
+
+    counts: Tensor
+    means: Tensor
+    factor: Tensor
+
+    def count_rows(self) -> float:
+        """Return the number of rows, or one if there are none."""
+        return max(1.0, float(self.counts.sum()))
+
+
+class Axes(NamedTuple):
+    """Axes [d, a] of the inputs, and the variance [a] within classes along each."""
+
+    vectors: Tensor
+    variances: Tensor
+
+    def whiten(self, rows: Tensor, ridge: float = 0.0) -> Tensor:
+        """Return coordinates [n, a] of rows [n, d], in (ridged) standard deviations."""
+        variances = self.variances + ridge * self.variances.mean()
+        return rows @ self.vectors / variances.sqrt()
+
+
+class Change(NamedTuple):
+    """The p-values of a change: along the discriminant, and of each axis [a]."""
+
+    discriminant: float
+    axes: Tensor
+
+    @property
+    def p_value(self) -> float:
+        """The p-value of any change, corrected for the number of tests."""
+        axes = len(self.axes) * float(self.axes.min())
+        return min(1.0, 2 * min(self.discriminant, axes))
+
+
+def measure_moments(rows: Tensor, targets: Tensor, classes: int) -> Moments:
+    """Return the moments of rows [n, d] with classes [n]."""
+    member = torch.nn.functional.one_hot(targets, classes).to(rows)
+    counts = member.sum(0)
+    means = member.T @ rows / counts.clamp(min=1)[:, None]
+    return Moments(counts, means, compress_factor(rows - means[targets]))
+
+
+def pool_moments(first: Moments, second: Moments) -> Moments:
+    """Return the moments of two environments, scattered about their own class means."""
+    counts = first.counts + second.counts
+    sums = [m.counts[:, None] * m.means for m in (first, second)]
+    means = (sums[0] + sums[1]) / counts.clamp(min=1)[:, None]
+    factor = torch.cat([first.factor, second.factor])
+    return Moments(counts, means, compress_factor(factor))
+
+
+def compress_factor(factor: Tensor, rank: int = RANK) -> Tensor:
+    """Return a factor [rank or d, d] with the same leading part of the scatter."""
+    width = min(rank, factor.shape[1])
+    values, axes = _decompose(factor)
+    values, axes = values[:width], axes[:, :width]
+    short = values.sqrt()[:, None] * axes.T
+    return torch.nn.functional.pad(short, (0, 0, 0, width - len(short)))
+
+
+def find_axes(moments: Moments) -> Axes:
+    """Return the axes with at least 1e-4 of the largest variance within classes."""
+    values, axes = _decompose(moments.factor)
+    freedom = max(1.0, moments.count_rows() - len(moments.counts))
+    keep = values > 1e-4 * values[:1].clamp(min=1e-12)
+    keep[0] = True
+    return Axes(axes[:, keep], (values[keep] / freedom).clamp(min=1e-12))
+
+
+def measure_change(past: Moments, new: Moments, axes: Axes) -> Change:
+    """Test whether the differences between class means changed."""
+    weights = get_class_weights(past, new)
+    pooled = pool_means(past, new)
+    whole = axes.vectors.T @ pooled.T  # [a, k]
+    scaled = whole.T / (axes.variances + RIDGE * axes.variances.mean())
+    pattern = measure_pattern(scaled @ axes.vectors.T, past, new, axes)
+    few = Axes(axes.vectors[:, :AXES], axes.variances[:AXES])
+    change = (new.means - past.means) @ few.vectors
+    change = change - weights @ change / weights.sum()
+    squares = weights @ change.square() / few.variances
+    freedom = max(1, int((weights > 0).sum()) - 1)
+    p_values = torch.tensor(stats.chi2.sf(squares.cpu().numpy(), freedom))
+    return Change(pattern[1], p_values)
+
+
+def measure_pattern(
+    pattern: Tensor, past: Moments, new: Moments, axes: Axes
+) -> tuple[float, float]:
+    """Return z and the p-value of a change of the sum of pattern [k, d] times means.
+
+    The pattern must not depend on the change itself; means pooled over all rows do not.
+    """
+    weights = get_class_weights(past, new)
+    known = weights > 0
+    if known.sum() < 2:
+        return 0.0, 1.0
+    pattern = (pattern - pattern[known].mean(0)) * known[:, None]
+    along = pattern @ axes.vectors
+    change = ((new.means - past.means) @ axes.vectors * along).sum()
+    spread = (along.square() @ axes.variances)[known] / weights[known]
+    z = float(change / spread.sum().sqrt().clamp(min=1e-12))
+    return z, float(2 * stats.norm.sf(abs(z)))
+
+
+def get_class_weights(past: Moments, new: Moments) -> Tensor:
+    """Return the precision [k] of each class's change of means, for unit variance."""
+    inverse = 1 / past.counts.clamp(min=1e-9) + 1 / new.counts.clamp(min=1e-9)
+    known = (past.counts > 1) & (new.counts > 1)
+    return torch.where(known, 1 / inverse, 0.0)
+
+
+def pool_means(past: Moments, new: Moments) -> Tensor:
+    """Return class means [k, d] over all rows, less their own mean."""
+    counts = (past.counts + new.counts).clamp(min=1)[:, None]
+    means = past.counts[:, None] * past.means + new.counts[:, None] * new.means
+    means = means / counts
+    return means - means.mean(0)
+
+
+def _decompose(factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return eigenvalues and eigenvectors [d, r] of the scatter, the largest first."""
+    factor = factor.double()
+    if len(factor) >= factor.shape[1]:
+        values, axes = torch.linalg.eigh(factor.T @ factor)
+    else:
+        values, left = torch.linalg.eigh(factor @ factor.T)
+        axes = factor.T @ left / values.clamp(min=1e-12).sqrt()
+        axes = torch.where(values > 1e-9 * values[-1:].clamp(min=1e-12), axes, 0.0)
+    return values.flip(0).clamp(min=0), axes.flip(1)

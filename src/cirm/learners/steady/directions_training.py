@@ -1,0 +1,178 @@
+"""Train the members of ensembles, each stopped by the rows that it did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cirm.likelihoods import Likelihood
+from cirm.randomness import Draws, Randomness
+from cirm.training import Descent, Watch, check_finite, ignore_steps
+
+Model = Callable[[Tensor, Tensor, Draws | None], Tensor]
+"""Outputs [model, n, k] of parameters [model, p], inputs [model, n, ...] and noise."""
+
+MOST_ROWS = 1000  # rows of a step: whole-sample steps for the usual places, so that
+# the few rows that contradict a shortcut count in every step
+CHECK = 5  # steps between two looks at the held-out rows
+PATIENCE = 6  # looks without improvement after which a member stops
+EARLY = 20  # steps after which a network has learned the easiest feature and little
+# else; a fixed number, so that its held-out answers are not selected
+
+
+class Rows(NamedTuple):
+    """Labelled rows: inputs [replica, n, ...], targets [replica, n], what is known.
+
+    `offset` [replica, n, k] is added to the outputs in training, and so are free logits
+    for each column of `context` [replica, n, c].
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    offset: Tensor
+    context: Tensor
+
+
+class Ensemble(NamedTuple):
+    """Trained members [replica, member, p].
+
+    `params` are those of the best step by the rows left out, `early` those after
+    `EARLY` steps, and `folds` [replica, n] tells which member left out which row.
+    """
+
+    params: Tensor
+    early: Tensor
+    folds: Tensor
+
+
+def train_members(
+    model: Model,
+    start: Tensor,
+    rows: Rows,
+    likelihood: Likelihood,
+    descent: Descent,
+    randomness: Randomness,
+    watch: Watch = ignore_steps,
+) -> Ensemble:
+    """Train members from parameters `start` [replica, member, p].
+
+    A member trains on all folds but its own and stops where it predicts its own best.
+    Weight decay pulls it towards where it started, or to zero from a new start.
+    """
+    replicas, members, size = start.shape
+    n, outputs = rows.targets.shape[1], rows.offset.shape[-1]
+    folds = randomness.at("folds").permutation(n).remainder(members)
+    taken, left = _split_folds(folds, members)
+    extra = torch.zeros(replicas * members, rows.context.shape[-1] * outputs)
+    params = torch.cat([start.flatten(0, 1), extra.to(start)], 1)
+    best, early = params.clone(), params.clone()
+    lowest = torch.full((len(params),), torch.inf)
+    since = torch.zeros(len(params), dtype=torch.long)
+    live = torch.arange(len(params))
+    mean, square = torch.zeros_like(params), torch.zeros_like(params)
+    orders = randomness.at("order").spawn(members).start_draws()
+    noise = randomness.at("noise").spawn(members).start_draws()
+    held_out = _take_rows(rows, left, members)
+    batch = _take_rows(rows, taken, members)
+    small = taken.shape[1] <= MOST_ROWS
+    steps = descent.epochs * -(-taken.shape[1] // MOST_ROWS)
+    for step in range(1, steps + 1):
+        if not small:
+            chosen = orders.permutation(taken.shape[1])[:, :MOST_ROWS]
+            batch = _take_rows(rows, taken[live].gather(1, chosen), members, live)
+        weights = params.detach().requires_grad_()
+        losses = _compute_losses(model, weights, batch, size, likelihood, noise)
+        (slope,) = torch.autograd.grad(losses.sum(), weights)
+        mean.lerp_(slope, 0.1)
+        square.lerp_(slope.square(), 0.001)
+        spread = (square / (1 - 0.999**step)).sqrt_().add_(1e-8)
+        params = params - descent.rate * mean / (1 - 0.9**step) / spread
+        params = params.mul_(1 - descent.rate * descent.decay)
+        if step == EARLY:
+            early[live] = params
+        if step % CHECK and step < steps:
+            continue
+        check_finite(params, step)
+        with torch.no_grad():
+            losses = _compute_losses(model, params, held_out, size, likelihood, None)
+        better = losses < lowest[live]
+        lowest[live] = torch.where(better, losses, lowest[live])
+        since[live] = torch.where(better, 0, since[live] + 1)
+        best[live[better]] = params[better]
+        risk = lowest.view(replicas, members).mean(1)
+        watch(step, steps, {"held-out loss": risk})
+        going = (since[live] < PATIENCE) | (step < EARLY)
+        if going.all():
+            continue
+        if not going.any():
+            break
+        keep = going.nonzero()[:, 0]
+        live, params, mean, square = (t[keep] for t in (live, params, mean, square))
+        batch, held_out = (Rows(*(t[keep] for t in r)) for r in (batch, held_out))
+        noise = Draws([noise.generators[i] for i in keep.tolist()])
+        orders = Draws([orders.generators[i] for i in keep.tolist()])
+    shape = replicas, members, -1
+    return Ensemble(best[:, :size].view(shape), early[:, :size].view(shape), folds)
+
+
+def compute_members(model: Model, params: Tensor, inputs: Tensor) -> Tensor:
+    """Return outputs [replica, member, n, k] of members [replica, member, p]."""
+    outputs = [model(weights, inputs, None) for weights in params.unbind(1)]
+    return torch.stack(outputs, 1)
+
+
+def pick_held_out(outputs: Tensor, folds: Tensor) -> Tensor:
+    """Return, of outputs [replica, member, n, k], those of the member without the row.
+
+    `folds` [replica, n] is the member that left each row out.
+    """
+    place = folds[:, None, :, None].expand(-1, 1, -1, outputs.shape[-1])
+    return outputs.gather(1, place).squeeze(1)
+
+
+def _compute_losses(
+    model: Model,
+    params: Tensor,
+    rows: Rows,
+    size: int,
+    likelihood: Likelihood,
+    noise: Draws | None,
+) -> Tensor:
+    """Return the mean loss of each model."""
+    outputs = model(params[:, :size], rows.inputs, noise) + rows.offset
+    if rows.context.shape[-1]:
+        free = params[:, size:].unflatten(1, (rows.context.shape[-1], -1))
+        outputs = outputs + rows.context @ free
+    return likelihood.losses(outputs, rows.targets).mean(-1)
+
+
+def _split_folds(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:
+    """Return the rows [model, m] that each member trains on, and those left out."""
+    n = folds.shape[1]
+    fewest = max(1, n // members)
+    taken, left = [], []
+    for fold in folds:
+        for member in range(members):
+            out, rest = (fold == member).nonzero()[:, 0], (fold != member).nonzero()
+            rest = rest[:, 0] if len(rest) else out
+            left.append(out[:fewest] if len(out) else rest[:fewest])
+            taken.append(rest[: max(1, n - -(-n // members))])
+    return torch.stack(taken), torch.stack(left)
+
+
+def _take_rows(
+    rows: Rows, places: Tensor, members: int, models: Tensor | None = None
+) -> Rows:
+    """Return the rows at `places` [model, m] of the replica of each model."""
+    models = torch.arange(len(places)) if models is None else models
+    n = rows.targets.shape[1]
+    flat = (places + (models // members * n)[:, None]).flatten()
+    return Rows(
+        *(
+            t.flatten(0, 1).index_select(0, flat).unflatten(0, places.shape)
+            for t in rows
+        )
+    )
