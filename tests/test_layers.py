@@ -1,4 +1,4 @@
-"""Passes written out are those that autograd would make of single operations."""
+"""Layers give the outputs and derivatives of single operations."""
 
 import pytest
 import torch

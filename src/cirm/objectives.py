@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -107,37 +107,9 @@ def gradient_penalties(
 def quadratic_penalty(params: Tensor, anchor: Tensor, curvature: Tensor) -> Tensor:
     """Return half the squared distance from an anchor, weighted by a curvature.
 
-    All arguments are [replica, p], the result is [replica]. Only the parameters have a
-    gradient.
+    All arguments are [replica, p], the result is [replica].
     """
-    value: Tensor = _QuadraticPenalty.apply(params, anchor, curvature)
-    return value
-
-
-class _QuadraticPenalty(torch.autograd.Function):
-    """Its gradient in closed form halves the passes over memory."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401  torch does not name its type
-        params: Tensor,
-        anchor: Tensor,
-        curvature: Tensor,
-    ) -> Tensor:
-        shift = params - anchor
-        force = curvature * shift
-        ctx.save_for_backward(force, curvature, params, anchor)
-        return shift.mul_(force).sum(-1) / 2
-
-    @staticmethod
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        slope: Tensor,
-    ) -> tuple[Tensor, None, None]:
-        force, curvature, params, anchor = ctx.saved_tensors
-        if torch.is_grad_enabled():  # recomputed, to be differentiated again
-            force = curvature * (params - anchor)
-        return slope.unsqueeze(-1) * force, None, None
+    return (curvature * (params - anchor).square()).sum(-1) / 2
 
 
 def apply_heads(heads: Tensor, features: Tensor) -> Tensor:

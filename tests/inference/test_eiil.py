@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
-from cirm.inference import INFERENCE, create_inference, summarise_inference
+from cirm.inference import INFERENCE, REGISTRY, create_inference
 from cirm.inference.eiil import EIIL, PooledInputs, maximise_penalty, pool_stage
 from cirm.randomness import Randomness
 
@@ -154,7 +154,7 @@ def test_impossible_settings_are_refused(settings, message):
 
 
 def test_it_is_made_by_its_key():
-    assert summarise_inference("eiil").startswith("EIIL: find the two groups")
+    assert REGISTRY.describe("eiil").startswith("EIIL: find the two groups")
     assert list(INFERENCE) == ["eiil"]
     made = create_inference("eiil", {"steps": 7}, "paper")
     assert (made.steps, made.hidden, made.outputs) == (7, (390, 390), 1)

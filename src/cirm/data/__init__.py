@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cirm.registry import Registry
@@ -69,15 +67,3 @@ def create_dataset(
             "set that has its own. Set them where it is created."
         )
     return dataset
-
-
-def describe(key: str) -> str:
-    """Return the first line of the docstring of a data set's class."""
-    if key not in DATASETS:
-        return REGISTRY.describe(key)
-    module, _, name = DATASETS[key].partition(":")
-    source = Path(__file__).with_name(f"{module.rpartition('.')[2]}.py").read_text()
-    for node in ast.parse(source).body:  # not imported, so that a listing stays fast
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return (ast.get_docstring(node) or "").partition("\n")[0]
-    return ""

@@ -32,11 +32,6 @@ def get_inference_class(key: str) -> type[EIIL]:
     return cls
 
 
-def summarise_inference(key: str) -> str:
-    """Return one line that says what a way to infer environments does."""
-    return REGISTRY.describe(key)
-
-
 def create_inference(
     key: str, settings: Mapping[str, Any] | None = None, preset: str = ""
 ) -> EIIL:
