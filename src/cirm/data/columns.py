@@ -41,11 +41,12 @@ Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Values = Any  # a pandas Series of any type
 
-MISSING = ("", "na", "n/a", "#n/a", "nan", "<na>", "nat", "null", "?")
+MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "<na>", "nat", "null", "?"))
 BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 8601 date"}
 DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
+MOST_LISTED = 20  # names of columns in a message, which should stay readable
 MANY = 1_000  # cells of text, from which on it pays to parse equal ones only once
 IDENTIFIER = re.compile(r"(^|[^A-Za-z])([Ii][Dd]s?|[Uu][Uu][Ii][Dd])$|[a-z]I[dD]$")
 
@@ -79,7 +80,8 @@ class Column:
     def fit(cls, values: Values, category: bool = False) -> Column:
         """Infer the encoding of a column from its values."""
         name, gaps = str(values.name), is_missing(values)
-        present, missing = values[~gaps], bool(gaps.any() and not gaps.all())
+        present = values[~gaps] if gaps.any() else values
+        missing = bool(gaps.any() and not gaps.all())
         kind = "category" if category else detect_kind(present)
         if kind == "category":
             return _fit_categories(name, to_text(present), missing, category)
@@ -207,13 +209,40 @@ class Encoding:
         """Return the features of a table, [n, features]; other columns are ignored."""
         check_columns(frame, [c.name for c in self.columns if c.features])
         encoded = np.empty((len(frame), len(self.features)), np.float32)
+        dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
+        plain: dict[int, Column] = {}  # columns that are numbers already, by feature
         start = 0
         for column in self.columns:
             end = start + len(column.features)
-            if end > start:
+            if column.kind == "number" and dtypes[column.name] == np.float64:
+                plain[start] = column
+            elif end > start:
                 encoded[:, start:end] = column.encode(frame[column.name])
             start = end
+        if plain:  # all at once, since thousands of columns would take long one by one
+            self._encode_numbers(frame, plain, encoded)
         return torch.from_numpy(encoded)
+
+    def _encode_numbers(
+        self, frame: pd.DataFrame, plain: dict[int, Column], encoded: NDArray[Any]
+    ) -> None:
+        """Set the features of columns of floats, each at its place in `encoded`."""
+        columns = list(plain.values())
+        places = np.array(list(plain))
+        numbers = frame[[column.name for column in columns]].to_numpy()
+        gaps = np.isnan(numbers)
+        centre, scale, fill = (
+            np.array([getattr(column, name) for column in columns])
+            for name in ("centre", "scale", "fill")
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (np.where(gaps, fill, numbers) - centre) / scale
+            encoded[:, places] = scaled
+        marked = np.array([column.missing for column in columns])
+        encoded[:, places[marked] + 1] = gaps[:, marked]
+        for bad in np.flatnonzero(~np.isfinite(encoded[:, places]).all(0)):
+            column = columns[bad]  # which explains what is wrong with it
+            column.encode(frame[column.name])
 
     @property
     def numbers(self) -> tuple[Column, ...]:
@@ -223,9 +252,12 @@ class Encoding:
     def find_missing(self, frame: pd.DataFrame) -> Flags:
         """Return where numbers are missing, [n, columns of numbers]."""
         missing = np.ones((len(frame), len(self.numbers)), bool)
-        for position, column in enumerate(self.numbers):
-            if column.name in frame.columns:
-                missing[:, position] = is_missing(frame[column.name])
+        dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
+        names = {column.name: place for place, column in enumerate(self.numbers)}
+        plain = [name for name in names if dtypes.get(name) == np.float64]
+        missing[:, [names[name] for name in plain]] = np.isnan(frame[plain].to_numpy())
+        for name in dtypes.keys() & names.keys() - set(plain):
+            missing[:, names[name]] = is_missing(frame[name])
         return missing
 
     def describe(self) -> str:
@@ -260,18 +292,32 @@ def check_columns(
     absent = [name for name in needed if name not in frame.columns]
     if absent:
         raise ValueError(
-            f"{where}: there is no column {', '.join(map(repr, absent))}. Its columns "
-            f"are {', '.join(map(repr, frame.columns)) or 'none'}; {remedy}."
+            f"{where}: there is no column {list_names(absent)}. Its columns "
+            f"are {list_names(frame.columns) or 'none'}; {remedy}."
         )
+
+
+def list_names(names: Collection[str]) -> str:
+    """Return the names of columns for a message, of which it shows 20."""
+    listed = ", ".join(repr(name) for name in list(names)[:MOST_LISTED])
+    more = len(names) - MOST_LISTED
+    return f"{listed} and {more:,} more" if more > 0 else listed
 
 
 def is_missing(values: Values) -> Flags:
     """Return where values are missing, [n]: empty, or words such as NA."""
-    gaps = values.isna()
+    array = values.to_numpy()
+    flags: Flags = np.asarray(pd.isna(array), bool)
     if not _has_numeric_dtype(values) and not types.is_datetime64_any_dtype(values):
-        gaps |= values.astype(str).str.strip().str.lower().isin(MISSING)
-    flags: Flags = gaps.to_numpy(dtype=bool)
+        flags |= np.fromiter(
+            (is_missing_word(cell) for cell in array), bool, len(array)
+        )
     return flags
+
+
+def is_missing_word(cell: object) -> bool:
+    """Whether a cell is empty, or a word such as NA."""
+    return str(cell).strip().lower() in MISSING
 
 
 def to_text(values: Values) -> Values:

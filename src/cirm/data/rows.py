@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cirm.data.columns import Flags, check_columns
+from cirm.data.columns import Flags, check_columns, list_names
 from cirm.data.schema import (
     SCHEMA_ROWS,
     Schema,
@@ -284,14 +284,14 @@ def describe_column_changes(
         return
     wanted = [column.name for column in encoding.columns]
     known = {*wanted, schema.target.name, schema.environment, environment}
-    new = [n for n in frame.columns if n not in known | {*schema.ids, *schema.ignored}]
-    if new:
-        listed = ", ".join(map(repr, new))
-        yield f"{where}: columns that the model does not know are ignored: {listed}"
-    absent = [name for name in wanted if name not in frame.columns]
-    if absent:
-        listed = ", ".join(map(repr, absent))
-        yield f"{where}: absent columns count as missing values: {listed}"
+    known |= {*schema.ids, *schema.ignored}
+    if new := [name for name in frame.columns if name not in known]:
+        yield (
+            f"{where}: columns that the model does not know are ignored: "
+            f"{list_names(new)}"
+        )
+    if absent := [name for name in wanted if name not in frame.columns]:
+        yield f"{where}: absent columns count as missing values: {list_names(absent)}"
 
 
 def compute_fingerprint(chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:

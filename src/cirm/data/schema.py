@@ -27,6 +27,7 @@ from cirm.data.columns import (
     check_columns,
     detect_kind,
     is_missing,
+    is_missing_word,
     locate_row,
     refuse_values,
     to_numbers,
@@ -298,13 +299,19 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
     head = next(source.frames()).iloc[:PEEK_ROWS]
     if head.columns.has_duplicates:
         return []  # refused where columns are checked
-    numeric = []
-    for name in head.columns:
-        present = head[name][~is_missing(head[name])]
-        numbers = pd.to_numeric(present.astype(str).astype(object), errors="coerce")
-        if name not in others and len(present) and not pd.isna(numbers).any():
-            numeric.append(str(name))
-    return numeric
+    cells = head.to_numpy(dtype=object).T
+    return [
+        str(name)
+        for name, column in zip(head.columns, cells, strict=True)
+        if name not in others and _are_numbers(column)
+    ]
+
+
+def _are_numbers(cells: NDArray[np.object_]) -> bool:
+    """Whether all cells that are not missing are numbers, and there are some."""
+    present = [str(c) for c in cells if not (is_missing_word(c) or c is None)]
+    numbers = pd.to_numeric(np.array(present, object), errors="coerce")
+    return bool(present) and not np.isnan(numbers).any()
 
 
 def list_numeric_columns(schema: Schema) -> list[str]:

@@ -71,7 +71,8 @@ def _read_text_chunks(
             f"{where}: the header {names[0]!r} is one column only. Separate columns by "
             f"{separator!r}."
         )
-    numeric = [position for position, name in enumerate(names) if name in numbers]
+    wanted = set(numbers)
+    numeric = [position for position, name in enumerate(names) if name in wanted]
     count = 0
     try:
         for frame in _parse_chunks(path, where, len(names), numeric, rows, options):
@@ -102,7 +103,7 @@ def _parse_chunks(
 ) -> Iterator[pd.DataFrame]:
     """Yield chunks of text in which the columns at `numeric` are numbers."""
     missing: Any = dict.fromkeys(numeric, NA_VALUES)
-    dtypes: Any = {n: float if n in numeric else str for n in range(width)}
+    dtypes: Any = dict.fromkeys(range(width), str) | dict.fromkeys(numeric, float)
     with _explain_errors(where), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         with pd.read_csv(

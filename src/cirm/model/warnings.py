@@ -25,13 +25,14 @@ def find_leaks(draft: SchemaDraft) -> list[str]:
     if classes and len(draft.targets.unique()) < 2:
         return []
     targets = draft.targets.numpy()
+    features = encoding.encode(draft.frame).numpy()
+    ends = np.cumsum([len(column.features) for column in encoding.columns])
     names = [
         column.name
-        for column in encoding.columns
-        if column.features
-        and _determines_target(
-            column.encode(draft.frame[column.name]), targets, bool(classes)
+        for column, own in zip(
+            encoding.columns, np.split(features, ends[:-1], axis=1), strict=True
         )
+        if own.shape[1] and _determines_target(own, targets, bool(classes))
     ]
     return [
         f"column {name!r} alone determines the target in every row of the first "
@@ -52,16 +53,17 @@ def _determines_target(
         widest = features[:, spread.argmax()]
         return bool(abs(np.corrcoef(widest, targets)[0, 1]) > 0.99999)
     if features.shape[1] > 1:  # a category, or a number with marked missing values
-        codes = pd.MultiIndex.from_arrays(list(features.T)).factorize()[0]
+        codes = np.unique(features, axis=0, return_inverse=True)[1].reshape(-1)
         groups = pd.Series(targets).groupby(codes)
         return bool(len(groups) <= len(targets) / 5 and (groups.nunique() == 1).all())
     # Along the sorted column, each class must form one block.
     values = features[:, 0]
     order = np.lexsort((targets, values))
-    changes = int((np.diff(targets[order]) != 0).sum())
+    classes, ordered = targets[order], values[order]
+    changes = classes[1:] != classes[:-1]
     # No value may occur with two classes.
-    separate = (pd.Series(targets).groupby(values).nunique() == 1).all()
-    return changes == len(np.unique(targets)) - 1 and bool(separate)
+    separate = (ordered[1:] != ordered[:-1])[changes].all()
+    return bool(changes.sum() == len(np.unique(targets)) - 1 and separate)
 
 
 def find_input_warnings(
