@@ -1,6 +1,7 @@
 """What harms nobody: real data are accepted, and nothing private or false comes out."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -83,3 +84,32 @@ def test_a_table_of_ten_thousand_columns_takes_seconds(cirm):
     )
     assert status == 0
     assert time.process_time() - start < 20  # 12 s on a busy core, 31 s before
+
+
+@pytest.fixture
+def guests(cirm):
+    """A table with formulas in a column that is kept, and a model of it."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(50, 9, 40), "up": ["=no", "yes"] * 20})
+    frame["note"] = ["=HYPERLINK(1)", "+49 170", "-3.5", "@x", "plain\x1b[2J"] * 8
+    frame.to_csv("guests.csv", index=False)
+    words = ("--target", "up", "--model", "m.cirm", "--ignore", "note")
+    assert cirm("fit", "guests.csv", *words, *SETTINGS)[0] == 0
+
+
+@pytest.mark.parametrize("out", [(), ("--out", "p.csv"), ("--out", "p.tsv")])
+def test_copied_text_is_no_formula_unless_it_is_wanted_raw(cirm, guests, out):
+    words = ("predict", "guests.csv", "--model", "m.cirm", "--keep", "note", *out)
+    for raw in (False, True):
+        status, text, _ = cirm(*words, *(["--raw"] if raw else []))
+        assert status == 0
+        text = Path(out[1]).read_text() if out else text
+        separator = "\t" if "p.tsv" in out else ","
+        cells = [line.split(separator)[0] for line in text.splitlines()[1:6]]
+        escaped = ["'=HYPERLINK(1)", "'+49 170", "-3.5", "'@x", "plain[2J"]
+        plain = ["=HYPERLINK(1)", "+49 170", "-3.5", "@x", "plain\x1b[2J"]
+        assert cells == (plain if raw else escaped)
+        labels = {line.split(separator)[1] for line in text.splitlines()[1:]}
+        assert labels <= ({"=no", "yes"} if raw else {"'=no", "yes"})
+        for name in out[1:]:
+            Path(name).unlink()

@@ -1,6 +1,7 @@
 """Predictions are written as pandas would write them, so that any reader agrees."""
 
 import io
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cirm.model.csv_writer import format_csv
+from cirm.model.csv_writer import (
+    FORMULA,
+    NUMBER,
+    escape_cells,
+    escape_text,
+    format_csv,
+)
 
 TEXTS = st.sampled_from(["", "ill", "a,b", "a\tb", 'say "x"', "two\nlines", "é"])
 PARTS = st.integers(0, 10**6).map(lambda units: units / 10**6)
@@ -86,3 +93,49 @@ def test_values_are_written_to_their_last_digit():
     frame = pd.DataFrame(values, columns=["prediction", "low", "high"])
     found = pd.read_csv(io.StringIO(format_csv(frame)))
     assert found.equals(frame)
+
+
+FORMULAS = [
+    "=1+1",
+    "+49 170 1234",
+    "-",
+    "@SUM(A1)",
+    "\tx",
+    "\rx",
+    "-1+1|'cmd'",
+    "\uff1d1",
+]
+NUMBERS = ["-3.5", "+4", "-1e-5", "-.5", "-inf", "", "a-b", "x=1", "'=1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_text_that_runs_in_a_spreadsheet_gets_an_apostrophe(text):
+    assert escape_text(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_numbers_and_plain_text_stay(text):
+    assert escape_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "dtype", [object, "str", "category"], ids=["object", "str", "category"]
+)
+def test_cells_and_names_of_columns_are_escaped_and_others_stay(dtype):
+    kept = pd.Series(["=1", None, "-2", "plain"], dtype=dtype)
+    frame = pd.DataFrame({"=name": kept, "number": [-1.5, 2, 3, 4], "flag": True})
+    escaped = escape_cells(frame)
+    assert list(escaped.columns) == ["'=name", "number", "flag"]
+    cells = escaped["'=name"].astype(object).where(kept.notna(), "").tolist()
+    assert cells == ["'=1", "", "-2", "plain"]
+    assert escaped[["number", "flag"]].equals(frame[["number", "flag"]])
+    assert frame.columns[0] == "=name"  # the table itself does not change
+
+
+@given(st.text())
+def test_no_text_begins_a_formula_or_steers_a_terminal(text):
+    escaped = escape_text(text)
+    assert not FORMULA.match(escaped) or NUMBER.fullmatch(escaped)
+    assert not any(
+        unicodedata.category(c) == "Cc" for c in escaped if c not in "\t\r\n"
+    )

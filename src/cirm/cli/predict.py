@@ -75,6 +75,14 @@ def predict(
     ] = False,
     accept_units: AcceptUnits = False,
     trust: Trust = "",
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Write text exactly as it is. Otherwise CSV and TSV files get an "
+            "apostrophe before text that a spreadsheet would run as a formula.",
+        ),
+    ] = False,
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
@@ -112,6 +120,7 @@ def predict(
     with show_progress("No predictions were written.") as progress:
         from cirm.data.sources import open_sources, prefetch
         from cirm.model.adapt import adapt as adapt_model
+        from cirm.model.csv_writer import escape_cells
         from cirm.model.explain import describe_adaptation
         from cirm.model.file import load
         from cirm.model.predict import predict_chunks
@@ -133,6 +142,8 @@ def predict(
             loaded, source, keep or [], probabilities, fill_missing, progress, notes
         )
         tables = (summary.add(frame) for frame in prefetch(frames))
+        if not (raw or (out and out.suffix.lower() == ".parquet")):
+            tables = (escape_cells(table) for table in tables)
         files = [path for path in (out, report) if path is not None]
         with replace_files(*files) as temporaries:
             write_predictions(tables, out, temporaries[0] if out else None)

@@ -7,6 +7,8 @@ everything else is left to pandas.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -16,8 +18,38 @@ from cirm.data.columns import Values
 DECIMALS = 6  # of probabilities
 WIDEST_CELL = 256  # bytes; a wider cell would pad all rows to its width
 
+FORMULA = re.compile(r"[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")  # also full-width signs
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)", re.I)
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
 Cells = NDArray[np.uint8]
 """Text of each row, [n, bytes], with zeros between and after it."""
+
+
+def escape_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose text neither runs in a spreadsheet nor steers a terminal.
+
+    Text that a spreadsheet would run as a formula gets an apostrophe in front, and
+    control characters are removed. Numbers such as -3.5 stay, also those in text.
+    """
+    frame = frame.set_axis([escape_text(str(name)) for name in frame.columns], axis=1)
+    for position, dtype in enumerate(frame.dtypes):
+        if dtype.kind in "biufcM":  # numbers and dates
+            continue
+        values = frame.iloc[:, position]
+        texts = [text for text in values.unique() if isinstance(text, str)]
+        changed = {text: new for text in texts if (new := escape_text(text)) != text}
+        if changed:
+            cells = [changed.get(cell, cell) for cell in values.astype(object)]
+            frame.isetitem(position, np.array(cells, dtype=object))
+    return frame
+
+
+def escape_text(text: str) -> str:
+    """Return text without control characters, and not taken for a formula."""
+    text = CONTROL.sub("", text)
+    is_formula = FORMULA.match(text) and not NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text
 
 
 def format_csv(frame: pd.DataFrame, separator: str = ",", header: bool = True) -> str:
