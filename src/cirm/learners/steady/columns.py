@@ -18,9 +18,11 @@ from torch.nn import functional as F
 from cirm.environments import Stage
 from cirm.learners.steady import columns_learn as learn
 from cirm.learners.steady.columns_adapt import adapt_predictor
+from cirm.learners.steady.columns_arrival import score_arrival
 from cirm.learners.steady.columns_explain import explain_state
 from cirm.learners.steady.columns_predict import apply_predictor
 from cirm.learners.steady.columns_refuse import find_reasons
+from cirm.learners.steady.columns_search import search_unstable, summarise_place
 from cirm.learners.steady.columns_state import (
     SAMPLES,
     Adaptation,
@@ -101,17 +103,19 @@ class ColumnsEngine:
         named, protected = (
             self._mark_columns(columns, d) for columns in (self.unstable, self.stable)
         )
-        effects = [learn.measure_place(state, x, y, is_value) for x, y in data]
-        state = learn.search_unstable(
-            state, effects, self.level, named, protected, is_value
+        summaries = [summarise_place(state, x, y, is_value) for x, y in data]
+        state = search_unstable(
+            state, summaries, self.level, named, protected, is_value
         )
-        for (x, y), effect in zip(data, effects, strict=True):
+        for (x, y), summary in zip(data, summaries, strict=True):
             if len(state.places.rows):
-                state = learn.score_arrival(state, x, y, normals, is_value)
-            state = learn.learn_place(state, x, y, effect, is_value)
-        state = learn.make_predictors(state, normals, self.trust)
+                state = score_arrival(state, x, y, normals, is_value)
+            state = learn.learn_place(state, x, y, summary, is_value)
+        predictor = learn.draw_trusted(state, self.trust, normals)
         return state._replace(
-            adaptation=make_no_adaptation(state.predictor, d, outputs)
+            base=learn.draw_stable(state, normals),
+            predictor=predictor,
+            adaptation=make_no_adaptation(predictor, d, outputs),
         )
 
     def _mark_columns(self, columns: tuple[int, ...], d: int) -> Tensor:

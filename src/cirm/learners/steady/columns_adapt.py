@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_predict import apply_predictor
+from cirm.learners.steady.columns_residual import find_residual
 from cirm.learners.steady.columns_state import SAMPLES, Predictor, State
 from cirm.learners.steady.meta_analysis import MetaAnalysis
 
@@ -175,48 +176,6 @@ def estimate_slope(
         to_effect(posterior.high),
     )
     return summary, posterior.samples, total
-
-
-def find_residual(state: State, feature: int, given: Tensor) -> tuple[Tensor, float]:
-    """Return what is left of a feature given others and the target, as a direction.
-
-    Args:
-        state: The state of one replica.
-        feature: Index of the feature.
-        given: Which features it is regressed on, within environments, [d].
-
-    Returns:
-        Coefficients [p] of the basis, and the fraction of the variance of the feature,
-        given the target, that the other features explain.
-    """
-    p = len(state.ridge)
-    direction = torch.zeros(p, dtype=torch.float64)
-    direction[feature] = 1.0
-    columns = given.nonzero()[:, 0]
-    moments = state.moments
-    total = moments[feature, feature]
-    targets = torch.arange(p, len(moments))
-    after_target, _ = _regress(moments, feature, targets)
-    if not len(columns) or float(after_target) <= 1e-9 * float(total):
-        return direction, 0.0
-    left, slopes = _regress(moments, feature, torch.cat([columns, targets]))
-    explained = 1 - float(left / after_target)
-    rows = float(state.places.rows.sum())
-    # Shrunk, so that chance correlations with many columns are not taken for true.
-    chance = len(columns) * (1 - explained) / max(rows * explained, 1e-9)
-    kept = max(0.0, 1 - chance)
-    direction[columns] -= kept * slopes[: len(columns)]
-    return direction, kept * explained
-
-
-def _regress(moments: Tensor, feature: int, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of squares of a feature given others, and its slopes."""
-    gram = moments[others[:, None], others]
-    ridge = 1e-6 * gram.diagonal().mean().clamp(min=1e-9)
-    gram = gram + ridge * torch.eye(len(others), dtype=gram.dtype)
-    cross = moments[others, feature]
-    slopes = torch.linalg.solve(gram, cross)
-    return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
 
 
 def select_rows(basis: Tensor, score: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 KNOTS = (0.1, 0.33, 0.67, 0.9)  # quantiles; four knots follow most smooth curves
 FEWEST_VALUES = 10  # with fewer different values a hinge has nothing to bend between
 MOST_NUMBERS = 1_000_000  # of an information matrix: 8 MB; else there are no hinges
-LIMIT = 5.0  # standard deviations beyond which a number is treated as an outlier
+LIMIT = 10.0  # standard deviations beyond which a number cannot be trusted
 COPY = 0.95  # correlation from which on one column hides the effect of the other
 QUANTILE_ROWS = 100_000  # rows that fix quantiles, well within a percent
 
@@ -40,16 +40,19 @@ class Basis(NamedTuple):
 
     @property
     def active(self) -> Tensor:
-        """Which basis functions are not constant, [p]."""
-        return torch.cat([self.scale[None], self.slopes]).flatten() > 0
+        """Which basis functions are used, [p]."""
+        used = torch.cat([self.scale[None], self.slopes]).flatten() > 0
+        return torch.cat([used, used.new_ones(1)])
 
     def expand(self, inputs: Tensor) -> Tensor:
-        """Return the basis functions [n, p] of inputs [n, d], features first."""
+        """Return the basis functions [n, p] of inputs [n, d].
+
+        The features come first, then all first hinges, and so on, and a constant last.
+        """
         features = self.standardise(inputs)
-        if not len(self.knots):
-            return features
+        one = features.new_ones(len(features), 1)
         hinges = (features[:, None] - self.knots).clamp(min=0) * self.slopes
-        return torch.cat([features[:, None], hinges], 1).flatten(1)
+        return torch.cat([features, hinges.flatten(1), one], 1)
 
     def standardise(self, inputs: Tensor) -> Tensor:
         """Return standardised features [n, d] of inputs [n, d]."""
@@ -79,7 +82,7 @@ def fit_basis(inputs: Tensor, outputs: int) -> Basis:
     basis = Basis(centre, scale, limit, knots, torch.ones_like(knots))
     if not count:
         return basis
-    hinges = basis.expand(inputs)[:, d:].unflatten(1, (count, d))
+    hinges = basis.expand(inputs)[:, d:-1].unflatten(1, (count, d))
     spread = hinges.std(0, correction=0)
     bends = (distinct >= FEWEST_VALUES) & (spread > 0.05)
     return basis._replace(slopes=torch.where(bends, 1 / spread.clamp(min=0.05), 0.0))

@@ -14,12 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis
+from cirm.learners.steady.meta_analysis import UNKNOWN, combine_effects
 
 FEWEST_ROWS = 20  # of an environment, to measure effects at all
 FEWEST_CASES = 5  # of each class, and of each value of a two-valued feature
-LEAST_SPREAD = 0.3  # change of the log odds per standard deviation, see docs/method.md
-LEAST_SPREAD_VALUES = 0.1  # the same in regression, in standard deviations
+LEAST_SPREAD = 0.3  # between environments: of the log odds per standard deviation of a
+# feature, or of the effect in units of the noise; less moves a probability by at most
+# seven points, and costs less than doing without the feature
 
 
 class Effects(NamedTuple):
@@ -148,14 +149,24 @@ def _convert_binary(
 
 
 def find_unstable(
-    summary: MetaAnalysis, tested: Tensor, level: float, least: float
+    effects: Tensor, variances: Tensor, tested: Tensor, level: float, least: float
 ) -> Tensor:
-    """Return which features [d] are unstable, with family-wise error `level`.
+    """Return which features are unstable, with family-wise error `level`.
 
     The level is divided by the number of tests. A change must also be large enough to
-    matter: its spread between environments must be at least `least`.
+    matter: the spread between environments must be at least `least`.
+
+    Args:
+        effects: Effects in each environment, [e, d, k].
+        variances: Their variances, [e, d, k].
+        tested: Which features are tested, [d].
+        level: Probability of any false alarm.
+        least: Smallest spread that matters.
+
+    Returns:
+        Which features are unstable, [d].
     """
-    p_value = summary.p_value()
-    tests = int(tested.sum()) * p_value.shape[1]
-    unstable = (p_value * max(tests, 1) < level) & (summary.spread > least)
+    summary = combine_effects(effects, variances)
+    tests = int(tested.sum()) * effects.shape[2]
+    unstable = (summary.p_value() * max(tests, 1) < level) & (summary.spread > least)
     return unstable.any(1) & tested

@@ -10,8 +10,8 @@ from scipy import stats
 from torch import Tensor
 
 from cirm.learners.steady import columns_refuse as refuse
-from cirm.learners.steady.columns_adapt import find_residual
 from cirm.learners.steady.columns_learn import summarise_effects
+from cirm.learners.steady.columns_residual import find_residual
 from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.meta_analysis import UNKNOWN
 

@@ -1,9 +1,10 @@
 """Generalised linear models whose posterior is the prior of the next environment.
 
-Each environment has an intercept of its own, which is not part of the posterior. For
-classes the posterior is Laplace's approximation; with more than two classes the
-information is kept per class, times k / (k - 1), which is exact for two classes and
-for equal probabilities. For regression it is computed from moments, without loss.
+The intercept is one of the coefficients; how far that of an environment deviates from
+it is not part of the posterior (see `columns_predict`). For classes the posterior is
+Laplace's approximation; with more than two classes the information is kept per class,
+times k / (k - 1), which is exact for two classes and for equal probabilities. For
+regression it is computed from moments, without loss.
 """
 
 from __future__ import annotations
@@ -27,58 +28,39 @@ class Posterior(NamedTuple):
     precision: Tensor
 
 
-class Fit(NamedTuple):
-    """Coefficients [k, p], intercepts [k] and information [k, p, p] of rows."""
-
-    mean: Tensor
-    level: Tensor
-    information: Tensor
-
-
-def fit_classes(basis: Tensor, targets: Tensor, prior: Posterior) -> Fit:
+def fit_classes(
+    basis: Tensor, targets: Tensor, prior: Posterior
+) -> tuple[Tensor, Tensor]:
     """Fit the coefficients to one environment, starting from a prior.
 
     Args:
         basis: Basis functions, [n, p].
         targets: One column of zeros and ones per output, [n, k]: one for two classes.
         prior: What is known of the coefficients.
+
+    Returns:
+        The coefficients [k, p], and the information [k, p, p] of the rows.
     """
     part = slice(None, None, -(-len(basis) // CURVATURE_ROWS))
     factor = len(basis) / len(basis[part])
     mean = prior.mean.clone()
-    frequency = (targets.sum(0) + 0.5) / (len(targets) + 1)
-    level = frequency.log() if len(frequency) > 1 else frequency.logit()
-    level = level - mean @ basis.mean(0)
-    value = _log_posterior(basis, targets, mean, level, prior)
+    value = _log_posterior(basis, targets, mean, prior)
     for _ in range(STEPS):
-        errors = targets - predict_classes(basis @ mean.T + level)
-        change = mean - prior.mean
-        slope = errors.T @ basis - (prior.precision @ change[..., None]).squeeze(-1)
-        curved, pull, total = _curvature(basis[part], mean, level)
-        # The intercept is eliminated: it has no prior.
-        rest = errors.sum(0) / (factor * total)
-        slope = slope - factor * pull * rest[:, None]
-        hessian = factor * (
-            curved - pull[:, :, None] * pull[:, None] / total[:, None, None]
-        )
-        step = torch.linalg.solve(hessian + prior.precision, slope)
-        up = rest - (pull * step).sum(-1) / total
-        size, gain = 1.0, -1.0
-        while size > 1e-3:
-            new = mean + size * step, level + size * up
-            gain = float(_log_posterior(basis, targets, *new, prior) - value)
-            if gain >= 0:
-                break
+        errors = targets - predict_classes(basis @ mean.T)
+        change = (prior.precision @ (mean - prior.mean)[..., None]).squeeze(-1)
+        hessian = factor * _curvature(basis[part], mean) + prior.precision
+        step = torch.linalg.solve(hessian, errors.T @ basis - change)
+        size, gain, new = 1.0, -1.0, mean
+        while gain < 0 and size > 1e-3:
+            new = mean + size * step
+            gain = float(_log_posterior(basis, targets, new, prior) - value)
             size /= 2
         if gain < 0:
             break
-        (mean, level), value = new, value + gain
+        mean, value = new, value + gain
         if gain < TOLERANCE:
             break
-    curved, pull, total = _curvature(basis, mean, level)
-    return Fit(
-        mean, level, curved - pull[:, :, None] * pull[:, None] / total[:, None, None]
-    )
+    return mean, _curvature(basis, mean)
 
 
 def predict_classes(logits: Tensor) -> Tensor:
@@ -87,12 +69,11 @@ def predict_classes(logits: Tensor) -> Tensor:
 
 
 def _log_posterior(
-    basis: Tensor, targets: Tensor, mean: Tensor, level: Tensor, prior: Posterior
+    basis: Tensor, targets: Tensor, mean: Tensor, prior: Posterior
 ) -> Tensor:
-    logits = basis @ mean.T + level
+    logits = basis @ mean.T
     if logits.shape[1] == 1:
-        zeros = torch.zeros_like(logits)
-        normaliser = torch.logaddexp(zeros, logits).sum()
+        normaliser = torch.logaddexp(torch.zeros_like(logits), logits).sum()
     else:
         normaliser = logits.logsumexp(1).sum()
     change = mean - prior.mean
@@ -100,16 +81,13 @@ def _log_posterior(
     return (targets * logits).sum() - normaliser - 0.5 * penalty
 
 
-def _curvature(
-    basis: Tensor, mean: Tensor, level: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return weighted Gram matrices [k, p, p], sums [k, p] and totals [k]."""
+def _curvature(basis: Tensor, mean: Tensor) -> Tensor:
+    """Return the information of rows about coefficients, [k, p, p]."""
     k = len(mean)
-    probabilities = predict_classes(basis @ mean.T + level)
+    probabilities = predict_classes(basis @ mean.T)
     weights = (probabilities * (1 - probabilities)).T.clamp(min=1e-8)
     weights = weights * (k / (k - 1) if k > 1 else 1.0)
-    gram = torch.stack([(basis * w[:, None]).T @ basis for w in weights])
-    return gram, weights @ basis, weights.sum(1)
+    return torch.stack([(basis * w[:, None]).T @ basis for w in weights])
 
 
 def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
@@ -123,13 +101,12 @@ def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
     basis, targets = basis[::stride], targets[::stride]
     k, p = targets.shape[1], basis.shape[1]
     ridge = torch.ones(p, dtype=basis.dtype)
-    mean = torch.zeros(k, p, dtype=basis.dtype)
-    zero = torch.zeros_like(mean)
+    zero = torch.zeros(k, p, dtype=basis.dtype)
     for _ in range(RIDGE_ROUNDS):
         prior = Posterior(zero, torch.diag(ridge).expand(k, p, p))
-        fit = fit_classes(basis, targets, prior)
-        variances = torch.linalg.inv(fit.information + prior.precision)
-        new = _update_ridge(ridge, fit.mean, variances, groups)
+        mean, information = fit_classes(basis, targets, prior)
+        variances = torch.linalg.inv(information + prior.precision)
+        new = _update_ridge(ridge, mean, variances, groups)
         done = bool(((new / ridge).log().abs() < 0.1).all())
         ridge = new
         if done:
@@ -156,11 +133,11 @@ def fit_moments(
     """Fit a linear regression to moments; choose ridge and noise by empirical Bayes.
 
     Args:
-        moments: Sums of products of the basis and the target, the last one, around
-            the means of the environments, [p + 1, p + 1].
+        moments: Sums of products of the basis and the target, the last one,
+            [p + 1, p + 1].
         columns: Which basis functions are used, [p].
         groups: Group of each basis function that shares a ridge, [p].
-        rows: Number of rows less the number of environments.
+        rows: Number of rows.
 
     Returns:
         The posterior, with coefficients 0 for other columns, and the noise variance.
@@ -170,7 +147,8 @@ def fit_moments(
     cross, total = moments[:p, p][columns], moments[p, p]
     groups = groups[columns]
     ridge = torch.ones_like(cross)
-    noise = float(total / max(rows, 1)) + 1e-12
+    centre = moments[p - 1, p].square() / moments[p - 1, p - 1].clamp(min=1e-9)
+    noise = float((total - centre) / max(rows, 1)) + 1e-12
     mean = torch.zeros_like(cross)
     precision = gram / noise + torch.diag(ridge)
     for _ in range(3 * RIDGE_ROUNDS if len(cross) else 0):

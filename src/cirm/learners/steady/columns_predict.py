@@ -1,7 +1,7 @@
 """Predictors of the columns engine for an environment of which nothing is known.
 
-A new environment has an intercept of its own. It is drawn from the distribution of the
-intercepts of the environments seen, not taken from the last one.
+A new environment has an intercept of its own. It is drawn around the common intercept,
+with the spread by which environments differed from it on their arrival.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_glm import Posterior
-from cirm.learners.steady.columns_state import SAMPLES, Places, Predictor
-from cirm.learners.steady.meta_analysis import combine_effects
-from cirm.randomness import Randomness
+from cirm.learners.steady.columns_state import SAMPLES, Arrivals, Predictor
 
 USUAL_SPREAD = 0.3  # between intercepts; counts as much as one more environment
-NODES = 128  # points of the integral over logits
 
 
 def normal_quantiles(count: int) -> Tensor:
@@ -25,54 +22,28 @@ def normal_quantiles(count: int) -> Tensor:
     return values / values.square().mean().sqrt()
 
 
-def find_levels(
-    mean: Tensor, places: Places, covariance: Tensor, noise: float
-) -> tuple[Tensor, Tensor]:
-    """Return the intercepts [e, k] of coefficients [k, p] in each environment.
-
-    With an intercept the mean prediction is the mean target there. For classes, logits
-    are taken for normal around those of the mean input.
-
-    Args:
-        mean: The coefficients.
-        places: Summaries of the environments.
-        covariance: Covariance of the basis within environments, [p, p].
-        noise: Noise variance of a regression; 0 for classes.
-
-    Returns:
-        The intercepts and their sampling variances.
-    """
-    centres = places.inputs @ mean.T
-    rows = places.rows[:, None]
-    if noise > 0:
-        return places.targets - centres, (noise / rows).expand_as(centres)
-    k, c = len(mean), places.targets.shape[1]
-    frequency = (places.targets * rows + 0.5) / (rows + 0.5 * c)
-    spread = mean @ covariance @ mean.T
-    if k == 1:
-        shifts = normal_quantiles(NODES)[:, None] * spread.clamp(min=0).sqrt()
-        frequency = frequency[:, 1:]
-        levels = frequency.logit() - centres
-        for _ in range(30):
-            here = (centres + levels + shifts[:, None]).sigmoid().mean(0)
-            levels = levels + frequency.logit() - here.logit()
-    else:
-        draws = Randomness((0,), ("levels",)).start_draws().normal(NODES, k)[0].double()
-        values, vectors = torch.linalg.eigh(spread)
-        shifts = draws @ (vectors * values.clamp(min=0).sqrt()).T
-        levels = frequency.log() - centres
-        for _ in range(30):
-            here = (centres + levels + shifts[:, None]).softmax(-1).mean(0)
-            levels = levels + frequency.log() - here.clamp(min=1e-12).log()
-        levels = levels - levels.mean(1, keepdim=True)
-    return levels, 1 / (rows * frequency * (1 - frequency))
+def find_shift(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the shifts [k] of logits [n, k] after which classes are as frequent."""
+    frequency = (targets.sum(0) + 0.5) / (len(targets) + 1)
+    shift = torch.zeros_like(frequency)
+    for _ in range(30):
+        if len(shift) == 1:
+            here = (outputs + shift).sigmoid().mean(0).clamp(1e-9, 1 - 1e-9)
+            step = frequency.logit() - here.logit()
+        else:
+            here = (outputs + shift).softmax(-1).mean(0).clamp(min=1e-9)
+            step = frequency.log() - here.log()
+            step = step - step.mean()
+        shift = shift + step
+        if float(step.abs().max()) < 1e-6:
+            break
+    return shift
 
 
 def draw_predictor(
     posterior: Posterior,
     used: Tensor,
-    places: Places,
-    covariance: Tensor,
+    arrivals: Arrivals,
     noise: float,
     normals: Tensor,
 ) -> Predictor:
@@ -81,8 +52,7 @@ def draw_predictor(
     Args:
         posterior: The posterior of the coefficients.
         used: Which basis functions the model uses, [p].
-        places: Summaries of the environments.
-        covariance: Covariance of the basis within environments, [p, p].
+        arrivals: How environments differed from what was known before.
         noise: Noise variance of a regression; 0 for classes.
         normals: Standard normal numbers, [SAMPLES / 2, k, p].
     """
@@ -97,17 +67,13 @@ def draw_predictor(
         ).T
         steps = torch.cat([steps, -steps])
         coefficients[:, output, index] = posterior.mean[output, index] + steps
-    levels, variances = find_levels(posterior.mean, places, covariance, noise)
-    summary = combine_effects(levels, variances)
-    count = len(levels)
+    excess = (arrivals.shifts.square() - arrivals.shift_variances).clamp(min=0)
     usual = USUAL_SPREAD**2 * (noise if noise > 0 else 1.0)
-    spread = ((count - 1) * summary.spread.square() + usual) / count
-    scale = (spread + summary.error.square()).sqrt()
-    # Each half has symmetric levels, so that they do not follow the coefficients.
-    order = torch.arange(SAMPLES) * 5 % SAMPLES
-    quantiles = normal_quantiles(SAMPLES)[order]
+    spread = ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
+    # An order in which the intercepts do not follow the coefficients.
+    quantiles = normal_quantiles(SAMPLES)[torch.arange(SAMPLES) * 5 % SAMPLES]
     rolled = torch.stack([quantiles.roll(3 * i) for i in range(k)], 1)
-    return Predictor(coefficients, summary.mean + scale * rolled)
+    return Predictor(coefficients, spread * rolled)
 
 
 def apply_predictor(predictor: Predictor, basis: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_adapt import find_residual
+from cirm.learners.steady.columns_residual import find_residual
 from cirm.learners.steady.columns_state import State
 
 FEWEST_ROWS = 30  # below that the interval of an effect holds any effect

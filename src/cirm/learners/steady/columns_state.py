@@ -57,6 +57,9 @@ class Arrivals(NamedTuple):
         gains: Mean gain of adapting each feature alone over the stable model, [a, d].
         errors: Standard errors of these gains, infinite if not adapted, [a, d].
         skill: Correlation of the stable prediction with the target, [a].
+        shifts: By how much the environment's intercept differs from that of the stable
+            model, [a, k].
+        shift_variances: Sampling variances of the shifts, [a, k].
     """
 
     losses: Tensor
@@ -64,6 +67,8 @@ class Arrivals(NamedTuple):
     gains: Tensor
     errors: Tensor
     skill: Tensor
+    shifts: Tensor
+    shift_variances: Tensor
 
 
 class Predictor(NamedTuple):
@@ -99,14 +104,15 @@ class State(NamedTuple):
         unit: Unit of each feature, by its first feature, [d].
         needed: Which features represent their units, [d].
         unstable: Which features are set aside, [d].
+        entangled: Which features change, but share too much with others to be set
+            aside, [d].
         ridge: Prior precision of the coefficients, [p].
         noise: Noise variance of a regression with and without unstable features, [2].
         looks: Number of tests so far, [].
         whole: The model of all features.
         stable: The model without unstable features.
         without: Models without single units, for classes.
-        moments: Sums of products of basis and targets within environments,
-            [p + c, p + c].
+        moments: Sums of products of basis and targets, [p + c, p + c].
         places: Summaries of the environments.
         arrivals: Predictions for environments on their arrival.
         base: Samples of the stable model for a new environment.
@@ -118,6 +124,7 @@ class State(NamedTuple):
     unit: Tensor
     needed: Tensor
     unstable: Tensor
+    entangled: Tensor
     ridge: Tensor
     noise: Tensor
     looks: Tensor
@@ -157,6 +164,7 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
         unit=whole_numbers(d),
         needed=whole_numbers(d).bool(),
         unstable=whole_numbers(d).bool(),
+        entangled=whole_numbers(d).bool(),
         ridge=zeros(p),
         noise=zeros(2),
         looks=whole_numbers(),
@@ -167,7 +175,15 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
         places=Places(
             zeros(0), zeros(0, p), zeros(0, c), zeros(0, d, k), zeros(0, d, k)
         ),
-        arrivals=Arrivals(zeros(0, 4), zeros(0, 4), zeros(0, d), zeros(0, d), zeros(0)),
+        arrivals=Arrivals(
+            losses=zeros(0, 4),
+            scores=zeros(0, 4),
+            gains=zeros(0, d),
+            errors=zeros(0, d),
+            skill=zeros(0),
+            shifts=zeros(0, k),
+            shift_variances=zeros(0, k),
+        ),
         base=predictor,
         predictor=predictor,
         adaptation=make_no_adaptation(predictor, d, k),
@@ -184,6 +200,29 @@ def make_no_adaptation(predictor: Predictor, d: int, k: int) -> Adaptation:
         torch.zeros(3, d, k, dtype=number),
         torch.zeros(d, dtype=torch.int64),
     )
+
+
+def center_moments(state: State) -> Tensor:
+    """Return sums of products around the means of each environment, [p + c, p + c]."""
+    places = state.places
+    means = torch.cat([places.inputs, places.targets], 1)
+    return state.moments - (means * places.rows[:, None]).T @ means
+
+
+def find_features(state: State, features: Tensor) -> Tensor:
+    """Return which basis functions [p] belong to features [d]."""
+    repeated = features.repeat(len(state.ridge) // len(features))
+    return torch.cat([repeated, features.new_zeros(1)])
+
+
+def list_groups(state: State) -> Tensor:
+    """Return the group of basis functions that share a ridge, [p].
+
+    Features, hinges, and the constant.
+    """
+    d, p = len(state.unit), len(state.ridge)
+    place = torch.arange(p)
+    return (place >= d).long() + (place == p - 1).long()
 
 
 def append_entry(table: Part, entry: Part) -> Part:

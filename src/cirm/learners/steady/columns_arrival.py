@@ -1,0 +1,104 @@
+"""How well an environment is predicted before its labels are used."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.columns_adapt import adapt_predictor
+from cirm.learners.steady.columns_learn import (
+    draw_stable,
+    draw_trusted,
+    model_targets,
+    summarise_effects,
+)
+from cirm.learners.steady.columns_predict import apply_predictor, find_shift
+from cirm.learners.steady.columns_state import (
+    Arrivals,
+    Predictor,
+    State,
+    append_entry,
+)
+
+
+def score_arrival(
+    state: State, inputs: Tensor, targets: Tensor, normals: Tensor, is_value: bool
+) -> State:
+    """Record how well each kind of model predicts an environment that arrives.
+
+    The rows are treated as unlabelled first: the stable model is adapted to them, and
+    compared with the labels.
+    """
+    base = draw_stable(state, normals)
+    state = state._replace(base=base)
+    basis = state.basis.expand(inputs)
+    noise = float(state.noise[1])
+    chosen = (state.unstable & state.needed).nonzero()[:, 0].tolist()
+    summary = summarise_effects(state)
+    predictors = [base]
+    predictors += [draw_trusted(state, t, normals) for t in ("interval", "average")]
+    predictors.append(adapt_predictor(state, basis, summary, chosen)[0])
+    losses, scores = zip(
+        *(_score(p, basis, targets, noise) for p in predictors), strict=True
+    )
+    d = len(state.unit)
+    gains = torch.zeros(d, dtype=torch.float64)
+    errors = torch.full((d,), torch.inf, dtype=torch.float64)
+    for unit in state.unit[chosen].unique().tolist():
+        own = [j for j in chosen if int(state.unit[j]) == unit]
+        alone = adapt_predictor(state, basis, summary, own)[0]
+        gain = losses[0] - _score(alone, basis, targets, noise)[0]
+        gains[state.unit == unit] = gain.mean()
+        errors[state.unit == unit] = gain.std() / len(gain) ** 0.5 + 1e-9
+    outputs = apply_predictor(base, basis).mean(0)
+    aims = targets if is_value else model_targets(targets)
+    if is_value:
+        shift = (aims - outputs).mean(0)
+        variance = (aims - outputs).var(0) / len(aims)
+    else:
+        shift = find_shift(outputs, aims)
+        rate = (aims.sum(0) + 0.5) / (len(aims) + 1)
+        variance = 1 / (len(aims) * rate * (1 - rate))
+    entry = Arrivals(
+        torch.stack([loss.mean() for loss in losses]),
+        torch.stack([score.mean() for score in scores]),
+        gains,
+        errors,
+        correlate(_predict(base, basis, is_value), aims),
+        shift,
+        variance,
+    )
+    return state._replace(arrivals=append_entry(state.arrivals, entry))
+
+
+def correlate(predictions: Tensor, targets: Tensor) -> Tensor:
+    """Return the correlation of predictions [n, k] with targets [n, k], over all k."""
+    one, other = predictions - predictions.mean(0), targets - targets.mean(0)
+    norms = one.square().sum() * other.square().sum()
+    return (one * other).sum() / norms.sqrt().clamp(min=1e-12)
+
+
+def _predict(predictor: Predictor, basis: Tensor, is_value: bool) -> Tensor:
+    """Return probabilities or values [n, k], averaged over samples."""
+    outputs = apply_predictor(predictor, basis)
+    if is_value:
+        return outputs.mean(0)
+    if outputs.shape[-1] == 1:
+        return outputs.sigmoid().mean(0)
+    return outputs.softmax(-1).mean(0)
+
+
+def _score(
+    predictor: Predictor, basis: Tensor, targets: Tensor, noise: float
+) -> tuple[Tensor, Tensor]:
+    """Return the loss and the score of each row, [n] each."""
+    prediction = _predict(predictor, basis, noise > 0)
+    if noise > 0:
+        squares = (prediction - targets)[:, 0].square()
+        total = (targets - targets.mean()).square().mean().clamp(min=1e-12)
+        return 0.5 * squares / noise, 100 * (1 - squares / total)
+    if prediction.shape[1] == 1:
+        prediction = torch.cat([1 - prediction, prediction], 1)
+    chosen = (prediction * targets).sum(1)
+    correct = prediction.argmax(1) == targets.argmax(1)
+    return -chosen.clamp(min=1e-6).log(), 100.0 * correct.double()

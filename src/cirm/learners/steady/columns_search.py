@@ -1,0 +1,207 @@
+"""Search for unstable features between environments, and set them aside."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.columns_effects import (
+    LEAST_SPREAD,
+    find_unstable,
+    measure_effects,
+)
+from cirm.learners.steady.columns_glm import Posterior, fit_moments
+from cirm.learners.steady.columns_residual import find_residual
+from cirm.learners.steady.columns_state import (
+    Places,
+    State,
+    append_entry,
+    center_moments,
+    find_features,
+    list_groups,
+)
+
+MOST_LEAK = 0.25  # squared correlation with other features given the target, up to
+# which a feature can be separated from them
+
+
+class Summary(NamedTuple):
+    """What an environment adds to the state: an entry of `Places`, and moments."""
+
+    place: Places
+    moments: Tensor
+
+
+def summarise_place(
+    state: State, inputs: Tensor, targets: Tensor, is_value: bool
+) -> Summary:
+    """Return the means, effects and moments of an environment."""
+    basis = state.basis.expand(inputs)
+    d, p = len(state.unit), basis.shape[1]
+    joint = torch.cat([basis, targets], 1)
+    past = basis[:0, :d]
+    if len(state.places.rows):
+        past = center_moments(state)[:d, :d] / state.places.rows.sum()
+    aims = targets[:, 1:] if targets.shape[1] == 2 else targets
+    effects = measure_effects(basis[:, :d], aims, state.unit, past, is_value)
+    rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
+    means = joint.mean(0)
+    return Summary(
+        Places(rows, means[:p], means[p:], effects.effect, effects.variance),
+        joint.T @ joint,
+    )
+
+
+def add_summary(state: State, summary: Summary) -> State:
+    """Add the summary of an environment to the state."""
+    return state._replace(
+        moments=state.moments + summary.moments,
+        places=append_entry(state.places, summary.place),
+    )
+
+
+def search_unstable(
+    state: State,
+    summaries: list[Summary],
+    level: float,
+    named: Tensor,
+    protected: Tensor,
+    is_value: bool,
+) -> State:
+    """Test features between environments, and set aside those that are unstable.
+
+    The k-th look at the data spends 6 / (pi k)^2 of the level, so that all looks
+    together spend no more than the level. A feature that changes but shares much with
+    others, given the target, is only remembered as `entangled`: without it the others
+    would take over its part, and its own effect could not be told from theirs.
+
+    Args:
+        state: The state before the stage.
+        summaries: Summaries of the environments of the stage.
+        level: Probability of any false alarm over all looks.
+        named: Features that are unstable by the user's word, [d].
+        protected: Features that are stable by the user's word, [d].
+        is_value: Whether this is a regression.
+    """
+    after = state
+    for summary in summaries:
+        after = add_summary(after, summary)
+    unstable, entangled = (state.unstable | named) & ~protected, state.entangled
+    looks, places = state.looks, after.places
+    if len(places.rows) > 1:
+        looks = looks + 1
+        share = level * 6 / (math.pi * float(looks)) ** 2
+        least = LEAST_SPREAD
+        if is_value:
+            noise = float(state.noise[0])
+            least = LEAST_SPREAD / (noise if noise > 0 else 1.0) ** 0.5
+        found, entangled = _test_features(after, protected | unstable, share, least)
+        unstable = unstable | found
+    unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
+    new = unstable & ~state.unstable
+    state = state._replace(unstable=unstable, entangled=entangled, looks=looks)
+    if not bool(new.any()) or not len(state.places.rows):
+        return state
+    return refit_values(state) if is_value else set_aside(state, new)
+
+
+def _test_features(
+    state: State, known: Tensor, level: float, least: float
+) -> tuple[Tensor, Tensor]:
+    """Return which features are unstable, and which are unstable but entangled.
+
+    Half of the level is spent on features that can be separated from all others, half
+    on all features, as a group of them may be separated from the rest.
+
+    Args:
+        state: The state after the stage.
+        known: Features that are not tested, [d].
+        level: Probability of any false alarm.
+        least: Smallest spread that matters.
+    """
+    effects, variances = state.places.effects, state.places.variances
+    active = state.basis.scale.gt(0)
+    tested = state.needed & ~known
+    alone = torch.zeros_like(tested)
+    for feature in tested.nonzero()[:, 0].tolist():
+        others = active & (state.unit != state.unit[feature])
+        alone[feature] = find_residual(state, feature, others)[1] <= MOST_LEAK
+    found = find_unstable(effects, variances, alone, level / 2, least)
+    found = torch.isin(state.unit, state.unit[found])
+    every = find_unstable(effects, variances, tested, level / 2, least)
+    group = found | torch.isin(state.unit, state.unit[every])
+    rest = active & ~group & ~known
+    for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
+        if find_residual(state, feature, rest)[1] > MOST_LEAK:
+            group = group & (state.unit != state.unit[feature])
+    entangled = torch.isin(state.unit, state.unit[every]) & ~group & ~found
+    return found | group, entangled
+
+
+def set_aside(state: State, new: Tensor) -> State:
+    """Remove features [d] from the stable model of classes.
+
+    If a model without the unit was kept, it is used. Other features are removed by the
+    rule that holds if they are independent of the stable ones given the class and a
+    linear combination: coefficient times regression on the stable features is added.
+    """
+    stable, without = state.stable, state.without
+    active = state.basis.active
+    rest = active & ~find_features(state, state.unstable)
+    mean, ratio = stable.mean, 1.0
+    for position, unit in enumerate(without.unit.tolist()):
+        if float(without.ratio[position]) > 0 and bool(new[state.unit == unit].any()):
+            mean, ratio = without.mean[position], float(without.ratio[position])
+            break
+    dropped = find_features(state, new) & active
+    slopes = _regress_on(state, dropped, rest)
+    precision = stable.precision.clone()
+    data = (precision - torch.diag(state.ridge)) * ratio
+    keep = rest[:, None] & rest
+    precision = torch.where(keep, data, 0.0) + torch.diag(state.ridge)
+    means = torch.cat([mean[None], without.mean])
+    added = torch.zeros_like(means)
+    added[..., rest] = means[..., dropped] @ slopes
+    # The constant takes over what the dropped features contribute on average.
+    centre = state.places.rows @ state.places.inputs / state.places.rows.sum()
+    added[..., -1] = means[..., dropped] @ (centre[dropped] - slopes @ centre[rest])
+    means = torch.where(rest, means + added, 0.0)
+    gone = torch.isin(without.unit, state.unit[new])
+    return state._replace(
+        stable=Posterior(means[0], precision),
+        without=without._replace(
+            mean=means[1:], ratio=torch.where(gone, 0.0, without.ratio)
+        ),
+    )
+
+
+def _regress_on(state: State, dropped: Tensor, rest: Tensor) -> Tensor:
+    """Return slopes of dropped basis functions on others given the targets."""
+    p = len(state.ridge)
+    moments = center_moments(state)
+    others = torch.cat([rest.nonzero()[:, 0], torch.arange(p, len(moments))])
+    gram = moments[others[:, None], others]
+    ridge = 1e-3 * gram.diagonal().mean().clamp(min=1e-9)
+    gram = gram + ridge * torch.eye(len(others), dtype=gram.dtype)
+    cross = moments[others][:, dropped.nonzero()[:, 0]]
+    slopes = torch.linalg.solve(gram, cross)[: int(rest.sum())].T
+    slopes[:, -1] = 0.0  # of the constant, which does not vary
+    return slopes
+
+
+def refit_values(state: State) -> State:
+    """Fit the regressions with and without unstable features to the moments."""
+    active, groups = state.basis.active, list_groups(state)
+    rows = int(state.places.rows.sum())
+    if not rows:
+        return state
+    whole, noise = fit_moments(state.moments, active, groups, rows)
+    stable, rest = whole, noise
+    if bool(state.unstable.any()):
+        used = active & ~find_features(state, state.unstable)
+        stable, rest = fit_moments(state.moments, used, groups, rows)
+    noises = torch.tensor([noise, rest], dtype=torch.float64)
+    return state._replace(whole=whole, stable=stable, noise=noises)
