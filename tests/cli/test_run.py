@@ -38,7 +38,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "--learner", "nope"], "no learner 'nope'. Choose one of cirm, erm"),
+        (["run", "--learner", "nope"], "no learner 'nope'. Choose one of steady"),
         (["run", "--dataset", "nope"], "no dataset 'nope'. Choose one of colored, scm"),
         (["run", "--set", "epochs"], "--set must be name=value, not 'epochs'."),
         (["run", "--set", "nope=1"], "learner erm has no setting 'nope'"),

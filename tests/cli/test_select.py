@@ -69,7 +69,7 @@ def test_arguments_may_come_in_any_order(cirm, tmp_path):
     [
         (["select"], "select: give a learner and, optionally, a data set"),
         (["select", "a", "b", "c"], "got a b c"),
-        (["select", "nope"], "no learner 'nope'. Choose one of cirm, erm"),
+        (["select", "nope"], "no learner 'nope'. Choose one of steady"),
         (["select", "erm", "nope"], "no dataset 'nope'. Choose one of colored, scm"),
         (
             ["select", "erm", "--rule", "best"],

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cirm.data import create_dataset, describe, get_dataset_class
+from cirm.data import REGISTRY, create_dataset, get_dataset_class
 from cirm.data.colored import Colored
 from cirm.data.scm import SCM
 from cirm.data.user_data import Arrays, ImageFolder, Table
@@ -55,4 +55,4 @@ def test_a_data_set_is_created_from_a_key_an_import_path_or_an_instance():
 
 @pytest.mark.parametrize("key", ["colored", "scm", "table", "arrays", "images"])
 def test_a_data_set_is_described_by_the_first_line_of_its_class(key):
-    assert describe(key) == get_dataset_class(key).__doc__.partition("\n")[0]
+    assert REGISTRY.describe(key) == get_dataset_class(key).__doc__.partition("\n")[0]
