@@ -23,7 +23,6 @@ from cirm.cli.options import (
     Overwrite,
     Preset,
     ReportFile,
-    Trust,
 )
 from cirm.cli.output_files import check_output_file, check_outputs, write_model
 from cirm.learners import DEFAULT_LEARNER
@@ -119,7 +118,15 @@ def fit(
             show_default=False,
         ),
     ] = None,
-    trust: Trust = "",
+    trust: Annotated[
+        str,
+        typer.Option(
+            help="What an unstable column counts for in an environment of which "
+            "nothing is known: invariant (nothing), interval (its mean effect if the "
+            "environments seen agree), or average (always its mean effect).",
+            show_default="invariant, if the learner has this setting",
+        ),
+    ] = "",
     side: Annotated[
         int,
         typer.Option(

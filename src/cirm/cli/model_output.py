@@ -126,8 +126,11 @@ def print_importance(content: Content) -> None:
 
 def print_explanation(content: Content) -> None:
     """Print what the learner decided, and why."""
-    if explanation := content["explanation"]:
-        typer.echo(f"{explanation['verdict']}. {' '.join(list_evidence(explanation))}")
+    explanation = content["explanation"]
+    if explanation.get("verdict"):
+        typer.echo(end_sentence(explanation["verdict"]))
+        for sentence in list_evidence(explanation):
+            typer.echo(f"  {sentence}")
 
 
 def print_adaptation(adaptation: Content) -> None:

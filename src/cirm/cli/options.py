@@ -69,15 +69,6 @@ AcceptUnits = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that exist.")
 ]
-Trust = Annotated[
-    str,
-    typer.Option(
-        help="What an unstable column counts for in an environment of which nothing is "
-        "known: invariant (nothing), interval (its mean effect if that is safe to "
-        "assume), or average (always its mean effect).",
-        show_default="as set at the fit, or invariant",
-    ),
-]
 FillMissing = Annotated[
     bool,
     typer.Option(

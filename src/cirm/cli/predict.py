@@ -20,14 +20,11 @@ from cirm.cli.options import (
     ModelLearner,
     Overwrite,
     ReportFile,
-    Trust,
 )
 from cirm.cli.output_files import check_outputs
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from cirm.model.model import Model
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 EXAMPLES = options.list_examples(
@@ -74,7 +71,6 @@ def predict(
         ),
     ] = False,
     accept_units: AcceptUnits = False,
-    trust: Trust = "",
     raw: Annotated[
         bool,
         typer.Option(
@@ -127,8 +123,6 @@ def predict(
 
         options.use_one_thread()
         loaded = load(model, device=options.check_device(device), learner=learner)
-        if trust:
-            loaded = set_trust(loaded, trust)
         if adapt:
             loaded = adapt_model(
                 loaded,
@@ -162,16 +156,6 @@ def predict(
     if out is not None:
         print_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
     print_result(content, as_json, report)
-
-
-def set_trust(model: Model, trust: str) -> Model:
-    """Return a model that relies on unstable columns to another degree."""
-    from dataclasses import replace
-
-    from cirm.learners import parse_learner_settings
-
-    values = parse_learner_settings(type(model.learner), {"trust": trust})
-    return replace(model, learner=replace(model.learner, **values))
 
 
 class PredictionSummary:

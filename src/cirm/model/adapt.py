@@ -54,14 +54,14 @@ def adapt(
     Example:
         >>> import pandas as pd
         >>> from cirm import adapt, fit
-        >>> table = pd.DataFrame({"age": range(20), "ill": ["no", "yes"] * 10})
-        >>> settings = {"epochs": 3, "hidden": (4,)}
-        >>> model = fit(table, "ill", learner="erm", settings=settings)
-        >>> adapt(model, table[["age"]])
-        Traceback (most recent call last):
-        ...
-        ValueError: The learner erm cannot adapt to rows without targets. Fit the
-        model with the learner steady, which can.
+        >>> table = pd.DataFrame({"age": range(80), "ill": ["no", "yes"] * 40})
+        >>> model = fit([table[:40]], "ill", learner="steady", unstable=["age"])
+        >>> adapted = adapt(model, table[["age"]][40:])
+        >>> adapted.adaptation.name, adapted.adaptation.rows
+        ('table', 40)
+        >>> adapted.explain()["adaptation"]["refusals"][0]
+        '`age` was not adapted: no environment has arrived yet that shows whether
+        adapting helps.'
     """
     if not model.learner.adapts:
         raise ValueError(

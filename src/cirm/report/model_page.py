@@ -46,8 +46,10 @@ def build_model_page(content: Content, command: str = "") -> str:
         f"A {content['task']} model for {content['target']}, trained by "
         f"{content['learner']} on {count}; last updated on {history[-1]['time'][:10]}."
     )
-    if content["explanation"]:
-        lead = f"{content['explanation']['verdict']}. {lead}"
+    if content["adaptation"]:
+        lead = f"{summarise_adaptation(content['adaptation'])} {lead}"
+    elif verdict := content["explanation"].get("verdict"):
+        lead = f"{end_sentence(verdict)} {lead}"
     names = ("learner", "seed", "network")
     settings = {name: content[name] for name in names} | content["settings"]
     sections = [
@@ -273,9 +275,9 @@ def end_sentence(text: str) -> str:
 def _build_adaptation_section(adaptation: Content | None) -> Section | None:
     if not adaptation:
         return None
-    parts: list[str | Table] = [summarise_adaptation(adaptation)]
     sentences = [effect.get("sentence", "") for effect in adaptation.get("effects", ())]
-    parts.append(page.render_list([end_sentence(text) for text in sentences if text]))
+    told = page.render_list([end_sentence(text) for text in sentences if text])
+    parts: list[str | Table] = [summarise_adaptation(adaptation), told]
     if table := build_effects_table(adaptation):
         parts.append(table)
     for title, name in ADAPTATION_PARTS.items():
@@ -286,9 +288,9 @@ def _build_adaptation_section(adaptation: Content | None) -> Section | None:
 
 def _build_explanation_section(content: Content) -> Section | None:
     explanation = content["explanation"]
-    if not explanation:
+    if not explanation.get("verdict"):
         return None
-    parts: list[str | Table] = [f"{explanation['verdict']}."]
+    parts: list[str | Table] = [end_sentence(explanation["verdict"])]
     parts.append(page.render_list(list_evidence(explanation)))
     if counts := explanation.get("rows"):
         rows = [["rows", *(f"{count:,}" for count in counts.values())]]
@@ -361,7 +363,7 @@ def _format_score(value: float | None) -> str:
 
 
 def _format_effect(value: float) -> str:
-    return f"{value:+.2f}"
+    return f"{value:.3g}"
 
 
 def _format_percent(percent: float) -> str:

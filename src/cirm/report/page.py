@@ -80,7 +80,7 @@ def render_page(title: str, lead: str, sections: Iterable[Section | None]) -> st
         tag("title", title),
         tag("style", Markup("".join(css))),
     )
-    header = tag("header", tag("h1", title), tag("p", lead, class_="lead"))
+    header = tag("header", tag("h1", title), render_paragraph(lead, "lead"))
     body = [_render_section(section) for section in sections if section]
     content = tag("body", tag("main", header, *body))
     return f"<!doctype html>\n{tag('html', head, content, lang='en')}\n"
