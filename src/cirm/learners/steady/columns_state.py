@@ -211,7 +211,7 @@ def center_moments(state: State) -> Tensor:
 
 def find_features(state: State, features: Tensor) -> Tensor:
     """Return which basis functions [p] belong to features [d]."""
-    repeated = features.repeat(len(state.ridge) // len(features))
+    repeated = features.repeat((len(state.ridge) - 1) // len(features))
     return torch.cat([repeated, features.new_zeros(1)])
 
 
