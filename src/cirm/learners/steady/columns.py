@@ -109,7 +109,7 @@ class ColumnsEngine:
         )
         for (x, y), summary in zip(data, summaries, strict=True):
             if len(state.places.rows):
-                state = score_arrival(state, x, y, normals, is_value)
+                state = score_arrival(state, x, y, normals, self.trust, is_value)
             state = learn.learn_place(state, x, y, summary, is_value)
         predictor = learn.draw_trusted(state, self.trust, normals)
         return state._replace(
@@ -156,7 +156,7 @@ class ColumnsEngine:
         chosen = state.unstable & state.needed & (reasons == 0)
         if bool(chosen.any()):
             predictor, effects = adapt_predictor(
-                state, basis, summary, chosen.nonzero()[:, 0].tolist()
+                state, basis, summary, chosen.nonzero()[:, 0].tolist(), self.trust
             )
         else:
             predictor = state.predictor

@@ -49,18 +49,22 @@ class Prior(NamedTuple):
         )
 
 
-def make_prior(summary: MetaAnalysis, feature: int, output: int, usual: float) -> Prior:
+def make_prior(summary: MetaAnalysis, feature: int, output: int, trust: str) -> Prior:
     """Return the prior of an effect in a new environment.
 
-    After a single environment the spread is not known: then half of the effect, and at
-    least the `usual` spread, is likely.
+    If unstable features are not trusted, either sign is as likely: without rows that
+    show more, the prediction is then that of the stable model. Otherwise the prior is
+    the prediction of the meta-analysis. After a single environment the spread is not
+    known, and half of the effect is taken for it.
     """
     at = feature, output
     mean, spread = float(summary.mean[at]), float(summary.spread[at])
     if int(summary.environments[at]) < 2:
-        spread = max(abs(mean) / 2, usual)
-    scale = (spread**2 + float(summary.error[at]) ** 2) ** 0.5
-    return Prior(mean, max(scale, 1e-3), float(summary.freedom[at]))
+        spread = abs(mean) / 2
+    square = spread**2 + float(summary.error[at]) ** 2
+    if trust == "invariant":
+        mean, square = 0.0, square + mean**2
+    return Prior(mean, max(square**0.5, 1e-3), float(summary.freedom[at]))
 
 
 class EffectPosterior(NamedTuple):
@@ -186,7 +190,7 @@ def select_rows(basis: Tensor, score: Tensor) -> Tensor:
 
 
 def adapt_predictor(
-    state: State, basis: Tensor, summary: MetaAnalysis, chosen: list[int]
+    state: State, basis: Tensor, summary: MetaAnalysis, chosen: list[int], trust: str
 ) -> tuple[Predictor, Tensor]:
     """Add the evidence of unstable features, as the rows show it, to the stable model.
 
@@ -195,6 +199,7 @@ def adapt_predictor(
         basis: Basis functions of the unlabelled rows, [n, p].
         summary: Effects over the environments seen.
         chosen: The features to adapt.
+        trust: The learner's setting, which decides the prior.
 
     Returns:
         The predictor, and the effects with their limits, [3, d, k].
@@ -216,7 +221,7 @@ def adapt_predictor(
             continue
         order = (torch.arange(SAMPLES) * (2 * turn + 1) + turn) % SAMPLES
         if is_value:
-            prior = make_prior(summary, feature, 0, 0.0)
+            prior = make_prior(summary, feature, 0, trust)
             prediction = logits[:, 0]
             found, slopes, total = estimate_slope(prediction, values, variance, prior)
             gains = (slopes * variance / total)[order]
@@ -241,7 +246,7 @@ def adapt_predictor(
             steps = []
             for output in range(k):
                 own = soft[:, output]
-                prior = make_prior(summary, feature, output, 0.5)
+                prior = make_prior(summary, feature, output, trust)
                 found = estimate_effect(own, values, prior)
                 effects[:, feature, output] = torch.tensor(
                     [found.median, found.low, found.high]

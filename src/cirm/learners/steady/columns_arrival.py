@@ -22,7 +22,12 @@ from cirm.learners.steady.columns_state import (
 
 
 def score_arrival(
-    state: State, inputs: Tensor, targets: Tensor, normals: Tensor, is_value: bool
+    state: State,
+    inputs: Tensor,
+    targets: Tensor,
+    normals: Tensor,
+    trust: str,
+    is_value: bool,
 ) -> State:
     """Record how well each kind of model predicts an environment that arrives.
 
@@ -37,7 +42,7 @@ def score_arrival(
     summary = summarise_effects(state)
     predictors = [base]
     predictors += [draw_trusted(state, t, normals) for t in ("interval", "average")]
-    predictors.append(adapt_predictor(state, basis, summary, chosen)[0])
+    predictors.append(adapt_predictor(state, basis, summary, chosen, trust)[0])
     losses, scores = zip(
         *(_score(p, basis, targets, noise) for p in predictors), strict=True
     )
@@ -46,7 +51,7 @@ def score_arrival(
     errors = torch.full((d,), torch.inf, dtype=torch.float64)
     for unit in state.unit[chosen].unique().tolist():
         own = [j for j in chosen if int(state.unit[j]) == unit]
-        alone = adapt_predictor(state, basis, summary, own)[0]
+        alone = adapt_predictor(state, basis, summary, own, trust)[0]
         gain = losses[0] - _score(alone, basis, targets, noise)[0]
         gains[state.unit == unit] = gain.mean()
         errors[state.unit == unit] = gain.std() / len(gain) ** 0.5 + 1e-9

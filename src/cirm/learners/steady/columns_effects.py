@@ -23,17 +23,48 @@ LEAST_SPREAD = 0.3  # between environments: of the log odds per standard deviati
 # seven points, and costs less than doing without the feature
 
 
-class Effects(NamedTuple):
-    """Effects [d, k] of standardised features on k outputs, and their variances."""
+class Contrasts(NamedTuple):
+    """What an environment shows of effects: tensors [d, k], or [e, d, k] of several.
 
-    effect: Tensor
+    The effect is `slope / noise`. Both are kept, since environments often have equal
+    noise, and then share its estimate.
+
+    Attributes:
+        slope: Change of a standardised feature with the target given other units. For
+            a two-valued feature and classes, the log odds ratio per unit.
+        variance: Sampling variance of the slope; `UNKNOWN` if there was nothing to see.
+        noise: Remaining variance of the feature; 1 where the slope is the effect.
+        noise_variance: Sampling variance of the logarithm of the noise.
+    """
+
+    slope: Tensor
     variance: Tensor
+    noise: Tensor
+    noise_variance: Tensor
+
+    def compute_effects(self) -> tuple[Tensor, Tensor]:
+        """Return the effects of several environments, and their variances.
+
+        Noises are shrunk towards each other as far as they agree.
+        """
+        logs = self.noise.clamp(min=1e-9).log()
+        errors = self.noise_variance.clamp(min=1e-12)
+        errors = torch.where(self.variance < UNKNOWN, errors, UNKNOWN)
+        summary = combine_effects(logs, errors)
+        between = summary.spread.square()
+        part = between / (between + errors)  # of its own estimate that is kept
+        noise = (part * logs + (1 - part) * summary.mean).exp()
+        effects = self.slope / noise
+        variances = self.variance / noise.square()
+        variances = variances + effects.square() * part * errors
+        known = self.variance < UNKNOWN
+        return torch.where(known, effects, 0.0), torch.where(known, variances, UNKNOWN)
 
 
 def measure_effects(
     features: Tensor, targets: Tensor, unit: Tensor, past: Tensor, is_value: bool
-) -> Effects:
-    """Measure the effects of features in one environment.
+) -> Contrasts:
+    """Measure what features say about the targets in one environment.
 
     Args:
         features: Standardised features, [n, d].
@@ -48,7 +79,7 @@ def measure_effects(
         _measure_output(features, targets[:, i], unit, past, is_value)
         for i in range(targets.shape[1])
     ]
-    effect, variance = (torch.stack(part, 1) for part in zip(*pieces, strict=True))
+    contrasts = Contrasts(*(torch.stack(p, 1) for p in zip(*pieces, strict=True)))
     low, high = features.amin(0), features.amax(0)
     constant = (high - low < 1e-9)[:, None]
     binary = ((features == low) | (features == high)).all(0)
@@ -60,15 +91,14 @@ def measure_effects(
         useless = useless | (
             torch.minimum(targets.sum(0), n - targets.sum(0)) < FEWEST_CASES
         )
-    return Effects(
-        torch.where(useless, 0.0, effect), torch.where(useless, UNKNOWN, variance)
-    )
+    variance = torch.where(useless, UNKNOWN, contrasts.variance)
+    return contrasts._replace(variance=variance)
 
 
 def _measure_output(
     features: Tensor, target: Tensor, unit: Tensor, past: Tensor, is_value: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the effects [d] on one output and their variances [d]."""
+) -> Contrasts:
+    """Return the contrasts [d] of one output."""
     n, d = features.shape
     joint = torch.cat([features, target[:, None]], 1)
     joint = joint - joint.mean(0)
@@ -96,15 +126,12 @@ def _measure_output(
     squares = rest.square()
     noise = squares.mean(0) * lost + 1e-9
     variance = (squares * other.square()).sum(0) / weight.square() * lost
-    effect = slope / noise
     kurtosis = squares.square().mean(0) / (squares.mean(0).square() + 1e-12)
-    error = effect.square() * (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
-    variances = variance / noise.square() + error + 1e-6
+    noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
+    contrasts = Contrasts(slope, variance + 1e-9, noise, noise_variance)
     if is_value:
-        return effect, variances
-    return _convert_binary(
-        features, float(target.mean()), slope, variance, effect, variances
-    )
+        return contrasts
+    return _convert_binary(features, float(target.mean()), contrasts)
 
 
 def _find_independent(gram: Tensor, n: int) -> Tensor:
@@ -121,30 +148,27 @@ def _find_independent(gram: Tensor, n: int) -> Tensor:
 
 
 def _convert_binary(
-    features: Tensor,
-    frequency: float,
-    slope: Tensor,
-    slope_variance: Tensor,
-    effect: Tensor,
-    variance: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Return effects in which those of two-valued features are log odds ratios."""
+    features: Tensor, frequency: float, contrasts: Contrasts
+) -> Contrasts:
+    """Return contrasts in which those of two-valued features are log odds ratios."""
     n = len(features)
     low, high = features.amin(0), features.amax(0)
     binary = ((features == low) | (features == high)).all(0) & (high > low)
     gap = (high - low).clamp(min=1e-9)
     rate = ((features - low) / gap).mean(0)
     least = 0.5 / n
-    ones = (rate + slope / gap * (1 - frequency)).clamp(least, 1 - least)
-    zeros = (rate - slope / gap * frequency).clamp(least, 1 - least)
-    steepness = (1 - frequency) / (ones * (1 - ones)) + frequency / (
-        zeros * (1 - zeros)
-    )
+    slope = contrasts.slope / gap
+    ones = (rate + slope * (1 - frequency)).clamp(least, 1 - least)
+    zeros = (rate - slope * frequency).clamp(least, 1 - least)
+    steepness = (1 - frequency) / (ones * (1 - ones))
+    steepness = steepness + frequency / (zeros * (1 - zeros))
     ratio = (ones.logit() - zeros.logit()) / gap
-    ratio_variance = slope_variance / gap.square() * steepness.square() / gap.square()
-    return (
-        torch.where(binary, ratio, effect),
-        torch.where(binary, ratio_variance + 1e-6, variance),
+    variance = contrasts.variance * (steepness / gap.square()).square()
+    return Contrasts(
+        torch.where(binary, ratio, contrasts.slope),
+        torch.where(binary, variance, contrasts.variance),
+        torch.where(binary, 1.0, contrasts.noise),
+        torch.where(binary, 1e-12, contrasts.noise_variance),
     )
 
 

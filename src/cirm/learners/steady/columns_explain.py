@@ -147,17 +147,18 @@ def _pick_output(state: State, feature: int) -> int:
 
 def _list_effects(state: State, feature: int, output: int) -> list[float]:
     places = state.places
-    offset = places.targets.shape[1] - places.effects.shape[2]
+    effects, variances = places.contrasts.compute_effects()
+    offset = places.targets.shape[1] - effects.shape[2]
     return [
         to_number(
-            float(places.effects[e, feature, output]),
+            float(effects[e, feature, output]),
             float(places.inputs[e, feature]),
             float(places.targets[e, output + offset]),
             state,
             feature,
         )
         for e in range(len(places.rows))
-        if float(places.variances[e, feature, output]) < UNKNOWN
+        if float(variances[e, feature, output]) < UNKNOWN
     ]
 
 
@@ -214,7 +215,8 @@ def format_factor(value: float) -> str:
 def _describe_power(state: State, level: float, classes: int) -> list[str]:
     """Say which change the rows could have shown, if none was found."""
     places, needed = state.places, state.needed
-    known = (places.variances[:, needed] < UNKNOWN).all(0)
+    variances = places.contrasts.compute_effects()[1][:, needed]
+    known = (variances < UNKNOWN).all(0)
     if len(places.rows) < 2:
         return []
     if not bool(known.any()):
@@ -222,10 +224,10 @@ def _describe_power(state: State, level: float, classes: int) -> list[str]:
             "The environments have too few rows, or too few of one class, to show "
             "whether a column changes its meaning."
         ]
-    tests = int(needed.sum()) * places.effects.shape[2]
+    tests = variances[0].numel()
     share = level * 6 / (math.pi * max(1, int(state.looks))) ** 2 / tests
     limit = float(stats.norm.isf(share / 2))
-    errors = places.variances[:, needed][:, known].sort(0).values[:2].sum(0).sqrt()
+    errors = variances[:, known].sort(0).values[:2].sum(0).sqrt()
     typical = float(errors.median())
     if not classes:
         change = limit * typical * float(state.noise[0]) ** 0.5
@@ -323,7 +325,7 @@ def _describe_effect(
     output = _pick_output(state, feature)
     seen = _list_effects(state, feature, output)
     adaptation, places = state.adaptation, state.places
-    offset = places.targets.shape[1] - places.effects.shape[2]
+    offset = places.targets.shape[1] - adaptation.effects.shape[2]
     frequency = float(places.targets[:, output + offset].mean())
     here, low, high = (
         to_number(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 STEPS = 40  # of Newton's method; two classes need about six
 TOLERANCE = 1e-5  # gain in log likelihood at which Newton's method stops
-CURVATURE_ROWS = 20_000  # rows that give the curvature before the last step
+CURVATURE_ROWS = 5_000  # at most so many rows give the curvature of a step
 RIDGE_ROWS = 4_000  # rows that decide the ridge: it is a variance of p coefficients
 RIDGE_ROUNDS = 12
 
@@ -29,21 +29,23 @@ class Posterior(NamedTuple):
 
 
 def fit_classes(
-    basis: Tensor, targets: Tensor, prior: Posterior
+    basis: Tensor, targets: Tensor, prior: Posterior, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Fit the coefficients to one environment, starting from a prior.
+    """Fit the coefficients to one environment by Newton's method.
 
     Args:
         basis: Basis functions, [n, p].
         targets: One column of zeros and ones per output, [n, k]: one for two classes.
         prior: What is known of the coefficients.
+        start: Coefficients to start from, [k, p]; by default those of the prior.
 
     Returns:
         The coefficients [k, p], and the information [k, p, p] of the rows.
     """
+    # The steps need not be exact, so that some of the rows give the curvature.
     part = slice(None, None, -(-len(basis) // CURVATURE_ROWS))
     factor = len(basis) / len(basis[part])
-    mean = prior.mean.clone()
+    mean = prior.mean if start is None else start
     value = _log_posterior(basis, targets, mean, prior)
     for _ in range(STEPS):
         errors = targets - predict_classes(basis @ mean.T)
@@ -101,10 +103,10 @@ def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
     basis, targets = basis[::stride], targets[::stride]
     k, p = targets.shape[1], basis.shape[1]
     ridge = torch.ones(p, dtype=basis.dtype)
-    zero = torch.zeros(k, p, dtype=basis.dtype)
+    mean = zero = torch.zeros(k, p, dtype=basis.dtype)
     for _ in range(RIDGE_ROUNDS):
         prior = Posterior(zero, torch.diag(ridge).expand(k, p, p))
-        mean, information = fit_classes(basis, targets, prior)
+        mean, information = fit_classes(basis, targets, prior, mean)
         variances = torch.linalg.inv(information + prior.precision)
         new = _update_ridge(ridge, mean, variances, groups)
         done = bool(((new / ridge).log().abs() < 0.1).all())

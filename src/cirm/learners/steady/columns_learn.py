@@ -20,6 +20,7 @@ from cirm.learners.steady.columns_state import (
 from cirm.learners.steady.meta_analysis import MetaAnalysis, combine_effects
 
 KEPT = 8  # units without which a model is kept: those that matter most
+KEPT_ROWS = 5_000  # rows that such a model is fitted to: a start, if it is ever needed
 
 
 def make_first_state(
@@ -58,7 +59,7 @@ def model_targets(targets: Tensor) -> Tensor:
 
 def summarise_effects(state: State) -> MetaAnalysis:
     """Summarise the effects [d, k] over the environments seen."""
-    return combine_effects(state.places.effects, state.places.variances)
+    return combine_effects(*state.places.contrasts.compute_effects())
 
 
 def learn_place(
@@ -82,20 +83,22 @@ def _learn_classes(state: State, basis: Tensor, targets: Tensor) -> State:
     without = state.without
     if not bool((without.ratio > 0).any()) and not len(state.places.rows):
         without = _choose_without(state, stable)
+    stride = -(-len(basis) // KEPT_ROWS)
+    basis, targets = basis[::stride], targets[::stride]
     means, ratios = without.mean.clone(), without.ratio.clone()
     for position, unit in enumerate(without.unit.tolist()):
         if float(ratios[position]) == 0:
             continue
         used = rest & ~find_features(state, state.unit == unit)
         prior = Posterior(means[position], state.stable.precision)
-        left = _update(prior, basis, targets, used)
-        data = [
-            (m.precision[:, used][:, :, used].diagonal(dim1=1, dim2=2).sum())
-            - state.ridge[used].sum() * len(m.precision)
-            for m in (left, stable)
+        left = _update(prior, basis, targets, used, stable.mean)
+        gained = [
+            (model.precision - state.stable.precision).diagonal(dim1=1, dim2=2)[:, used]
+            for model in (left, stable)
         ]
         means[position] = left.mean
-        ratios[position] = (data[0] / data[1].clamp(min=1e-9)).clamp(1.0, 10.0)
+        ratio = stride * gained[0].sum() / gained[1].sum().clamp(min=1e-9)
+        ratios[position] = ratio.clamp(1.0, 10.0)
     return state._replace(
         whole=whole, stable=stable, without=without._replace(mean=means, ratio=ratios)
     )
@@ -117,12 +120,17 @@ def _choose_without(state: State, model: Posterior) -> Without:
 
 
 def _update(
-    prior: Posterior, basis: Tensor, targets: Tensor, used: Tensor
+    prior: Posterior,
+    basis: Tensor,
+    targets: Tensor,
+    used: Tensor,
+    start: Tensor | None = None,
 ) -> Posterior:
     """Return the posterior after an environment, of the basis functions used."""
     index = used.nonzero()[:, 0]
     small = Posterior(prior.mean[:, index], prior.precision[:, index[:, None], index])
-    found, information = fit_classes(basis[:, index], targets, small)
+    near = None if start is None else start[:, index]
+    found, information = fit_classes(basis[:, index], targets, small, near)
     mean, precision = torch.zeros_like(prior.mean), prior.precision.clone()
     mean[:, index] = found
     precision[:, index[:, None], index] = small.precision + information

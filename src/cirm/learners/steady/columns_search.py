@@ -46,11 +46,11 @@ def summarise_place(
     if len(state.places.rows):
         past = center_moments(state)[:d, :d] / state.places.rows.sum()
     aims = targets[:, 1:] if targets.shape[1] == 2 else targets
-    effects = measure_effects(basis[:, :d], aims, state.unit, past, is_value)
+    contrasts = measure_effects(basis[:, :d], aims, state.unit, past, is_value)
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
     means = joint.mean(0)
     return Summary(
-        Places(rows, means[:p], means[p:], effects.effect, effects.variance),
+        Places(rows, means[:p], means[p:], contrasts),
         joint.T @ joint,
     )
 
@@ -113,8 +113,8 @@ def _test_features(
 ) -> tuple[Tensor, Tensor]:
     """Return which features are unstable, and which are unstable but entangled.
 
-    Half of the level is spent on features that can be separated from all others, half
-    on all features, as a group of them may be separated from the rest.
+    Most of the level is spent on features that can be separated from all others, the
+    rest on all features, as a group of them may be separated from the rest.
 
     Args:
         state: The state after the stage.
@@ -122,16 +122,16 @@ def _test_features(
         level: Probability of any false alarm.
         least: Smallest spread that matters.
     """
-    effects, variances = state.places.effects, state.places.variances
+    effects, variances = state.places.contrasts.compute_effects()
     active = state.basis.scale.gt(0)
     tested = state.needed & ~known
     alone = torch.zeros_like(tested)
     for feature in tested.nonzero()[:, 0].tolist():
         others = active & (state.unit != state.unit[feature])
         alone[feature] = find_residual(state, feature, others)[1] <= MOST_LEAK
-    found = find_unstable(effects, variances, alone, level / 2, least)
+    found = find_unstable(effects, variances, alone, 0.8 * level, least)
     found = torch.isin(state.unit, state.unit[found])
-    every = find_unstable(effects, variances, tested, level / 2, least)
+    every = find_unstable(effects, variances, tested, 0.2 * level, least)
     group = found | torch.isin(state.unit, state.unit[every])
     rest = active & ~group & ~known
     for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():

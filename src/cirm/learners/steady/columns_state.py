@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import Basis
+from cirm.learners.steady.columns_effects import Contrasts
 from cirm.learners.steady.columns_glm import Posterior
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -22,15 +23,13 @@ class Places(NamedTuple):
         rows: Number of rows, [e].
         inputs: Mean of the basis functions, [e, p].
         targets: Class frequencies or mean target, [e, c].
-        effects: Effects of the features, [e, d, k].
-        variances: Their sampling variances, [e, d, k].
+        contrasts: What features say about the targets, [e, d, k] each.
     """
 
     rows: Tensor
     inputs: Tensor
     targets: Tensor
-    effects: Tensor
-    variances: Tensor
+    contrasts: Contrasts
 
 
 class Without(NamedTuple):
@@ -173,7 +172,7 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
         without=Without(whole_numbers(kept), zeros(kept, k, p), zeros(kept)),
         moments=zeros(p + c, p + c),
         places=Places(
-            zeros(0), zeros(0, p), zeros(0, c), zeros(0, d, k), zeros(0, d, k)
+            zeros(0), zeros(0, p), zeros(0, c), Contrasts(*([zeros(0, d, k)] * 4))
         ),
         arrivals=Arrivals(
             losses=zeros(0, 4),
@@ -228,7 +227,12 @@ def list_groups(state: State) -> Tensor:
 def append_entry(table: Part, entry: Part) -> Part:
     """Append one row to each tensor of a table."""
     return type(table)(
-        *(torch.cat([old, new[None]]) for old, new in zip(table, entry, strict=True))
+        *(
+            torch.cat([old, new[None]])
+            if isinstance(old, Tensor)
+            else append_entry(old, new)
+            for old, new in zip(table, entry, strict=True)
+        )
     )
 
 
