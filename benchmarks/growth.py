@@ -17,7 +17,7 @@ from cirm.randomness import Randomness
 
 WORKLOAD = Workload("growth", "", 392, (100, 100), 2, 1000, 0, 4)
 SMALL = Workload("growth", "", 32, (16,), 2, 128, 0, 1)
-CONTINUAL = ("cirm", "erm", "irmv1", "ewc", "gem", "mer", "vcl", "virmv1", "bvirm")
+CONTINUAL = ("steady", "erm", "irmv1", "ewc", "gem", "mer", "vcl", "virmv1", "bvirm")
 
 
 @dataclass(frozen=True)

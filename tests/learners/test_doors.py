@@ -18,7 +18,7 @@ from cirm.learners import (
     try_learner,
 )
 from cirm.learners.base import Learner, PointState
-from cirm.learners.cirm import CIRM
+from cirm.learners.steady import Steady
 from cirm.learners.erm import ERM
 from cirm.learners.icp import ICP
 from cirm.learners.mer import MER
@@ -113,7 +113,7 @@ def test_the_network_of_an_instance_is_kept(clinic):
 
 
 def test_key_and_settings_make_the_same_learner_again(clinic):
-    for learner in (VREx(penalty=3.0), MER(replay=2), CIRM(members=3), Calm(calm=2)):
+    for learner in (VREx(penalty=3.0), MER(replay=2), Steady(members=3), Calm(calm=2)):
         key, settings = describe_learner(learner)
         assert create(key, clinic, settings) == create(learner, clinic)
 
@@ -134,11 +134,11 @@ def test_the_task_sets_the_likelihood_of_an_instance(clinic):
         create(ICP(), clinic)
 
 
-def test_the_default_learner_trains_for_twenty_epochs_in_every_form(clinic):
-    for form in ("cirm", CIRM, CIRM()):
-        assert create(form, clinic).descent.epochs == 20
-    values = {name: value for name, _, value in list_settings("cirm")}
-    assert (values["epochs"], values["dropout"]) == (20, 0.9)
+def test_the_default_learner_has_the_same_defaults_in_every_form(clinic):
+    for form in ("steady", Steady, Steady()):
+        assert create(form, clinic).descent.epochs == 120
+    values = {name: value for name, _, value in list_settings("steady")}
+    assert (values["epochs"], values["dropout"]) == (120, 0.5)
 
 
 @dataclass(frozen=True)

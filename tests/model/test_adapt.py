@@ -4,6 +4,7 @@ import importlib
 import json
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,6 @@ from cirm import (
     save,
     update,
 )
-from cirm.learners import REGISTRY
 from cirm.model import describe_model
 
 QUICK = {"hidden": (8,), "epochs": 30, "rate": 0.02, "batch": 64}
@@ -324,10 +324,8 @@ def test_the_estimator_adapts_to_arrays_of_any_shape(reweigh):
         InvariantClassifier("erm", settings=QUICK).fit(X, y).adapt(X)
 
 
-def test_a_file_of_a_removed_learner_says_what_to_do(model, tmp_path, monkeypatch):
-    removed = replace(model, plan=replace(model.plan, learner="cirm"))
-    save(removed, tmp_path / "m.cirm")
-    left = {key: name for key, name in REGISTRY.builtin.items() if key != "cirm"}
-    monkeypatch.setattr("cirm.model.model.REGISTRY", replace(REGISTRY, builtin=left))
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_a_removed_learner_says_what_to_do(version):
+    path = Path(__file__).parent / f"files/removed/version-{version}-cirm.cirm"
     with pytest.raises(ValueError, match=r"learner 'cirm', which this version no long"):
-        load(tmp_path / "m.cirm")
+        load(path)

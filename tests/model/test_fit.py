@@ -71,7 +71,7 @@ def test_nothing_raw_is_kept_by_default(files):
     model = fit(files / "clinic-a.csv", "outcome", settings=FEW)
     told = describe_model(model)
     assert told["raw_examples"] == 0
-    assert told["learner"] == "cirm"
+    assert told["learner"] == "steady"
     size = model.learner.members * model.learner.network.size
     assert told["memory"]["plain"]["parameters"] == size
 

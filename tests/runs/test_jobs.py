@@ -198,7 +198,7 @@ def test_a_learner_that_other_processes_cannot_create_is_refused():
     [
         ("gem", "paper", "the paper's values, which were chosen by test accuracy"),
         ("gem", "", "library defaults, not tuned to these data"),
-        ("cirm", "paper", "library defaults, not tuned to these data"),
+        ("steady", "", "library defaults, not tuned to these data"),
         ("vrex", "paper", "the paper's values for IRMv1"),
         ("birm", "scm", "preset scm, published values"),
     ],

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 LEARNERS = {
     "steady": "Steady",
-    "cirm": "CIRM",
     "erm": "ERM",
     "irmv1": "IRMv1",
     "irmg": "IRMG",
@@ -38,7 +37,7 @@ LEARNERS = {
 }
 """Class name by key, in the paper's order; the module is named after the key."""
 
-DEFAULT_LEARNER = "cirm"
+DEFAULT_LEARNER = "steady"
 """The learner that is used if the user names none."""
 
 CONTINUAL = {"c-virmv1": "virmv1", "c-virmg": "virmg", "c-bvirm": "bvirm"}

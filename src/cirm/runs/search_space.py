@@ -31,8 +31,8 @@ COMMON = {
 """Searched for any learner that has settings of these names."""
 
 SPACES = {
-    "cirm": "rate=3e-4..3e-3:log,dropout=0.5|0.75|0.9,epochs=10|20|40,"
-    "beta=0.1|1|10,cap=5|10|20,members=3|4|6",
+    "steady": "rate=2e-3..1e-2:log,dropout=0.25|0.5|0.75,decay=1e-3..1e-1:log,"
+    "members=3|5|8",
     "erm": "rate=1e-4..1e-2:log,dropout=0|0.5|0.75|0.9,decay=1e-5..1e-2:log,"
     "epochs=20..200:log",
     "irmv1": "rate=1e-4..1e-2:log,dropout=0|0.5|0.75|0.9,penalty=1..1e5:log,"

@@ -34,7 +34,7 @@ def table(rows: int, seed: int) -> pd.DataFrame:
 
 if __name__ == "__main__":
     settings = {"hidden": (4,), "epochs": 20, "rate": 0.05}
-    for learner in ("virmv1", "cirm"):
+    for learner in ("virmv1", "steady"):
         model = fit(table(100, 0), "y", learner=learner, settings=settings)
         model = update(model, table(80, 1))
         name = f"version-{VERSION}-{learner}"
