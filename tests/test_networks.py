@@ -267,7 +267,7 @@ def test_batch_normalisation_without_statistics_is_refused():
         ModuleNetwork(nn.Sequential(nn.Linear(4, 3), norm, nn.Linear(3, 2)))
 
 
-@pytest.mark.parametrize("key", ["erm", "vcl", "bvirm", "irmg", "steady"])
+@pytest.mark.parametrize("key", ["erm", "vcl", "bvirm", "irmg"])
 def test_learners_start_from_the_weights_of_a_module(key):
     """Also those that draw around the initial parameters, or have several members."""
     module = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))

@@ -10,7 +10,7 @@ from cirm.data.sources import Frame
 from cirm.model import fit, predict
 from cirm.model.predict import count_threads, map_in_threads, predict_chunks
 
-BRIEF = {"hidden": (8,), "epochs": 1, "plain_epochs": 1, "members": 2}
+BRIEF = {"hidden": (8,), "epochs": 1, "members": 2}
 QUICK = {"hidden": (4,), "epochs": 3}
 
 
@@ -66,21 +66,12 @@ def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic, monke
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("part", [0.5, 4.0])
-def test_what_is_hidden_from_a_member_does_not_move_its_answer(clinic, part):
-    wish = {**BRIEF, "shortcut": "drop", "correct": False}
-    model = fit(clinic(400, 0.95, 0), "outcome", settings=wish)
-    state, learner = model.state, model.learner
-    inputs = torch.from_numpy(
-        np.random.default_rng(0).normal(size=(1, 50, *model.schema.treatment.shape))
-    ).float()
-    for member, directions in enumerate(state.directions[0]):
-        moved = inputs + part * directions[0] / directions[0].norm()
-        before, after = (learner.outputs(state, x)[0, member] for x in (inputs, moved))
-        assert torch.allclose(before, after, atol=1e-5)
-    assert not torch.allclose(
-        learner.outputs(state, inputs), learner.outputs(state, inputs + 1), atol=1e-2
-    )
+def test_what_an_unstable_column_says_does_not_move_a_prediction(clinic):
+    table = clinic(400, 0.95, 0)
+    model = fit(table, "outcome", unstable=["scanner"])
+    other = table.assign(scanner=table["scanner"].map({"new": "old", "old": "new"}))
+    assert predict(model, other).equals(predict(model, table))
+    assert not predict(model, table.assign(marker=0.0)).equals(predict(model, table))
 
 
 def test_the_uncertainty_is_the_standard_deviation_over_samples(clinic, values):

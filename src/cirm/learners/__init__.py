@@ -247,6 +247,7 @@ def create(
     environment: Environment,
     settings: Mapping[str, Any] | None = None,
     preset: str = "",
+    network: Network | None = None,
 ) -> Learner[Any]:
     """Create a learner whose network and likelihood fit the data of an environment.
 
@@ -261,6 +262,7 @@ def create(
             those of the network (`hidden`, `activation`, `dropout`, `outputs`). They
             override the preset, which overrides the defaults or the instance's values.
         preset: Name of one of the learner's presets, such as "paper".
+        network: The network to train, instead of one that the settings describe.
 
     Returns:
         The learner, ready for `init`, `observe` and `outputs`.
@@ -289,7 +291,9 @@ def create(
     given = {**get_preset(learner, preset), **(settings or {})}
     check_setting_names(learner, given)
     values = {**cls.defaults, **describe_learner(learner)[1], **given}
-    network = None if isinstance(learner, str | type) else learner.network
+    if network is None and not isinstance(learner, str | type):
+        network = learner.network
+    chosen = network is not None or any(name in given for name in NETWORK)
     if network is None:
         shape = {n: values.get(n, default) for n, (_, default) in NETWORK.items()}
         network = _make_network(environment, shape)
@@ -312,7 +316,7 @@ def create(
         ),
         **{n: v for n, v in values.items() if n not in NETWORK and n not in steps},
     )
-    return bound.suit(environment.features)
+    return bound.suit(environment.features, chosen)
 
 
 def try_learner(learner: LearnerLike, regression: bool = False) -> Tensor:

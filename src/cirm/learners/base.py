@@ -208,11 +208,12 @@ class Learner(Generic[State]):
         """
         return {}
 
-    def suit(self, features: tuple[int, ...]) -> Self:
+    def suit(self, features: tuple[int, ...], chosen: bool) -> Self:
         """Adjust settings that depend on the shape of the inputs.
 
         Args:
             features: Shape of the inputs of one example.
+            chosen: Whether the user chose the network, or a setting of it.
 
         Returns:
             The learner for such inputs; by default the learner itself.

@@ -262,7 +262,6 @@ def build_learner(
     if isinstance(network, str):
         settings, network = {**settings, "network": network}, None
     example: Any = _Example(shape, task)
-    learner = create(choice, example, settings, preset)
     if network is not None:
         if given := [name for name in NETWORK if name in settings]:
             raise ValueError(
@@ -271,7 +270,7 @@ def build_learner(
             )
         if not isinstance(network, Network):
             network = ModuleNetwork(network)
-        learner = replace(learner, network=network)
+    learner = create(choice, example, settings, preset, network)
     _check_network_outputs(learner.network, task)
     _check_network_inputs(learner.network, shape)
     is_instance = isinstance(choice, Learner)

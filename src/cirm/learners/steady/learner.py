@@ -75,7 +75,8 @@ class Steady(Learner[Any]):
             for a new environment excludes zero ("interval"), or always its mean effect
             ("average").
         view: Whether to search for unstable "columns" or "directions" of the inputs;
-            "auto" searches columns if the inputs are vectors of at most 512 features.
+            "auto" searches columns, without a network, if the inputs are vectors of at
+            most 512 columns and no network or setting of one is given.
         level: Probability of calling any feature unstable if all are stable.
         unstable: Columns that are unstable by the user's word, by index.
         stable: Columns that are stable by the user's word, by index.
@@ -138,13 +139,13 @@ class Steady(Learner[Any]):
         """Return the unstable features, their effects, and what was adapted."""
         return self._make_engine().explain(state, columns or {}, environments)
 
-    def suit(self, features: tuple[int, ...]) -> Self:
+    def suit(self, features: tuple[int, ...], chosen: bool) -> Self:
         """Choose the view for inputs of a shape, if the user has not."""
         if self.view != "auto":
             return self
         columns = len(self.widths) or features[0]
         is_table = len(features) == 1 and columns <= MOST_COLUMNS
-        is_table &= features[0] <= MOST_FEATURES
+        is_table &= features[0] <= MOST_FEATURES and not chosen
         return replace(self, view="columns" if is_table else "directions")
 
     def _make_engine(self) -> Engine:
