@@ -160,7 +160,8 @@ def test_the_cohorts_give_the_figures_of_the_guide(
     for period in later:
         walked(monkeypatch, capsys, "update", period, *words)
     judged = walked(monkeypatch, capsys, "evaluate", "gbsg.csv", *words)
-    figure = told_of("`steady`, the default" if learner == "steady" else f"`{learner}` |")
+    rows = {"steady": "`steady`, the default"}
+    figure = told_of(rows.get(learner, f"`{learner}` |"))
     assert judged["overall"]["accuracy"] == pytest.approx(figure, abs=2)
 
 

@@ -18,10 +18,10 @@ from cirm.learners import (
     try_learner,
 )
 from cirm.learners.base import Learner, PointState
-from cirm.learners.steady import Steady
 from cirm.learners.erm import ERM
 from cirm.learners.icp import ICP
 from cirm.learners.mer import MER
+from cirm.learners.steady import Steady
 from cirm.learners.vrex import VREx
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP

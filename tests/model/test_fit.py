@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirm.data import rows as stores
-from cirm.environments import Environment
 from cirm.memory import list_tensors
 from cirm.model import describe_model, evaluate, fit, predict, update
-from cirm.model.evaluate import find_failures, write_verdict
+from cirm.model.evaluate import write_verdict
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 

@@ -9,6 +9,7 @@ from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from cirm.evaluation.adaptation import RowCount
 from cirm.runs.choice import ChoiceJob
 from cirm.runs.jobs import Job, identify_trial
 
@@ -59,6 +60,7 @@ class Trial:
         block: How many seeds share a job.
         setting: A setting whose value each seed chooses, if any.
         values: The values to choose from, in the last training environment.
+        adapt: Numbers of unlabelled rows of the unseen environment to adapt to.
     """
 
     label: str
@@ -75,6 +77,7 @@ class Trial:
     block: int = 1
     setting: str = ""
     values: tuple[float, ...] = ()
+    adapt: tuple[RowCount, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -119,6 +122,7 @@ class Trial:
                 infer=self.infer,
                 inference=inference,
                 label=self.label,
+                adapt=self.adapt,
             )
             for start in range(0, len(seeds), self.block)
         ]

@@ -19,6 +19,9 @@ from cirm.paper.experiment import CHANCE, Experiment, Row, TableCell
 ROUNDING = 1e-9  # a difference on the border of the band is within it
 FLOORS = {"accuracy": 2.0, "coefficients": 0.02}
 NO_DATA = "no-data"
+ADAPTED = "adapted "
+"""Before the number of unlabelled rows, in the split of an adapted learner's cell."""
+
 Cell = dict[str, Any]
 Measurements = Mapping[str, Mapping[str, Any]]
 """By learner: its selection, seconds, and mean, std and seeds of each split."""
@@ -104,7 +107,8 @@ def _judge_cell(
     if entry is None:
         note = notes.get((row.name, cell.learner))
         return None if note is None else {**judged, "verdict": NO_DATA, "note": note}
-    value = entry[cell.split]
+    split, _, rows = cell.split.partition(ADAPTED)
+    value = entry["adapted"][rows] if rows else entry[split]
     judged |= {**value, "selection": entry["selection"], "seconds": entry["seconds"]}
     if value["mean"] is None:
         note = "a seed's number is not finite" if value["seeds"] else "not measured"
