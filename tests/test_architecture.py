@@ -31,7 +31,8 @@ MAY_IMPORT = {
     **dict.fromkeys(ENDS, WHOLES),
     "report": {"records"},
     "paper": WHOLES | {"runs", "report"},
-    "cli": WHOLES | ENDS | {"paper"},
+    "stress": WHOLES | {"runs", "report"},
+    "cli": WHOLES | ENDS | {"paper", "stress"},
     "__main__": {"cli"},
 }
 # Files of a folder that its others share, and that no user asks for by name.

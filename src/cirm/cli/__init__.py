@@ -21,6 +21,7 @@ from cirm.cli import (
     reproduce,
     run,
     select,
+    stress,
 )
 from cirm.cli import list as listing
 from cirm.cli.options import add_command
@@ -53,6 +54,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (inspect.inspect, MODELS, inspect.EXAMPLES),
     (run.run, EXPERIMENTS, run.EXAMPLES),
     (select.select, EXPERIMENTS, select.EXAMPLES),
+    (stress.stress, EXPERIMENTS, stress.EXAMPLES),
     (reproduce.reproduce, EXPERIMENTS, reproduce.EXAMPLES),
     (report.report, EXPERIMENTS, report.EXAMPLES),
     (bench.bench, EXPERIMENTS, bench.EXAMPLES),

@@ -1,0 +1,184 @@
+"""`cirm stress`: where a learner withstands shortcuts, and where it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cirm.cli import options
+from cirm.cli.options import Address, EngineName, Workers
+
+if TYPE_CHECKING:
+    from cirm.runs.engines import Engine
+    from cirm.stress.cells import StressCell
+    from cirm.stress.results import StressPlan
+
+LEARNER = "steady"
+SEEDS, QUICK_SEEDS = 5, 2
+EXAMPLES = options.list_examples(
+    "cirm stress --quick",
+    "cirm stress --kind figure --kind corner --seeds 3",
+    "cirm stress --kind hospitals-binary --table tables/hospitals:outcome",
+)
+
+
+def stress(
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Use the built-in digits and few conditions: minutes, not hours.",
+        ),
+    ] = False,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Kind of shortcut, for example figure, corner or table-numeric; "
+            "repeatable.",
+            show_default="all kinds",
+        ),
+    ] = None,
+    source: Annotated[
+        str,
+        typer.Option(
+            help="Images: digits, mnist, fashion-mnist, kmnist, or a folder with four "
+            "IDX files.",
+            show_default="mnist, or digits with --quick",
+        ),
+    ] = "",
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER:TARGET",
+            help="Also plant columns into a table of your own: a folder with one file "
+            "for each place, and the column to predict; repeatable.",
+            show_default="synthetic tables only",
+        ),
+    ] = None,
+    learner: Annotated[
+        str, typer.Option(help=f"Learner to test: {options.LEARNER_HELP}.")
+    ] = LEARNER,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help=f"Number of seeds; 0 means {SEEDS}, or {QUICK_SEEDS} with --quick.",
+        ),
+    ] = 0,
+    engine: EngineName = "local",
+    address: Address = "",
+    workers: Workers = 0,
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path(
+        "stress"
+    ),
+) -> None:
+    """Test a learner against many kinds of shortcut, under many conditions.
+
+    Every cell of the stress map compares the learner at an unseen place, before and
+    after adapting to unlabelled rows, with an oracle (the same learner on the same data
+    without the shortcut), with plain training, and with the best that is possible where
+    this is known. If it is interrupted, the same command continues it.
+    """
+    from cirm.cli.progress import show_step
+
+    source = source or ("digits" if quick else "mnist")
+    with show_step("preparing the stress map"):
+        from cirm.runs.engines import Engine
+        from cirm.stress.cells import list_cells, list_kinds
+        from cirm.stress.results import StressPlan
+
+        place = Engine(engine, workers, address)
+        kinds = list_kinds(source, table or [])
+        names = [one.name for one in kinds]
+        for name in kind or []:
+            if name not in names:
+                raise ValueError(
+                    f"--kind: there is no kind {name!r}. Use one of {', '.join(names)}."
+                )
+        chosen = [one for one in kinds if not kind or one.name in kind]
+        cells = list_cells(chosen, source, quick)
+        check_cells(cells)
+        count = seeds or (QUICK_SEEDS if quick else SEEDS)
+        plan = StressPlan.from_cells(cells, learner, range(count))
+    run_stress(plan, out, place, source)
+
+
+def check_cells(cells: Sequence[StressCell]) -> None:
+    """Raise an error before any work if the data of a kind cannot be drawn."""
+    from cirm.data import create_dataset
+
+    seen = set()
+    for cell in cells:
+        if cell.kind.name not in seen:
+            seen.add(cell.kind.name)
+            create_dataset(cell.kind.dataset, cell.data).draw((0,))
+
+
+def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> None:
+    """Run the unfinished jobs of a stress map, then write and print its results."""
+    from cirm.cli.output import get_command_line, print_table
+    from cirm.cli.progress import run_with_progress, show_step
+    from cirm.cli.run import exit_on_failure
+    from cirm.records import write_text
+    from cirm.runs.archive import pack_jobs
+    from cirm.runs.provenance import find_commit
+    from cirm.stress.page import (
+        build_stress_page,
+        build_stress_table,
+        write_stress_lead,
+    )
+    from cirm.stress.results import summarise_cells
+
+    options.create_result_folder(folder)
+    commit, jobs = find_commit(), plan.jobs
+    waiting = plan.list_waiting_jobs(folder)
+    failures: dict[str, str] = {}
+    if not waiting:
+        typer.echo(f"All {len(jobs)} jobs have finished already; nothing to run.")
+    else:
+        done = len(jobs) - len(waiting)
+        finished = f"; {done} of them have finished" if done else ""
+        typer.echo(f"{len(plan.cells)} cells, {len(jobs)} jobs{finished}.")
+        failures = run_with_progress(
+            jobs,
+            lambda: plan.list_waiting_jobs(folder),
+            folder,
+            engine,
+            "cirm stress",
+            on_finish=lambda job: pack_jobs([job], folder, commit),
+        )
+    with show_step("writing the report"):
+        cells = summarise_cells(plan, pack_jobs(jobs, folder, commit))
+        summary = {
+            "learner": plan.learner,
+            "source": source,
+            "seeds": list(plan.seeds),
+            "commit": commit,
+            "cells": cells,
+        }
+        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        notes = [describe_map(plan, source)]
+        page = build_stress_page(cells, plan.learner, notes, get_command_line())
+        write_text(folder / "report.html", page)
+    print_table(build_stress_table(cells, plan.learner))
+    typer.echo(write_stress_lead(cells, plan.learner))
+    typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
+    exit_on_failure(waiting, failures)
+
+
+def describe_map(plan: StressPlan, source: str) -> str:
+    """Say what data and how many seeds the map was made with."""
+    count = len(plan.seeds)
+    size = "719 examples" if source == "digits" else "1,000 examples"
+    return (
+        f"Images: {source}. Usual condition: two places of {size} that arrive one "
+        "after the other (1,000 rows in tables), a shortcut that contradicts 20 and "
+        "then 10 % of the labels (tables: 10 and 20 %) and 90 % at the unseen place, "
+        "25 % noise of the labels (none for ten hues), a multilayer perceptron. "
+        f"{count} seed{'s' if count > 1 else ''}."
+    )

@@ -1,0 +1,82 @@
+"""A heat map: numbers in coloured cells, readable without telling green from red."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from cirm.report.drawing import (
+    add_text,
+    as_markup,
+    get_color,
+    make_blank_axes,
+    name_part,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GOOD, BAD = "s2", "s0"  # bluish green and vermilion, after Okabe and Ito
+ROW, COLUMN, HEAD = 40, 60, 52  # pixels: a cell, and the headings of the columns
+LABEL = 210  # pixels for the names of the rows
+
+
+class HeatCell(NamedTuple):
+    """A cell of a heat map.
+
+    Attributes:
+        text: The number in the cell.
+        note: A smaller number below it.
+        strength: The colour: from -1 for full vermilion to 1 for full green.
+    """
+
+    text: str
+    note: str
+    strength: float
+
+
+@as_markup
+def plot_heat_map(
+    rows: Sequence[str],
+    columns: Sequence[tuple[str, str]],
+    cells: Mapping[tuple[int, int], HeatCell],
+    *,
+    label: str,
+) -> tuple[Axes, str]:
+    """Plot cells by row and column; columns have a group and a heading."""
+    width, height = LABEL + COLUMN * len(columns), HEAD + ROW * len(rows)
+    box = (LABEL, 0, width, ROW * len(rows))
+    limits = (0, max(1, len(columns))), (len(rows), 0)
+    ax = make_blank_axes((width, height), box, *limits)
+    for (row, column), cell in cells.items():
+        _draw_cell(ax, row, column, cell)
+    for row, name in enumerate(rows):
+        add_text(ax, name, (0, row + 0.5), (-10, -4), "right", size=12)
+    start = 0
+    for group, members in groupby(columns, key=lambda column: column[0]):
+        count = len(list(members))
+        if group:
+            middle = start + count / 2
+            add_text(ax, group, (middle, 0), (0, 30), "center", "muted", size=12)
+        for column in range(start, start + count):
+            heading = columns[column][1]
+            add_text(ax, heading, (column + 0.5, 0), (0, 9), "center", "muted", size=11)
+        start += count
+    return ax, label
+
+
+def _draw_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
+    from matplotlib.patches import Rectangle
+
+    color = get_color(GOOD if cell.strength >= 0 else BAD)
+    strength = min(1.0, abs(cell.strength))
+    # The gap keeps neighbours apart where their colours are alike.
+    place, size = (column + 0.03, row + 0.04), (0.94, 0.92)
+    ax.add_patch(
+        Rectangle(place, *size, facecolor=color, alpha=0.1 + 0.6 * strength, lw=0)
+    )
+    middle = (column + 0.5, row + 0.5)
+    add_text(ax, cell.text, middle, (0, 1), "center", size=13, weight="bold")
+    part = name_part("cell-note")
+    add_text(ax, cell.note, middle, (0, -13), "center", size=10, gid=part)

@@ -1,0 +1,259 @@
+"""The cells of the stress map: kinds of shortcut, each under several conditions.
+
+Conditions vary one factor at a time around the usual one: two environments of 1,000
+examples, shortcuts that contradict 20 and then 10 % of the labels (90 % in the unseen
+environment), 25 % noise of the labels, a multilayer perceptron.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cirm.data import create_dataset
+from cirm.data.planted import list_tables
+from cirm.evaluation.adaptation import RowCount
+from cirm.learners import get_learner_class
+from cirm.runs.jobs import Job, hash_files
+
+ADAPT: tuple[RowCount, ...] = (30, 100, 300, "all")
+BASELINE = "erm"
+ROLES = ("learner", "oracle", BASELINE)
+
+
+class Kind(NamedTuple):
+    """A kind of shortcut.
+
+    Attributes:
+        name: Its name on the command line.
+        title: What it is, in a few words.
+        dataset: Key of the data set.
+        data: Settings of the data set.
+    """
+
+    name: str
+    title: str
+    dataset: str
+    data: dict[str, Any]
+
+
+class Condition(NamedTuple):
+    """One factor that differs from the usual condition.
+
+    Attributes:
+        factor: Name of the factor; empty for the usual condition.
+        value: Its value, in a few words.
+        data: Settings of the data set.
+        settings: Settings of the learners.
+    """
+
+    factor: str
+    value: str
+    data: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+
+
+USUAL = Condition("", "usual")
+CONDITIONS = (
+    USUAL,
+    Condition("contradicted", "0.3, 0.25", {"flips": (0.3, 0.25)}),
+    Condition("contradicted", "0.1, 0.2", {"flips": (0.1, 0.2)}),
+    Condition("contradicted", "0.05, 0.02", {"flips": (0.05, 0.02)}),
+    Condition("label noise", "0", {"label_flip": 0.0}),
+    Condition("label noise", "0.05", {"label_flip": 0.05}),
+    Condition("label noise", "0.1", {"label_flip": 0.1}),
+    Condition("label noise", "0.35", {"label_flip": 0.35}),
+    Condition("examples", "300", {"examples": 300}),
+    Condition("examples", "5,000", {"examples": 5000}),
+    Condition("places", "3", {"environments": 3}),
+    Condition("places", "6", {"environments": 6}),
+    Condition("places", "10", {"environments": 10}),
+    Condition("network", "cnn", settings={"network": "cnn"}),
+)
+QUICK = {"0.3, 0.25", "0.05, 0.02", "0", "300", "3", "6", "cnn"}
+"""Values of the conditions of the quick form, for one kind."""
+
+TITLES = {
+    "figure": "colour of the figure",
+    "background": "colour of the background",
+    "corner": "square in a corner",
+    "stripes": "faint stripes",
+    "two": "colour and square at once",
+    "new": "another one at each place",
+    "classes-random": "ten hues, random later",
+    "classes-opposite": "ten hues, opposite later",
+    "none": "no shortcut",
+}
+PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "binary": ("binary column", {"plant": "binary"}),
+    "numeric": ("numeric column", {"plant": "numeric"}),
+    "mild": (
+        "mild binary column",
+        {"plant": "binary", "flips": (0.15, 0.3), "test_flip": 0.5},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class StressCell:
+    """A kind of shortcut under a condition.
+
+    Attributes:
+        kind: The kind of shortcut.
+        condition: The condition.
+        data: All settings of the data set.
+    """
+
+    kind: Kind
+    condition: Condition
+    data: dict[str, Any] = field(hash=False)
+
+    @property
+    def name(self) -> str:
+        """Kind and condition in a few words."""
+        words = [self.kind.name, self.condition.factor, self.condition.value]
+        return " ".join(filter(None, words))
+
+    @property
+    def has_shortcut(self) -> bool:
+        """Whether there is a shortcut at all."""
+        return self.kind.name != "none"
+
+    def plan(self, learner: str, seeds: Sequence[int]) -> dict[str, list[Job]]:
+        """Plan the jobs of each role: the learner, its oracle and plain training."""
+        jobs = {
+            "learner": self._plan_jobs(learner, seeds, ADAPT),
+            BASELINE: self._plan_jobs(BASELINE, seeds),
+        }
+        # Without a shortcut, the oracle is the learner itself.
+        jobs["oracle"] = jobs["learner"]
+        if self.has_shortcut:
+            jobs["oracle"] = self._plan_jobs(learner, seeds, shortcut=False)
+        return jobs
+
+    def _plan_jobs(
+        self,
+        learner: str,
+        seeds: Sequence[int],
+        adapt: tuple[RowCount, ...] = (),
+        shortcut: bool = True,
+    ) -> list[Job]:
+        data = self.data if shortcut else {**self.data, "shortcut": False}
+        dataset = create_dataset(self.kind.dataset, data)
+        network = self.condition.settings.get("network")
+        # Seeds with small inputs learn side by side, which takes less time.
+        is_small = self.kind.dataset == "planted" or data.get("source") == "digits"
+        block = len(seeds) if is_small else 1
+        return [
+            Job(
+                dataset=self.kind.dataset,
+                learner=learner,
+                order="sequential",
+                seeds=tuple(seeds[start : start + block]),
+                data=data,
+                settings=dict(self.condition.settings),
+                selection="defaults, the same in all cells",
+                label=f"{learner}, {network}" if network else learner,
+                files=hash_files(dataset, data),
+                diagnose=False,
+                adapt=adapt if get_learner_class(learner).adapts else (),
+            )
+            for start in range(0, len(seeds), block)
+        ]
+
+
+def list_kinds(source: str, tables: Iterable[str] = ()) -> list[Kind]:
+    """List the kinds of shortcut: in images, and in synthetic and real tables.
+
+    Args:
+        source: Where images come from, as for the data set shortcuts.
+        tables: Real tables as FOLDER:TARGET, with one file for each place.
+
+    Raises:
+        ValueError: If a table is not of this form.
+        FileNotFoundError: If there is no such folder.
+    """
+    kinds = []
+    for name, title in TITLES.items():
+        data: dict[str, Any] = {"source": source, "kind": name}
+        if name.startswith("classes"):
+            data["label_flip"] = 0.0  # noise of ten classes would hide the rest
+        kinds.append(Kind(name, title, "shortcuts", data))
+    for plant, (title, data) in PLANTS.items():
+        kinds.append(Kind(f"table-{plant}", f"synthetic, {title}", "planted", data))
+    regression = {"plant": "numeric", "task": "regression"}
+    name = "table-regression"
+    kinds.append(Kind(name, "synthetic, regression", "planted", regression))
+    for table in tables:
+        folder, colon, target = table.rpartition(":")
+        if not (colon and folder and target):
+            raise ValueError(
+                f"--table is {table!r}. Give a folder with one file for each place, a "
+                "colon and the column to predict, such as tables/hospitals:outcome."
+            )
+        list_tables(Path(folder).expanduser())
+        for plant, (title, data) in PLANTS.items():
+            place = {"path": folder, "target": target, **data}
+            name = Path(folder).name
+            kinds.append(Kind(f"{name}-{plant}", f"{name}, {title}", "planted", place))
+    return kinds
+
+
+def list_cells(
+    kinds: Sequence[Kind], source: str, quick: bool = False
+) -> list[StressCell]:
+    """List the cells of these kinds: one for each condition that applies.
+
+    Args:
+        kinds: The kinds of shortcut.
+        source: Where images come from.
+        quick: Whether only the first of these kinds has more than the usual condition.
+    """
+    cells = []
+    for number, kind in enumerate(kinds):
+        for condition in CONDITIONS:
+            is_wanted = condition.value in QUICK if number == 0 else False
+            if quick and not is_wanted and condition != USUAL:
+                continue
+            data = _join_data(kind, condition)
+            if data is not None and _has_enough(kind, condition, source):
+                cells.append(StressCell(kind, condition, data))
+    return cells
+
+
+def _join_data(kind: Kind, condition: Condition) -> dict[str, Any] | None:
+    """Return the settings of the data set; None if the condition does not apply."""
+    data = {**kind.data, **condition.data}
+    if kind.dataset == "planted":
+        if condition.factor not in ("", "examples", "places"):
+            return None
+        flips = kind.data.get("flips", ())
+        if flips and condition.factor == "places":
+            data["flips"] = _spread(flips[0], flips[-1], data["environments"])
+        return data
+    if kind.name == "none" and condition.factor == "contradicted":
+        return None
+    if kind.name == "new" and condition.value in ("6", "10"):
+        return None
+    return data
+
+
+def _has_enough(kind: Kind, condition: Condition, source: str) -> bool:
+    """Whether the built-in digits and the files of real tables have enough rows."""
+    count = condition.data.get("examples", 0) or condition.data.get("environments", 0)
+    if kind.dataset == "shortcuts":
+        return source != "digits" or condition.value not in ("5,000", "10")
+    path = kind.data.get("path")
+    if path is None:
+        return True
+    if condition.factor == "places":
+        return count < len(list_tables(Path(path).expanduser()))
+    return condition.value != "5,000"
+
+
+def _spread(first: float, last: float, count: int) -> tuple[float, ...]:
+    """Return evenly spaced values."""
+    step = (last - first) / (count - 1)
+    return tuple(round(first + step * i, 10) for i in range(count))

@@ -1,0 +1,210 @@
+"""The stress map as a page and as a table: where a learner works, and where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cirm.report import page
+from cirm.report.heat_map import HeatCell, plot_heat_map
+from cirm.report.markup import Markup, tag
+from cirm.report.page import Section
+from cirm.report.table import Cell, Column, Table, make_statistic_cell
+from cirm.report.text import describe_adaptation, join_words, list_adapted_rows
+from cirm.stress.cells import ADAPT, CONDITIONS
+from cirm.stress.results import CLOSE, CLOSE_IF_RARE, FAR, SLACK
+
+Summary = Mapping[str, Any]
+LOST = 20.0  # points below the reference at which the colour is full
+MOST_NAMED = 6  # cells that the lead names
+
+
+def build_stress_page(
+    cells: Sequence[Summary], learner: str, notes: Sequence[str], command: str
+) -> str:
+    """Build the page of a stress map as one self-contained HTML document.
+
+    Args:
+        cells: What `cirm.stress.results.summarise_cells` returns.
+        learner: The learner that was tested.
+        notes: Sentences on the data and the seeds.
+        command: The command that made the map.
+    """
+    unseen = (
+        f"Accuracy of {learner} in the unseen environment, of which it has seen "
+        f"nothing. Below it: the difference to the oracle, {learner} on the same data "
+        "without the shortcut; the colour shows this difference"
+    )
+    adapted = (
+        f"Accuracy of {learner} after adapting to all rows of the unseen environment "
+        "without their labels. Below it: the difference to the Bayes limit, the best "
+        "that anyone could reach who knew what the shortcut means there; the colour "
+        "shows this difference. Without a known limit it is the difference to the "
+        "oracle, in brackets"
+    )
+    legend = (
+        f"Green: less than {CLOSE:g} points below; the more vermilion, the further. "
+        "Regressions: explained variance in percent."
+    )
+    content = [
+        Section("", [page.render_facts(list_stress_facts(cells))]),
+        Section(
+            "Unseen: nothing known of the place",
+            [_render_map(cells, _make_unseen_cell, f"{unseen}. {legend}"), *notes],
+        ),
+        Section(
+            "Adapted: unlabelled rows of the place known",
+            [_render_map(cells, _make_adapted_cell, f"{adapted}. {legend}")]
+            if any(cell["adapted"] for cell in cells)
+            else [],
+        ),
+        Section("All numbers", [build_stress_table(cells, learner)]),
+        Section("Kinds of shortcut", [page.render_list(_describe_kinds(cells))]),
+        Section("The command to run it again", [page.render_command(command)]),
+    ]
+    title = f"Stress map of {learner}"
+    return page.render_page(title, write_stress_lead(cells, learner), content)
+
+
+def write_stress_lead(cells: Sequence[Summary], learner: str) -> str:
+    """Say in how many cells the learner withstands the shortcut, and where it fails."""
+    if not cells:
+        return "No cell has results yet."
+    failed = sorted(
+        (c for c in cells if not c["withstands"]), key=lambda c: float(c["gap"])
+    )
+    text = (
+        f"{learner} withstands the shortcut in {len(cells) - len(failed)} of "
+        f"{len(cells)} cells: there it is at most {CLOSE:g} points below its oracle "
+        f"({CLOSE_IF_RARE:g} where few labels contradict the shortcut), no seed more "
+        f"than {FAR:g}, and adapting costs at most {SLACK:g}."
+    )
+    if failed:
+        names = [name_cell(cell) for cell in failed[:MOST_NAMED]]
+        more = len(failed) - len(names)
+        names += [f"{more} more"] if more else []
+        text += f" It does not in: {join_words(names)}."
+    return text
+
+
+def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Return the main numbers, each with its description."""
+    if not cells:
+        return []
+    held = sum(bool(cell["withstands"]) for cell in cells)
+    worst = min(cells, key=lambda cell: float(cell["gap"]))
+    facts = [
+        (f"{held} of {len(cells)}", "cells in which it withstands the shortcut"),
+        (_format_gap(worst["gap"]), f"largest gap to the oracle ({name_cell(worst)})"),
+    ]
+    gains = [cell["gain"] for cell in cells if cell["gain"] is not None]
+    if gains:
+        mean = sum(gains) / len(gains)
+        facts.append((_format_gap(mean), "mean gain by adapting to all rows"))
+    return facts
+
+
+def name_cell(cell: Summary) -> str:
+    """Return the name of a cell in a few words."""
+    condition = f" ({cell['factor']} {cell['value']})" if cell["factor"] else ""
+    return f"{cell['title']}{condition}"
+
+
+def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
+    """Build the table of all numbers, with a row for each cell.
+
+    Args:
+        cells: What `cirm.stress.results.summarise_cells` returns.
+        learner: The learner that was tested.
+    """
+    counts = list_adapted_rows({str(n): cell for n, cell in enumerate(cells)})
+    if not counts:
+        counts = [str(count) for count in ADAPT]
+    rows = []
+    for cell in cells:
+        verdict = "match" if cell["withstands"] else "differs"
+        unseen = make_statistic_cell(cell["unseen"], "accuracy")
+        adapted = [cell["adapted"].get(count) for count in counts]
+        limit = cell["limit"]
+        rows.append(
+            [
+                Cell(cell["title"]),
+                Cell(f"{cell['factor']} {cell['value']}".strip()),
+                make_statistic_cell(cell["erm"], "accuracy"),
+                make_statistic_cell(cell["oracle"], "accuracy"),
+                Cell(unseen.text, unseen.spread, verdict),
+                *(make_statistic_cell(a, "accuracy") if a else Cell() for a in adapted),
+                Cell("" if limit is None else f"{limit:.1f}"),
+            ]
+        )
+    columns = [
+        Column("shortcut"),
+        Column("condition"),
+        *(Column(name, "right") for name in ("erm", "oracle", f"{learner}, unseen")),
+        *(Column(describe_adaptation(count), "right") for count in counts),
+        Column("Bayes limit", "right"),
+    ]
+    notes = [
+        "Accuracy in percent, in regressions explained variance in percent, in the "
+        "unseen environment: mean ± standard deviation over seeds.",
+        f"✓: at most {CLOSE:g} points below the oracle ({CLOSE_IF_RARE:g} where few "
+        f"labels contradict the shortcut), no seed more than {FAR:g}, and adapting "
+        f"costs at most {SLACK:g}.",
+    ]
+    return Table("Stress map", columns, rows, notes, row_headings=2)
+
+
+def _render_map(
+    cells: Sequence[Summary], make: Callable[[Summary], HeatCell | None], caption: str
+) -> Markup:
+    """Render a heat map with kinds as rows and conditions as columns."""
+    kinds = list(dict.fromkeys(str(cell["title"]) for cell in cells))
+    known = {(cell["factor"], cell["value"]) for cell in cells}
+    conditions = [
+        (c.factor, c.value) for c in CONDITIONS if (c.factor, c.value) in known
+    ]
+    made = {
+        (kinds.index(c["title"]), conditions.index((c["factor"], c["value"]))): heat
+        for c in cells
+        if (heat := make(c)) is not None
+    }
+    label = caption.partition(".")[0]
+    drawing = plot_heat_map(kinds, conditions, made, label=label)
+    return page.render_figure(caption, tag("div", drawing, class_="scroll"))
+
+
+def _make_unseen_cell(cell: Summary) -> HeatCell:
+    return _make_heat_cell(cell["unseen"]["mean"], cell["gap"])
+
+
+def _make_adapted_cell(cell: Summary) -> HeatCell | None:
+    statistic = cell["adapted"].get("all")
+    if statistic is None or statistic["mean"] is None:
+        return None
+    mean, limit = statistic["mean"], cell["limit"]
+    if limit is None:
+        return _make_heat_cell(mean, mean - cell["oracle"]["mean"], "({})")
+    return _make_heat_cell(mean, mean - limit)
+
+
+def _make_heat_cell(mean: float, gap: float, note: str = "{}") -> HeatCell:
+    """Colour by the gap: green above the tolerance, then ever more vermilion."""
+    # Strengths begin at a third, so that the two colours differ at their border.
+    if gap >= -CLOSE:
+        strength = 1 / 3 + 2 / 3 * min(1.0, (gap + CLOSE) / CLOSE)
+    else:
+        strength = -(1 / 3 + 2 / 3 * min(1.0, (-gap - CLOSE) / (LOST - CLOSE)))
+    return HeatCell(f"{mean:.0f}", note.format(_format_gap(gap, 0)), strength)
+
+
+def _format_gap(gap: float, digits: int = 1) -> str:
+    """Format a difference with its sign; zero has none."""
+    rounded = round(gap, digits)
+    text = f"{rounded:+.{digits}f}" if rounded else "0"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _describe_kinds(cells: Sequence[Summary]) -> list[str]:
+    """Say what each kind is called on the command line."""
+    kinds = dict.fromkeys((str(c["title"]), str(c["kind"])) for c in cells)
+    return [f"{title}: `--kind {name}`" for title, name in kinds]

@@ -1,0 +1,150 @@
+"""The results of the stress map: jobs to run, and what their records say by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from cirm.records import AdaptedScore, Record, Score
+from cirm.report.summary import average_seeds
+from cirm.runs.archive import Archive, load_archive, unpack_records
+from cirm.runs.jobs import Job
+from cirm.runs.local import list_unfinished
+from cirm.stress.cells import BASELINE, StressCell
+from cirm.stress.limits import compute_limit
+
+CLOSE = 4.0  # points below the oracle that count as withstanding the shortcut
+CLOSE_IF_RARE = 8.0  # where only a few per cent of the labels contradict it
+FAR = 10.0  # points below the oracle that no seed may have
+SLACK = 1.0  # points that adapting may cost
+RARE = 0.05  # share of contradictions below which there are few of them
+
+
+@dataclass(frozen=True)
+class StressPlan:
+    """The cells of a stress map and their jobs.
+
+    Attributes:
+        learner: Key of the learner that is tested.
+        seeds: The seeds.
+        cells: The cells, each with its jobs by role.
+    """
+
+    learner: str
+    seeds: tuple[int, ...]
+    cells: Sequence[tuple[StressCell, Mapping[str, list[Job]]]]
+
+    @classmethod
+    def from_cells(
+        cls, cells: Sequence[StressCell], learner: str, seeds: Sequence[int]
+    ) -> StressPlan:
+        """Plan the jobs of all cells."""
+        planned = [(cell, cell.plan(learner, seeds)) for cell in cells]
+        return cls(learner, tuple(seeds), planned)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All jobs, each once: cells share some."""
+        jobs = [job for _, roles in self.cells for own in roles.values() for job in own]
+        return list({job.key: job for job in jobs}.values())
+
+    def list_waiting_jobs(self, folder: Path) -> list[Job]:
+        """List the jobs without results in this folder."""
+        entries = load_archive(folder).entries
+        return list_unfinished([j for j in self.jobs if j.key not in entries], folder)
+
+
+def summarise_cells(plan: StressPlan, archive: Archive) -> list[dict[str, Any]]:
+    """Return the scores of each cell that has results, as plain values.
+
+    Scores are accuracies in percent; in a regression, the share of the target's
+    variance at the first place that is explained, in percent.
+
+    Args:
+        plan: The plan.
+        archive: The records of its jobs.
+
+    Returns:
+        For each cell its `kind` and `condition`, the statistics `unseen`, `oracle`,
+        `erm` and `adapted` by number of rows, the Bayes `limit` or None, the `gap` of
+        unseen to oracle with that of the worst seed, `worst_gap`, what adapting to all
+        rows gains, `gain`, and whether the learner `withstands` the shortcut.
+    """
+    return [
+        summary
+        for cell, roles in plan.cells
+        if (summary := _summarise_cell(cell, roles, archive)) is not None
+    ]
+
+
+def _summarise_cell(
+    cell: StressCell, roles: Mapping[str, list[Job]], archive: Archive
+) -> dict[str, Any] | None:
+    records = {
+        role: [
+            record
+            for job in jobs
+            if job.key in archive.entries
+            for record in unpack_records(archive.entries[job.key])
+        ]
+        for role, jobs in roles.items()
+    }
+    unseen, oracle, plain = (
+        _select_unseen(records[role]) for role in ("learner", "oracle", BASELINE)
+    )
+    if not unseen or not oracle:
+        return None
+    adapted: dict[str, list[AdaptedScore]] = {}
+    for record in records["learner"]:
+        if isinstance(record, AdaptedScore) and record.split == "test":
+            adapted.setdefault(record.rows, []).append(record)
+    gaps = _subtract(unseen, oracle)
+    gains = _subtract(adapted.get("all", []), unseen)
+    flips = cell.data.get("flips") or (1.0,)
+    allowed = CLOSE_IF_RARE if max(flips) <= RARE else CLOSE
+    is_close = fmean(gaps) >= -allowed and min(gaps) >= -FAR
+    return {
+        "kind": cell.kind.name,
+        "title": cell.kind.title,
+        "factor": cell.condition.factor,
+        "value": cell.condition.value,
+        "metric": unseen[0].metric,
+        "unseen": _average(unseen),
+        "adapted": {rows: _average(own) for rows, own in adapted.items()},
+        "oracle": _average(oracle),
+        "erm": _average(plain),
+        "limit": compute_limit(cell),
+        "gap": fmean(gaps),
+        "worst_gap": min(gaps),
+        "gain": fmean(gains) if gains else None,
+        "withstands": is_close and (not gains or fmean(gains) >= -SLACK),
+    }
+
+
+def _select_unseen(records: Sequence[Record]) -> list[Score]:
+    """Return the scores in the unseen environment after the last stage."""
+    scores = [r for r in records if isinstance(r, Score) and r.split == "test"]
+    last = max((score.stage for score in scores), default=0)
+    return [score for score in scores if score.stage == last]
+
+
+def _average(scores: Sequence[Score | AdaptedScore]) -> dict[str, Any]:
+    """Return mean and standard deviation over seeds, errors as explained variance."""
+    statistic = average_seeds(scores)._asdict()
+    if scores and scores[0].metric == "error" and statistic["mean"] is not None:
+        statistic["mean"] = 100 * (1 - statistic["mean"])
+        if statistic["std"] is not None:
+            statistic["std"] *= 100
+    return statistic
+
+
+def _subtract(
+    scores: Sequence[Score | AdaptedScore], others: Sequence[Score]
+) -> list[float]:
+    """Return the difference of each seed, such that more is better."""
+    base = {score.seed: score.value for score in others}
+    sign = -100 if others and others[0].metric == "error" else 1
+    return [sign * (s.value - base[s.seed]) for s in scores if s.seed in base]
