@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from cirm import cli, fit, save
 from cirm.data import idx
 from cirm.data.image_sets import IMAGE_SETS
+from cirm.stress.cells import USUAL
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -63,10 +64,11 @@ QUICK = {
     "select": [*SMALL, "--sweep=", "--seeds", "1", "--trials", "1"],
     "demo": ["--seeds", "1", "--workers", "1"],
     "bench": ["--quick", "--rounds", "1"],
+    "stress": ["--learner", "erm", "--kind", "none", "--seeds", "1", "--workers", "1"],
 }
 """What is added to the examples so that they take a second."""
 
-SLOW = {"run", "select", "demo", "bench", "report"}
+SLOW = {"run", "select", "demo", "bench", "report", "stress"}
 
 
 def find_examples(path):
@@ -97,6 +99,7 @@ def folder(files, monkeypatch):
     for name in ("mnist", "fashion-mnist"):
         monkeypatch.setitem(IMAGE_SETS, name, replace(tiny, name=name))
     monkeypatch.setattr("cirm.cli.demo.LEARNERS", ("erm",))
+    monkeypatch.setattr("cirm.stress.cells.CONDITIONS", (USUAL,))
     monkeypatch.setitem(cli.demo.DATA, "examples", "60")
     return files
 

@@ -21,8 +21,7 @@ LEARNER = "steady"
 SEEDS, QUICK_SEEDS = 5, 2
 EXAMPLES = options.list_examples(
     "cirm stress --quick",
-    "cirm stress --kind figure --kind corner --seeds 3",
-    "cirm stress --kind hospitals-binary --table tables/hospitals:outcome",
+    "cirm stress --source digits --kind corner --kind table-numeric --seeds 3",
 )
 
 

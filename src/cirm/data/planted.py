@@ -86,9 +86,9 @@ class Planted(Dataset):
     def __post_init__(self) -> None:
         if self.plant not in ("binary", "numeric"):
             self._refuse("plant", "Use binary or numeric")
-        for name in ("environments", "examples", "columns"):
-            if getattr(self, name) < 1:
-                self._refuse(name, "Use 1 or more")
+        for name, least in (("environments", 1), ("examples", 2), ("columns", 1)):
+            if getattr(self, name) < least:
+                self._refuse(name, f"Use {least} or more")
         if self.flips and len(self.flips) != self.environments:
             self._refuse(
                 "flips", f"Give one for each of the {self.environments} environments"

@@ -50,7 +50,9 @@ def build_stress_page(
         Section("", [page.render_facts(list_stress_facts(cells))]),
         Section(
             "Unseen: nothing known of the place",
-            [_render_map(cells, _make_unseen_cell, f"{unseen}. {legend}"), *notes],
+            [_render_map(cells, _make_unseen_cell, f"{unseen}. {legend}"), *notes]
+            if cells
+            else [],
         ),
         Section(
             "Adapted: unlabelled rows of the place known",

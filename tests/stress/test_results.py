@@ -1,0 +1,139 @@
+"""What the stress map says of scores that are known."""
+
+import json
+
+import pytest
+
+from cirm.records import AdaptedScore, Run, Score
+from cirm.runs.archive import Archive, pack_records
+from cirm.stress.cells import list_cells, list_kinds
+from cirm.stress.page import build_stress_page, build_stress_table, write_stress_lead
+from cirm.stress.results import StressPlan, summarise_cells
+
+LEARNER = "steady"
+
+
+def make_plan(*names, quick=True):
+    kinds = [kind for kind in list_kinds("digits") if kind.name in names]
+    cells = [c for c in list_cells(kinds, "digits", quick) if not c.condition.settings]
+    return StressPlan.from_cells(cells, LEARNER, range(2))
+
+
+def fill(plan, numbers, metric="accuracy"):
+    """An archive in which each role of each cell has the same scores."""
+    archive = Archive()
+    for _, roles in plan.cells:
+        for role, jobs in roles.items():
+            for job in jobs:
+                rows = []
+                for seed, value in zip(job.seeds, numbers[role], strict=True):
+                    place = job.name, job.order, seed
+                    rows.append(Score(*place, 0, "test", "test", metric, -1.0))
+                    rows.append(Score(*place, 1, "test", "test", metric, value))
+                for count in job.adapt:
+                    for seed, value in zip(job.seeds, numbers["adapted"], strict=True):
+                        place = job.name, job.order, seed, str(count)
+                        rows.append(AdaptedScore(*place, "test", "test", metric, value))
+                data = {"name": job.dataset, **job.data}
+                rows.append(Run(job.name, job.order, job.seeds, {}, data, ""))
+                entry = json.loads(json.dumps(pack_records(rows)))
+                if job.key not in archive.entries:
+                    archive.put(job.key, entry)
+    return archive
+
+
+GOOD = {
+    "learner": (66.0, 68.0),
+    "oracle": (67.0, 69.0),
+    "erm": (10.0, 20.0),
+    "adapted": (89.0, 90.0),
+}
+
+
+def test_a_cell_compares_seed_by_seed_after_the_last_stage():
+    plan = make_plan("corner")
+    cell = summarise_cells(plan, fill(plan, GOOD))[0]
+    assert cell["unseen"]["mean"] == 67 and cell["unseen"]["seeds"] == 2
+    assert cell["oracle"]["mean"] == 68 and cell["erm"]["mean"] == 15
+    assert cell["gap"] == cell["worst_gap"] == -1
+    assert cell["gain"] == pytest.approx(22.5)
+    assert set(cell["adapted"]) == {"30", "100", "300", "all"}
+    assert cell["limit"] == pytest.approx(90) and cell["withstands"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"learner": (62.0, 63.0)},  # six points below the oracle
+        {"learner": (70.0, 58.0)},  # a seed eleven points below it
+        {"adapted": (60.0, 66.0)},  # adapting costs four points
+    ],
+)
+def test_a_learner_fails_on_average_in_a_seed_or_by_adapting(change):
+    plan = make_plan("corner")
+    (cell, *_) = summarise_cells(plan, fill(plan, GOOD | change))
+    assert not cell["withstands"]
+    assert "square in a corner" in write_stress_lead([cell], LEARNER)
+
+
+def test_more_is_allowed_where_few_labels_contradict_the_shortcut():
+    plan = make_plan("figure")
+    cells = summarise_cells(plan, fill(plan, GOOD | {"learner": (61.0, 62.0)}))
+    held = {cell["value"] for cell in cells if cell["withstands"]}
+    assert held == {"0.05, 0.02"}
+
+
+def test_errors_of_a_regression_become_explained_variance():
+    plan = make_plan("table-regression")
+    errors = {"learner": (0.5, 0.6), "oracle": (0.5, 0.5), "erm": (2.0, 2.0)}
+    archive = fill(plan, errors | {"adapted": (0.3, 0.3)}, "error")
+    (cell, *_) = summarise_cells(plan, archive)
+    assert cell["unseen"]["mean"] == pytest.approx(45)
+    assert cell["gap"] == pytest.approx(-5) and cell["worst_gap"] == pytest.approx(-10)
+    assert cell["gain"] == pytest.approx(25)
+
+
+def test_cells_without_results_are_left_out():
+    plan = make_plan("corner", "stripes")
+    archive = fill(plan, GOOD)
+    (job,) = plan.cells[-1][1]["learner"]
+    del archive.entries[job.key]
+    assert len(summarise_cells(plan, archive)) == len(plan.cells) - 1
+    assert summarise_cells(plan, Archive()) == []
+    assert "No cell has results" in write_stress_lead([], LEARNER)
+
+
+def test_jobs_that_cells_share_are_run_once():
+    plan = make_plan("none", quick=False)
+    keys = [job.key for job in plan.jobs]
+    assert len(set(keys)) == len(keys) == 2 * len(plan.cells)
+
+
+def test_the_page_has_a_number_in_every_cell_and_needs_nothing_else():
+    plan = make_plan("figure", "none")
+    cells = summarise_cells(plan, fill(plan, GOOD))
+    page = build_stress_page(cells, LEARNER, ["Two seeds."], "cirm stress --quick")
+    assert page.count("<svg") == 2
+    assert page.count(">67</text>") == len(cells)
+    assert "in the unseen environment" in page and "Bayes limit" in page
+    assert "src=" not in page and "href=" not in page
+    assert build_stress_page([], LEARNER, [], "").count("<svg") == 0
+
+
+def test_the_table_has_a_row_for_each_cell():
+    plan = make_plan("figure")
+    cells = summarise_cells(plan, fill(plan, GOOD))
+    table = build_stress_table(cells, LEARNER)
+    assert len(table.rows) == len(cells)
+    texts = [str(cell) for cell in table.rows[0]]
+    assert texts[0] == "colour of the figure" and texts[-1] == "90.0"
+    assert texts[4] == "67.0 ± 1.4 ✓"
+
+
+def test_a_learner_that_cannot_adapt_has_no_second_map():
+    kinds = [kind for kind in list_kinds("digits") if kind.name == "corner"]
+    cells = list_cells(kinds, "digits", True)[:1]
+    plan = StressPlan.from_cells(cells, "erm", range(2))
+    found = summarise_cells(plan, fill(plan, {**GOOD, "erm": GOOD["learner"]}))
+    assert found[0]["gain"] is None and found[0]["adapted"] == {}
+    assert build_stress_page(found, "erm", [], "").count("<svg") == 1
