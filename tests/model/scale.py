@@ -90,7 +90,8 @@ def main() -> None:
     words = ["--model", str(model)]
     fit = ["fit", str(data), "--target", "outcome", *words, "--overwrite"]
     measured(*fit, *(["--learner", sys.argv[3]] if len(sys.argv) > 3 else []))
-    measured("predict", str(data), *words, "--out", str(folder / "predictions.csv"))
+    out = ["--out", str(folder / "predictions.csv"), "--overwrite"]
+    measured("predict", str(data), *words, *out)
     from_memory(data, model)
 
 
