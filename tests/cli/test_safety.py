@@ -1,5 +1,6 @@
 """What harms nobody: real data are accepted, and nothing private or false comes out."""
 
+import json
 import time
 from pathlib import Path
 
@@ -113,3 +114,54 @@ def test_copied_text_is_no_formula_unless_it_is_wanted_raw(cirm, guests, out):
         assert labels <= ({"=no", "yes"} if raw else {"'=no", "yes"})
         for name in out[1:]:
             Path(name).unlink()
+
+
+def write_patients(name, seed):
+    rng = np.random.default_rng(seed)
+    people = [f"{f} {s}" for f in ("Anna", "Ben", "Carl") for s in ("Meyer", "Adam")]
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 9, 60).round(1),
+            "doctor": rng.choice(people, 60, p=[0.5, 0.3, 0.05, 0.05, 0.05, 0.05]),
+            "phone": rng.choice([f"+49 170 55512{n}" for n in range(6)], 60),
+            "smoker": rng.choice(["never", "current"], 60),
+            "up": rng.choice(["no", "yes"], 60),
+        }
+    )
+    frame.loc[0, "doctor"] = "Rare Person"
+    frame.to_csv(name, index=False)
+
+
+def test_rare_names_and_telephone_numbers_do_not_enter_the_model_file(cirm):
+    write_patients("a.csv", 0)
+    cirm("fit", "a.csv", "--target", "up", "--model", "m.cirm", *SETTINGS)
+    content = Path("m.cirm").read_bytes()
+    assert b"Rare Person" not in content
+    assert b"55512" not in content
+    assert b"Anna Meyer" in content  # of thirty rows
+    _, text, _ = cirm("inspect", "m.cirm", "--json")
+    columns = {c["name"]: c["treatment"] for c in json.loads(text)["columns"]}
+    assert "6 names are hashed" in columns["phone"]
+    assert "hashed" not in columns["smoker"]
+    frame = pd.read_csv("a.csv", dtype=str)
+    names = {*frame["doctor"], *frame["phone"], *frame["smoker"]}
+    verbatim = sum(name.encode() in content for name in names)
+    assert json.loads(text)["category_names"] == verbatim
+
+
+def test_without_names_no_name_is_stored_and_predictions_are_the_same(cirm):
+    write_patients("a.csv", 0)
+    write_patients("b.csv", 1)
+    for model, words in (("m.cirm", ()), ("n.cirm", ("--no-names",))):
+        fit = ("fit", "a.csv", "--target", "up", "--model", model, *SETTINGS, *words)
+        assert cirm(*fit)[0] == 0
+        assert cirm("update", "b.csv", "--model", model)[0] == 0
+    content = Path("n.cirm").read_bytes()
+    assert not any(name in content for name in (b"never", b"current", b"Anna"))
+    _, text, _ = cirm("inspect", "n.cirm", "--json")
+    assert json.loads(text)["category_names"] == 0
+    assert "0 names of categories" in cirm("inspect", "n.cirm")[1]
+    first, second = (
+        cirm("predict", "b.csv", "--model", m)[1] for m in ("m.cirm", "n.cirm")
+    )
+    assert first == second

@@ -98,5 +98,7 @@ def main() -> None:
     except (ValueError, ArithmeticError, OSError, ImportError) as error:
         if "--debug" in sys.argv:
             raise
-        typer.echo(f"cirm: {error}", err=True)
+        from cirm.cli.output import print_to_stderr
+
+        print_to_stderr(f"cirm: {error}")
         sys.exit(2)

@@ -13,6 +13,7 @@ from cirm.cli.options import (
     Device,
     FillMissing,
     Json,
+    KeyFile,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -46,6 +47,7 @@ def adapt(
     accept_units: AcceptUnits = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
+    key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
@@ -61,19 +63,22 @@ def adapt(
     from cirm.cli.progress import show_progress
 
     check_outputs({"--out": out, "--report": report}, [data, model], overwrite)
+    secret = options.read_key(key)
     with show_progress(f"No model was written to {out}.") as progress:
         from cirm.model.adapt import adapt as adapt_model
         from cirm.model.file import load
 
         options.use_one_thread()
         adapted = adapt_model(
-            load(model, device=options.check_device(device), learner=learner),
+            load(
+                model, device=options.check_device(device), learner=learner, key=secret
+            ),
             data,
             fill_missing=fill_missing,
             accept_units=accept_units,
             progress=progress,
         )
-        content = write_model(adapted, out, report, source=str(model))
+        content = write_model(adapted, out, report, secret, source=str(model))
     if not as_json:
         print_adaptation(content["adaptation"])
     print_result(content, as_json, report)

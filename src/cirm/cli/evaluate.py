@@ -13,6 +13,7 @@ from cirm.cli.options import (
     EnvironmentColumn,
     FillMissing,
     Json,
+    KeyFile,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -40,6 +41,7 @@ def evaluate(
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
+    key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
     overwrite: Overwrite = False,
@@ -54,12 +56,15 @@ def evaluate(
     from cirm.cli.progress import show_progress
 
     check_outputs({"--report": report}, [*data, model], overwrite)
+    secret = options.read_key(key)
     with show_progress("Nothing was written.") as progress:
         from cirm.model.evaluate import evaluate as evaluate_model
         from cirm.model.file import load
 
         options.use_one_thread()
-        loaded = load(model, device=options.check_device(device), learner=learner)
+        loaded = load(
+            model, device=options.check_device(device), learner=learner, key=secret
+        )
         scores = evaluate_model(
             loaded,
             list(data),

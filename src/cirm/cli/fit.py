@@ -17,6 +17,7 @@ from cirm.cli.options import (
     FillMissing,
     FitOrder,
     Json,
+    KeyFile,
     LearnerSettings,
     ModelFile,
     ModelLearner,
@@ -102,6 +103,14 @@ def fit(
         list[str] | None,
         typer.Option(help="Column not to use; repeatable.", show_default=False),
     ] = None,
+    no_names: Annotated[
+        bool,
+        typer.Option(
+            "--no-names",
+            help="Store no names of categories, only digests. Predictions stay the "
+            "same. Names that are rare or look like free text are never stored.",
+        ),
+    ] = False,
     unstable: Annotated[
         list[str] | None,
         typer.Option(
@@ -137,6 +146,7 @@ def fit(
         int, typer.Option(help="Colour channels of images: 1 (grey) or 3 (RGB).")
     ] = 3,
     overwrite: Overwrite = False,
+    key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
@@ -154,6 +164,7 @@ def fit(
         overwrite,
         "`cirm update` to continue training it",
     )
+    secret = options.read_key(key)
     with show_progress(f"No model was written to {model}.") as progress:
         from cirm.model.fit import fit as fit_model
 
@@ -174,13 +185,14 @@ def fit(
             categories=category or [],
             ids=ids or [],
             ignore=ignore or [],
+            names=not no_names,
             unstable=unstable or [],
             stable=stable or [],
             side=side,
             channels=channels,
             progress=progress,
         )
-        content = write_model(trained, model, report)
+        content = write_model(trained, model, report, secret)
     print_model(content, as_json, report, is_task_detected=task == "auto")
 
 
@@ -207,6 +219,7 @@ def update(
     ] = None,
     overwrite: Overwrite = False,
     learner: ModelLearner = None,
+    key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
 ) -> None:
@@ -221,12 +234,20 @@ def update(
         out = None
     check_outputs({"--out": out, "--report": report}, [*data, model], overwrite)
     check_output_file(model, "--model")
+    secret = options.read_key(key)
     with show_progress(f"{model} is unchanged.") as progress:
-        from cirm.model.file import load, read_checksum
+        from cirm.model.file import is_signed, load, read_checksum
         from cirm.model.fit import update as update_model
 
         options.use_one_thread()
-        old = load(model, device=options.check_device(device), learner=learner)
+        old = load(
+            model, device=options.check_device(device), learner=learner, key=secret
+        )
+        if is_signed(model) and not secret:
+            raise ValueError(
+                f"model file {str(model)!r} is signed, but the updated one would not "
+                "be. Give the key with --key."
+            )
         checksum = read_checksum(model)
         new = update_model(
             old,
@@ -243,7 +264,7 @@ def update(
                 f"model {str(model)!r}: another command changed the file while this "
                 "one was running, so nothing was written. Run this update again."
             )
-        content = write_model(new, out or model, report)
+        content = write_model(new, out or model, report, secret)
     print_model(content, as_json, report)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.options import Json, ModelLearner, Overwrite, ReportFile
+from cirm.cli.options import Json, KeyFile, ModelLearner, Overwrite, ReportFile
 from cirm.cli.output_files import check_outputs
 
 EXAMPLES = options.list_examples(
@@ -22,6 +22,7 @@ def inspect(
         typer.Argument(help="Model file, for example triage.cirm.", show_default=False),
     ],
     learner: ModelLearner = None,
+    key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
     overwrite: Overwrite = False,
@@ -32,12 +33,16 @@ def inspect(
     from cirm.cli.progress import show_progress
 
     check_outputs({"--report": report}, [model], overwrite)
+    secret = options.read_key(key)
     with show_progress("Nothing was written."):
         from cirm.model.explain import describe_model
         from cirm.model.file import load
         from cirm.report.model_page import build_model_page
 
-        content = {"model": str(model), **describe_model(load(model, learner=learner))}
+        content = {
+            "model": str(model),
+            **describe_model(load(model, learner=learner, key=secret)),
+        }
         page = build_model_page(content, get_command_line()) if report else ""
     if not as_json:
         print_description(content)

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from cirm.cli.output import print_notes, print_table
+from cirm.cli.output import clean_values, print_notes, print_table
 from cirm.report.model_page import (
     ADAPTATION_PARTS,
     build_effects_table,
@@ -28,6 +28,7 @@ Content = Mapping[str, Any]
 
 def print_training(content: Content, is_first: bool, is_task_detected: bool) -> None:
     """Print what a fit or an update has learned."""
+    content = clean_values(content)
     if is_first:
         typer.echo(describe_target(content, is_task_detected))
         print_columns("Columns, as the first environment defines them", content)
@@ -41,6 +42,7 @@ def print_training(content: Content, is_first: bool, is_task_detected: bool) -> 
 
 def print_description(content: Content) -> None:
     """Print everything that is known about a model."""
+    content = clean_values(content)
     typer.echo(describe_target(content))
     print_explanation(content)
     if content["adaptation"]:
@@ -61,6 +63,7 @@ def print_description(content: Content) -> None:
 
 def print_evaluation(content: Content) -> None:
     """Print the scores of a model."""
+    content = clean_values(content)
     print_table(build_scores_table(content))
     if "interval_coverage" in content:
         typer.echo(
@@ -96,7 +99,10 @@ def describe_storage(content: Content) -> str:
     """Describe what the model stores from past data."""
     count = content["raw_examples"]
     rows = "no training rows" if not count else f"{count:,} training rows"
-    return f"Stored from past data: {rows}, {content['bytes']:,} bytes in total"
+    names = f"{content['category_names']:,} names of categories"
+    return (
+        f"Stored from past data: {rows}, {names}, {content['bytes']:,} bytes in total"
+    )
 
 
 def print_environments(environments: Sequence[Content]) -> None:
@@ -135,6 +141,7 @@ def print_explanation(content: Content) -> None:
 
 def print_adaptation(adaptation: Content) -> None:
     """Print what a model was adapted to, what changed, and what did not and why."""
+    adaptation = clean_values(adaptation)
     typer.echo(summarise_adaptation(adaptation))
     if table := build_effects_table(adaptation):
         print_table(table)

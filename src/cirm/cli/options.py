@@ -76,6 +76,15 @@ FillMissing = Annotated[
         help="Treat a column that the data lack as missing values instead of failing.",
     ),
 ]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        help="File with a secret of 16 bytes or more. Model files are signed with it, "
+        "and refused if they were not.",
+        show_default=False,
+    ),
+]
 ModelLearner = Annotated[
     str | None,
     typer.Option(
@@ -165,6 +174,24 @@ def check_device(device: str) -> str:
             "install the PyTorch build for your accelerator."
         ) from None
     return device
+
+
+def read_key(path: Path | None) -> bytes:
+    """Return the secret in a file, without line breaks at its end; b"" without one."""
+    from cirm.model.seal import LEAST_KEY, MOST_KEY
+
+    if path is None:
+        return b""
+    if not path.is_file():
+        raise ValueError(f"--key: there is no file {str(path)!r}. Check the path.")
+    with path.open("rb") as file:
+        key = file.read(MOST_KEY + 3).rstrip(b"\r\n")
+    if not LEAST_KEY <= len(key) <= MOST_KEY:
+        raise ValueError(
+            f"--key: the file {str(path)!r} must hold a secret of {LEAST_KEY} to "
+            f"{MOST_KEY:,} bytes. Create one, for example with `openssl rand -hex 32`."
+        )
+    return key
 
 
 def create_result_folder(path: Path) -> None:

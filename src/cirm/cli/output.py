@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,27 @@ if TYPE_CHECKING:
     from cirm.report.table import Table
 
 
+# Characters that steer a terminal: control codes, and those that reverse the direction
+# of writing. Names in data and in model files may hold them.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def clean_text(text: str) -> str:
+    """Return text as one line that a terminal shows and does not obey."""
+    return CONTROL.sub("", text.replace("\n", " ").replace("\t", " "))
+
+
+def clean_values(values: Any) -> Any:  # noqa: ANN401  plain values, nested
+    """Return the same plain values with all text in them clean."""
+    if isinstance(values, str):
+        return clean_text(values)
+    if isinstance(values, Mapping):
+        return {clean_values(key): clean_values(part) for key, part in values.items()}
+    if isinstance(values, list | tuple):
+        return [clean_values(part) for part in values]
+    return values
+
+
 def get_command_line() -> str:
     """Return the command as the user typed it."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
@@ -23,7 +45,7 @@ def get_command_line() -> str:
 def print_to_stderr(*lines: str) -> None:
     """Print lines on standard error, which leaves standard output to the result."""
     for line in lines:
-        typer.echo(line, err=True)
+        typer.echo(clean_text(line), err=True)
 
 
 def print_notes(notes: Sequence[str]) -> None:

@@ -83,9 +83,9 @@ def check_output_file(path: Path, option: str) -> None:
 
 
 def write_model(
-    model: Model, path: Path, report: Path | None, **details: str
+    model: Model, path: Path, report: Path | None, key: bytes = b"", **details: str
 ) -> dict[str, Any]:
-    """Write a model and, if wanted, its page; return its description."""
+    """Write a model, signed if there is a key, and its page; return its description."""
     from cirm.cli.output import get_command_line
     from cirm.model.explain import describe_model
     from cirm.model.file import encode_model, remove_leftovers
@@ -97,7 +97,7 @@ def write_model(
     if report is not None:
         files[report] = build_model_page(content, get_command_line()).encode()
     # The model comes last: if it has changed, everything else is written.
-    write_files({**files, path: encode_model(model)})
+    write_files({**files, path: encode_model(model, key)})
     remove_leftovers(path)
     return content
 

@@ -16,6 +16,7 @@ from cirm.cli.options import (
     Device,
     FillMissing,
     Json,
+    KeyFile,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -82,6 +83,7 @@ def predict(
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
+    key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
     overwrite: Overwrite = False,
@@ -113,6 +115,7 @@ def predict(
         )
     summary = PredictionSummary()
     notes: list[str] = []
+    secret = options.read_key(key)
     with show_progress("No predictions were written.") as progress:
         from cirm.data.sources import open_sources, prefetch
         from cirm.model.adapt import adapt as adapt_model
@@ -122,7 +125,9 @@ def predict(
         from cirm.model.predict import predict_chunks
 
         options.use_one_thread()
-        loaded = load(model, device=options.check_device(device), learner=learner)
+        loaded = load(
+            model, device=options.check_device(device), learner=learner, key=secret
+        )
         if adapt:
             loaded = adapt_model(
                 loaded,

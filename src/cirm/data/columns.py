@@ -7,7 +7,7 @@ categories or gaps a later environment has.
 - Numbers and dates (ISO 8601, counted in days) are standardised: the mean is
   subtracted and the result divided by the standard deviation. Booleans are 0 or 1.
 - Text is one-hot encoded: one feature for each of the 50 most frequent categories and
-  one for all others.
+  one for all others. Names that are rare or look like free text are known by a digest.
 - A missing value is replaced by the median (booleans: the more frequent value) and
   marked by a feature of its own; in a category it is one more category. If the first
   environment has no missing values there is no such feature: later ones are replaced
@@ -22,12 +22,11 @@ matter.
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -46,8 +45,14 @@ BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 8601 date"}
 DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
+# The name of a category is stored only if it is neither rare nor like free text. Five
+# rows are the usual least size of a published cell; a code of three bytes is no name;
+# the others leave room for "Inferior wall, left" but not for a sentence, an address, a
+# date of birth or a telephone number.
+FEWEST_NAMED, CODE_BYTES, MOST_NAME, MOST_WORDS, MOST_DIGITS = 5, 3, 40, 4, 5
 MOST_LISTED = 20  # names of columns in a message, which should stay readable
 MANY = 1_000  # cells of text, from which on it pays to parse equal ones only once
+DIGEST = re.compile("#[0-9a-f]{6}")  # a name of this form would be taken for one
 IDENTIFIER = re.compile(r"(^|[^A-Za-z])([Ii][Dd]s?|[Uu][Uu][Ii][Dd])$|[a-z]I[dD]$")
 
 
@@ -65,6 +70,7 @@ class Column:
         missing: Whether missing values are marked by a feature.
         quartiles: The lower and the upper quartile of numbers. Files of earlier
             versions have none.
+        hashed: Positions of the categories that stand here as a digest of their name.
     """
 
     name: str
@@ -75,16 +81,17 @@ class Column:
     categories: tuple[str, ...] = ()
     missing: bool = False
     quartiles: tuple[float, ...] = ()
+    hashed: tuple[int, ...] = ()
 
     @classmethod
-    def fit(cls, values: Values, category: bool = False) -> Column:
-        """Infer the encoding of a column from its values."""
+    def fit(cls, values: Values, category: bool = False, names: bool = True) -> Column:
+        """Infer the encoding of a column; without `names`, categories are hashed."""
         name, gaps = str(values.name), is_missing(values)
         present = values[~gaps] if gaps.any() else values
         missing = bool(gaps.any() and not gaps.all())
         kind = "category" if category else detect_kind(present)
         if kind == "category":
-            return _fit_categories(name, to_text(present), missing, category)
+            return _fit_categories(name, to_text(present), missing, category, names)
         numbers = to_numbers(present, kind)
         infinite = ~np.isfinite(numbers)
         empty = "Correct it, or leave the cell empty."
@@ -137,13 +144,26 @@ class Column:
         else:
             gaps = is_missing(values)
         if self.kind == "category":
-            positions = pd.Index(self.categories).get_indexer(to_text(values))
+            positions = self._find_categories(to_text(values))
             positions[gaps | (positions < 0)] = len(self.categories)
             positions[gaps] += self.missing
             encoded[np.arange(len(values)), positions] = 1
         if self.missing:
             encoded[gaps, -1] = 1
         return encoded
+
+    def _find_categories(self, text: Values) -> NDArray[np.int64]:
+        """Return the position of each value's category, [n]; -1 if it has none."""
+        plain = {name: place for place, name in enumerate(self.categories)}
+        digests = {
+            self.categories[n]: plain.pop(self.categories[n]) for n in self.hashed
+        }
+        text = text.fillna("")
+        places = {name: plain.get(name, -1) for name in text.unique()}
+        if digests:
+            for name in [name for name, place in places.items() if place < 0]:
+                places[name] = digests.get(hash_name(name, self.name), -1)
+        return np.array([places[name] for name in text], dtype=np.int64)
 
     def standardise(self, numbers: Numbers, values: Values) -> NDArray[np.float32]:
         """Return standardised numbers [n]; `values` are named if one is too large."""
@@ -160,12 +180,14 @@ class Column:
 
     def describe(self) -> str:
         """Return one line on how the column is encoded."""
+        hashed = f"; {len(self.hashed)} names are hashed" if self.hashed else ""
         text = {
             "number": f"number (mean {self.centre:.4g}, standard deviation "
             f"{self.scale:.4g})",
             "boolean": "true or false",
             "date": f"date (standard deviation {self.scale:.4g} days)",
-            "category": f"category ({len(self.categories)} values, and one for others)",
+            "category": f"category ({len(self.categories)} values, and one for others"
+            f"{hashed})",
             "constant": "ignored: constant in the first environment",
             "identifier": "ignored: looks like an identifier (use --category "
             f"{self.name} to keep it)",
@@ -190,12 +212,17 @@ class Encoding:
     columns: tuple[Column, ...]
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame, categories: Collection[str] = ()) -> Encoding:
-        """Infer the encoding from a table; `categories` are columns of codes."""
+    def fit(
+        cls, frame: pd.DataFrame, categories: Collection[str] = (), names: bool = True
+    ) -> Encoding:
+        """Infer the encoding from a table; `categories` are columns of codes.
+
+        Without `names`, the names of all categories are hashed.
+        """
         check_columns(frame, categories)
         return cls(
             tuple(
-                Column.fit(frame[name], name in categories)
+                Column.fit(frame[name], name in categories, names)
                 for name in sorted(frame.columns)
             )
         )
@@ -263,18 +290,6 @@ class Encoding:
     def describe(self) -> str:
         """Return one line for each column."""
         return "\n".join(column.describe() for column in self.columns)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return a form that JSON can hold."""
-        return {"columns": [dataclasses.asdict(column) for column in self.columns]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Encoding:
-        """Return the encoding that `as_dict` gave, also after a round trip as JSON."""
-        items = data.get("columns") if isinstance(data, Mapping) else None
-        if not isinstance(items, list):
-            raise ValueError(f"encoding: a list of columns is needed; got {items!r}")
-        return cls(tuple(_read_column(item) for item in items))
 
 
 def check_columns(
@@ -439,7 +454,9 @@ def _are_identifiers(name: str, numbers: Numbers) -> bool:
     return bool(is_range or IDENTIFIER.search(name))
 
 
-def _fit_categories(name: str, text: Values, missing: bool, declared: bool) -> Column:
+def _fit_categories(
+    name: str, text: Values, missing: bool, declared: bool, names: bool
+) -> Column:
     counts = text.value_counts()
     if len(counts) < 2:
         return Column(name, "constant", missing=missing)
@@ -447,29 +464,36 @@ def _fit_categories(name: str, text: Values, missing: bool, declared: bool) -> C
     if len(counts) > MOST_CATEGORIES and unique and not declared:
         return Column(name, "identifier")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    frequent = sorted(category for category, _ in ranked[:MOST_CATEGORIES])
-    return Column(name, "category", categories=tuple(frequent), missing=missing)
+    frequent = sorted(ranked[:MOST_CATEGORIES], key=lambda item: item[0])
+    many = len(counts) > MOST_CATEGORIES
+    kept: dict[str, bool] = {}  # what is stored of each category, and whether hashed
+    for category, count in frequent:
+        is_private = not names or many or _is_private(category, count)
+        kept[hash_name(category, name) if is_private else category] = is_private
+    hashed = tuple(
+        place for place, is_private in enumerate(kept.values()) if is_private
+    )
+    return Column(
+        name, "category", categories=tuple(kept), missing=missing, hashed=hashed
+    )
 
 
-def _read_column(item: object) -> Column:
-    """Return a column read from JSON after a check of every field."""
-    fields = {field.name for field in dataclasses.fields(Column)}
-    valid = isinstance(item, dict) and set(item) | {"quartiles"} == fields
-    if valid and isinstance(item, dict):
-        quartiles = item.get("quartiles", ())
-        numbers = [item[part] for part in ("centre", "scale", "fill")] + [*quartiles]
-        categories = item["categories"]
-        valid = (
-            isinstance(item["name"], str)
-            and item["kind"] in get_args(Kind)
-            and isinstance(item["missing"], bool)
-            and all(isinstance(n, float) and math.isfinite(n) for n in numbers)
-            and item["scale"] > 0
-            and isinstance(categories, list | tuple)
-            and all(isinstance(category, str) for category in categories)
-            and len(set(categories)) == len(categories)
-        )
-        if valid:
-            lists = {"categories": tuple(categories), "quartiles": tuple(quartiles)}
-            return Column(**{**item, **lists})
-    raise ValueError(f"encoding: the description of a column is not valid: {item}")
+def _is_private(category: str, count: int) -> bool:
+    """Whether the name of a category may tell of a person: it is rare, or free text."""
+    is_rare = count < FEWEST_NAMED and len(category.encode()) > CODE_BYTES
+    words, digits = len(category.split()), sum(c.isdigit() for c in category)
+    is_free = len(category) > MOST_NAME or words > MOST_WORDS or digits > MOST_DIGITS
+    return is_rare or is_free or "@" in category or bool(DIGEST.fullmatch(category))
+
+
+def hash_name(category: str, column: str) -> str:
+    """Return the digest under which a category is known if its name is not stored.
+
+    It has 24 bits: a value that is no category is taken for one of 50 with a
+    probability of 3 in a million, while a digest fits 600 of all telephone numbers.
+    """
+    digest = hashlib.blake2b(
+        category.encode("utf-8", "surrogatepass"), digest_size=3, person=b"category"
+    )
+    digest.update(b"\0" + column.encode("utf-8", "surrogatepass"))
+    return f"#{digest.hexdigest()}"

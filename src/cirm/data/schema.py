@@ -57,6 +57,7 @@ class ReadOptions:
     ids: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     standardise: bool = True
+    names: bool = True
 
 
 @dataclass(frozen=True)
@@ -173,18 +174,18 @@ def infer_schema(
     )
     treatment = Treatment(source.kind, source.shape)
     if is_table:
-        treatment = _fit_treatment(reservoir, other_columns, options.categories)
+        treatment = _fit_treatment(reservoir, other_columns, options)
     schema = Schema(treatment, task, target_column, column, options.ids, options.ignore)
     rows = torch.from_numpy(reservoir.rows)
     return SchemaDraft(schema, reservoir.frame, encoded[rows])
 
 
 def _fit_treatment(
-    reservoir: Reservoir, others: Collection[str], categories: Collection[str]
+    reservoir: Reservoir, others: Collection[str], options: ReadOptions
 ) -> Treatment:
     """Return the treatment of a table whose inputs are all but the other columns."""
     inputs = reservoir.frame.drop(columns=list(dict.fromkeys(others)))
-    encoding = Encoding.fit(inputs, categories)
+    encoding = Encoding.fit(inputs, options.categories, options.names)
     if not encoding.features:
         columns = encoding.describe().replace("\n", "; ") or "there is no other column"
         raise ValueError(

@@ -69,6 +69,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         ],
         "memory": memory,
         "raw_examples": sum(part["examples"] for part in memory.values()),
+        "category_names": sum(part.get("names", 0) for part in memory.values()),
         "bytes": sum(part["bytes"] for part in memory.values()),
         "input_shape": list(schema.treatment.shape),
         "columns": describe_columns(model),
@@ -98,20 +99,23 @@ def _summarise_method(model: Model) -> str:
 
 
 def count_stored_data(model: Model) -> dict[str, dict[str, int]]:
-    """Count what the model stores of past data: examples, numbers and bytes.
+    """Count what the model stores of past data: examples, numbers, names and bytes.
 
     Besides the state of the learner, these are the statistics of the columns (means,
-    standard deviations, medians, categories) and the history.
+    standard deviations, quartiles, categories) and the history. `names` are the names
+    of categories that stand in the file as they are.
     """
     memory = dict(count_memory(model.state))
     encoding = model.schema.treatment.encoding
     if encoding is not None:
         numbers = sum(
-            3 * (c.kind in ("number", "date")) + len(c.categories)
+            (3 + len(c.quartiles)) * (c.kind in ("number", "date")) + len(c.categories)
             for c in encoding.columns
         )
-        size = len(json.dumps(encoding.as_dict()))
+        names = sum(len(c.categories) - len(c.hashed) for c in encoding.columns)
+        size = len(json.dumps(asdict(encoding)))
         memory["columns"] = {"examples": 0, "parameters": numbers, "bytes": size}
+        memory["columns"]["names"] = names
     history = [asdict(entry) for entry in model.history]
     numbers = sum(
         len(part) for entry in history for part in entry.values() if type(part) is dict

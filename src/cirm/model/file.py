@@ -3,7 +3,10 @@
 As in every safetensors file, eight bytes with the length of the header come first, then
 the header in JSON and the tensors. The header's `__metadata__` holds `format`,
 `version`, `model` (the whole description as JSON) and `sha256`, the digest of the file
-with zeros in place of the digest itself, so that a change of any byte is noticed.
+with zeros in place of the digest itself, so that a change of any byte is noticed. One
+tensor is the digest of the description, so that no other description fits the tensors.
+If the file is signed, `hmac` is an HMAC-SHA256 of the file with zeros in place of both
+digests: nobody can change a signed file unnoticed without the key.
 Nothing in a file is ever executed or imported.
 """
 
@@ -15,43 +18,41 @@ import json
 import math
 import struct
 import time
-import typing
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 from torch import Tensor, nn
 
 import cirm
-from cirm.data.columns import Encoding
-from cirm.data.schema import Schema, Treatment
-from cirm.environments import Task
+from cirm.data.base import summarise_error
+from cirm.data.schema import Schema
 from cirm.learners.base import Learner
-from cirm.model.model import (
-    Adaptation,
-    HistoryEntry,
-    Model,
-    TrainingPlan,
-    restore_learner,
+from cirm.memory import list_tensors
+from cirm.model.model import Model, restore_learner
+from cirm.model.seal import BLANK, check_digest, check_signature, seal
+from cirm.model.state_tensors import (
+    REMEDY,
+    flatten_state,
+    get_state_type,
+    unflatten_state,
 )
 from cirm.networks import Network
-from cirm.randomness import Randomness
 from cirm.records import write_bytes
 
 if TYPE_CHECKING:
     from cirm.learners import LearnerLike
+    from cirm.model.description import Description
 
-FORMAT, VERSION = "cirm model", 2
-MOST_BYTES, MOST_HEADER = 2**32, 2**24  # no honest file is larger
+FORMAT, VERSION = "cirm model", 3
+MOST_BYTES, MOST_HEADER = 2**32, 2**26  # no honest file is larger
+BINDING = "description"  # tensor that holds the digest of the description
 MOST_DRAWN = 2**30  # numbers; more would exhaust the memory of a laptop
 ABANDONED = 3600.0  # seconds after which nobody is still writing a temporary file
-BLANK = "0" * 64  # stands where the digest will be
-REMEDY = "Restore it from a backup, or fit the model again."
 
 RENAMED = {
     "when": "time",
@@ -66,7 +67,7 @@ RENAMED = {
 """Keys of the history in files of version 1, and what they are called now."""
 
 
-def save(model: Model, path: str | Path) -> None:
+def save(model: Model, path: str | Path, key: bytes = b"") -> None:
     """Write a model to a file.
 
     The file appears at once or not at all: until it is complete, an older file of the
@@ -76,10 +77,13 @@ def save(model: Model, path: str | Path) -> None:
         model: A trained model.
         path: Where to write it, by convention with the ending .cirm. An existing file
             is replaced.
+        key: A secret of 16 bytes or more to sign the file with. `load` with the same
+            key then refuses a file that anybody without the key has written.
 
     Raises:
         OSError: If the file cannot be written.
-        ValueError: If a setting of your own learner cannot be stored.
+        ValueError: If a setting of your own learner cannot be stored, or the model is
+            too large.
 
     Example:
         >>> import os, tempfile
@@ -94,7 +98,7 @@ def save(model: Model, path: str | Path) -> None:
         ['model.cirm']
     """
     path = Path(path)
-    write_bytes(path, encode_model(model))
+    write_bytes(path, encode_model(model, key))
     remove_leftovers(path)
 
 
@@ -106,11 +110,15 @@ def remove_leftovers(path: Path) -> None:
                 left.unlink()
 
 
-def encode_model(model: Model) -> bytes:
-    """Return the content of a model file."""
-    _get_state_type(model.learner)  # without it, the file could not be read
+def encode_model(model: Model, key: bytes = b"") -> bytes:
+    """Return the content of a model file, signed if there is a key."""
+    from cirm.model.description import parse_description
+
+    get_state_type(model.learner)  # without it, the file could not be read
+    data = _model_to_dict(model)
     try:
-        description = json.dumps(_model_to_dict(model), allow_nan=False)
+        description = json.dumps(data, allow_nan=False)
+        parse_description(json.loads(description))  # as `load` will
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"The model cannot be saved: {error}. Settings of a learner must be "
@@ -118,12 +126,19 @@ def encode_model(model: Model) -> bytes:
         ) from None
     metadata = {"format": FORMAT, "version": str(VERSION)}
     metadata |= {"model": description, "sha256": BLANK}
-    content = dump_tensors(flatten_state(model.state), metadata)
-    digest = hashlib.sha256(content).hexdigest()
-    # Inside the description quotes are escaped, so this occurs only once.
-    before, blank, after = content.partition(f'"sha256":"{BLANK}"'.encode())
-    assert blank
-    return before + f'"sha256":"{digest}"'.encode() + after
+    if key:
+        metadata["hmac"] = BLANK
+    tensors = {**flatten_state(model.state), BINDING: _bind(description)}
+    content = dump_tensors(tensors, metadata)
+    if struct.unpack("<Q", content[:8])[0] > MOST_HEADER:
+        raise ValueError("The model cannot be saved: it has too many columns.")
+    return seal(content, key)
+
+
+def _bind(description: str) -> Tensor:
+    """Return the digest of a description as a tensor, [1, 32]."""
+    digest = hashlib.sha256(description.encode()).digest()
+    return torch.tensor([list(digest)], dtype=torch.uint8)
 
 
 def load(
@@ -131,6 +146,7 @@ def load(
     network: nn.Module | Network | None = None,
     device: str = "cpu",
     learner: LearnerLike | None = None,
+    key: bytes = b"",
 ) -> Model:
     """Read a model from a file.
 
@@ -144,6 +160,8 @@ def load(
         learner: For a model that was trained with a learner which is neither built in
             nor offered by an installed package, its class. A file never decides which
             code is imported.
+        key: The secret that the file was signed with. A file that was not signed with
+            it is refused. Without a key, signatures are not checked.
 
     Returns:
         The model. Updating it gives the same result as if it had never been saved.
@@ -151,7 +169,8 @@ def load(
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is damaged, is not a model file, was written by a newer
-            version, or needs a network or a learner that is not given.
+            version, was not signed with the key, or needs a network or a learner that
+            is not given.
 
     Example:
         >>> import os, tempfile
@@ -170,22 +189,24 @@ def load(
     content = _read_content(path, where)
     metadata = _parse_metadata(content, where)
     version = _parse_version(metadata["version"], where)
-    _check_digest(content, metadata["sha256"], where)
+    check_digest(content, metadata["sha256"], where)
+    if key:
+        check_signature(content, metadata, key, where)
     try:
-        data = json.loads(metadata["model"])
-        data = _upgrade_description(data) if version == 1 else data
-        model = _model_from_dict(data, load_tensors(content), network, learner)
-    except (KeyError, TypeError, AttributeError, SafetensorError) as error:
-        reason = f"{type(error).__name__}: {error}"
+        tensors = load_tensors(content)
+        data = _parse_description(metadata["model"], tensors, version)
+        model = _build_model(data, tensors, network, learner)
+        _check_state(model)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    except Exception as error:  # whatever else a file from anywhere may cause
+        reason = f"{type(error).__name__}: {summarise_error(error)}"
         if learner is not None:
             raise ValueError(
                 f"{where} does not fit the given learner ({reason}). Pass the class "
                 "that trained it with learner=."
             ) from None
         raise ValueError(f"{where} is damaged ({reason}). {REMEDY}") from None
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-    _check_state(model, where)
     return model.to(device)
 
 
@@ -196,6 +217,12 @@ def read_checksum(path: str | Path) -> str:
         return ""
     where = f"model file {str(path)!r}"
     return _parse_metadata(_read_content(path, where), where)["sha256"]
+
+
+def is_signed(path: str | Path) -> bool:
+    """Return whether a model file is signed, with whatever key."""
+    where = f"model file {str(path)!r}"
+    return "hmac" in _parse_metadata(_read_content(Path(path), where), where)
 
 
 def _read_content(path: Path, where: str) -> bytes:
@@ -248,39 +275,48 @@ def _parse_version(text: str, where: str) -> int:
     return int(text)
 
 
-def _check_digest(content: bytes, digest: str, where: str) -> None:
-    own = f'"sha256":"{digest}"'.encode()
-    blank = content.replace(own, f'"sha256":"{BLANK}"'.encode(), 1)
-    if hashlib.sha256(blank).hexdigest() != digest:
-        raise ValueError(
-            f"{where} is damaged: its checksum does not match its content. {REMEDY}"
-        )
+def _parse_description(
+    text: str, tensors: dict[str, Tensor], version: int
+) -> Description:
+    """Return the description of a file, which must belong to its tensors."""
+    from cirm.model.description import parse_description
+
+    try:
+        data = json.loads(text)
+        data = _upgrade_description(data, version) if version < VERSION else data
+        description = parse_description(data)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = summarise_error(error)
+        raise ValueError(f"its description is invalid ({reason}). {REMEDY}") from None
+    binding = tensors.pop(BINDING, None)
+    if version > 2 and (binding is None or not torch.equal(binding, _bind(text))):
+        raise ValueError(f"its description does not belong to its tensors. {REMEDY}")
+    return description
 
 
-def _upgrade_description(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a file of version 1 as version 2 has it."""
+def _upgrade_description(data: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the description of a file of an earlier version as this one has it."""
 
     def rename(part: Any) -> Any:  # noqa: ANN401  any JSON value
         if not isinstance(part, dict):
             return part
         return {RENAMED.get(key, key): rename(value) for key, value in part.items()}
 
-    plan, history = dict(data["plan"]), data["visits"]
-    plan["adaptive_epochs"] = plan.pop("paced")
-    return {**data, "plan": plan, "history": [rename(entry) for entry in history]}
+    data = dict(data)
+    if version == 1:
+        plan, history = dict(data["plan"]), data.pop("visits")
+        plan["adaptive_epochs"] = plan.pop("paced")
+        data |= {"plan": plan, "history": [rename(entry) for entry in history]}
+    (target,) = data["schema"]["target"]["columns"]
+    return {**data, "schema": {**data["schema"], "target": target}}
 
 
 def _model_to_dict(model: Model) -> dict[str, Any]:
-    schema = asdict(model.schema)
-    treatment = model.schema.treatment
-    if treatment.encoding is not None:
-        schema["treatment"]["encoding"] = treatment.encoding.as_dict()
-    schema["target"] = Encoding((model.schema.target,)).as_dict()
     description = {
         "cirm": cirm.__version__,
         "created": model.created,
         "plan": asdict(model.plan),
-        "schema": schema,
+        "schema": asdict(model.schema),
         "history": [asdict(entry) for entry in model.history],
     }
     if model.adaptation is not None:
@@ -288,43 +324,23 @@ def _model_to_dict(model: Model) -> dict[str, Any]:
     return description
 
 
-def _model_from_dict(
-    data: dict[str, Any],
+def _build_model(
+    data: Description,
     tensors: dict[str, Tensor],
     network: nn.Module | Network | None,
     choice: LearnerLike | None,
 ) -> Model:
-    plan = TrainingPlan(**_lists_to_tuples(data["plan"]))
-    schema = _schema_from_dict(data["schema"])
-    learner = restore_learner(plan, schema.task, network, choice)
-    _check_size(learner, schema)
-    adaptation = data.get("adaptation")
+    learner = restore_learner(data.plan, data.schema.task, network, choice)
+    _check_size(learner, data.schema)
     return Model(
-        plan=plan,
-        schema=schema,
+        plan=data.plan,
+        schema=data.schema,
         learner=learner,
         state=unflatten_state(learner, tensors),
-        history=tuple(HistoryEntry(**_lists_to_tuples(e)) for e in data["history"]),
-        created=data["created"],
-        adaptation=adaptation and Adaptation(**_lists_to_tuples(adaptation)),
+        history=data.history,
+        created=data.created,
+        adaptation=data.adaptation,
     )
-
-
-def _schema_from_dict(data: dict[str, Any]) -> Schema:
-    parts = _lists_to_tuples(data["treatment"])
-    if parts["encoding"] is not None:
-        parts["encoding"] = Encoding.from_dict(parts["encoding"])
-    known = {
-        "treatment": Treatment(**parts),
-        "task": Task(tuple(data["task"]["classes"])),
-        "target": Encoding.from_dict(data["target"]).columns[0],
-    }
-    return Schema(**{**_lists_to_tuples(data), **known})
-
-
-def _lists_to_tuples(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a dataclass with the tuples that JSON made lists."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
 
 
 def _check_size(learner: Learner[Any], schema: Schema) -> None:
@@ -338,68 +354,19 @@ def _check_size(learner: Learner[Any], schema: Schema) -> None:
         )
 
 
-def _check_state(model: Model, where: str) -> None:
-    """Raise an error unless the model can make one prediction."""
-    misfit = f"{where} is damaged: its parts do not fit together"
+def _check_state(model: Model) -> None:
+    """Raise an error unless the model has numbers, and can make one prediction."""
+    misfit = "its parts do not fit together"
+    if any(tensor.isnan().any() for tensor in list_tensors(model.state)):
+        raise ValueError(f"its tensors have values that are no numbers. {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:
         with torch.no_grad():
             prediction = model.learner.predict(model.state, inputs)
     except (RuntimeError, TypeError, IndexError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{misfit} ({reason}). {REMEDY}") from None
+        raise ValueError(f"{misfit} ({summarise_error(error)}). {REMEDY}") from None
     if prediction.shape != (1, 1, max(1, len(model.task.classes))):
         shape = list(prediction.shape)
         raise ValueError(f"{misfit} (predictions of shape {shape}). {REMEDY}")
-
-
-def flatten_state(state: Any, prefix: str = "state") -> dict[str, Tensor]:  # noqa: ANN401
-    """Return the tensors of nested named tuples by path, as state.posterior.mean."""
-    if isinstance(state, Tensor):
-        # A copy, since safetensors refuses tensors that share memory.
-        return {prefix: state.detach().cpu().clone().contiguous()}
-    return {
-        name: tensor
-        for field, part in state._asdict().items()
-        for name, tensor in flatten_state(part, f"{prefix}.{field}").items()
-    }
-
-
-def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
-    """Return the state of a learner from tensors by path, which must fit exactly.
-
-    The structure is taken from the types of the learner, not from the file. If its
-    state may be of several types, it is that of the state before any data.
-    """
-    rest = dict(tensors)
-    kind = _get_state_type(learner)
-    if kind is Any:
-        kind = learner.init(Randomness((0,)))
-    state = _build_state(kind, "state", rest)
-    if rest:
-        raise ValueError(f"the learner has no tensor {next(iter(rest))!r}. {REMEDY}")
-    if {len(tensor) for tensor in tensors.values()} != {1}:
-        raise ValueError(f"the tensors are not of a single replica. {REMEDY}")
-    return state
-
-
-def _build_state(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
-    """Return a state of a type, or of the same structure as another state."""
-    if kind is Tensor or isinstance(kind, Tensor):
-        if prefix not in tensors or tensors[prefix].ndim == 0:
-            raise ValueError(f"the tensor {prefix!r} is missing. {REMEDY}")
-        return tensors.pop(prefix)
-    is_type = isinstance(kind, type)
-    parts = typing.get_type_hints(kind) if is_type else kind._asdict()
-    cls = kind if is_type else type(kind)
-    return cls(*(_build_state(k, f"{prefix}.{n}", tensors) for n, k in parts.items()))
-
-
-def _get_state_type(learner: Learner[Any]) -> Any:  # noqa: ANN401  a named tuple's class
-    for base in type(learner).__orig_bases__:  # type: ignore[attr-defined]
-        if typing.get_origin(base) is Learner:
-            return typing.get_args(base)[0]
-    raise ValueError(
-        f"The learner {type(learner).__name__} does not name the type of its state. "
-        "Derive it from Learner[State]."
-    )
+    if not prediction.isfinite().all():
+        raise ValueError(f"its predictions are no finite numbers. {REMEDY}")

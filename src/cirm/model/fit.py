@@ -56,6 +56,7 @@ def fit(
     categories: Sequence[str] = (),
     ids: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    names: bool = True,
     unstable: Sequence[str] = (),
     stable: Sequence[str] = (),
     side: int = 32,
@@ -98,6 +99,9 @@ def fit(
         ids: Columns that identify a row. They are repeated in predictions and not
             used as inputs.
         ignore: Columns to leave out.
+        names: Whether the model may store names of categories that are neither rare
+            nor like free text. All others are known by a digest, which changes no
+            prediction.
         unstable: Columns whose meaning differs between environments, as you know. The
             learner must have such a setting, as "steady" does.
         stable: Columns whose meaning is the same in all environments, as you know.
@@ -141,6 +145,7 @@ def fit(
         tuple(categories),
         tuple(ids),
         tuple(ignore),
+        names=names,
     )
     draft = infer_schema(sources, options, progress)
     schema = draft.schema

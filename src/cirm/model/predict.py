@@ -117,7 +117,13 @@ def predict_chunks(
                 find_missing_numbers(frame, model.schema),
             )
         names = _select_kept_columns(model, frame, keep)
-        columns = _make_columns(model, predict_inputs(model, inputs), probabilities)
+        predictions = predict_inputs(model, inputs)
+        if bad := int((~predictions.mean.isfinite().all(1)).sum()):
+            raise ValueError(
+                f"{source.where}: the predictions of {bad} rows are no finite numbers. "
+                "Check these rows for very large values, or fit the model again."
+            )
+        columns = _make_columns(model, predictions, probabilities)
         if clash := [name for name in columns if name in names]:
             raise ValueError(
                 f"{source.where}: the kept column {clash[0]!r} has the name of a "

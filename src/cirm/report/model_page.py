@@ -139,11 +139,12 @@ def build_model_memory_table(content: Content) -> Table:
             name,
             f"{entry['examples']:,}",
             f"{entry['parameters']:,}",
+            f"{entry.get('names', 0):,}",
             format_bytes(entry["bytes"]),
         ]
         for name, entry in content["memory"].items()
     ]
-    columns = ["part", "raw examples", "numbers", "size"]
+    columns = ["part", "raw examples", "numbers", "names of categories", "size"]
     return Table("Data kept from earlier environments", columns, rows)
 
 

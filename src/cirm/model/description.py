@@ -1,0 +1,121 @@
+"""The description of a model in its file: what it says, and the check that it is valid.
+
+A file may come from anywhere. Every field of the description is checked for its type
+by pydantic, which takes the types from the classes themselves; every size is bounded;
+and parts that must agree are compared, before anything is computed from them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from cirm.data.columns import Column
+from cirm.data.schema import Schema
+from cirm.model.model import Adaptation, HistoryEntry, TrainingPlan
+
+# No honest description is larger: a hundred thousand columns, notes of a few pages,
+# and settings that are lists of numbers in a dictionary.
+MOST_ITEMS, MOST_TEXT, MOST_DEPTH = 100_000, 20_000, 8
+LARGEST = 2**63  # numbers that a tensor can hold
+
+
+@dataclass(config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
+class Description:
+    """Everything in a model file besides the tensors."""
+
+    cirm: str
+    created: str
+    plan: TrainingPlan
+    schema: Schema
+    history: tuple[HistoryEntry, ...]
+    adaptation: Adaptation | None = None
+
+
+def parse_description(data: Any) -> Description:  # noqa: ANN401  any JSON value
+    """Return a description read from JSON after a check of every field.
+
+    Raises:
+        ValueError: If a field is missing, unknown, of another type or too large, or
+            does not agree with the others.
+    """
+    _check_sizes(data)
+    try:
+        text = json.dumps(data)
+        description = TypeAdapter(Description).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "description"
+        raise ValueError(f"{place}: {first['msg']}") from None
+    _check_schema(description.schema)
+    _check_history(description.history)
+    return description
+
+
+def _check_sizes(data: Any, depth: int = 0) -> None:  # noqa: ANN401
+    """Refuse text, lists and numbers that are too large, and too deep nesting."""
+    parts: list[Any] = []
+    if isinstance(data, list | dict):
+        is_small = len(data) <= MOST_ITEMS and depth < MOST_DEPTH
+        parts = [*data, *data.values()] if isinstance(data, dict) else data
+    elif isinstance(data, str):
+        is_small = len(data) <= MOST_TEXT
+    else:
+        is_small = not isinstance(data, int) or abs(data) < LARGEST
+    _demand(is_small, "description", "a text, list or number in it is too large")
+    for part in parts:
+        _check_sizes(part, depth + 1)
+
+
+def _check_schema(schema: Schema) -> None:
+    """Refuse a schema whose parts do not agree."""
+    target, treatment = schema.target, schema.treatment
+    _demand(target.categories == schema.task.classes, "classes", "not those of target")
+    is_number = target.kind == "number"
+    _demand(bool(schema.task.classes) != is_number, "target", "not of this task")
+    _demand(all(size > 0 for size in treatment.shape), "shape", "not positive")
+    _demand((treatment.kind == "table") == bool(treatment.encoding), "kind", "wrong")
+    columns = treatment.encoding.columns if treatment.encoding else ()
+    for column in (target, *columns):
+        _check_column(column)
+    names = [column.name for column in columns]
+    _demand(len(set(names)) == len(names), "columns", "not unique")
+    if treatment.encoding:
+        features = len(treatment.encoding.features)
+        _demand(treatment.shape == (features,), "shape", "not that of the columns")
+
+
+def _check_column(column: Column) -> None:
+    place, categories = f"column {column.name!r}", column.categories
+    _demand(column.scale > 0, place, "not on a positive scale")
+    _demand(len(set(categories)) == len(categories), place, "not of unique categories")
+    places = set(column.hashed) & set(range(len(categories)))
+    _demand(len(places) == len(column.hashed), place, "not of hashed categories")
+    _demand(len(column.quartiles) in (0, 2), place, "not of two quartiles")
+    low, high = column.quartiles or (0.0, 0.0)
+    _demand(low <= high, place, "not of ordered quartiles")
+    largest = max(map(abs, (column.centre, column.scale, column.fill, low, high)))
+    _demand(largest < math.inf, place, "not finite")
+
+
+def _check_history(history: tuple[HistoryEntry, ...]) -> None:
+    _demand(bool(history), "history", "empty")
+    for index, entry in enumerate(history):
+        place = f"history.{index}"
+        counts = (entry.stage, entry.rows - 1, entry.held_out, entry.epochs)
+        _demand(min(counts) >= 0, place, "not of positive numbers")
+        _demand(entry.held_out <= entry.rows, place, "of too few rows")
+        try:
+            datetime.fromisoformat(entry.time)
+        except ValueError:
+            raise ValueError(f"{place}.time: not a time in ISO format") from None
+
+
+def _demand(is_valid: bool, place: str, problem: str) -> None:
+    if not is_valid:
+        raise ValueError(f"{place}: {problem}")

@@ -1,0 +1,66 @@
+"""The state of a learner as tensors by path, and back."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from torch import Tensor
+
+from cirm.learners.base import Learner
+from cirm.randomness import Randomness
+
+REMEDY = "Restore it from a backup, or fit the model again."
+
+
+def flatten_state(state: Any, prefix: str = "state") -> dict[str, Tensor]:  # noqa: ANN401
+    """Return the tensors of nested named tuples by path, as state.posterior.mean."""
+    if isinstance(state, Tensor):
+        # A copy, since safetensors refuses tensors that share memory.
+        return {prefix: state.detach().cpu().clone().contiguous()}
+    return {
+        name: tensor
+        for field, part in state._asdict().items()
+        for name, tensor in flatten_state(part, f"{prefix}.{field}").items()
+    }
+
+
+def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+    """Return the state of a learner from tensors by path, which must fit exactly.
+
+    The structure is taken from the types of the learner, not from the file. If its
+    state may be of several types, it is that of the state before any data.
+    """
+    rest = dict(tensors)
+    kind = get_state_type(learner)
+    if kind is Any:
+        kind = learner.init(Randomness((0,)))
+    state = _build_state(kind, "state", rest)
+    if rest:
+        raise ValueError(f"the learner has no tensor {next(iter(rest))!r}. {REMEDY}")
+    if {len(tensor) for tensor in tensors.values()} != {1}:
+        raise ValueError(f"the tensors are not of a single replica. {REMEDY}")
+    return state
+
+
+def _build_state(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401
+    """Return a state of a type, or of the same structure as another state."""
+    if kind is Tensor or isinstance(kind, Tensor):
+        if prefix not in tensors or tensors[prefix].ndim == 0:
+            raise ValueError(f"the tensor {prefix!r} is missing. {REMEDY}")
+        return tensors.pop(prefix)
+    is_type = isinstance(kind, type)
+    parts = typing.get_type_hints(kind) if is_type else kind._asdict()
+    cls = kind if is_type else type(kind)
+    return cls(*(_build_state(k, f"{prefix}.{n}", tensors) for n, k in parts.items()))
+
+
+def get_state_type(learner: Learner[Any]) -> Any:  # noqa: ANN401  a named tuple's class
+    """Return the type of a learner's state, which its class names."""
+    for base in type(learner).__orig_bases__:  # type: ignore[attr-defined]
+        if typing.get_origin(base) is Learner:
+            return typing.get_args(base)[0]
+    raise ValueError(
+        f"The learner {type(learner).__name__} does not name the type of its state. "
+        "Derive it from Learner[State]."
+    )
