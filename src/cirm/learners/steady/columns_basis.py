@@ -16,7 +16,7 @@ from torch import Tensor
 KNOTS = (0.1, 0.33, 0.67, 0.9)  # quantiles; four knots follow most smooth curves
 FEWEST_VALUES = 10  # with fewer different values a hinge has nothing to bend between
 MOST_NUMBERS = 1_000_000  # of an information matrix: 8 MB; else there are no hinges
-LIMIT = 10.0  # standard deviations beyond which a number cannot be trusted
+LIMIT = 5.0  # standard deviations beyond which no effect is extrapolated
 COPY = 0.95  # correlation from which on one column hides the effect of the other
 QUANTILE_ROWS = 100_000  # rows that fix quantiles, well within a percent
 

@@ -54,6 +54,7 @@ def explain_state(
         "verdict": verdict,
         "evidence": [
             *(entry["sentence"] for entry in unstable),
+            *_describe_entangled(state, names),
             *_describe_power(state, level, classes),
             *_describe_costs(state, classes),
         ],
@@ -181,6 +182,18 @@ def _describe_feature(
         "leak": round(leak, 4),
         "sentence": sentence,
     }
+
+
+def _describe_entangled(state: State, names: list[str]) -> list[str]:
+    found = (state.entangled & state.needed & ~state.unstable).nonzero()[:, 0]
+    if not len(found):
+        return []
+    words = _join(list(dict.fromkeys(f"`{names[int(j)]}`" for j in found)))
+    return [
+        f"The effect of {words} changes too, but cannot be separated from that of the "
+        "other columns, so the model keeps using it. Name a column as unstable to do "
+        "without it."
+    ]
 
 
 def _describe_outcome(classes: int, output: int) -> str:

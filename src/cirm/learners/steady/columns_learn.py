@@ -6,8 +6,13 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import find_units, fit_basis
-from cirm.learners.steady.columns_glm import Posterior, choose_ridge, fit_classes
-from cirm.learners.steady.columns_predict import draw_predictor
+from cirm.learners.steady.columns_glm import (
+    Posterior,
+    choose_ridge,
+    fit_classes,
+    fit_moments,
+)
+from cirm.learners.steady.columns_predict import draw_coefficients, draw_levels
 from cirm.learners.steady.columns_search import Summary, add_summary, refit_values
 from cirm.learners.steady.columns_state import (
     Predictor,
@@ -140,8 +145,7 @@ def _update(
 def draw_stable(state: State, normals: Tensor) -> Predictor:
     """Draw samples of the stable model for a new environment."""
     used = state.basis.active & ~find_features(state, state.unstable)
-    noise = float(state.noise[1])
-    return draw_predictor(state.stable, used, state.arrivals, noise, normals)
+    return _draw_model(state, state.stable, used, float(state.noise[1]), normals)
 
 
 def draw_trusted(state: State, trust: str, normals: Tensor) -> Predictor:
@@ -157,5 +161,28 @@ def draw_trusted(state: State, trust: str, normals: Tensor) -> Predictor:
         crosses = ((low < 0) & (high > 0)).all(1)
         if bool((state.unstable & state.needed & crosses).any()):
             return draw_stable(state, normals)
-    active, noise = state.basis.active, float(state.noise[0])
-    return draw_predictor(state.whole, active, state.arrivals, noise, normals)
+    noise = float(state.noise[0])
+    return _draw_model(state, state.whole, state.basis.active, noise, normals)
+
+
+def _draw_model(
+    state: State, model: Posterior, used: Tensor, noise: float, normals: Tensor
+) -> Predictor:
+    """Draw samples of a model; for a regression, half of them without hinges.
+
+    Outside of the range of the inputs seen so far, curved and straight regressions can
+    differ by any amount, and either may be right. Their average is safer than both.
+    """
+    half = len(normals) // 2
+    groups = list_groups(state)
+    if noise > 0 and len(state.basis.knots):
+        straight = used & (groups != 1)
+        rows = int(state.places.rows.sum())
+        plain, _ = fit_moments(state.moments, straight, groups, rows)
+        pieces = [
+            draw_coefficients(model, used, normals[:half]),
+            draw_coefficients(plain, straight, normals[half:]),
+        ]
+    else:
+        pieces = [draw_coefficients(model, used, normals)]
+    return Predictor(torch.cat(pieces), draw_levels(state.arrivals, noise))

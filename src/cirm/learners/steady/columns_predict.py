@@ -40,40 +40,38 @@ def find_shift(outputs: Tensor, targets: Tensor) -> Tensor:
     return shift
 
 
-def draw_predictor(
-    posterior: Posterior,
-    used: Tensor,
-    arrivals: Arrivals,
-    noise: float,
-    normals: Tensor,
-) -> Predictor:
-    """Draw samples of coefficients and of the intercept of a new environment.
+def draw_coefficients(posterior: Posterior, used: Tensor, normals: Tensor) -> Tensor:
+    """Draw coefficients [2 m, k, p] of basis functions used [p], in opposite pairs.
 
-    Args:
-        posterior: The posterior of the coefficients.
-        used: Which basis functions the model uses, [p].
-        arrivals: How environments differed from what was known before.
-        noise: Noise variance of a regression; 0 for classes.
-        normals: Standard normal numbers, [SAMPLES / 2, k, p].
+    The normal numbers are [m, k, p].
     """
     k, p = posterior.mean.shape
     index = used.nonzero()[:, 0]
-    coefficients = torch.zeros(SAMPLES, k, p, dtype=torch.float64)
+    coefficients = torch.zeros(2 * len(normals), k, p, dtype=torch.float64)
     for output in range(k):
         precision = posterior.precision[output][index[:, None], index]
         factor = torch.linalg.cholesky(precision)
-        steps = torch.linalg.solve_triangular(
-            factor.T, normals[:, output, index].T, upper=True
-        ).T
+        own = normals[:, output, index].T
+        steps = torch.linalg.solve_triangular(factor.T, own, upper=True).T
         steps = torch.cat([steps, -steps])
         coefficients[:, output, index] = posterior.mean[output, index] + steps
+    return coefficients
+
+
+def draw_levels(arrivals: Arrivals, noise: float) -> Tensor:
+    """Draw by how much the intercept of a new environment differs, [s, k].
+
+    Args:
+        arrivals: How environments differed from what was known before.
+        noise: Noise variance of a regression; 0 for classes.
+    """
     excess = (arrivals.shifts.square() - arrivals.shift_variances).clamp(min=0)
     usual = USUAL_SPREAD**2 * (noise if noise > 0 else 1.0)
     spread = ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
     # An order in which the intercepts do not follow the coefficients.
     quantiles = normal_quantiles(SAMPLES)[torch.arange(SAMPLES) * 5 % SAMPLES]
-    rolled = torch.stack([quantiles.roll(3 * i) for i in range(k)], 1)
-    return Predictor(coefficients, spread * rolled)
+    rolled = [quantiles.roll(3 * i) for i in range(excess.shape[1])]
+    return spread * torch.stack(rolled, 1)
 
 
 def apply_predictor(predictor: Predictor, basis: Tensor) -> Tensor:

@@ -98,8 +98,10 @@ def search_unstable(
         if is_value:
             noise = float(state.noise[0])
             least = LEAST_SPREAD / (noise if noise > 0 else 1.0) ** 0.5
-        found, entangled = _test_features(after, protected | unstable, share, least)
-        unstable = unstable | found
+        found, shared = _test_features(
+            after, protected | unstable | entangled, share, least
+        )
+        unstable, entangled = unstable | found, entangled | shared
     unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
     new = unstable & ~state.unstable
     state = state._replace(unstable=unstable, entangled=entangled, looks=looks)
@@ -133,12 +135,29 @@ def _test_features(
     found = torch.isin(state.unit, state.unit[found])
     every = find_unstable(effects, variances, tested, 0.2 * level, least)
     group = found | torch.isin(state.unit, state.unit[every])
-    rest = active & ~group & ~known
+    rest = active & ~group & ~state.unstable
     for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
         if find_residual(state, feature, rest)[1] > MOST_LEAK:
             group = group & (state.unit != state.unit[feature])
     entangled = torch.isin(state.unit, state.unit[every]) & ~group & ~found
     return found | group, entangled
+
+
+def restore_features(state: State, named: Tensor) -> State:
+    """Take features back into the stable regression if it cannot do without them.
+
+    On the arrival of the last environment the stable model was worse than a constant,
+    and the whole model was not. Features that the user has named [d] stay aside.
+    """
+    invariant, _, average, _ = state.arrivals.scores[-1].tolist()
+    back = state.unstable & ~torch.isin(state.unit, state.unit[named])
+    if invariant >= 0 or average <= 0 or not bool(back.any()):
+        return state
+    return refit_values(
+        state._replace(
+            unstable=state.unstable & ~back, entangled=state.entangled | back
+        )
+    )
 
 
 def set_aside(state: State, new: Tensor) -> State:
