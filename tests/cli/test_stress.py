@@ -25,7 +25,7 @@ def test_a_map_leaves_a_summary_and_a_page_and_continues(cirm, tmp_path):
     words += ["--workers", "1", "--out", str(tmp_path)]
     status, printed, _ = cirm(*words)
     assert status == 0
-    assert "synthetic, numeric column" in printed
+    assert "table: numeric column" in printed
     summary = json.loads((tmp_path / "summary.json").read_text())
     (usual, *_) = summary["cells"]
     assert summary["learner"] == "steady" and summary["seeds"] == [0]

@@ -224,7 +224,7 @@ def test_summary_table_and_figure_show_adapted_scores_apart():
     points = collect_adapted_sweep(rows)["own"]["all"]
     assert [point.x for point in points] == [0.5, 0.7]
     figure = draw_sweep(View(rows, summary), "shift")
-    assert "own, adapted (10 rows)" in figure()
+    assert "own, adapted (10)" in figure()
     page = build_run_page(rows, "A run")
     assert "After adapting to all unlabelled rows there, own reaches" in page
     assert "unseen, adapted (all rows)" in page

@@ -31,7 +31,8 @@ def demo(
 
     Two environments of coloured digits arrive one after the other. In both, the colour
     predicts the label better than the shape does; in the unseen environment it
-    predicts the opposite. Nothing is downloaded.
+    predicts the opposite. A learner that can adapt is scored twice there: before and
+    after it was given some of the images without their labels. Nothing is downloaded.
     """
     from cirm.cli.progress import show_step
     from cirm.cli.run import run_and_report
@@ -39,7 +40,9 @@ def demo(
     typer.echo(
         "Two environments of coloured digits arrive one after the other. The colour "
         "agrees with the label in\n80 % and 90 % of the training examples, but only in "
-        "10 % of the unseen ones; the shape agrees in 75 % of all."
+        "10 % of the unseen ones; the shape agrees in 75 % of all.\n"
+        f"Adapted: {ADAPT[0]} unseen images were given without their labels before all "
+        "were predicted."
     )
     with show_step("preparing the data set"):
         from cirm.learners import get_learner_class

@@ -93,7 +93,7 @@ class View:
         own = collect_adapted_sweep(self.records).get(learner, {})
         return [
             Line(
-                f"{self.get_name(learner)}, {describe_adaptation(rows)}",
+                f"{self.get_name(learner)}, adapted ({rows})",
                 points,
                 get_variant(self.get_style(learner), number),
             )
@@ -262,6 +262,10 @@ def build_sweep_section(
     if draw is None:
         return None
     caption = "Each point is an unseen environment, scored after the last stage"
+    if list_adapted_rows(view.learners):
+        caption += (
+            "; adapted: after so many of its rows without their labels were given"
+        )
     figure = _render_both_widths(draw, caption + view.bands)
     return Section("Scores across unseen environments", [figure])
 

@@ -61,10 +61,10 @@ CONDITIONS = (
     Condition("contradicted", "0.3, 0.25", {"flips": (0.3, 0.25)}),
     Condition("contradicted", "0.1, 0.2", {"flips": (0.1, 0.2)}),
     Condition("contradicted", "0.05, 0.02", {"flips": (0.05, 0.02)}),
-    Condition("label noise", "0", {"label_flip": 0.0}),
-    Condition("label noise", "0.05", {"label_flip": 0.05}),
-    Condition("label noise", "0.1", {"label_flip": 0.1}),
-    Condition("label noise", "0.35", {"label_flip": 0.35}),
+    Condition("noise", "0", {"label_flip": 0.0}),
+    Condition("noise", "0.05", {"label_flip": 0.05}),
+    Condition("noise", "0.1", {"label_flip": 0.1}),
+    Condition("noise", "0.35", {"label_flip": 0.35}),
     Condition("examples", "300", {"examples": 300}),
     Condition("examples", "5,000", {"examples": 5000}),
     Condition("places", "3", {"environments": 3}),
@@ -90,7 +90,7 @@ PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "binary": ("binary column", {"plant": "binary"}),
     "numeric": ("numeric column", {"plant": "numeric"}),
     "mild": (
-        "mild binary column",
+        "mild column",
         {"plant": "binary", "flips": (0.15, 0.3), "test_flip": 0.5},
     ),
 }
@@ -182,10 +182,10 @@ def list_kinds(source: str, tables: Iterable[str] = ()) -> list[Kind]:
             data["label_flip"] = 0.0  # noise of ten classes would hide the rest
         kinds.append(Kind(name, title, "shortcuts", data))
     for plant, (title, data) in PLANTS.items():
-        kinds.append(Kind(f"table-{plant}", f"synthetic, {title}", "planted", data))
+        kinds.append(Kind(f"table-{plant}", f"table: {title}", "planted", data))
     regression = {"plant": "numeric", "task": "regression"}
     name = "table-regression"
-    kinds.append(Kind(name, "synthetic, regression", "planted", regression))
+    kinds.append(Kind(name, "table: regression", "planted", regression))
     for table in tables:
         folder, colon, target = table.rpartition(":")
         if not (colon and folder and target):
@@ -197,7 +197,7 @@ def list_kinds(source: str, tables: Iterable[str] = ()) -> list[Kind]:
         for plant, (title, data) in PLANTS.items():
             place = {"path": folder, "target": target, **data}
             name = Path(folder).name
-            kinds.append(Kind(f"{name}-{plant}", f"{name}, {title}", "planted", place))
+            kinds.append(Kind(f"{name}-{plant}", f"{name}: {title}", "planted", place))
     return kinds
 
 

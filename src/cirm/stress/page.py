@@ -142,7 +142,7 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
     columns = [
         Column("shortcut"),
         Column("condition"),
-        *(Column(name, "right") for name in ("erm", "oracle", f"{learner}, unseen")),
+        *(Column(name, "right") for name in ("erm", "oracle", "unseen")),
         *(Column(describe_adaptation(count), "right") for count in counts),
         Column("Bayes limit", "right"),
     ]
@@ -153,7 +153,7 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
         f"labels contradict the shortcut), no seed more than {FAR:g}, and adapting "
         f"costs at most {SLACK:g}.",
     ]
-    return Table("Stress map", columns, rows, notes, row_headings=2)
+    return Table(f"Stress map of {learner}", columns, rows, notes, row_headings=2)
 
 
 def _render_map(
