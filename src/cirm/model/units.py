@@ -98,17 +98,19 @@ def compare_units(columns: list[Column], quartiles: Numbers) -> list[UnitChange]
         column for column, is_judged in zip(columns, varies, strict=True) if is_judged
     ]
     first, now = first[varies], quartiles[varies]
-    shift, ratio = _measure_change(first, now)
+    with np.errstate(over="ignore"):
+        shift, ratio = _measure_change(first, now)
     widths = (
         _measure_others(shift, LEAST_SHIFT, MOST_SHIFT),
         _measure_others(ratio, LEAST_LOG_RATIO, MOST_LOG_RATIO),
     )
     conversions = list_conversions()
-    scores = [
-        _score_change(first, (now - offset) / factor, widths)
-        for factor, offset, _ in conversions
-    ]
-    gains = np.array(scores) - _score_change(first, now, widths)
+    with np.errstate(over="ignore", invalid="ignore"):  # NaN is no reason for a doubt
+        scores = [
+            _score_change(first, (now - offset) / factor, widths)
+            for factor, offset, _ in conversions
+        ]
+        gains = np.array(scores) - _score_change(first, now, widths)
     changes = []
     for position, column in enumerate(columns):
         best = int(gains[:, position].argmax())
