@@ -7,6 +7,7 @@ import pytest
 from cirm.records import AdaptedScore, Run, Score
 from cirm.runs.archive import Archive, pack_records
 from cirm.stress.cells import list_cells, list_kinds
+from cirm.stress.examples import draw_kinds
 from cirm.stress.page import build_stress_page, build_stress_table, write_stress_lead
 from cirm.stress.results import StressPlan, summarise_cells
 
@@ -118,6 +119,15 @@ def test_the_page_has_a_number_in_every_cell_and_needs_nothing_else():
     assert "in the unseen environment" in page and "Bayes limit" in page
     assert "src=" not in page and "href=" not in page
     assert build_stress_page([], LEARNER, [], "").count("<svg") == 0
+
+
+def test_kinds_of_shortcut_in_images_are_pictured():
+    kinds = list_kinds("digits")
+    picture = draw_kinds(kinds)
+    assert picture.png == draw_kinds(kinds[:-1]).png  # a table cannot be pictured
+    assert draw_kinds(kinds[-1:]) is None
+    page = build_stress_page([], LEARNER, [], "", [picture])
+    assert page.count("<img") == 1
 
 
 def test_the_table_has_a_row_for_each_cell():

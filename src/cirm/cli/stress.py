@@ -126,6 +126,7 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
     from cirm.records import write_text
     from cirm.runs.archive import pack_jobs
     from cirm.runs.provenance import find_commit
+    from cirm.stress.examples import draw_kinds
     from cirm.stress.page import (
         build_stress_page,
         build_stress_table,
@@ -162,7 +163,11 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
         }
         write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
         notes = [describe_map(plan, source)]
-        page = build_stress_page(cells, plan.learner, notes, get_command_line())
+        kinds = list({cell.kind.name: cell.kind for cell, _ in plan.cells}.values())
+        picture = draw_kinds(kinds)
+        page = build_stress_page(
+            cells, plan.learner, notes, get_command_line(), [picture] if picture else []
+        )
         write_text(folder / "report.html", page)
     print_table(build_stress_table(cells, plan.learner))
     typer.echo(write_stress_lead(cells, plan.learner))

@@ -8,7 +8,7 @@ from typing import Any
 from cirm.report import page
 from cirm.report.heat_map import HeatCell, plot_heat_map
 from cirm.report.markup import Markup, tag
-from cirm.report.page import Section
+from cirm.report.page import Picture, Section
 from cirm.report.table import Cell, Column, Table, make_statistic_cell
 from cirm.report.text import describe_adaptation, join_words, list_adapted_rows
 from cirm.stress.cells import ADAPT, CONDITIONS
@@ -20,7 +20,11 @@ MOST_NAMED = 6  # cells that the lead names
 
 
 def build_stress_page(
-    cells: Sequence[Summary], learner: str, notes: Sequence[str], command: str
+    cells: Sequence[Summary],
+    learner: str,
+    notes: Sequence[str],
+    command: str,
+    pictures: Sequence[Picture] = (),
 ) -> str:
     """Build the page of a stress map as one self-contained HTML document.
 
@@ -29,6 +33,7 @@ def build_stress_page(
         learner: The learner that was tested.
         notes: Sentences on the data and the seeds.
         command: The command that made the map.
+        pictures: Examples of the kinds of shortcut.
     """
     unseen = (
         f"Accuracy of {learner} in the unseen environment, of which it has seen "
@@ -61,7 +66,13 @@ def build_stress_page(
             else [],
         ),
         Section("All numbers", [build_stress_table(cells, learner)]),
-        Section("Kinds of shortcut", [page.render_list(_describe_kinds(cells))]),
+        Section(
+            "Kinds of shortcut",
+            [
+                *(page.render_picture(picture) for picture in pictures),
+                page.render_list(_describe_kinds(cells)),
+            ],
+        ),
         Section("The command to run it again", [page.render_command(command)]),
     ]
     title = f"Stress map of {learner}"
