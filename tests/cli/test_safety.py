@@ -165,3 +165,22 @@ def test_without_names_no_name_is_stored_and_predictions_are_the_same(cirm):
         cirm("predict", "b.csv", "--model", m)[1] for m in ("m.cirm", "n.cirm")
     )
     assert first == second
+
+
+def test_control_characters_in_data_do_not_reach_the_terminal(cirm):
+    steering = "\x1b[2J\u202e"
+    write_quarter("q1.csv", 0, lambda f: f.rename(columns={"rain": f"rain{steering}"}))
+    frame = pd.read_csv("q1.csv").assign(site=f"one{steering}")
+    frame["up"] = frame["up"].replace("no", f"no{steering}")
+    frame.to_csv("q1.csv", index=False)
+    words = ("--target", "up", "--environment", "site", "--model", "m.cirm", *SETTINGS)
+    results = [
+        cirm("fit", "q1.csv", *words),
+        cirm("inspect", "m.cirm"),
+        cirm("inspect", "m.cirm", "--json"),
+        cirm("evaluate", "q1.csv", "--model", "m.cirm"),
+        cirm("predict", "q1.csv", "--model", "m.cirm", "--probabilities"),
+    ]
+    assert [status for status, _, _ in results] == [0] * 5
+    for _, out, error in results:
+        assert "\x1b" not in out + error

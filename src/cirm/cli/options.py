@@ -178,10 +178,10 @@ def check_device(device: str) -> str:
 
 def read_key(path: Path | None) -> bytes:
     """Return the secret in a file, without line breaks at its end; b"" without one."""
-    from cirm.model.seal import LEAST_KEY, MOST_KEY
-
     if path is None:
         return b""
+    from cirm.model.seal import LEAST_KEY, MOST_KEY
+
     if not path.is_file():
         raise ValueError(f"--key: there is no file {str(path)!r}. Check the path.")
     with path.open("rb") as file:

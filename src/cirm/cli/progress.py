@@ -13,6 +13,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from cirm.cli.output import clean_text
+
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
@@ -120,7 +122,7 @@ def show_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
             if name != step:  # a step that begins with 1 does not say how far it is
                 step = name
                 display.tasks[task].total = 1.0 if done < 1 else None
-                display.reset(task, description=name, amount="")
+                display.reset(task, description=clean_text(name), amount="")
             if display.tasks[task].total:
                 display.update(task, completed=done, amount=f"{done:.0%}")
             elif done > 1:
