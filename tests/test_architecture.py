@@ -38,7 +38,15 @@ MAY_IMPORT = {
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {
     "learners": {"base"},
-    "data": {"base", "columns", "sources", "schema", "rows", "batches"}
+    "data": {
+        "base",
+        "category_names",
+        "columns",
+        "sources",
+        "schema",
+        "rows",
+        "batches",
+    }
     | {"table_files", "array_files", "image_files"}
     | {"downloads", "image_sets", "idx", "shortcut_images"},
 }

@@ -217,20 +217,13 @@ def test_a_signed_file_is_not_replaced_by_one_that_is_not(cirm, hold):
 
 def test_fit_and_adapt_sign(cirm, hold):
     Path("key").write_bytes(KEY)
-    words = (
-        "--model",
-        "n.cirm",
-        "--key",
-        "key",
-        "--set",
-        "epochs=1",
-        "--learner",
-        "erm",
-    )
+    words = ("--model", "n.cirm", "--key", "key")
     assert cirm("fit", "new.csv", "--target", "ill", *words)[0] == 0
-    assert load("n.cirm", key=KEY).task.classes == ("no", "yes")
-    with pytest.raises(ValueError, match="was not signed with this key"):
-        load("n.cirm", key=KEY[::-1])
+    assert cirm("adapt", "new.csv", "--out", "o.cirm", *words)[0] == 0
+    for name in ("n.cirm", "o.cirm"):
+        assert load(name, key=KEY).task.classes == ("no", "yes")
+        with pytest.raises(ValueError, match="was not signed with this key"):
+            load(name, key=KEY[::-1])
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 5000])

@@ -93,6 +93,7 @@ def test_tables_of_any_cells(folder, names, rows, separator, encoding, options):
     OPTIONS,
 )
 @example([("1e308", "", "0"), ("-1e308", "1", "1.5")], ReadOptions("y"))
+@example([("", "1.79e308", "x")] + [("", "0", "y")] * 5, ReadOptions("y"))
 def test_tables_whose_rows_fit_the_header(folder, rows, options):
     path = folder / f"{next(COUNTER)}.csv"
     frame = pd.DataFrame(rows, columns=["a", "b", "y"]).assign(env="e")

@@ -22,7 +22,6 @@ matter.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -35,6 +34,8 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
+from cirm.data.category_names import hash_name, is_private_name
+
 Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -45,14 +46,8 @@ BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 8601 date"}
 DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
-# The name of a category is stored only if it is neither rare nor like free text. Five
-# rows are the usual least size of a published cell; a code of three bytes is no name;
-# the others leave room for "Inferior wall, left" but not for a sentence, an address, a
-# date of birth or a telephone number.
-FEWEST_NAMED, CODE_BYTES, MOST_NAME, MOST_WORDS, MOST_DIGITS = 5, 3, 40, 4, 5
 MOST_LISTED = 20  # names of columns in a message, which should stay readable
 MANY = 1_000  # cells of text, from which on it pays to parse equal ones only once
-DIGEST = re.compile("#[0-9a-f]{6}")  # a name of this form would be taken for one
 IDENTIFIER = re.compile(r"(^|[^A-Za-z])([Ii][Dd]s?|[Uu][Uu][Ii][Dd])$|[a-z]I[dD]$")
 
 
@@ -468,7 +463,7 @@ def _fit_categories(
     many = len(counts) > MOST_CATEGORIES
     kept: dict[str, bool] = {}  # what is stored of each category, and whether hashed
     for category, count in frequent:
-        is_private = not names or many or _is_private(category, count)
+        is_private = not names or many or is_private_name(category, count)
         kept[hash_name(category, name) if is_private else category] = is_private
     hashed = tuple(
         place for place, is_private in enumerate(kept.values()) if is_private
@@ -476,24 +471,3 @@ def _fit_categories(
     return Column(
         name, "category", categories=tuple(kept), missing=missing, hashed=hashed
     )
-
-
-def _is_private(category: str, count: int) -> bool:
-    """Whether the name of a category may tell of a person: it is rare, or free text."""
-    is_rare = count < FEWEST_NAMED and len(category.encode()) > CODE_BYTES
-    words, digits = len(category.split()), sum(c.isdigit() for c in category)
-    is_free = len(category) > MOST_NAME or words > MOST_WORDS or digits > MOST_DIGITS
-    return is_rare or is_free or "@" in category or bool(DIGEST.fullmatch(category))
-
-
-def hash_name(category: str, column: str) -> str:
-    """Return the digest under which a category is known if its name is not stored.
-
-    It has 24 bits: a value that is no category is taken for one of 50 with a
-    probability of 3 in a million, while a digest fits 600 of all telephone numbers.
-    """
-    digest = hashlib.blake2b(
-        category.encode("utf-8", "surrogatepass"), digest_size=3, person=b"category"
-    )
-    digest.update(b"\0" + column.encode("utf-8", "surrogatepass"))
-    return f"#{digest.hexdigest()}"

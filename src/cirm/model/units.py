@@ -98,7 +98,7 @@ def compare_units(columns: list[Column], quartiles: Numbers) -> list[UnitChange]
         column for column, is_judged in zip(columns, varies, strict=True) if is_judged
     ]
     first, now = first[varies], quartiles[varies]
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         shift, ratio = _measure_change(first, now)
     widths = (
         _measure_others(shift, LEAST_SHIFT, MOST_SHIFT),

@@ -105,8 +105,9 @@ def find_unit_changes(
     for column, values in _iterate_numbers(schema, inputs, missing):
         if len(values) >= FEWEST_ROWS:
             columns.append(column)
-            numbers = column.centre + column.scale * values
-            quartiles.append(np.quantile(numbers, (0.25, 0.5, 0.75)))
+            own = np.quantile(values, (0.25, 0.5, 0.75))
+            with np.errstate(over="ignore"):
+                quartiles.append(column.centre + column.scale * own)
     return compare_units(columns, np.array(quartiles).reshape(-1, 3))
 
 
