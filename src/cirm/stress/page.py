@@ -155,11 +155,12 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
         Column("condition"),
         *(Column(name, "right") for name in ("erm", "oracle", "unseen")),
         *(Column(describe_adaptation(count), "right") for count in counts),
-        Column("Bayes limit", "right"),
+        Column("limit", "right"),
     ]
     notes = [
         "Accuracy in percent, in regressions explained variance in percent, in the "
-        "unseen environment: mean ± standard deviation over seeds.",
+        "unseen environment: mean ± standard deviation over seeds. Oracle: the learner "
+        "on the same data without the shortcut. Limit: the Bayes limit.",
         f"✓: at most {CLOSE:g} points below the oracle ({CLOSE_IF_RARE:g} where few "
         f"labels contradict the shortcut), no seed more than {FAR:g}, and adapting "
         f"costs at most {SLACK:g}.",
