@@ -1,10 +1,9 @@
-"""Estimate, from unlabelled rows, what unstable features mean in a new environment.
+"""Adapt the stable model to unlabelled rows of a new environment.
 
-The stable model gives every row probabilities of the classes. How an unstable feature
-varies with them shows its effect: the likelihood of the rows is a mixture over the
-classes. The prior is the distribution of the effect over the environments seen, with
-wide tails. Predictions are averaged over the posterior. For regression the same is a
-closed form: the feature is regressed on the stable prediction.
+What unstable features say there is estimated by `columns_posterior`. The prior is the
+distribution of the effect over the environments seen, with wide tails. Predictions are
+averaged over the posterior. All evidence is linear in the basis, so that the adapted
+model is again a predictor of single rows.
 """
 
 from __future__ import annotations
@@ -15,171 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.columns_posterior import (
+    estimate_effect,
+    estimate_slope,
+    estimate_table,
+    make_prior,
+    tilt_to_logits,
+)
 from cirm.learners.steady.columns_predict import apply_predictor
 from cirm.learners.steady.columns_residual import find_residual
 from cirm.learners.steady.columns_state import SAMPLES, Predictor, State
 from cirm.learners.steady.meta_analysis import MetaAnalysis
 
-WIDEST = 6.0  # largest effect considered, in log odds per standard deviation
-GRID = 61  # values of an effect; a second grid is finer
-SURPRISE = 0.2  # prior probability that a new environment is like none before
 MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
-
-
-class Prior(NamedTuple):
-    """A Student distribution of an effect, with some probability of anything else."""
-
-    mean: float
-    scale: float
-    freedom: float
-
-    def log_density(self, grid: Tensor) -> Tensor:
-        """Return the log density, up to a constant, at evenly spaced values."""
-        distance = ((grid - self.mean) / self.scale).square()
-        power = -0.5 * (self.freedom + 1)
-        student = power * (1 + distance / self.freedom).log()
-        half = 0.5 * torch.tensor(self.freedom, dtype=grid.dtype)
-        constant = torch.lgamma(half + 0.5) - torch.lgamma(half)
-        constant = constant - 0.5 * (torch.pi * 2 * half).log()
-        student = student + constant - torch.log(torch.tensor(self.scale))
-        span = float(grid[-1] - grid[0])
-        return torch.logaddexp(
-            student + torch.log(torch.tensor(1 - SURPRISE)),
-            torch.log(torch.tensor(SURPRISE / span)),
-        )
-
-
-def make_prior(summary: MetaAnalysis, feature: int, output: int, trust: str) -> Prior:
-    """Return the prior of an effect in a new environment.
-
-    If unstable features are not trusted, either sign is as likely: without rows that
-    show more, the prediction is then that of the stable model. Otherwise the prior is
-    the prediction of the meta-analysis. After a single environment the spread is not
-    known, and half of the effect is taken for it.
-    """
-    at = feature, output
-    mean, spread = float(summary.mean[at]), float(summary.spread[at])
-    if int(summary.environments[at]) < 2:
-        spread = abs(mean) / 2
-    square = spread**2 + float(summary.error[at]) ** 2
-    if trust == "invariant":
-        mean, square = 0.0, square + mean**2
-    return Prior(mean, max(square**0.5, 1e-3), float(summary.freedom[at]))
-
-
-class EffectPosterior(NamedTuple):
-    """Samples of an effect, its median, and its 2.5 and 97.5 % points."""
-
-    samples: Tensor
-    median: float
-    low: float
-    high: float
-
-
-def summarise_grid(grid: Tensor, log_density: Tensor) -> EffectPosterior:
-    """Summarise a density on an evenly spaced grid, [m]."""
-    weights = (log_density - log_density.max()).exp()
-    weights = weights / weights.sum()
-    step = grid[1] - grid[0]
-    edges = torch.cat([grid[:1] - step / 2, grid + step / 2])
-    cumulative = torch.cat([weights.new_zeros(1), weights.cumsum(0)])
-
-    def quantile(levels: Tensor) -> Tensor:
-        right = torch.searchsorted(cumulative, levels).clamp(1, len(grid))
-        below, above = cumulative[right - 1], cumulative[right]
-        part = (levels - below) / (above - below).clamp(min=1e-300)
-        return edges[right - 1] + part.clamp(0, 1) * step
-
-    levels = (torch.arange(SAMPLES, dtype=grid.dtype) + 0.5) / SAMPLES
-    points = quantile(torch.tensor([0.5, 0.025, 0.975], dtype=grid.dtype))
-    return EffectPosterior(quantile(levels), *points.tolist())
-
-
-def calibrate(logits: Tensor, frequency: float) -> Tensor:
-    """Return shifts [m] after which logits [n, m] have a mean probability."""
-    shift = torch.zeros(logits.shape[1], dtype=logits.dtype)
-    for _ in range(25):
-        probability = (logits + shift).sigmoid()
-        slope = (probability * (1 - probability)).mean(0) + 1e-4
-        step = ((probability.mean(0) - frequency) / slope).clamp(-2, 2)
-        shift = shift - step
-        if float(step.abs().max()) < 1e-6:
-            break
-    return shift
-
-
-def estimate_effect(soft: Tensor, values: Tensor, prior: Prior) -> EffectPosterior:
-    """Return the posterior of the effect of a feature on the log odds of a class.
-
-    The feature is a tilt: its density given the class is that of all rows times
-    exp(effect * value), normalised. The likelihood of a row is the mixture over the
-    class, whose probability the stable model gives.
-
-    Args:
-        soft: Probability of the class by the stable model, [n].
-        values: The feature, [n].
-        prior: Distribution of the effect over environments.
-    """
-    spread = float(values.std(correction=0)) + 1e-9
-    frequency = float(soft.mean())
-    low, high = -WIDEST / spread, WIDEST / spread
-    for _ in range(2):
-        grid = torch.linspace(low, high, GRID, dtype=values.dtype)
-        logits = values[:, None] * grid
-        given = (logits + calibrate(logits, frequency)).sigmoid()
-        yes = soft[:, None] * given / frequency
-        no = (1 - soft[:, None]) * (1 - given) / (1 - frequency)
-        density = prior.log_density(grid) + (yes + no).clamp(min=1e-12).log().sum(0)
-        posterior = summarise_grid(grid, density)
-        margin = 0.5 * (posterior.high - posterior.low) + (high - low) / GRID
-        low = max(low, posterior.low - margin)
-        high = min(high, posterior.high + margin)
-    return posterior
-
-
-def estimate_slope(
-    prediction: Tensor, values: Tensor, variance: float, prior: Prior
-) -> tuple[EffectPosterior, Tensor, float]:
-    """Return the posterior of the slope of a feature on a numerical target.
-
-    Since E[feature | inputs] = slope * E[target | inputs] + constant, the regression of
-    the feature on the stable prediction estimates the slope without bias.
-
-    Args:
-        prediction: The stable prediction, [n].
-        values: The feature, [n].
-        variance: Variance of the target given the stable inputs.
-        prior: Distribution of the effect, slope / noise, over environments.
-
-    Returns:
-        The posterior of the effect, samples of the slope [s], and the variance of the
-        feature given the stable inputs.
-    """
-    centred, own = prediction - prediction.mean(), values - values.mean()
-    weight = centred.square().sum() + 1e-9
-    slope = centred @ own / weight
-    rest = own - slope * centred
-    total = float(rest.square().mean()) + 1e-9
-    error = (rest.square() * centred.square()).sum() / weight.square() + 1e-12
-    limit = 0.98 * (total / variance) ** 0.5
-    slopes = torch.linspace(-limit, limit, 20 * GRID, dtype=values.dtype)
-    effects = slopes / (total - slopes.square() * variance)
-    stretch = torch.gradient(effects)[0].log()
-    # The prior is one of effects; the grid is even in slopes.
-    density = prior.log_density(effects) + stretch
-    density = density - 0.5 * (slopes - slope).square() / error
-    posterior = summarise_grid(slopes, density)
-
-    def to_effect(value: float) -> float:
-        return value / (total - value**2 * variance)
-
-    summary = EffectPosterior(
-        posterior.samples / (total - posterior.samples.square() * variance),
-        to_effect(posterior.median),
-        to_effect(posterior.low),
-        to_effect(posterior.high),
-    )
-    return summary, posterior.samples, total
 
 
 def select_rows(basis: Tensor, score: Tensor) -> Tensor:
@@ -187,6 +34,22 @@ def select_rows(basis: Tensor, score: Tensor) -> Tensor:
     ties = basis @ torch.linspace(1, 2, basis.shape[1], dtype=basis.dtype)
     order = torch.from_numpy(np.lexsort((ties.numpy(), score.numpy())))
     return order[:: -(-len(order) // MOST_ROWS)]
+
+
+class Progress(NamedTuple):
+    """The model with the evidence added so far.
+
+    Attributes:
+        predictor: Samples of its coefficients and intercepts.
+        outputs: Its mean logits or predictions for the rows, [n, k].
+        variance: Remaining variance of the target; 0 for classes.
+        effects: Median, 2.5 and 97.5 % points of the effects, [3, d, k].
+    """
+
+    predictor: Predictor
+    outputs: Tensor
+    variance: float
+    effects: Tensor
 
 
 def adapt_predictor(
@@ -204,68 +67,156 @@ def adapt_predictor(
     Returns:
         The predictor, and the effects with their limits, [3, d, k].
     """
-    d, k = summary.mean.shape
-    coefficients, levels = (part.clone() for part in state.base)
-    effects = torch.zeros(3, d, k, dtype=torch.float64)
-    given = state.basis.scale.gt(0) & ~state.unstable
-    outputs = apply_predictor(state.base, basis)
-    is_value = float(state.noise[1]) > 0
-    rows = select_rows(basis, outputs.mean(0)[:, 0])
+    outputs = apply_predictor(state.base, basis).mean(0)
+    rows = select_rows(basis, outputs[:, 0])
     basis = basis[rows]
-    logits = outputs[:, rows].mean(0)
-    variance = float(state.noise[1])
+    progress = Progress(
+        state.base,
+        outputs[rows],
+        float(state.noise[1]),
+        torch.zeros(3, *summary.mean.shape, dtype=torch.float64),
+    )
+    given = state.basis.scale.gt(0) & ~state.unstable
+    done = torch.zeros_like(given)
     for turn, feature in enumerate(chosen):
-        direction, _ = find_residual(state, feature, given)
+        members = (state.unit == state.unit[feature]) & state.basis.scale.gt(0)
+        if bool(done[feature]):
+            continue
+        if progress.variance == 0 and _is_category(state, basis, members):
+            progress = _add_category(progress, state, basis, members)
+            done = done | members
+            continue
+        direction, _ = find_residual(state, feature, given | done)
         values = basis @ direction
+        done[feature] = True
         if float(values.std(correction=0)) < 1e-6:
             continue
         order = (torch.arange(SAMPLES) * (2 * turn + 1) + turn) % SAMPLES
-        if is_value:
-            prior = make_prior(summary, feature, 0, trust)
-            prediction = logits[:, 0]
-            found, slopes, total = estimate_slope(prediction, values, variance, prior)
-            gains = (slopes * variance / total)[order]
-            slopes = slopes[order]
-            effects[:, feature, 0] = torch.tensor([found.median, found.low, found.high])
-            # E[y | s, u] = f + gain (u - slope f - constant)
-            new = (1 - gains * slopes)[:, None, None] * coefficients
-            coefficients = new + gains[:, None, None] * direction
-            centre = gains * slopes * prediction.mean() - gains * values.mean()
-            levels = (1 - gains * slopes)[:, None] * levels + centre[:, None]
-            mean_gain, mean_both = gains.mean(), (gains * slopes).mean()
-            logits = (
-                logits
-                + (
-                    mean_gain * (values - values.mean())
-                    - mean_both * (prediction - prediction.mean())
-                )[:, None]
-            )
-            variance *= float((1 - gains * slopes).mean().clamp(0.05, 1.0))
-        else:
-            soft = predict_soft(logits)
-            steps = []
-            for output in range(k):
-                own = soft[:, output]
-                prior = make_prior(summary, feature, output, trust)
-                found = estimate_effect(own, values, prior)
-                effects[:, feature, output] = torch.tensor(
-                    [found.median, found.low, found.high]
-                )
-                slope, level = tilt_to_logits(
-                    found.samples[order], values, float(own.mean()), k
-                )
-                coefficients[:, output] += slope[:, None] * direction
-                levels[:, output] += level
-                steps.append(slope[:, None] * values + level[:, None])
-            logits = average_logits(logits + torch.stack(steps, -1))
-        given = given.clone()
-        given[feature] = True
-    return Predictor(coefficients, levels), effects
+        add = _add_value if progress.variance > 0 else _add_tilt
+        progress = add(progress, summary, feature, direction, values, order, trust)
+    return progress.predictor, progress.effects
 
 
-def predict_soft(logits: Tensor) -> Tensor:
+def _add_tilt(
+    progress: Progress,
+    summary: MetaAnalysis,
+    feature: int,
+    direction: Tensor,
+    values: Tensor,
+    order: Tensor,
+    trust: str,
+) -> Progress:
+    """Add the evidence of a number for the classes, one class at a time."""
+    coefficients, levels = (part.clone() for part in progress.predictor)
+    effects, steps = progress.effects.clone(), []
+    soft = predict_soft(progress.outputs)
+    outputs = soft.shape[1]
+    for output in range(outputs):
+        own = soft[:, output]
+        prior = make_prior(summary, feature, output, trust)
+        found = estimate_effect(own, values, prior)
+        effects[:, feature, output] = torch.tensor(found[1:])
+        slope, level = tilt_to_logits(
+            found.samples[order], values, float(own.mean()), outputs
+        )
+        coefficients[:, output] += slope[:, None] * direction
+        levels[:, output] += level
+        steps.append(slope[:, None] * values + level[:, None])
+    logits = average_logits(progress.outputs + torch.stack(steps, -1))
+    return Progress(Predictor(coefficients, levels), logits, 0.0, effects)
+
+
+def _add_value(
+    progress: Progress,
+    summary: MetaAnalysis,
+    feature: int,
+    direction: Tensor,
+    values: Tensor,
+    order: Tensor,
+    trust: str,
+) -> Progress:
+    """Add the evidence of a number for the value of a regression.
+
+    E[y | s, u] = f(s) + gain (u - slope f(s) - constant), with the gain that weighs
+    both sources by their precisions.
+    """
+    prediction, variance = progress.outputs[:, 0], progress.variance
+    prior = make_prior(summary, feature, 0, trust)
+    found, slopes, total = estimate_slope(prediction, values, variance, prior)
+    slopes = slopes[order]
+    gains = slopes * variance / total
+    kept = 1 - gains * slopes
+    coefficients = kept[:, None, None] * progress.predictor.coefficients
+    coefficients = coefficients + gains[:, None, None] * direction
+    centre = (1 - kept) * prediction.mean() - gains * values.mean()
+    levels = kept[:, None] * progress.predictor.levels + centre[:, None]
+    step = gains.mean() * (values - values.mean())
+    step = step - (1 - kept.mean()) * (prediction - prediction.mean())
+    effects = progress.effects.clone()
+    effects[:, feature, 0] = torch.tensor(found[1:])
+    return Progress(
+        Predictor(coefficients, levels),
+        progress.outputs + step[:, None],
+        variance * float(kept.mean().clamp(0.05, 1.0)),
+        effects,
+    )
+
+
+def _find_indicators(state: State, basis: Tensor, members: Tensor) -> Tensor:
+    """Return zeros and ones [n, m] of two-valued features, whose values are 0 and 1."""
+    index = members.nonzero()[:, 0]
+    return basis[:, index] / state.basis.scale[index] + state.basis.centre[index]
+
+
+def _is_category(state: State, basis: Tensor, members: Tensor) -> bool:
+    """Return whether features are the categories, at least three, of one column."""
+    two_valued = bool((state.basis.limit[members] > 1e3).all())
+    if int(members.sum()) < 3 or not two_valued:
+        return False
+    marked = _find_indicators(state, basis, members).round()
+    return bool((marked.sum(1) <= 1).all()) and bool((marked >= 0).all())
+
+
+def _add_category(
+    progress: Progress, state: State, basis: Tensor, members: Tensor
+) -> Progress:
+    """Add the evidence of a column of categories."""
+    coefficients, levels = (part.clone() for part in progress.predictor)
+    soft = predict_soft(progress.outputs)
+    is_binary = soft.shape[1] == 1
+    if is_binary:
+        soft = torch.cat([1 - soft, soft], 1)
+    marked = _find_indicators(state, basis, members).round()
+    table = estimate_table(soft, marked)
+    evidence = table.draw()
+    if is_binary:
+        evidence = evidence[..., 1:] - evidence[..., :1]
+    index = members.nonzero()[:, 0]
+    scale, centre = state.basis.scale[index], state.basis.centre[index]
+    coefficients[..., index] += (evidence / scale[:, None]).mT
+    levels += (evidence * centre[:, None]).sum(1)
+    logits = average_logits(progress.outputs + marked @ evidence)
+    effects = progress.effects.clone()
+    effects[:, index] = _summarise_table(table.logs, table.errors, scale, is_binary)
+    return Progress(Predictor(coefficients, levels), logits, 0.0, effects)
+
+
+def _summarise_table(
+    logs: Tensor, errors: Tensor, scale: Tensor, is_binary: bool
+) -> Tensor:
+    """Return the effects of categories with their limits, [3, m, k]."""
+    if is_binary:
+        middle = logs[:, 1:] - logs[:, :1]
+        error = errors.square().sum(1, keepdim=True).sqrt()
+    else:
+        middle, error = logs - logs.mean(1, keepdim=True), errors
+    limits = [middle, middle - 1.96 * error, middle + 1.96 * error]
+    return torch.stack(limits) / scale[:, None]
+
+
+def predict_soft(outputs: Tensor) -> Tensor:
     """Return probabilities [n, k] away from 0 and 1, by which no row decides alone."""
-    soft = logits.sigmoid() if logits.shape[1] == 1 else logits.softmax(-1)
+    soft = outputs.sigmoid() if outputs.shape[1] == 1 else outputs.softmax(-1)
     return soft.clamp(1e-3, 1 - 1e-3)
 
 
@@ -274,22 +225,3 @@ def average_logits(logits: Tensor) -> Tensor:
     if logits.shape[-1] == 1:
         return logits.sigmoid().mean(0).clamp(1e-6, 1 - 1e-6).logit()
     return logits.softmax(-1).mean(0).clamp(min=1e-6).log()
-
-
-def tilt_to_logits(
-    effects: Tensor, values: Tensor, frequency: float, outputs: int
-) -> tuple[Tensor, Tensor]:
-    """Return slope and constant, [s] each, by which a feature changes a class's logit.
-
-    For two classes this is exact. For one of many the log likelihood of the class,
-    log P(class | value) - log P(class), is followed at two typical values.
-    """
-    shift = calibrate(values[:, None] * effects, frequency)
-    odds = torch.tensor(frequency, dtype=values.dtype).logit()
-    if outputs == 1:
-        return effects, shift - odds
-    low, high = values.mean() - values.std(), values.mean() + values.std()
-    below = torch.nn.functional.logsigmoid(shift + effects * low)
-    above = torch.nn.functional.logsigmoid(shift + effects * high)
-    slope = (above - below) / (high - low)
-    return slope, below - slope * low - torch.log(torch.tensor(frequency))

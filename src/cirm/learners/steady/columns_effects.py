@@ -16,6 +16,9 @@ from torch import Tensor
 
 from cirm.learners.steady.meta_analysis import UNKNOWN, combine_effects
 
+LEAST_ALIGNMENT = (
+    0.1  # spread of the mean log likelihood of the true class that matters
+)
 FEWEST_ROWS = 20  # of an environment, to measure effects at all
 FEWEST_CASES = 5  # of each class, and of each value of a two-valued feature
 LEAST_SPREAD = 0.3  # between environments: of the log odds per standard deviation of a
@@ -75,11 +78,11 @@ def measure_effects(
         is_value: Whether the targets are values of a regression.
     """
     n = len(features)
-    pieces = [
-        _measure_output(features, targets[:, i], unit, past, is_value)
-        for i in range(targets.shape[1])
-    ]
-    contrasts = Contrasts(*(torch.stack(p, 1) for p in zip(*pieces, strict=True)))
+    if targets.shape[1] > 1:
+        contrasts = _compare_classes(features, targets)
+    else:
+        parts = _measure_output(features, targets[:, 0], unit, past, is_value)
+        contrasts = Contrasts(*(part[:, None] for part in parts))
     low, high = features.amin(0), features.amax(0)
     constant = (high - low < 1e-9)[:, None]
     binary = ((features == low) | (features == high)).all(0)
@@ -98,7 +101,7 @@ def measure_effects(
 def _measure_output(
     features: Tensor, target: Tensor, unit: Tensor, past: Tensor, is_value: bool
 ) -> Contrasts:
-    """Return the contrasts [d] of one output."""
+    """Return the contrasts [d] between two classes, or along a value."""
     n, d = features.shape
     joint = torch.cat([features, target[:, None]], 1)
     joint = joint - joint.mean(0)
@@ -132,6 +135,74 @@ def _measure_output(
     if is_value:
         return contrasts
     return _convert_binary(features, float(target.mean()), contrasts)
+
+
+def _compare_classes(features: Tensor, targets: Tensor) -> Contrasts:
+    """Return the contrasts of each of many classes with their average, [d, k].
+
+    All classes count alike, so that their frequencies do not matter.
+    """
+    counts = targets.sum(0).clamp(min=1)
+    k = len(counts)
+    means = (targets.T @ features) / counts[:, None]
+    squares = (features - targets @ means).square()
+    within = (targets.T @ squares) / counts[:, None]
+    noise = squares.mean(0) + 1e-9
+    kurtosis = squares.square().mean(0) / noise.square()
+    low, high = features.amin(0), features.amax(0)
+    binary = ((features == low) | (features == high)).all(0) & (high > low)
+    gap = (high - low).clamp(min=1e-9)
+    rates = ((means - low) / gap * counts[:, None] + 0.5) / (counts[:, None] + 1)
+    values = torch.where(binary, rates.logit() / gap, means)
+    steepness = 1 / (rates * (1 - rates) * counts[:, None]) / gap.square()
+    errors = torch.where(binary, steepness, within / counts[:, None])
+    # The contrast with the average of all has its own error, less what it shares.
+    variance = errors * (1 - 2 / k) + errors.mean(0) / k
+    noises = torch.where(binary, 1.0, noise)
+    noise_variance = torch.where(
+        binary, 1e-12, (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / len(features)
+    )
+    return Contrasts(
+        (values - values.mean(0)).T,
+        variance.T + 1e-9,
+        noises[:, None].expand(-1, k),
+        noise_variance[:, None].expand(-1, k),
+    )
+
+
+def measure_alignment(
+    features: Tensor, targets: Tensor, effects: Tensor, unit: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Measure how far units speak for the true class, if they mean what they did.
+
+    The evidence of a unit for the true class, less that for an average class, is
+    averaged over rows, all classes alike. With many classes this single number shows a
+    change of the whole table of effects with far more power than its entries do.
+
+    Args:
+        features: Standardised features, [n, d].
+        targets: Zeros and ones of each class, [n, k].
+        effects: Effects of the features in the first environment, [d, k].
+        unit: Unit of each feature, [d].
+
+    Returns:
+        The means and their variances, [d], at the first feature of each unit; other
+        variances are `UNKNOWN`.
+    """
+    mean = torch.zeros_like(effects[:, 0])
+    variance = torch.full_like(mean, UNKNOWN)
+    counts = targets.sum(0)
+    if targets.shape[1] < 3 or float(counts.min()) < FEWEST_CASES:
+        return mean, variance
+    own = (effects - effects.mean(1, keepdim=True)).T  # [k, d]
+    evidence = features * (targets @ own)
+    for leader in unit.unique().tolist():
+        score = evidence[:, unit == leader].sum(1, keepdim=True)
+        means = (targets * score).sum(0) / counts
+        spread = (targets * (score - targets @ means[:, None]).square()).sum(0)
+        mean[leader] = means.mean()
+        variance[leader] = (spread / counts.square()).sum() / len(counts) ** 2 + 1e-9
+    return mean, variance
 
 
 def _find_independent(gram: Tensor, n: int) -> Tensor:

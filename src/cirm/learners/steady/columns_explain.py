@@ -34,7 +34,7 @@ def explain_state(
     names = name_features(columns, len(state.unit))
     unstable = [
         _describe_feature(state, feature, names[feature], classes)
-        for feature in _list_unstable(state)
+        for feature in _list_unstable(state, names)
     ]
     for entry in unstable:
         entry["copies"] = sorted(
@@ -73,8 +73,13 @@ def name_features(columns: Mapping[str, int], count: int) -> list[str]:
     return names if len(names) == count else [f"feature {i}" for i in range(count)]
 
 
-def _list_unstable(state: State) -> list[int]:
-    return [int(j) for j in (state.unstable & state.needed).nonzero()[:, 0]]
+def _list_unstable(state: State, names: list[str]) -> list[int]:
+    """Return one feature of each unstable column, the one that changes most."""
+    spread = summarise_effects(state).spread.amax(1)
+    features = (state.unstable & state.needed).nonzero()[:, 0]
+    features = features[spread[features].argsort(descending=True, stable=True)]
+    first = {names[int(j)]: int(j) for j in features.flip(0)}
+    return sorted(first.values())
 
 
 def _find_members(state: State, feature: int) -> Tensor:
@@ -308,7 +313,7 @@ def _describe_adaptation(
     adaptation = state.adaptation
     rows = int(adaptation.rows)
     effects, refusals = [], []
-    for feature in _list_unstable(state):
+    for feature in _list_unstable(state, names):
         reason = int(adaptation.reasons[feature])
         name = f"`{names[feature]}`"
         if reason:

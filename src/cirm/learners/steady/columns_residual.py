@@ -48,3 +48,28 @@ def _regress(moments: Tensor, feature: int, others: Tensor) -> tuple[Tensor, Ten
     cross = moments[others, feature]
     slopes = torch.linalg.solve(gram, cross)
     return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
+
+
+def find_leaks(state: State) -> Tensor:
+    """Return which part of each feature others explain given the target, [d].
+
+    Others are the features of other units. Chance correlations are not counted.
+    """
+    d, p = len(state.unit), len(state.ridge)
+    moments = center_moments(state)
+    targets = torch.arange(p, len(moments))
+    used = torch.cat([torch.arange(d), targets])
+    gram = moments[used[:, None], used]
+    ridge = 1e-6 * gram.diagonal().mean().clamp(min=1e-9)
+    gram = gram + ridge * torch.eye(len(used), dtype=gram.dtype)
+    cross = torch.linalg.solve(gram[d:, d:], gram[d:, :d])
+    given_target = (gram[:d, :d] - gram[:d, d:] @ cross).diagonal()
+    inverse = torch.linalg.inv(gram)
+    explained = torch.zeros(d, dtype=gram.dtype)
+    for leader in state.unit.unique():
+        own = (state.unit == leader).nonzero()[:, 0]
+        left = torch.linalg.inv(inverse[own[:, None], own]).diagonal()
+        explained[own] = 1 - left / given_target[own].clamp(min=1e-12)
+    rows = float(state.places.rows.sum())
+    chance = d * (1 - explained) / (rows * explained).clamp(min=1e-9)
+    return explained * (1 - chance).clamp(min=0)

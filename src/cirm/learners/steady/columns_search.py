@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_effects import (
+    LEAST_ALIGNMENT,
     LEAST_SPREAD,
     find_unstable,
+    measure_alignment,
     measure_effects,
 )
 from cirm.learners.steady.columns_glm import Posterior, fit_moments
-from cirm.learners.steady.columns_residual import find_residual
+from cirm.learners.steady.columns_residual import find_leaks, find_residual
 from cirm.learners.steady.columns_state import (
     Places,
     State,
@@ -49,10 +51,10 @@ def summarise_place(
     contrasts = measure_effects(basis[:, :d], aims, state.unit, past, is_value)
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
     means = joint.mean(0)
-    return Summary(
-        Places(rows, means[:p], means[p:], contrasts),
-        joint.T @ joint,
-    )
+    first = append_entry(state.places.contrasts, contrasts).compute_effects()[0][0]
+    alignment = measure_alignment(basis[:, :d], aims, first, state.unit)
+    place = Places(rows, means[:p], means[p:], contrasts, *alignment)
+    return Summary(place, joint.T @ joint)
 
 
 def add_summary(state: State, summary: Summary) -> State:
@@ -124,14 +126,23 @@ def _test_features(
         level: Probability of any false alarm.
         least: Smallest spread that matters.
     """
-    effects, variances = state.places.contrasts.compute_effects()
+    places = state.places
+    effects, variances = places.contrasts.compute_effects()
     active = state.basis.scale.gt(0)
     tested = state.needed & ~known
-    alone = torch.zeros_like(tested)
-    for feature in tested.nonzero()[:, 0].tolist():
-        others = active & (state.unit != state.unit[feature])
-        alone[feature] = find_residual(state, feature, others)[1] <= MOST_LEAK
-    found = find_unstable(effects, variances, alone, 0.8 * level, least)
+    alone = tested & (find_leaks(state) <= MOST_LEAK)
+    if effects.shape[2] > 1:
+        units = torch.zeros_like(alone)
+        units[state.unit[alone]] = True
+        found = find_unstable(
+            places.alignment[..., None],
+            places.alignment_variance[..., None],
+            units,
+            0.8 * level,
+            LEAST_ALIGNMENT,
+        )
+    else:
+        found = find_unstable(effects, variances, alone, 0.8 * level, least)
     found = torch.isin(state.unit, state.unit[found])
     every = find_unstable(effects, variances, tested, 0.2 * level, least)
     group = found | torch.isin(state.unit, state.unit[every])

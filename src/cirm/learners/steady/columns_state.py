@@ -24,12 +24,16 @@ class Places(NamedTuple):
         inputs: Mean of the basis functions, [e, p].
         targets: Class frequencies or mean target, [e, c].
         contrasts: What features say about the targets, [e, d, k] each.
+        alignment: For many classes, how far units speak for the true one, [e, d].
+        alignment_variance: Its sampling variance, [e, d].
     """
 
     rows: Tensor
     inputs: Tensor
     targets: Tensor
     contrasts: Contrasts
+    alignment: Tensor
+    alignment_variance: Tensor
 
 
 class Without(NamedTuple):
@@ -172,7 +176,12 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
         without=Without(whole_numbers(kept), zeros(kept, k, p), zeros(kept)),
         moments=zeros(p + c, p + c),
         places=Places(
-            zeros(0), zeros(0, p), zeros(0, c), Contrasts(*([zeros(0, d, k)] * 4))
+            rows=zeros(0),
+            inputs=zeros(0, p),
+            targets=zeros(0, c),
+            contrasts=Contrasts(*([zeros(0, d, k)] * 4)),
+            alignment=zeros(0, d),
+            alignment_variance=zeros(0, d),
         ),
         arrivals=Arrivals(
             losses=zeros(0, 4),

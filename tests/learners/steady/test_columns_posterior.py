@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cirm.learners.steady.columns_adapt import (
+from cirm.learners.steady.columns_posterior import (
     Prior,
     estimate_effect,
     estimate_slope,
