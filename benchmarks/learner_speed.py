@@ -19,7 +19,7 @@ from benchmarks.timing import (
     time_in_turns,
 )
 from benchmarks.workloads import OwnLearner, Workload
-from cirm.learners import get_preset, list_settings
+from cirm.learners import get_preset_settings, list_learner_settings
 
 Floor = Callable[[tuple[int, ...], int, int], Work]
 
@@ -172,8 +172,12 @@ def compare_entry(entry: Entry, workload: Workload, rounds: int) -> dict[str, An
 
 def get_entry_settings(entry: Entry) -> dict[str, Any]:
     """Return all settings of an entry's learner."""
-    defaults = {name: default for name, _, default in list_settings(entry.key)}
-    return {**defaults, **get_preset(entry.key, entry.preset), **entry.settings}
+    defaults = {name: default for name, _, default in list_learner_settings(entry.key)}
+    return {
+        **defaults,
+        **get_preset_settings(entry.key, entry.preset),
+        **entry.settings,
+    }
 
 
 def repeat_step(step: Work, times: int) -> None:

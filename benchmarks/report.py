@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cirm.report.page import Section, render_command, render_page
+from cirm.report.page import Section, render_page, render_shell_command
 from cirm.report.table import Table, render_markdown
 from cirm.report.text import join_words
 
@@ -20,7 +20,7 @@ def build_benchmark_page(results: Results, command: str = "") -> str:
         for table in build_benchmark_tables(results)
     ]
     if command:
-        sections.append(Section("Command", [render_command(command)]))
+        sections.append(Section("Command", [render_shell_command(command)]))
     return render_page("Benchmark of cirm", _write_lead(results), sections)
 
 

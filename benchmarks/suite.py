@@ -12,8 +12,8 @@ import typer
 from benchmarks.report import build_benchmark_page, render_benchmark_markdown
 from benchmarks.timing import Report
 from cirm.cli.options import create_result_folder
-from cirm.cli.output import get_command_line, print_to_stderr
-from cirm.records import write_text
+from cirm.cli.output import format_typed_command, print_to_stderr
+from cirm.records import write_text_atomically
 
 PARTS = ("learners", "growth", "start", "peers")
 
@@ -25,16 +25,18 @@ def run_benchmarks(
     parts = parts or [name for name in PARTS if name != "peers" or peers is not None]
     check_parts(parts, peers)
     create_result_folder(folder)
-    command = get_command_line()
+    command = format_typed_command()
 
     def report(name: str) -> None:
         print_to_stderr(f"measuring {name}")
 
     for results in measure_parts(parts, rounds, quick, peers, report):
         text = json.dumps({"command": command, **results}, indent=1)
-        write_text(folder / "bench.json", text + "\n")
-        write_text(folder / "bench.md", render_benchmark_markdown(results))
-        write_text(folder / "bench.html", build_benchmark_page(results, command))
+        write_text_atomically(folder / "bench.json", text + "\n")
+        write_text_atomically(folder / "bench.md", render_benchmark_markdown(results))
+        write_text_atomically(
+            folder / "bench.html", build_benchmark_page(results, command)
+        )
     typer.echo(render_benchmark_markdown(results))
     typer.echo(f"Wrote the report to {(folder / 'bench.html').resolve()}")
 
@@ -61,13 +63,13 @@ def measure_parts(
 
     from benchmarks import cold_start, growth, learner_speed, peer_comparison
     from benchmarks.timing import describe_machine
-    from cirm.runs.provenance import find_commit
+    from cirm.runs.provenance import find_source_commit
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     results: dict[str, Any] = {
         "machine": describe_machine(),
-        "commit": find_commit(),
+        "commit": find_source_commit(),
         "rounds": rounds,
         "quick": quick,
     }

@@ -3,16 +3,16 @@ import torch
 
 from cirm.admm import (
     ADMM,
-    Carry,
-    View,
-    lagrangian_gradient,
-    rescale_multipliers,
-    split_environments,
-    update_consensus,
+    ADMMVariables,
+    BatchObjectives,
+    compute_lagrangian_gradient,
+    rescale_lagrange_multipliers,
+    split_batch_by_environment,
+    update_consensus_parameters,
 )
 from cirm.environments import Environment, Examples, Task
 from cirm.randomness import Randomness
-from cirm.training import Descent, ignore_steps
+from cirm.training import Descent, ignore_training_steps
 
 SEEDS = (4, 9)
 
@@ -42,10 +42,14 @@ def parabolas(curvatures, centres):
         values = (a / 2 * (local - c).square()).sum(-1)
         return {"value": values}, a * (local - c)
 
-    return lambda features, batch: View(slopes, lambda shared: shared.sum(-1))
+    return lambda features, batch: BatchObjectives(
+        slopes, lambda shared: shared.sum(-1)
+    )
 
 
-def solved(problem, look, epochs=60, past=(), watch=ignore_steps, environments=2):
+def solved(
+    problem, look, epochs=60, past=(), watch=ignore_training_steps, environments=2
+):
     descent = Descent(epochs=epochs, batch=0, rate=0.1, optimiser="sgd")
     start = torch.zeros(len(SEEDS), 1)
     earlier = torch.tensor(past).view(1, -1, 1).expand(len(SEEDS), -1, -1)
@@ -59,7 +63,7 @@ def solved(problem, look, epochs=60, past=(), watch=ignore_steps, environments=2
 def carry_of(*shape, weights=(2.0, 3.0)):
     draws = Randomness(SEEDS).start_draws()
     local, u, v = (draws.normal(*shape) for _ in range(3))
-    return Carry(local.requires_grad_(), draws.normal(shape[-1]), u, v, weights)
+    return ADMMVariables(local.requires_grad_(), draws.normal(shape[-1]), u, v, weights)
 
 
 def test_without_the_constraint_the_consensus_minimises_the_sum_of_objectives():
@@ -98,14 +102,14 @@ def test_the_past_ends_up_as_a_quadratic_pull_of_weight_rho0():
 def test_with_one_environment_and_a_past_the_meeting_is_the_half_of_algorithm_2():
     carry = carry_of(1, 3)
     past = torch.ones(2, 1, 3)
-    after = update_consensus(carry, past)
+    after = update_consensus_parameters(carry, past)
     own = carry.local.detach()[:, 0]
     torch.testing.assert_close(after.shared, 0.5 * (own + carry.u[:, 0] + past[:, 0]))
     torch.testing.assert_close(after.u[:, 0], carry.u[:, 0] + own - after.shared)
 
 
 def test_after_a_meeting_without_a_past_the_multipliers_of_consensus_cancel():
-    after = update_consensus(carry_of(4, 3), torch.empty(2, 0, 3))
+    after = update_consensus_parameters(carry_of(4, 3), torch.empty(2, 0, 3))
     torch.testing.assert_close(after.u.sum(1), torch.zeros(2, 3))
 
 
@@ -122,7 +126,7 @@ def test_the_slope_is_that_of_the_augmented_lagrangian():
     lagrangian = objective(own) + rho0 / 2 * apart.square().sum()
     lagrangian = lagrangian + rho1 / 2 * (gradients + carry.v).square().sum()
     (expected,) = torch.autograd.grad(lagrangian, own, retain_graph=True)
-    torch.testing.assert_close(lagrangian_gradient(carry, gradients), expected)
+    torch.testing.assert_close(compute_lagrangian_gradient(carry, gradients), expected)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_the_weights_grow_at_the_threshold(kind, expected):
 
 def test_growing_weights_leave_the_multipliers_alone():
     carry = carry_of(2, 3, weights=(1.0, 2.0))
-    after = rescale_multipliers(carry, (10.0, 3.0))
+    after = rescale_lagrange_multipliers(carry, (10.0, 3.0))
     assert after.weights == (10.0, 3.0)
     torch.testing.assert_close(10 * after.u, 1 * carry.u)
     torch.testing.assert_close(3 * after.v, 2 * carry.v)
@@ -150,13 +154,15 @@ def test_a_round_has_so_many_steps_on_a_batch_or_lasts_so_many_epochs(
 
     def look(features, batch):
         slopes = parabolas([1.0], [3.0])(features, batch).gradients
-        return View(slopes, lambda shared: seen.append(shared.clone()) or features)
+        return BatchObjectives(
+            slopes, lambda shared: seen.append(shared.clone()) or features
+        )
 
     descent = Descent(epochs=6, batch=0, rate=0.1, optimiser="sgd")
     start = torch.zeros(1, 1)
     admm(rounds=rounds, inner=inner).solve(
         lambda f, b: look(f.sum(-1), b), torch.ones(1, 1), start, start[:, None][:, :0],
-        descent, stage(3), Randomness((0,)), ignore_steps,
+        descent, stage(3), Randomness((0,)), ignore_training_steps,
     )  # fmt: skip
     # What is shared changes only at meetings; the features see it after each batch.
     assert len({shared.item() for shared in seen}) == expected
@@ -167,7 +173,7 @@ def test_separated_environments_keep_their_examples_and_averages():
     pieces = [Examples(draws.normal(n, 2, 2), draws.normal(n)) for n in (3, 5)]
     noise = Randomness(SEEDS).start_draws()
     batch = Descent().make_batch(pieces, noise)
-    each = split_environments(batch)
+    each = split_batch_by_environment(batch)
     assert each.x.shape == (4, 5, 2, 2)
     assert each.sizes == (5,)
     assert len(each.noise.generators) == 4

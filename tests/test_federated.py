@@ -24,14 +24,14 @@ from cirm.data.colored import Colored  # noqa: E402
 from cirm.federated import client  # noqa: E402
 from cirm.federated.checkpoint import load_result  # noqa: E402
 from cirm.federated.codec import (  # noqa: E402
-    decode_tensors,
-    encode_tensor,
-    pack_message,
-    unpack_message,
+    decode_and_check_tensors,
+    encode_tensor_as_npy,
+    pack_tensors_and_notes,
+    unpack_arrays_and_notes,
 )
 from cirm.federated.ledger import count_sent_bytes, read_ledger  # noqa: E402
 from cirm.federated.server import create_coordinator  # noqa: E402
-from cirm.federated.study import split_stage  # noqa: E402
+from cirm.federated.study import split_stage_into_segments  # noqa: E402
 from cirm.federated.tensor_file import (  # noqa: E402
     read_tensor_file,
     write_tensor_file,
@@ -222,10 +222,12 @@ def alter_answers(change):
         reply = client.app(message, context)
         if message.metadata.message_type != "train.steps":
             return reply
-        arrays, notes = unpack_message(reply.content)
+        arrays, notes = unpack_arrays_and_notes(reply.content)
         shapes = {name: array.shape for name, array in arrays.items()}
-        tensors = decode_tensors(arrays, shapes, "site")
-        return Message(pack_message(*change(tensors, notes)), reply_to=message)
+        tensors = decode_and_check_tensors(arrays, shapes, "site")
+        return Message(
+            pack_tensors_and_notes(*change(tensors, notes)), reply_to=message
+        )
 
     return app
 
@@ -549,9 +551,9 @@ def test_arrays_are_decoded_only_if_they_are_what_is_expected():
 
     def decode(content, shape=(2, 3), dtype="float32"):
         array = Array(dtype, shape, "numpy.ndarray", content)
-        return decode_tensors({"it": array}, {"it": (2, 3)}, "site")["it"]
+        return decode_and_check_tensors({"it": array}, {"it": (2, 3)}, "site")["it"]
 
-    whole = encode_tensor(tensor)
+    whole = encode_tensor_as_npy(tensor)
     buffer = io.BytesIO()
     np.save(buffer, tensor.numpy())
     assert whole == buffer.getvalue()
@@ -571,7 +573,7 @@ def test_arrays_are_decoded_only_if_they_are_what_is_expected():
         whole[:-4],
         fortran,
         double,
-        encode_tensor(tensor.T),
+        encode_tensor_as_npy(tensor.T),
     ):
         message = f"is not an npy array of 152 bytes, .* other {len(content)} bytes"
         with pytest.raises(ValueError, match=message):
@@ -579,7 +581,7 @@ def test_arrays_are_decoded_only_if_they_are_what_is_expected():
     with pytest.raises(
         ValueError, match=r"'it' is float32 \[3, 2\], but float32 \[2, "
     ):
-        decode(encode_tensor(tensor.T), (3, 2))
+        decode(encode_tensor_as_npy(tensor.T), (3, 2))
     with pytest.raises(
         ValueError, match=r"'it' is object \[2, 3\], but float32 \[2, 3"
     ):
@@ -607,7 +609,7 @@ def test_every_step_of_a_stage_belongs_to_one_segment():
         learner = create(
             "birm", Colored(**DATA).draw((0,)).train[0], parse_texts(settings)
         )
-        found = list(split_stage(learner.admm, 5, 4, True))
+        found = list(split_stage_into_segments(learner.admm, 5, 4, True))
         assert [v.first for v in found[1:]] == [v.last for v in found[:-1]]
         assert [v.is_last for v in found] == [False] * (len(found) - 1) + [True]
         assert sum(v.moves_before or v.moves_after for v in found) == 20

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from cirm.networks.layers import Plan, run_layers, run_sampled_layers
+from cirm.networks.layers import LayerPlan, run_layers, run_layers_with_sampled_weights
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5)
@@ -23,7 +23,7 @@ each_case = pytest.mark.parametrize(
 
 def plan_of(activation, layers=3):
     kinds = (activation, activation, "linear")[:layers]
-    return Plan(SIZES[: layers + 1], kinds)
+    return LayerPlan(SIZES[: layers + 1], kinds)
 
 
 def flat(name, size=SIZE, scale=1.0):
@@ -89,7 +89,7 @@ def test_a_pass_and_its_gradient_are_those_of_single_operations(activation, drop
 @each_case
 def test_sums_and_their_gradient_are_those_of_single_operations(activation, dropout):
     plan, leaves, draws, masks = sums_case(activation, dropout)
-    ours = run_sampled_layers(plan, *leaves, draws, masks)
+    ours = run_layers_with_sampled_weights(plan, *leaves, draws, masks)
     agree(ours, single_sums(plan, *leaves, draws, masks), leaves)
 
 
@@ -109,7 +109,7 @@ def test_sums_can_be_differentiated_twice(activation, dropout):
     plan, leaves, draws, masks = sums_case(activation, dropout)
 
     def work(mean, log_std, x):
-        return run_sampled_layers(plan, mean, log_std, x, draws, masks)
+        return run_layers_with_sampled_weights(plan, mean, log_std, x, draws, masks)
 
     assert gradcheck(work, leaves)
     assert gradgradcheck(work, leaves)

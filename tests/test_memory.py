@@ -7,18 +7,18 @@ import torch
 
 from cirm.environments import Environment, Examples, Task
 from cirm.memory import (
-    Memory,
+    ExampleMemory,
     add_to_memory,
     concatenate_examples,
-    count_memory,
-    draw_examples,
-    list_tensors,
+    count_stored_memory,
+    draw_distinct_examples,
+    list_tensors_of_state,
     make_empty_examples,
     make_empty_memory,
     move_to_device,
-    select_examples,
-    take_first,
-    update_reservoir,
+    select_examples_at_rows,
+    take_first_examples,
+    update_example_reservoir,
 )
 from cirm.randomness import Randomness
 
@@ -28,7 +28,7 @@ MANY = Randomness(tuple(range(4000)))
 
 class State(NamedTuple):
     params: torch.Tensor
-    memory: Memory
+    memory: ExampleMemory
 
 
 def numbered(start, count, replicas):
@@ -54,27 +54,27 @@ def after(sizes, budget, total):
 def test_the_ledger_tells_raw_examples_from_parameters():
     memory = after([5, 5], 3, total=False)
     state = State(torch.zeros(2, 7), memory)
-    assert count_memory(state) == {
+    assert count_stored_memory(state) == {
         "params": {"examples": 0, "parameters": 7, "bytes": 28},
         "memory": {"examples": 6, "parameters": 0, "bytes": 6 * (4 + 4 + 8)},
     }
 
 
 def test_an_absent_memory_is_not_in_the_ledger():
-    assert list(count_memory(State(torch.zeros(2, 7), make_empty_memory(2)))) == [
-        "params"
-    ]
+    assert list(
+        count_stored_memory(State(torch.zeros(2, 7), make_empty_memory(2)))
+    ) == ["params"]
 
 
 def test_some_of_an_environment_is_drawn_without_replacement():
-    drawn = draw_examples(environment("a", 0, 10), 6, Randomness(SEEDS))
+    drawn = draw_distinct_examples(environment("a", 0, 10), 6, Randomness(SEEDS))
     assert drawn.x.shape == (2, 6, 1) and drawn.y.shape == (2, 6)
     assert all(len(row.unique()) == 6 for row in drawn.y)
     assert torch.equal(drawn.x[..., 0], 2 * drawn.y)
 
 
 def test_all_of_an_environment_are_kept_if_there_are_fewer():
-    drawn = draw_examples(environment("a", 0, 4), 6, Randomness(SEEDS))
+    drawn = draw_distinct_examples(environment("a", 0, 4), 6, Randomness(SEEDS))
     assert torch.equal(drawn.y.sort().values, torch.arange(4.0).repeat(2, 1))
 
 
@@ -113,12 +113,12 @@ def test_pieces_without_examples_do_not_count():
         [make_empty_examples(2), numbered(0, 3, 2), numbered(3, 1, 2)]
     )
     assert torch.equal(whole.y, torch.arange(4.0).repeat(2, 1))
-    assert torch.equal(take_first(whole, 2).x, whole.x[:, :2])
+    assert torch.equal(take_first_examples(whole, 2).x, whole.x[:, :2])
 
 
 def test_each_replica_takes_its_own_rows():
     pool = numbered(0, 6, 2)
-    found = select_examples(pool, torch.tensor([[1, 1, 4], [5, 0, 2]]))
+    found = select_examples_at_rows(pool, torch.tensor([[1, 1, 4], [5, 0, 2]]))
     assert found.y.tolist() == [[1, 1, 4], [5, 0, 2]]
     assert torch.equal(found.x[..., 0], 2 * found.y)
 
@@ -130,7 +130,7 @@ def filled(portions, size, randomness):
     draws, start = randomness.start_draws(), 0
     for portion in portions:
         arriving = numbered(start, portion, replicas)
-        kept, seen = update_reservoir(kept, seen, arriving, size, draws)
+        kept, seen = update_example_reservoir(kept, seen, arriving, size, draws)
         start += portion
     assert (seen == start).all()
     return kept
@@ -167,5 +167,7 @@ def test_moving_a_state_keeps_its_form():
     state = State(torch.zeros(2, 7), after([5], 3, total=False))
     other = move_to_device(state, "cpu")
     assert type(other.memory.kept) is Examples
-    for a, b in zip(list_tensors(state), list_tensors(other), strict=True):
+    for a, b in zip(
+        list_tensors_of_state(state), list_tensors_of_state(other), strict=True
+    ):
         assert torch.equal(a, b)

@@ -7,13 +7,13 @@ from cirm.environments import Examples
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
 from cirm.objectives import (
-    average_outputs,
-    environment_means,
+    average_by_environment,
+    average_outputs_with_past,
+    average_risks_over_examples,
+    compute_gradient_penalties,
+    compute_head_gradients,
+    compute_quadratic_penalty,
     environment_risks,
-    gradient_penalties,
-    head_gradients,
-    pool_risks,
-    quadratic_penalty,
 )
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -45,14 +45,14 @@ RANGES = [range(0, 6), range(6, 7), range(7, 11)]
 def test_means_are_those_of_each_environment_alone():
     values = SOURCE.normal(sum(SIZES))
     expected = [values[:, list(rows)].mean(1) for rows in RANGES]
-    means = environment_means(values, CLASSES.share)
+    means = average_by_environment(values, CLASSES.share)
     torch.testing.assert_close(means, torch.stack(expected, -1))
 
 
 def test_means_keep_a_sample_axis():
     values = SOURCE.normal(2, sum(SIZES))
-    expected = [environment_means(v, CLASSES.share) for v in values.unbind(1)]
-    means = environment_means(values, CLASSES.share)
+    expected = [average_by_environment(v, CLASSES.share) for v in values.unbind(1)]
+    means = average_by_environment(values, CLASSES.share)
     torch.testing.assert_close(means, torch.stack(expected, 1))
 
 
@@ -76,13 +76,15 @@ def test_pooled_risk_is_the_mean_over_all_examples(likelihood, network, batch):
     params = network.init(SOURCE)
     risks = environment_risks(network, likelihood, params, batch)
     losses = likelihood.losses(network(params, batch.x), batch.y)
-    torch.testing.assert_close(pool_risks(risks, batch), losses.mean(-1))
+    torch.testing.assert_close(
+        average_risks_over_examples(risks, batch), losses.mean(-1)
+    )
 
 
 @each_case
 def test_a_slope_penalty_is_a_squared_derivative(likelihood, network, batch):
     outputs = network(network.init(SOURCE), batch.x)
-    penalties = gradient_penalties(likelihood, outputs, batch)
+    penalties = compute_gradient_penalties(likelihood, outputs, batch)
     for e, rows in enumerate(RANGES):
         rows = list(rows)
         factor = torch.ones(2, 1, 1, requires_grad=True)
@@ -94,7 +96,7 @@ def test_a_slope_penalty_is_a_squared_derivative(likelihood, network, batch):
 @each_case
 def test_halves_multiply_the_slopes_of_every_second_example(likelihood, network, batch):
     outputs = network(network.init(SOURCE), batch.x)
-    penalties = gradient_penalties(likelihood, outputs, batch, halves=True)
+    penalties = compute_gradient_penalties(likelihood, outputs, batch, halves=True)
     slopes = likelihood.scale_gradients(outputs, batch.y)
     expected = slopes[:, 0:6:2].mean(1) * slopes[:, 1:6:2].mean(1)
     torch.testing.assert_close(penalties[:, 0], expected)
@@ -113,7 +115,7 @@ def test_the_product_of_halves_is_unbiased_and_the_square_is_not():
         piece = Examples(torch.zeros(400, size, 1), targets)
         made = Descent().make_batch([piece], source.start_draws())
         for halves, found in estimates.items():
-            found.append(gradient_penalties(likelihood, outputs, made, halves))
+            found.append(compute_gradient_penalties(likelihood, outputs, made, halves))
     product, square = (torch.stack(estimates[key]).mean() for key in (True, False))
     spread = torch.stack(estimates[True]).std() / (400 * draws) ** 0.5
     assert abs(product - true**2) < 4 * spread
@@ -126,8 +128,8 @@ def test_head_gradients_are_derivatives_in_the_head(likelihood, network, batch):
     params = network.init(SOURCE).requires_grad_()
     features = network.compute_features(params, batch.x)
     outputs = network(params, batch.x)
-    found = head_gradients(likelihood, features, outputs, batch.y, batch.share)
-    risks = environment_means(likelihood.losses(outputs, batch.y), batch.share)
+    found = compute_head_gradients(likelihood, features, outputs, batch.y, batch.share)
+    risks = average_by_environment(likelihood.losses(outputs, batch.y), batch.share)
     for e in range(len(SIZES)):
         (slope,) = torch.autograd.grad(risks[:, e].sum(), params, retain_graph=True)
         torch.testing.assert_close(found[:, e], slope[:, network.head])
@@ -136,10 +138,12 @@ def test_head_gradients_are_derivatives_in_the_head(likelihood, network, batch):
 def test_the_past_answers_as_one_more_whatever_its_number():
     answers = list(SOURCE.normal(5, 4).unbind(1))
     alone, past = answers[:2], answers[2:]
-    torch.testing.assert_close(average_outputs(alone, []), (alone[0] + alone[1]) / 2)
+    torch.testing.assert_close(
+        average_outputs_with_past(alone, []), (alone[0] + alone[1]) / 2
+    )
     expected = (alone[0] + alone[1] + sum(past) / 3) / 3
-    torch.testing.assert_close(average_outputs(alone, past), expected)
-    torch.testing.assert_close(average_outputs([], past), sum(past) / 3)
+    torch.testing.assert_close(average_outputs_with_past(alone, past), expected)
+    torch.testing.assert_close(average_outputs_with_past([], past), sum(past) / 3)
 
 
 def test_a_pull_and_its_gradients_are_those_of_the_quadratic():
@@ -147,12 +151,12 @@ def test_a_pull_and_its_gradients_are_those_of_the_quadratic():
         SOURCE.at(name).normal(4).double() for name in ("p", "anchor", "curvature")
     )
     params.requires_grad_()
-    found = quadratic_penalty(params, anchor, curvature)
+    found = compute_quadratic_penalty(params, anchor, curvature)
     wanted = (curvature * (params - anchor).square()).sum(-1) / 2
     torch.testing.assert_close(found, wanted)
     assert torch.autograd.gradcheck(
-        lambda p: quadratic_penalty(p, anchor, curvature), params
+        lambda p: compute_quadratic_penalty(p, anchor, curvature), params
     )
     assert torch.autograd.gradgradcheck(
-        lambda p: quadratic_penalty(p, anchor, curvature), params
+        lambda p: compute_quadratic_penalty(p, anchor, curvature), params
     )

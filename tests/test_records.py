@@ -161,14 +161,14 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path):
 
 def test_text_is_kept_in_utf_8(tmp_path):
     path = tmp_path / "report.html"
-    records.write_text(path, "89 ± 1 %")
+    records.write_text_atomically(path, "89 ± 1 %")
     assert path.read_bytes() == "89 ± 1 %".encode()
 
 
 def test_a_file_has_the_permissions_that_the_user_gives_files(tmp_path):
     before = os.umask(0o027)
     try:
-        records.write_text(tmp_path / "report.html", "private")
+        records.write_text_atomically(tmp_path / "report.html", "private")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "report.html").stat().st_mode) == 0o640

@@ -38,7 +38,7 @@ class Example:
 
 
 def test_fields_have_their_types_and_defaults():
-    known = settings.list_fields(Example)
+    known = settings.list_setting_fields(Example)
     assert known["rate"] == (float, None)
     assert known["steps"] == (int, 10)
     assert known["hidden"] == (tuple[int, ...], (100, 100))
@@ -46,7 +46,7 @@ def test_fields_have_their_types_and_defaults():
 
 
 def test_only_what_can_be_set_is_a_setting():
-    assert not {"kind", "derived"} & set(settings.list_fields(Example))
+    assert not {"kind", "derived"} & set(settings.list_setting_fields(Example))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_only_what_can_be_set_is_a_setting():
     ],
 )
 def test_a_text_is_read_as_its_type(name, text, value):
-    read = settings.parse_settings(Example, {name: text}, "example")
+    read = settings.parse_settings_by_type(Example, {name: text}, "example")
     assert read == {name: value}
     assert type(read[name]) is type(value)
 
@@ -96,7 +96,7 @@ def test_a_text_is_read_as_its_type(name, text, value):
 )
 def test_a_text_of_another_type_is_refused(name, text, complaint):
     with pytest.raises(ValueError, match=f"^example: {re.escape(complaint)}$"):
-        settings.parse_settings(Example, {name: text}, "example")
+        settings.parse_settings_by_type(Example, {name: text}, "example")
 
 
 @pytest.mark.parametrize("name", ["stepz", "kind", "derived"])
@@ -105,7 +105,7 @@ def test_an_unknown_name_lists_the_known_ones(name):
         f"^example: there is no setting '{name}'. Choose one of rate, .*, table.$"
     )
     with pytest.raises(ValueError, match=complaint):
-        settings.parse_settings(Example, {name: "1"}, "example")
+        settings.parse_settings_by_type(Example, {name: "1"}, "example")
 
 
 def test_a_class_without_settings_says_so():
@@ -116,19 +116,23 @@ def test_a_class_without_settings_says_so():
     with pytest.raises(
         ValueError, match=r"^bare: there is no setting 'a'\. It has none\.$"
     ):
-        settings.parse_settings(Bare, {"a": "1"}, "bare")
+        settings.parse_settings_by_type(Bare, {"a": "1"}, "bare")
 
 
 def test_settings_vary_a_copy():
     plain = Example(rate=1.0)
-    varied = settings.replace_settings(plain, {"steps": "5", "hidden": "3"}, "example")
+    varied = settings.replace_settings_from_text(
+        plain, {"steps": "5", "hidden": "3"}, "example"
+    )
     assert varied == Example(rate=1.0, steps=5, hidden=(3,))
     assert plain == Example(rate=1.0)
 
 
 def test_a_copy_is_checked_like_the_original():
     with pytest.raises(ValueError, match=r"^example: steps must be positive; got 0$"):
-        settings.replace_settings(Example(rate=1.0), {"steps": "0"}, "example")
+        settings.replace_settings_from_text(
+            Example(rate=1.0), {"steps": "0"}, "example"
+        )
 
 
 def test_assignments_are_split_at_the_first_equals_sign():
@@ -160,7 +164,7 @@ def test_an_assignment_needs_a_name_and_an_equals_sign(assignment):
     ],
 )
 def test_a_type_is_named_as_a_user_reads_it(kind, name):
-    assert settings.format_type(kind) == name
+    assert settings.format_type_in_words(kind) == name
 
 
 words = st.text(st.characters(exclude_characters=","), min_size=1).filter(
@@ -183,7 +187,7 @@ SPELT_IN_TUPLES = [(int, st.integers()), (float, numbers), (str, words)]
 @given(st.data())
 def test_what_is_written_is_read_back(kind, values, data):
     value = data.draw(values)
-    assert settings.parse_value(kind, str(value), "here") == value
+    assert settings.parse_setting_value(kind, str(value), "here") == value
 
 
 @pytest.mark.parametrize(("kind", "values"), SPELT_IN_TUPLES)
@@ -191,14 +195,14 @@ def test_what_is_written_is_read_back(kind, values, data):
 def test_tuples_that_are_written_are_read_back(kind, values, data):
     several = tuple(data.draw(st.lists(values)))
     text = ", ".join(map(str, several))
-    assert settings.parse_value(tuple[kind, ...], text, "here") == several
+    assert settings.parse_setting_value(tuple[kind, ...], text, "here") == several
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in SPELT] + [Scheme])
 @given(text=st.text())
 def test_any_text_is_read_or_refused_in_one_sentence(kind, text):
     try:
-        settings.parse_value(kind, text, "here")
+        settings.parse_setting_value(kind, text, "here")
     except ValueError as refusal:
         assert str(refusal).startswith("here must be ")
         assert str(refusal).endswith(f", not {text!r}.")

@@ -6,15 +6,15 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.likelihoods import CrossEntropy
 from cirm.networks import MLP
-from cirm.objectives import environment_risks, pool_risks
+from cirm.objectives import average_risks_over_examples, environment_risks
 from cirm.randomness import Randomness
 from cirm.training import (
     Descent,
     DivergenceError,
-    check_finite,
-    materialise,
-    split_rows,
-    unite_stage,
+    check_parameters_are_finite,
+    concatenate_environments,
+    load_lazy_inputs,
+    split_rows_evenly,
 )
 
 SEEDS = (3, 5)
@@ -113,10 +113,10 @@ def test_inputs_made_on_request_give_the_same_batches(batch):
 
 
 def test_small_inputs_are_made_once_and_large_ones_stay_lazy(monkeypatch):
-    small = materialise(lazy("a", 9), 2)
+    small = load_lazy_inputs(lazy("a", 9), 2)
     assert torch.equal(small.inputs, environment("a", 9).take_all(2).x)
     monkeypatch.setattr("cirm.training.MAX_CACHED_BYTES", 71)
-    assert isinstance(materialise(lazy("a", 9), 2).inputs, Numbers)
+    assert isinstance(load_lazy_inputs(lazy("a", 9), 2).inputs, Numbers)
 
 
 @pytest.mark.parametrize("replicated", [False, True])
@@ -130,7 +130,7 @@ def test_environments_taken_at_once_give_the_batches_of_each(monkeypatch, replic
     at_once = list(descent.iterate_batches(stage, Randomness(SEEDS)))
     monkeypatch.setattr("cirm.training.MAX_CACHED_BYTES", 0)
     apart = list(descent.iterate_batches(stage, Randomness(SEEDS)))
-    assert len(unite_stage(stage)) == 2
+    assert len(concatenate_environments(stage)) == 2
     for one, other in zip(at_once, apart, strict=True):
         assert one.sizes == other.sizes
         for name in ("x", "y", "share"):
@@ -139,18 +139,18 @@ def test_environments_taken_at_once_give_the_batches_of_each(monkeypatch, replic
 
 def test_environments_of_different_kinds_stay_apart():
     stage = (environment("a", 9), environment("b", 5))
-    assert len(unite_stage(stage)) == 1
-    assert len(unite_stage((*stage, lazy("c", 4)))) == 3
+    assert len(concatenate_environments(stage)) == 1
+    assert len(concatenate_environments((*stage, lazy("c", 4)))) == 3
     own = Environment("d", *environment("d", 3).take_all(2), TASK, replicated=True)
-    assert len(unite_stage((*stage, own))) == 3
+    assert len(concatenate_environments((*stage, own))) == 3
     batch = next(Descent(batch=4).iterate_batches((*stage, own), Randomness(SEEDS)))
     assert batch.sizes == (3, 2, 1)
 
 
 def test_parts_are_nearly_equal():
     rows = torch.arange(10).expand(2, -1)
-    assert [part.shape[1] for part in split_rows(rows, 4)] == [3, 3, 2, 2]
-    assert [part.shape[1] for part in split_rows(rows, 20)] == [1] * 20
+    assert [part.shape[1] for part in split_rows_evenly(rows, 4)] == [3, 3, 2, 2]
+    assert [part.shape[1] for part in split_rows_evenly(rows, 20)] == [1] * 20
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,11 @@ def test_adam_is_that_of_torch():
 
 
 def test_finite_parameters_whose_sum_overflows_are_no_divergence():
-    check_finite(torch.full((2, 3), 3e38), 1)
+    check_parameters_are_finite(torch.full((2, 3), 3e38), 1)
     with pytest.raises(DivergenceError, match="diverged at step 1"):
-        check_finite(torch.tensor([[3e38, float("inf"), -float("inf")]]), 1)
+        check_parameters_are_finite(
+            torch.tensor([[3e38, float("inf"), -float("inf")]]), 1
+        )
 
 
 def test_a_given_gradient_is_followed():
@@ -265,7 +267,7 @@ def test_turns_report_divergence():
 def risk(network):
     def loss(params, past, batch):
         risks = environment_risks(network, CrossEntropy(), params, batch)
-        return {"risk": pool_risks(risks, batch)}
+        return {"risk": average_risks_over_examples(risks, batch)}
 
     return loss
 

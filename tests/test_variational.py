@@ -13,11 +13,11 @@ from cirm.randomness import Randomness
 from cirm.variational import (
     Gaussian,
     check_variational_settings,
+    compute_gaussian_kl,
+    compute_kl_weight,
     flatten_gaussian,
-    init_posterior,
-    kl,
-    kl_factor,
     make_gaussian,
+    make_initial_posterior,
     sample_gaussian,
     unflatten_gaussian,
 )
@@ -38,13 +38,15 @@ def leaves(*gaussians):
 
 def test_the_divergence_is_that_of_torch():
     q, p = gaussian("q"), gaussian("p")
-    torch.testing.assert_close(kl(q, p), kl_divergence(torchs(q), torchs(p)))
+    torch.testing.assert_close(
+        compute_gaussian_kl(q, p), kl_divergence(torchs(q), torchs(p))
+    )
 
 
 def test_the_gradient_of_the_divergence_is_that_of_torch():
     ours, theirs = (leaves(gaussian("q"), gaussian("p")) for _ in range(2))
     weights = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    found = kl(Gaussian(*ours[:2]), Gaussian(*ours[2:])) @ weights
+    found = compute_gaussian_kl(Gaussian(*ours[:2]), Gaussian(*ours[2:])) @ weights
     wanted = kl_divergence(*(torchs(Gaussian(*theirs[i : i + 2])) for i in (0, 2)))
     torch.testing.assert_close(
         torch.autograd.grad(found, ours), torch.autograd.grad(wanted @ weights, theirs)
@@ -55,7 +57,7 @@ def test_the_divergence_can_be_differentiated_twice():
     q, p = gaussian("q", 2, 3), gaussian("p", 2, 3)
 
     def divergence(*parts):
-        return kl(Gaussian(*parts[:2]), Gaussian(*parts[2:]))
+        return compute_gaussian_kl(Gaussian(*parts[:2]), Gaussian(*parts[2:]))
 
     assert torch.autograd.gradgradcheck(divergence, leaves(q, p))
 
@@ -63,8 +65,10 @@ def test_the_divergence_can_be_differentiated_twice():
 def test_several_gaussians_can_share_a_prior():
     q, p = leaves(gaussian("q", 6)), leaves(gaussian("p"))
     several = Gaussian(*(t.view(3, 2, 7) for t in q))
-    shared = kl(several, Gaussian(*(t.unsqueeze(1) for t in p)))
-    apart = kl(Gaussian(*q), Gaussian(*(t.repeat_interleave(2, 0) for t in p)))
+    shared = compute_gaussian_kl(several, Gaussian(*(t.unsqueeze(1) for t in p)))
+    apart = compute_gaussian_kl(
+        Gaussian(*q), Gaussian(*(t.repeat_interleave(2, 0) for t in p))
+    )
     torch.testing.assert_close(shared.flatten(), apart)
     torch.testing.assert_close(
         torch.autograd.grad(shared.sum(), (*q, *p)),
@@ -74,20 +78,22 @@ def test_several_gaussians_can_share_a_prior():
 
 def test_a_gaussian_does_not_diverge_from_itself():
     q = gaussian("q")
-    assert kl(q, q).tolist() == [0, 0, 0]
+    assert compute_gaussian_kl(q, q).tolist() == [0, 0, 0]
 
 
 def test_a_standard_normal_has_a_known_divergence():
     mean = torch.tensor([[3.0, 4.0]])
-    apart = kl(make_gaussian(mean, 1.0), make_gaussian(mean, 1.0, centred=True))
+    apart = compute_gaussian_kl(
+        make_gaussian(mean, 1.0), make_gaussian(mean, 1.0, centred=True)
+    )
     torch.testing.assert_close(apart, torch.tensor([25 / 2]))
-    wide = kl(make_gaussian(mean, math.e), make_gaussian(mean, 1.0))
+    wide = compute_gaussian_kl(make_gaussian(mean, math.e), make_gaussian(mean, 1.0))
     torch.testing.assert_close(wide, torch.tensor([math.e**2 - 1 - 2]))
 
 
 def test_the_divergence_is_scaled_as_it_is_or_by_the_number_of_examples():
-    assert kl_factor("sum", 50) == 1
-    assert kl_factor("per-example", 50) == 1 / 50
+    assert compute_kl_weight("sum", 50) == 1
+    assert compute_kl_weight("per-example", 50) == 1 / 50
 
 
 def test_what_is_joined_can_be_parted():
@@ -100,10 +106,10 @@ def test_what_is_joined_can_be_parted():
 def test_a_stage_starts_at_given_means_or_else_at_the_posterior():
     q = gaussian("q")
     means = torch.ones(3, 7)
-    start = init_posterior(means, q, 0.5)
+    start = make_initial_posterior(means, q, 0.5)
     assert torch.equal(start.mean, means)
     torch.testing.assert_close(start.log_std.exp(), torch.full((3, 7), 0.5))
-    assert init_posterior(means[:, :0], q, 0.5) is q
+    assert make_initial_posterior(means[:, :0], q, 0.5) is q
 
 
 GOOD = {

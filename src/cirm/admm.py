@@ -31,14 +31,14 @@ from torch.nn import functional as F
 from cirm.environments import Stage
 from cirm.objectives import Batch
 from cirm.randomness import Draws, Randomness
-from cirm.training import Descent, Terms, Watch, check_finite
+from cirm.training import Descent, Terms, Watch, check_parameters_are_finite
 
 Growth = Literal["sum", "factor"]
 Weights = tuple[float, float]
 """The weights rho0 of the consensus and rho1 of the constraint."""
 
 
-class Carry(NamedTuple):
+class ADMMVariables(NamedTuple):
     """The variables of a stage.
 
     Attributes:
@@ -56,7 +56,7 @@ class Carry(NamedTuple):
     weights: Weights
 
 
-class View(NamedTuple):
+class BatchObjectives(NamedTuple):
     """The objectives on one batch.
 
     Attributes:
@@ -132,7 +132,7 @@ class ADMM:
 
     def solve(
         self,
-        look: Callable[[Tensor, Batch], View],
+        look: Callable[[Tensor, Batch], BatchObjectives],
         features: Tensor,
         shared: Tensor,
         past: Tensor,
@@ -140,7 +140,7 @@ class ADMM:
         stage: Stage,
         randomness: Randomness,
         watch: Watch,
-    ) -> tuple[Tensor, Carry]:
+    ) -> tuple[Tensor, ADMMVariables]:
         """Run a stage.
 
         Args:
@@ -159,43 +159,47 @@ class ADMM:
             The features [replica, f], and the final variables.
         """
         features = features.detach().clone().requires_grad_()
-        carry = init_carry(shared, len(stage), self.weights_at(0.0))
+        carry = init_admm_variables(shared, len(stage), self.weights_at(0.0))
         movers = [descent.make_optimiser(t) for t in (carry.local, features)]
         steps, turns = descent.count_steps(stage), self.turns
         length = self.count_round_steps(steps)
         for step, batch in enumerate(descent.iterate_batches(stage, randomness), 1):
-            carry = rescale_multipliers(carry, self.weights_at(batch.progress))
+            carry = rescale_lagrange_multipliers(carry, self.weights_at(batch.progress))
             view = look(features, batch)
             for turn in range((step - 1) * turns, step * turns):
                 ends = turn % length == 0, (turn + 1) % length == 0
-                carry, numbers = step_environments(carry, view, movers[0], past, ends)
+                carry, numbers = step_local_parameters(
+                    carry, view, movers[0], past, ends
+                )
             if features.shape[1]:
                 loss = view.outer(carry.shared).sum()
                 (features.grad,) = torch.autograd.grad(loss, features)
                 movers[1].step()
             if step % steps == 0:
-                check_finite(torch.cat([carry.shared, features.detach()], -1), step)
+                check_parameters_are_finite(
+                    torch.cat([carry.shared, features.detach()], -1), step
+                )
                 watch(step, steps * descent.epochs, numbers)
         if not ends[1]:
-            carry = update_consensus(carry, past)
+            carry = update_consensus_parameters(carry, past)
         return features.detach(), carry._replace(local=carry.local.detach())
 
 
-def step_environments(
-    carry: Carry,
-    view: View,
+def step_local_parameters(
+    carry: ADMMVariables,
+    view: BatchObjectives,
     mover: torch.optim.Optimizer,
     past: Tensor,
     ends: tuple[bool, bool],
-) -> tuple[Carry, Terms]:
+) -> tuple[ADMMVariables, Terms]:
     """Make one step; `ends` tell whether a round begins, and whether it ends."""
     terms, gradients = view.gradients(carry.local)
     if ends[0]:
         carry = carry._replace(v=carry.v + gradients.detach())
-    carry.local.grad = lagrangian_gradient(carry, gradients)
+    carry.local.grad = compute_lagrangian_gradient(carry, gradients)
     mover.step()
     if ends[1]:
-        carry = update_consensus(carry, past)
+        carry = update_consensus_parameters(carry, past)
     apart = carry.local.detach() - carry.shared.unsqueeze(1)
     numbers = {name: term.detach().mean(-1) for name, term in terms.items()}
     numbers["consensus"] = apart.flatten(1).norm(dim=-1)
@@ -203,14 +207,18 @@ def step_environments(
     return carry, numbers
 
 
-def init_carry(shared: Tensor, environments: int, weights: Weights) -> Carry:
+def init_admm_variables(
+    shared: Tensor, environments: int, weights: Weights
+) -> ADMMVariables:
     """Start every environment at the shared parameters, with zero multipliers."""
     local = shared.detach().unsqueeze(1).repeat(1, environments, 1)
     zeros = torch.zeros_like(local)
-    return Carry(local.requires_grad_(), shared.detach(), zeros, zeros, weights)
+    return ADMMVariables(local.requires_grad_(), shared.detach(), zeros, zeros, weights)
 
 
-def rescale_multipliers(carry: Carry, weights: Weights) -> Carry:
+def rescale_lagrange_multipliers(
+    carry: ADMMVariables, weights: Weights
+) -> ADMMVariables:
     """Return the same multipliers rho u and rho v, scaled by other weights."""
     before = carry.weights
     if weights == before:
@@ -219,7 +227,7 @@ def rescale_multipliers(carry: Carry, weights: Weights) -> Carry:
     return carry._replace(u=u, v=v, weights=weights)
 
 
-def lagrangian_gradient(carry: Carry, gradients: Tensor) -> Tensor:
+def compute_lagrangian_gradient(carry: ADMMVariables, gradients: Tensor) -> Tensor:
     """Compute the augmented Lagrangian's gradient in the local parameters.
 
     `gradients` are those of the objectives, which can be differentiated again. All are
@@ -235,14 +243,14 @@ def lagrangian_gradient(carry: Carry, gradients: Tensor) -> Tensor:
     return slope
 
 
-def update_consensus(carry: Carry, past: Tensor) -> Carry:
+def update_consensus_parameters(carry: ADMMVariables, past: Tensor) -> ADMMVariables:
     """Update consensus and multipliers, with the past [replica, k, q] taking part."""
     local = carry.local.detach()
     shared = torch.cat([local + carry.u, past], 1).mean(1)
     return carry._replace(shared=shared, u=carry.u + local - shared.unsqueeze(1))
 
 
-def split_environments(batch: Batch) -> Batch:
+def split_batch_by_environment(batch: Batch) -> Batch:
     """Return the batch with a replica for each environment, [replica * e, n, ...].
 
     Environments with fewer examples are padded with zeros that have no share.
@@ -250,15 +258,15 @@ def split_environments(batch: Batch) -> Batch:
     sizes, sources = batch.sizes, batch.noise.generators
     shares = [part[:, e] for e, part in enumerate(batch.share.split(sizes, -1))]
     return batch._replace(
-        x=_stack_environments(batch.x, sizes),
-        y=_stack_environments(batch.y, sizes),
-        share=_stack_environments(torch.cat(shares, 1), sizes).unsqueeze(1),
+        x=_split_values_by_environment(batch.x, sizes),
+        y=_split_values_by_environment(batch.y, sizes),
+        share=_split_values_by_environment(torch.cat(shares, 1), sizes).unsqueeze(1),
         sizes=(max(sizes),),
         noise=Draws([source for source in sources for _ in sizes]),
     )
 
 
-def _stack_environments(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _split_values_by_environment(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Reshape values [replica, n, ...] of several environments, as the batch is."""
     most = max(sizes)
     if min(sizes) < most:

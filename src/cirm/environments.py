@@ -307,7 +307,7 @@ class Stream:
                 "A stream needs a stage, and every stage an environment, but the "
                 f"stages have {[len(stage) for stage in self.stages]} environments."
             )
-        check_compatible([e for stage in self.stages for e in stage])
+        check_environments_match([e for stage in self.stages for e in stage])
 
     @classmethod
     def joint(cls, environments: Iterable[Environment]) -> Stream:
@@ -393,7 +393,7 @@ class Problem:
     def __post_init__(self) -> None:
         if not self.train:
             raise ValueError("A problem needs a training environment, but has none.")
-        check_compatible([*self.train, *self.test, *(e for _, e in self.sweep)])
+        check_environments_match([*self.train, *self.test, *(e for _, e in self.sweep)])
         names = [environment.name for environment in self.fresh]
         if self.fresh and names != [environment.name for environment in self.train]:
             raise ValueError(
@@ -401,10 +401,12 @@ class Problem:
                 f"order, but are those of {names}."
             )
         for environment, fresh in zip(self.train, self.fresh, strict=False):
-            check_compatible([environment, fresh.rename(f"{fresh.name}, fresh")])
+            check_environments_match(
+                [environment, fresh.rename(f"{fresh.name}, fresh")]
+            )
 
 
-def check_compatible(environments: Iterable[Environment]) -> None:
+def check_environments_match(environments: Iterable[Environment]) -> None:
     """Raise an error if names are equal, or features or tasks differ."""
     seen: dict[str, Environment] = {}
     for environment in environments:

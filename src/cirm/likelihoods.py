@@ -64,14 +64,14 @@ class CrossEntropy(Likelihood):
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the negative log probability of each target."""
         logits = self.logits(outputs)
-        places = _expand_targets(targets, logits).reshape(-1)
+        places = _add_sample_axis_to_targets(targets, logits).reshape(-1)
         losses = F.cross_entropy(logits.flatten(0, -2), places, reduction="none")
         return losses.view(outputs.shape[:-1])
 
     def residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the probabilities, less one at the target."""
         logits = self.logits(outputs)
-        places = _expand_targets(targets, logits).unsqueeze(-1)
+        places = _add_sample_axis_to_targets(targets, logits).unsqueeze(-1)
         probabilities = logits.softmax(-1)
         one_hot = torch.zeros_like(probabilities).scatter(-1, places, 1.0)
         return (probabilities - one_hot)[..., -outputs.shape[-1] :]
@@ -79,7 +79,9 @@ class CrossEntropy(Likelihood):
     def scale_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the expected logit less that of the target."""
         logits = self.logits(outputs)
-        return (logits.softmax(-1) * logits).sum(-1) - _pick_logits(logits, targets)
+        return (logits.softmax(-1) * logits).sum(-1) - _select_logits_of_targets(
+            logits, targets
+        )
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return class probabilities."""
@@ -99,11 +101,13 @@ class SquaredError(Likelihood):
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the squared difference of the only output and the target."""
         values = outputs.squeeze(-1)
-        return (values - _expand_targets(targets, outputs)).square()
+        return (values - _add_sample_axis_to_targets(targets, outputs)).square()
 
     def residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return twice the difference."""
-        return 2 * (outputs - _expand_targets(targets, outputs).unsqueeze(-1))
+        return 2 * (
+            outputs - _add_sample_axis_to_targets(targets, outputs).unsqueeze(-1)
+        )
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the mean output."""
@@ -119,13 +123,15 @@ def make_likelihood(task: Task) -> Likelihood:
     return CrossEntropy(len(task.classes)) if task.classes else SquaredError()
 
 
-def _expand_targets(targets: Tensor, outputs: Tensor) -> Tensor:
+def _add_sample_axis_to_targets(targets: Tensor, outputs: Tensor) -> Tensor:
     """Return targets with a sample axis if the outputs have one."""
     if outputs.ndim > targets.ndim + 1:
         targets = targets.unsqueeze(1)
     return targets.expand(outputs.shape[:-1])
 
 
-def _pick_logits(logits: Tensor, targets: Tensor) -> Tensor:
+def _select_logits_of_targets(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the logit of each target."""
-    return logits.gather(-1, _expand_targets(targets, logits).unsqueeze(-1)).squeeze(-1)
+    return logits.gather(
+        -1, _add_sample_axis_to_targets(targets, logits).unsqueeze(-1)
+    ).squeeze(-1)

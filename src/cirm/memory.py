@@ -12,15 +12,15 @@ from cirm.environments import Environment, Examples, Stage
 from cirm.randomness import Draws, Randomness
 
 
-def count_memory(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
+def count_stored_memory(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
     """Count the examples, parameters and bytes of a state, by field, for one replica.
 
     `Examples` in the state are raw data of the past; any other tensor is parameters.
     """
     entries = {}
     for name, part in state._asdict().items():
-        tensors = list(list_tensors(part))
-        raw = sum(e.y.shape[1:].numel() for e in find_examples(part))
+        tensors = list(list_tensors_of_state(part))
+        raw = sum(e.y.shape[1:].numel() for e in find_stored_examples(part))
         numbers = sum(t.shape[1:].numel() for t in tensors)
         size = sum(t.element_size() * t.shape[1:].numel() for t in tensors)
         if size:
@@ -32,23 +32,23 @@ def count_memory(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any 
     return entries
 
 
-def list_tensors(part: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
+def list_tensors_of_state(part: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
     """Return the tensors of nested tuples, in order."""
     if isinstance(part, Tensor):
         return [part]
-    return [tensor for piece in part for tensor in list_tensors(piece)]
+    return [tensor for piece in part for tensor in list_tensors_of_state(piece)]
 
 
-def find_examples(part: Any) -> list[Examples]:  # noqa: ANN401  nested tuples of tensors
+def find_stored_examples(part: Any) -> list[Examples]:  # noqa: ANN401  nested tuples of tensors
     """Return the raw examples in nested tuples of tensors."""
     if isinstance(part, Examples):
         return [part]
     if isinstance(part, Tensor):
         return []
-    return [examples for piece in part for examples in find_examples(piece)]
+    return [examples for piece in part for examples in find_stored_examples(piece)]
 
 
-class Memory(NamedTuple):
+class ExampleMemory(NamedTuple):
     """Examples of past environments, grouped by environment.
 
     Attributes:
@@ -77,13 +77,13 @@ def make_empty_examples(replicas: int) -> Examples:
     return Examples(torch.zeros(replicas, 0), torch.zeros(replicas, 0))
 
 
-def make_empty_memory(replicas: int) -> Memory:
+def make_empty_memory(replicas: int) -> ExampleMemory:
     """Return the memory before any data."""
     owner = torch.zeros(replicas, 0, dtype=torch.int64)
-    return Memory(make_empty_examples(replicas), owner)
+    return ExampleMemory(make_empty_examples(replicas), owner)
 
 
-def draw_examples(
+def draw_distinct_examples(
     environment: Environment, size: int, randomness: Randomness
 ) -> Examples:
     """Draw examples without replacement; all of them if there are fewer than `size`."""
@@ -91,27 +91,35 @@ def draw_examples(
 
 
 def add_to_memory(
-    memory: Memory, stage: Stage, size: int, randomness: Randomness, total: bool = False
-) -> Memory:
+    memory: ExampleMemory,
+    stage: Stage,
+    size: int,
+    randomness: Randomness,
+    total: bool = False,
+) -> ExampleMemory:
     """Return the memory with `size` random examples of each new environment.
 
     If `size` is the total, all environments share it evenly: past ones are cut down.
     """
     pieces = memory.split()
-    pieces += [draw_examples(e, size, randomness.at(e.name)) for e in stage]
+    pieces += [draw_distinct_examples(e, size, randomness.at(e.name)) for e in stage]
     if total:
         even, rest = divmod(size, len(pieces))
         # An environment's examples are in random order: the first ones are a draw.
-        pieces = [take_first(e, even + (i < rest)) for i, e in enumerate(pieces)]
+        pieces = [
+            take_first_examples(e, even + (i < rest)) for i, e in enumerate(pieces)
+        ]
     pieces = [piece for piece in pieces if piece.y.shape[1]]
     if not pieces:
         return memory
     counts = torch.tensor([piece.y.shape[1] for piece in pieces])
     owner = torch.arange(len(pieces)).repeat_interleave(counts)
-    return Memory(concatenate_examples(pieces), owner.repeat(len(randomness.seeds), 1))
+    return ExampleMemory(
+        concatenate_examples(pieces), owner.repeat(len(randomness.seeds), 1)
+    )
 
 
-def take_first(kept: Examples, size: int) -> Examples:
+def take_first_examples(kept: Examples, size: int) -> Examples:
     """Return the first examples of each replica."""
     return Examples(kept.x[:, :size], kept.y[:, :size])
 
@@ -122,7 +130,7 @@ def concatenate_examples(pieces: Iterable[Examples]) -> Examples:
     return Examples(*(torch.cat(part, 1) for part in zip(*filled, strict=True)))
 
 
-def update_reservoir(
+def update_example_reservoir(
     kept: Examples, seen: Tensor, arriving: Examples, size: int, draws: Draws
 ) -> tuple[Examples, Tensor]:
     """Return a uniform draw of all examples that ever arrived, and their number.
@@ -141,12 +149,12 @@ def update_reservoir(
     source = torch.arange(room + 1).repeat(len(turn), 1)
     rows = torch.arange(held, held + arrivals).expand(len(turn), -1)
     source = source.scatter_reduce(1, place.clamp(max=room), rows, "amax")[:, :room]
-    return select_examples(
+    return select_examples_at_rows(
         concatenate_examples([kept, arriving]), source
     ), seen + arrivals
 
 
-def select_examples(pool: Examples, rows: Tensor) -> Examples:
+def select_examples_at_rows(pool: Examples, rows: Tensor) -> Examples:
     """Return the examples at rows [replica, m] of each replica."""
     places = (rows + pool.y.shape[1] * torch.arange(len(rows))[:, None]).flatten()
     x = pool.x.flatten(0, 1).index_select(0, places).unflatten(0, rows.shape)
@@ -160,12 +168,12 @@ def move_to_device(part: Any, device: str) -> Any:  # noqa: ANN401  nested tuple
     return type(part)(*(move_to_device(piece, device) for piece in part))
 
 
-def draw_rows(randomness: Randomness, examples: int, size: int) -> Tensor:
+def draw_distinct_rows(randomness: Randomness, examples: int, size: int) -> Tensor:
     """Draw rows [replica, size] without replacement from a number of examples."""
     return randomness.permutation(examples)[:, :size]
 
 
-def select_k_centers(x: Tensor, size: int) -> Tensor:
+def select_k_center_rows(x: Tensor, size: int) -> Tensor:
     """Select rows [replica, size] that cover inputs [replica, n, *features].
 
     Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985: the
@@ -187,7 +195,7 @@ def select_k_centers(x: Tensor, size: int) -> Tensor:
     return rows
 
 
-def select_other_rows(rows: Tensor, examples: int) -> Tensor:
+def select_remaining_rows(rows: Tensor, examples: int) -> Tensor:
     """Return the rows [replica, n - m] of n examples that are not in `rows`."""
     free = torch.ones(len(rows), examples, dtype=torch.bool)
     free.scatter_(1, rows, False)

@@ -45,17 +45,19 @@ class Batch(NamedTuple):
     @property
     def fractions(self) -> Tensor:
         """Fraction of the examples in each environment, [e]."""
-        return environment_fractions(self.sizes, self.x.device)
+        return compute_environment_fractions(self.sizes, self.x.device)
 
 
 @lru_cache(maxsize=64)
-def environment_fractions(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def compute_environment_fractions(
+    sizes: tuple[int, ...], device: torch.device
+) -> Tensor:
     """Return the fraction of the examples in each environment, [e]."""
     counts = torch.tensor(sizes, dtype=torch.float32, device=device)
     return counts / counts.sum()
 
 
-def environment_means(values: Tensor, share: Tensor) -> Tensor:
+def average_by_environment(values: Tensor, share: Tensor) -> Tensor:
     """Average values [replica, sample, n] by environment, [replica, sample, e]."""
     if values.ndim == share.ndim:
         return values @ share.mT
@@ -67,23 +69,25 @@ def environment_risks(
 ) -> Tensor:
     """Compute the risk of each environment, [replica, e]."""
     outputs = network(params, batch.x, batch.noise)
-    return environment_means(likelihood.losses(outputs, batch.y), batch.share)
+    return average_by_environment(likelihood.losses(outputs, batch.y), batch.share)
 
 
-def expected_risks(
+def compute_expected_risks(
     network: Network, likelihood: Likelihood, q: Gaussian, batch: Batch, samples: int
 ) -> Tensor:
     """Mean risk of each environment, [replica, e], over networks drawn from `q`."""
     outputs = network.sample_outputs(q, batch.x, batch.noise, samples)
-    return environment_means(likelihood.losses(outputs, batch.y).mean(1), batch.share)
+    return average_by_environment(
+        likelihood.losses(outputs, batch.y).mean(1), batch.share
+    )
 
 
-def pool_risks(risks: Tensor, batch: Batch) -> Tensor:
+def average_risks_over_examples(risks: Tensor, batch: Batch) -> Tensor:
     """Return the mean risk of all examples, [replica], from risks [replica, e]."""
     return risks @ batch.fractions
 
 
-def gradient_penalties(
+def compute_gradient_penalties(
     likelihood: Likelihood, outputs: Tensor, batch: Batch, halves: bool = False
 ) -> Tensor:
     """Return IRM's penalty of each environment, [replica, e].
@@ -94,17 +98,19 @@ def gradient_penalties(
     """
     slopes = likelihood.scale_gradients(outputs, batch.y)
     if not halves:
-        return environment_means(slopes, batch.share).square()
+        return average_by_environment(slopes, batch.share).square()
     turn = torch.arange(slopes.shape[-1], device=slopes.device) % 2
     means = []
     for half in (turn == 0, turn == 1):
         share = batch.share * half
         share = share / share.sum(-1, keepdim=True).clamp(min=1e-12)
-        means.append(environment_means(slopes, share))
+        means.append(average_by_environment(slopes, share))
     return means[0] * means[1]
 
 
-def quadratic_penalty(params: Tensor, anchor: Tensor, curvature: Tensor) -> Tensor:
+def compute_quadratic_penalty(
+    params: Tensor, anchor: Tensor, curvature: Tensor
+) -> Tensor:
     """Return half the squared distance from an anchor, weighted by a curvature.
 
     All arguments are [replica, p], the result is [replica].
@@ -112,7 +118,7 @@ def quadratic_penalty(params: Tensor, anchor: Tensor, curvature: Tensor) -> Tens
     return (curvature * (params - anchor).square()).sum(-1) / 2
 
 
-def apply_heads(heads: Tensor, features: Tensor) -> Tensor:
+def apply_linear_heads(heads: Tensor, features: Tensor) -> Tensor:
     """Return outputs [replica, n, k] of linear heads on features [replica, n, width].
 
     A head holds its weights row by row, then its biases.
@@ -122,7 +128,7 @@ def apply_heads(heads: Tensor, features: Tensor) -> Tensor:
     return torch.baddbmm(bias, features, weight)
 
 
-def head_gradients(
+def compute_head_gradients(
     likelihood: Likelihood,
     features: Tensor,
     outputs: Tensor,
@@ -140,24 +146,28 @@ def head_gradients(
     return torch.cat([weights.flatten(-2), weighted.sum(-2)], -1)
 
 
-def anneal_penalty(penalty: float, anneal: float, progress: float) -> float:
+def get_annealed_penalty_weight(
+    penalty: float, anneal: float, progress: float
+) -> float:
     """Return a penalty's weight, which is at most 1 before the anneal point."""
     return penalty if progress >= anneal else min(1.0, penalty)
 
 
-def risk_variance(risks: Tensor) -> Tensor:
+def compute_risk_variance(risks: Tensor) -> Tensor:
     """Return the variance over environments, [replica], of risks [replica, e]."""
     return risks.var(-1, correction=0)
 
 
-def average_outputs(outputs: list[Tensor], past: list[Tensor]) -> Tensor:
+def average_outputs_with_past(outputs: list[Tensor], past: list[Tensor]) -> Tensor:
     """Average outputs; the mean of past outputs, if there are any, counts as one."""
     if past:
         outputs = [*outputs, torch.stack(past).mean(0)]
     return torch.stack(outputs).mean(0)
 
 
-def check_penalty(where: str, penalty: float, anneal: float, l2: float) -> None:
+def check_penalty_settings(
+    where: str, penalty: float, anneal: float, l2: float
+) -> None:
     """Raise an error if the settings of an annealed penalty are invalid."""
     for name, value in (("penalty", penalty), ("l2", l2)):
         if value < 0:

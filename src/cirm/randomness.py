@@ -122,7 +122,11 @@ class Draws:
         Monte-Carlo averages.
         """
         places = self._draw_bits(*shape).view(torch.uint16).int()
-        return normal_quantiles().index_select(0, places.flatten()).view(places.shape)
+        return (
+            compute_normal_quantiles()
+            .index_select(0, places.flatten())
+            .view(places.shape)
+        )
 
     def _draw_bits(self, *shape: int) -> Tensor:
         """Draw 16 random bits as integers from -32768 on, [replica, *shape]."""
@@ -134,7 +138,7 @@ class Draws:
 
 
 @lru_cache(maxsize=1)
-def normal_quantiles() -> Tensor:
+def compute_normal_quantiles() -> Tensor:
     """Return the normal quantiles at 65536 midpoints, scaled to variance one."""
     levels = (torch.arange(65536, dtype=torch.float64) + 0.5) / 65536
     values = torch.special.ndtri(levels)

@@ -159,7 +159,9 @@ def read_records(path: Path) -> list[Record]:
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write records to a file, which is replaced as a whole or not at all."""
-    write_text(path, "".join(format_record(record) + "\n" for record in records))
+    write_text_atomically(
+        path, "".join(format_record(record) + "\n" for record in records)
+    )
 
 
 def has_same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -167,38 +169,38 @@ def has_same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(json.dumps(one[n]) == json.dumps(other[n]) for n in one.keys() & other)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text_atomically(path: Path, text: str) -> None:
     """Write a text file, which is replaced as a whole or not at all."""
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes_atomically(path, text.encode("utf-8"))
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes_atomically(path: Path, content: bytes) -> None:
     """Write a file, which is replaced as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_files({path: content})
+    write_files_atomically({path: content})
 
 
-def write_files(contents: Mapping[Path, bytes]) -> None:
+def write_files_atomically(contents: Mapping[Path, bytes]) -> None:
     """Write files; all of them are replaced, in this order, or none."""
-    with replace_files(*contents) as temporaries:
+    with replace_files_atomically(*contents) as temporaries:
         for temporary, (path, content) in zip(
             temporaries, contents.items(), strict=True
         ):
-            with name_file(path), temporary.open("xb") as file:
+            with name_file_in_errors(path), temporary.open("xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
 
 
 @contextmanager
-def replace_files(*paths: Path) -> Iterator[list[Path]]:
+def replace_files_atomically(*paths: Path) -> Iterator[list[Path]]:
     """Yield names of temporary files that replace files if no error occurs."""
     # Not mkstemp, so that the files get the permissions of any new file.
     temporaries = [p.parent / f".{p.name}.{secrets.token_hex(8)}" for p in paths]
     try:
         yield temporaries
         for temporary, path in zip(temporaries, paths, strict=True):
-            with name_file(path):
+            with name_file_in_errors(path):
                 os.replace(temporary, path)
     finally:
         for temporary in temporaries:
@@ -206,7 +208,7 @@ def replace_files(*paths: Path) -> Iterator[list[Path]]:
 
 
 @contextmanager
-def name_file(path: Path) -> Iterator[None]:
+def name_file_in_errors(path: Path) -> Iterator[None]:
     """Name the file in errors that occur while it is written, such as a full disk."""
     try:
         yield

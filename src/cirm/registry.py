@@ -52,7 +52,7 @@ class Registry:
             ValueError: If the key is unknown or its module cannot be imported.
         """
         if path := self._get_builtin_path(key):
-            return _import_path(path)
+            return _import_object_by_path(path)
         entry = self._list_entry_points().get(key)
         if entry is None and not (import_paths and ":" in key):
             path = ", or give an import path such as package.module:Class"
@@ -61,7 +61,9 @@ class Registry:
                 f"{', '.join(self.list_keys())}{path if import_paths else ''}."
             )
         try:
-            return entry.load() if entry else _import_path(key, from_folder=True)
+            return (
+                entry.load() if entry else _import_object_by_path(key, from_folder=True)
+            )
         except Exception as error:  # whatever code of others raises on import
             source = f", of {entry.value!r}," if entry else ""
             raise ValueError(
@@ -123,7 +125,7 @@ class Registry:
         return {entry.name: entry for entry in entry_points(group=self.group)}
 
 
-def _import_path(path: str, from_folder: bool = False) -> Any:  # noqa: ANN401
+def _import_object_by_path(path: str, from_folder: bool = False) -> Any:  # noqa: ANN401
     """Import `package.module:Name`, if asked also from the current folder."""
     module, _, name = path.partition(":")
     if not module or not name:

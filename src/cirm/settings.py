@@ -11,53 +11,55 @@ from typing import Any, Literal, TypeVar, Union
 T = TypeVar("T")
 
 
-def list_fields(cls: type) -> dict[str, tuple[Any, Any]]:
+def list_setting_fields(cls: type) -> dict[str, tuple[Any, Any]]:
     """Return the type and default of each setting of a dataclass, by name."""
     hints = typing.get_type_hints(cls)
     return {
-        f.name: (hints[f.name], _get_default(f))
+        f.name: (hints[f.name], _get_field_default(f))
         for f in dataclasses.fields(cls)
         if f.init
     }
 
 
-def parse_settings(cls: type, texts: Mapping[str, str], where: str) -> dict[str, Any]:
+def parse_settings_by_type(
+    cls: type, texts: Mapping[str, str], where: str
+) -> dict[str, Any]:
     """Return the values of the settings in `texts`, each parsed by its type."""
-    known = list_fields(cls)
+    known = list_setting_fields(cls)
     values = {}
     for name, text in texts.items():
         if name not in known:
             choice = f"Choose one of {', '.join(known)}." if known else "It has none."
             raise ValueError(f"{where}: there is no setting {name!r}. {choice}")
-        values[name] = parse_value(known[name][0], text, f"{where}: {name}")
+        values[name] = parse_setting_value(known[name][0], text, f"{where}: {name}")
     return values
 
 
-def parse_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any type's value
+def parse_setting_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN401  any type's value
     """Parse a text as a type: a scalar, choice, tuple or union."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
-        return _parse_union(options, text, where)
+        return _parse_union_value(options, text, where)
     if origin is Literal:
-        return _parse_choice(options, text, where)
+        return _parse_literal_choice(options, text, where)
     if origin is tuple:
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        return tuple(parse_value(options[0], part, where) for part in parts)
+        return tuple(parse_setting_value(options[0], part, where) for part in parts)
     if kind is bool:
         if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
             raise ValueError(f"{where} must be true or false, not {text!r}.")
         return text.lower() in ("true", "yes", "1")
     if kind in (int, float):
-        return _parse_number(kind, text, where)
+        return _parse_number_in_text(kind, text, where)
     if kind is str:
         return text
     raise ValueError(f"{where} cannot be set from text, such as {text!r}.")
 
 
-def replace_settings(instance: T, texts: Mapping[str, str], where: str) -> T:
+def replace_settings_from_text(instance: T, texts: Mapping[str, str], where: str) -> T:
     """Return a copy of a settings object with fields parsed from text."""
     cls: Any = type(instance)
-    return dataclasses.replace(instance, **parse_settings(cls, texts, where))  # type: ignore[type-var]
+    return dataclasses.replace(instance, **parse_settings_by_type(cls, texts, where))  # type: ignore[type-var]
 
 
 def parse_assignments(assignments: list[str], where: str) -> dict[str, str]:
@@ -71,23 +73,23 @@ def parse_assignments(assignments: list[str], where: str) -> dict[str, str]:
     return texts
 
 
-def format_type(kind: Any) -> str:  # noqa: ANN401  any type
+def format_type_in_words(kind: Any) -> str:  # noqa: ANN401  any type
     """Return a type in words for the user."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(
-            "none" if o is type(None) else format_type(o) for o in options
+            "none" if o is type(None) else format_type_in_words(o) for o in options
         )
     if origin is Literal:
         return "|".join(map(str, options))
     if origin is tuple:
-        return f"{format_type(options[0])},..."
+        return f"{format_type_in_words(options[0])},..."
     return {int: "whole number", float: "number", str: "text", bool: "true|false"}.get(
         kind, getattr(kind, "__name__", str(kind))
     )
 
 
-def _parse_choice(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
+def _parse_literal_choice(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
     for option in options:
         if text == str(option):
             return option
@@ -95,7 +97,9 @@ def _parse_choice(options: tuple[Any, ...], text: str, where: str) -> Any:  # no
     raise ValueError(f"{where} must be one of {listed}, not {text!r}.")
 
 
-def _parse_number(kind: type[int] | type[float], text: str, where: str) -> int | float:
+def _parse_number_in_text(
+    kind: type[int] | type[float], text: str, where: str
+) -> int | float:
     noun = "a whole number" if kind is int else "a number"
     try:
         number = kind(text)
@@ -106,25 +110,25 @@ def _parse_number(kind: type[int] | type[float], text: str, where: str) -> int |
     return number
 
 
-def _parse_union(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
+def _parse_union_value(options: tuple[Any, ...], text: str, where: str) -> Any:  # noqa: ANN401
     if type(None) in options and text.lower() == "none":
         return None
     choices = [option for option in options if option is not type(None)]
     for option in choices[:-1]:
         try:
-            return parse_value(option, text, where)
+            return parse_setting_value(option, text, where)
         except ValueError:
             continue
     if len(choices) == 1:
-        return parse_value(choices[0], text, where)
+        return parse_setting_value(choices[0], text, where)
     try:
-        return parse_value(choices[-1], text, where)
+        return parse_setting_value(choices[-1], text, where)
     except ValueError:
-        kinds = " or ".join(map(format_type, choices))
+        kinds = " or ".join(map(format_type_in_words, choices))
         raise ValueError(f"{where} must be {kinds}, not {text!r}.") from None
 
 
-def _get_default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401  any default
+def _get_field_default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401  any default
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default

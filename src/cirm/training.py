@@ -33,7 +33,7 @@ class DivergenceError(ArithmeticError):
     """
 
 
-def ignore_steps(step: int, steps: int, numbers: Terms) -> None:
+def ignore_training_steps(step: int, steps: int, numbers: Terms) -> None:
     """Do nothing with the progress of training."""
 
 
@@ -102,11 +102,13 @@ class Descent:
                 yield whole._replace(progress=epoch / self.epochs)
             return
         orders = [randomness.at("order", e.name).start_draws() for e in stage]
-        source = unite_stage(tuple(materialise(e, replicas) for e in stage))
+        source = concatenate_environments(
+            tuple(load_lazy_inputs(e, replicas) for e in stage)
+        )
         starts = list(accumulate(map(len, stage[:-1]), initial=0))
         for epoch in range(self.epochs):
             rows = [
-                split_rows(o.permutation(len(e)), steps)
+                split_rows_evenly(o.permutation(len(e)), steps)
                 for o, e in zip(orders, stage, strict=True)
             ]
             for step, row in enumerate(zip(*rows, strict=True)):
@@ -136,7 +138,7 @@ class Descent:
         )
         x, y = x.to(self.device), y.to(self.device)
         sizes = sizes or tuple(piece.y.shape[1] for piece in pieces)
-        share = averaging_weights(sizes, y.device).expand(len(y), -1, -1)
+        share = make_averaging_weights(sizes, y.device).expand(len(y), -1, -1)
         return Batch(x, y, share, sizes, progress, noise)
 
     def minimise(
@@ -146,7 +148,7 @@ class Descent:
         past: Any,  # noqa: ANN401  a tuple of tensors, fixed during the stage
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> Tensor:
         """Minimise a loss over a stage.
 
@@ -168,7 +170,7 @@ class Descent:
             DivergenceError: If parameters are no longer finite.
         """
         return self.follow_gradient(
-            make_gradient(loss), params, past, stage, randomness, watch
+            make_gradient_function(loss), params, past, stage, randomness, watch
         )
 
     def follow_gradient(
@@ -178,7 +180,7 @@ class Descent:
         past: Any,  # noqa: ANN401
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> Tensor:
         """Descend along `gradient(params, past, batch)`, as `minimise` does for a loss.
 
@@ -189,9 +191,9 @@ class Descent:
         steps = self.count_steps(stage)
         for step, batch in enumerate(self.iterate_batches(stage, randomness), 1):
             params.grad, numbers = gradient(params, past, batch)
-            step_optimiser(optimiser, params)
+            take_optimiser_step(optimiser, params)
             if step % steps == 0:
-                check_finite(params, step)
+                check_parameters_are_finite(params, step)
                 watch(step, steps * self.epochs, numbers)
         return params.detach()
 
@@ -218,21 +220,21 @@ class Descent:
                 terms = loss(turn, leaves, batch)
                 total = torch.stack(list(terms.values())).sum()
                 (movers[turn].grad,) = torch.autograd.grad(total, leaves[turn])
-                step_optimiser(optimiser, movers[turn])
+                take_optimiser_step(optimiser, movers[turn])
                 numbers |= {name: term.detach() for name, term in terms.items()}
             if step % steps == 0:
-                check_finite(torch.cat(movers, -1), step)
+                check_parameters_are_finite(torch.cat(movers, -1), step)
             yield step, batch, numbers
 
     def make_optimiser(self, params: Tensor) -> torch.optim.Optimizer:
         """Return a new optimiser for these parameters."""
         cls = torch.optim.SGD if self.optimiser == "sgd" else torch.optim.Adam
         optimiser = cls([params], lr=self.rate, weight_decay=self.decay, fused=True)
-        optimiser.register_step_pre_hook(lay_out_gradients)
+        optimiser.register_step_pre_hook(match_gradient_strides)
         return optimiser
 
 
-def make_gradient(
+def make_gradient_function(
     loss: Callable[[Tensor, Any, Batch], Terms],
 ) -> Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]:
     """Return a function that gives the gradient of a loss, and its terms."""
@@ -250,7 +252,7 @@ def make_gradient(
     return gradient
 
 
-def step_optimiser(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
+def take_optimiser_step(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
     """Make one step of an optimiser that has only these parameters.
 
     For Adam, once it has a state, this calls torch's function directly: what
@@ -260,7 +262,7 @@ def step_optimiser(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
     if "exp_avg" not in state or params.grad is None:
         optimiser.step()
         return
-    lay_out_gradients(optimiser)
+    match_gradient_strides(optimiser)
     with torch.no_grad():
         adam(
             [params],
@@ -280,14 +282,14 @@ def step_optimiser(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
         )
 
 
-def lay_out_gradients(optimiser: torch.optim.Optimizer, *_: Any) -> None:  # noqa: ANN401
+def match_gradient_strides(optimiser: torch.optim.Optimizer, *_: Any) -> None:  # noqa: ANN401
     """Store gradients with the strides of their parameters, which fused steps need."""
     for params in optimiser.param_groups[0]["params"]:
         if params.grad is not None and params.grad.stride() != params.stride():
             params.grad = torch.empty_like(params).copy_(params.grad)
 
 
-def check_finite(params: Tensor, step: int) -> None:
+def check_parameters_are_finite(params: Tensor, step: int) -> None:
     """Raise an error if parameters [replica, ...] are not finite."""
     # A sum is finite only if all its terms are, and is twenty times faster to check.
     if not params.sum().isfinite() and not params.isfinite().all():
@@ -295,7 +297,7 @@ def check_finite(params: Tensor, step: int) -> None:
         raise DivergenceError(f"training diverged at step {step}", lost)
 
 
-def materialise(environment: Environment, replicas: int) -> Environment:
+def load_lazy_inputs(environment: Environment, replicas: int) -> Environment:
     """Load lazy inputs into memory if they fit in `MAX_CACHED_BYTES`."""
     if isinstance(environment.inputs, Tensor):
         return environment
@@ -305,7 +307,7 @@ def materialise(environment: Environment, replicas: int) -> Environment:
     return replace(environment, inputs=environment.take_all(replicas).x)
 
 
-def unite_stage(stage: Stage) -> Stage:
+def concatenate_environments(stage: Stage) -> Stage:
     """Concatenate the environments of a stage if they fit in `MAX_CACHED_BYTES`.
 
     A batch is then taken in one piece.
@@ -320,14 +322,14 @@ def unite_stage(stage: Stage) -> Stage:
     return (replace(first, inputs=torch.cat(inputs, axis), targets=targets),)
 
 
-def split_rows(rows: Tensor, count: int) -> tuple[Tensor, ...]:
+def split_rows_evenly(rows: Tensor, count: int) -> tuple[Tensor, ...]:
     """Split rows [replica, n] into nearly equal parts; repeat them if there are few."""
     repeats = -(-count // rows.shape[1])
     return rows.repeat(1, repeats).tensor_split(count, 1)
 
 
 @lru_cache(maxsize=64)
-def averaging_weights(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def make_averaging_weights(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """Return weights [e, n] that average each environment's examples."""
     blocks = [torch.full((1, size), 1 / size) for size in sizes]
     return torch.block_diag(*blocks).to(device)

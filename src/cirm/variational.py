@@ -30,7 +30,7 @@ def make_gaussian(mean: Tensor, std: float, centred: bool = False) -> Gaussian:
     return Gaussian(torch.zeros_like(mean) if centred else mean, log_std)
 
 
-def init_posterior(means: Tensor, posterior: Gaussian, std: float) -> Gaussian:
+def make_initial_posterior(means: Tensor, posterior: Gaussian, std: float) -> Gaussian:
     """Return a stage's start: normals around means [replica, p], else the posterior."""
     return make_gaussian(means, std) if means.shape[1] else posterior
 
@@ -40,7 +40,7 @@ def sample_gaussian(q: Gaussian, noise: Tensor) -> Tensor:
     return q.mean.unsqueeze(-2) + q.log_std.exp().unsqueeze(-2) * noise
 
 
-def kl(q: Gaussian, p: Gaussian) -> Tensor:
+def compute_gaussian_kl(q: Gaussian, p: Gaussian) -> Tensor:
     """KL(q || p) summed over the parameters, [replica]."""
     shift, ratio = q.mean - p.mean, 2 * (q.log_std - p.log_std)
     distance = shift * (shift * (-2 * p.log_std).exp())
@@ -57,7 +57,7 @@ def unflatten_gaussian(flat: Tensor) -> Gaussian:
     return Gaussian(*flat.chunk(2, -1))
 
 
-def kl_factor(scale: KLScale, examples: int) -> float:
+def compute_kl_weight(scale: KLScale, examples: int) -> float:
     """Return the factor of the KL that is added to a mean risk over the examples.
 
     With "per-example" their sum is the variational bound divided by the number of

@@ -22,7 +22,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
 from cirm.model import fit, load, save
-from cirm.model.file import encode_model
+from cirm.model.file import encode_model_file
 from cirm.model.seal import seal
 
 ESCAPE = "\x1b[2J\x07\r\u202e"
@@ -43,7 +43,7 @@ def make_table(seed=0):
 
 SETTINGS = {"epochs": 2, "hidden": (4,)}
 MODEL = fit(make_table(), "ill", learner="erm", settings=SETTINGS)
-CONTENT = encode_model(MODEL)
+CONTENT = encode_model_file(MODEL)
 LENGTH = struct.unpack("<Q", CONTENT[:8])[0]
 METADATA = json.loads(CONTENT[8 : 8 + LENGTH])["__metadata__"]
 DESCRIPTION = json.loads(METADATA["model"])
@@ -195,7 +195,7 @@ def test_a_signature_shows_what_digests_cannot(hold):
         ["evaluate", "new.csv", "--model", "m.cirm", "--key", "key"],
         ["update", "new.csv", "--model", "m.cirm", "--key", "key"],
     ]
-    signed = encode_model(MODEL, KEY)
+    signed = encode_model_file(MODEL, KEY)
     assert [status for status, _ in hold(signed, commands)] == [0] * 4
     assert load("m.cirm", key=KEY).stages == 2  # the updated file is signed, too
     other = [[*words[:-1], "other"] for words in commands]
@@ -209,7 +209,7 @@ def test_a_signature_shows_what_digests_cannot(hold):
 
 
 def test_a_signed_file_is_not_replaced_by_one_that_is_not(cirm, hold):
-    signed = encode_model(MODEL, KEY)
+    signed = encode_model_file(MODEL, KEY)
     update = ["update", "new.csv", "--model", "m.cirm"]
     assert hold(signed, [update])[0][0] == 2
     assert Path("m.cirm").read_bytes() == signed

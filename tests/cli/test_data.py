@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cirm import cli
 from cirm.cli.data import app
 from cirm.data import idx
-from cirm.data.image_sets import IMAGE_SETS, ImageSet, get_cache
+from cirm.data.image_sets import IMAGE_SETS, ImageSet, get_cache_folder
 from cirm.paper import example_images
 
 TINY = ImageSet("tiny", "CC0", "this test", (4, 2), 10, ("",) * 4, side=5)
@@ -36,7 +36,7 @@ def test_the_list_names_every_data_set_and_the_cache():
     output = call("list").output
     for name in ("digits", *IMAGE_SETS):
         assert name in output
-    assert str(get_cache()) in output.replace("\n", "")
+    assert str(get_cache_folder()) in output.replace("\n", "")
 
 
 def test_a_data_set_is_fetched_and_then_listed_with_its_size(tmp_path, monkeypatch):
@@ -45,7 +45,7 @@ def test_a_data_set_is_fetched_and_then_listed_with_its_size(tmp_path, monkeypat
     monkeypatch.setitem(IMAGE_SETS, "tiny", source)
     result = call("fetch", "tiny")
     assert result.exit_code == 0
-    assert f"tiny: 4 + 2 images in {get_cache() / 'tiny'}" in result.output
+    assert f"tiny: 4 + 2 images in {get_cache_folder() / 'tiny'}" in result.output
     assert "not verified by hash: train-images-idx3-ubyte" in result.output
     line = next(row for row in call("list").output.splitlines() if "tiny" in row)
     assert line.split()[-4:] == ["0", "MB", "4", "2"]
@@ -68,13 +68,13 @@ def test_a_data_set_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, c
     assert printed.out.startswith("tiny: 4 + 2 images in")
     for line, name in zip(printed.err.splitlines()[-2:], ("gone", "lost"), strict=True):
         assert line.startswith(f"cirm: {name}: the download failed")
-    assert [path.name for path in get_cache().iterdir()] == ["tiny"]
+    assert [path.name for path in get_cache_folder().iterdir()] == ["tiny"]
 
 
 def test_a_folder_is_imported(tmp_path, monkeypatch):
     monkeypatch.setitem(IMAGE_SETS, "tiny", TINY)
     result = call("import", "tiny", write(tmp_path / "mine"))
-    assert result.exit_code == 0 and (get_cache() / "tiny").is_dir()
+    assert result.exit_code == 0 and (get_cache_folder() / "tiny").is_dir()
 
 
 def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
@@ -82,7 +82,7 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
     assert isinstance(unknown, ValueError) and "mnist, fashion-mnist" in str(unknown)
     wrong = call("import", "mnist", write(tmp_path / "mine")).exception
     assert isinstance(wrong, ValueError) and "mnist has [60000, 28, 28]" in str(wrong)
-    assert not (get_cache() / "mnist").exists()
+    assert not (get_cache_folder() / "mnist").exists()
 
 
 @pytest.mark.integration
@@ -147,7 +147,7 @@ def test_show_replaces_a_file_only_if_that_is_asked_for(tmp_path, monkeypatch):
 def test_what_both_channels_share_is_shown_white():
     inputs = np.zeros((1, 2, 1, 4), np.float32)
     inputs[0, 0, 0], inputs[0, 1, 0] = [0, 1, 0, 1], [0, 0, 1, 1]
-    shown = example_images.to_rgb(inputs)[0, 0]
+    shown = example_images.convert_inputs_to_rgb(inputs)[0, 0]
     np.testing.assert_allclose(
         shown, [(0, 0, 0), example_images.GREEN, example_images.RED, (1, 1, 1)]
     )

@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cirm.memory import list_tensors
+from cirm.memory import list_tensors_of_state
 from cirm.model import load, save, update
 
 QUICK = ["--set", "epochs=15", "--set", "hidden=8", "--set", "rate=0.02"]
@@ -325,7 +325,11 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_model(fitted, clinics):
         found = load(path)
         wanted = old if len(found.history) == 1 else new
         assert all(
-            map(torch.equal, list_tensors(found.state), list_tensors(wanted.state))
+            map(
+                torch.equal,
+                list_tensors_of_state(found.state),
+                list_tensors_of_state(wanted.state),
+            )
         )
         seen.add(len(found.history))
     assert seen == {1, 2}

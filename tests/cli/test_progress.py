@@ -27,7 +27,7 @@ def test_durations_have_the_unit_that_suits_them(seconds, text):
 
 def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
     monkeypatch.setattr(progress, "PAUSE", 0.05)
-    with progress.show_progress("Nothing was written.") as report:
+    with progress.show_step_progress("Nothing was written.") as report:
         report("reading", 1500)
         time.sleep(0.12)
         report("learning a", 0.25)
@@ -44,7 +44,7 @@ def test_jobs_are_shown_with_the_time_left(monkeypatch, capsys, tmp_path):
     first, second = jobs("erm", "erm")
     tracker = JobTracker([first, second], 1, [("erm", 1.0, 10.0)])
     tracker.finish(first, 10.0)
-    with progress.show_jobs(tracker, tmp_path, "table1") as report:
+    with progress.show_job_progress(tracker, tmp_path, "table1") as report:
         report(second, 0.5)
         time.sleep(0.12)
     line = capsys.readouterr().err.splitlines()[0]
@@ -57,7 +57,7 @@ def test_jobs_are_shown_with_the_time_left(monkeypatch, capsys, tmp_path):
 def test_an_interrupt_says_what_was_kept(capsys):
     with (
         pytest.raises(progress.typer.Exit) as stopped,
-        progress.show_progress("No model was written."),
+        progress.show_step_progress("No model was written."),
     ):
         raise KeyboardInterrupt
     assert stopped.value.exit_code == 130
@@ -66,7 +66,7 @@ def test_an_interrupt_says_what_was_kept(capsys):
 
 def test_a_download_shows_how_much_has_arrived(monkeypatch, capsys):
     monkeypatch.setattr(progress, "PAUSE", 0.05)
-    with progress.show_downloads() as add_bar:
+    with progress.show_download_progress() as add_bar:
         bar = add_bar("images.gz")
         bar.total = 4_000_000
         bar.update(1_000_000)
@@ -102,7 +102,7 @@ def test_progress_appears_before_anything_heavy_is_imported(tmp_path):
 
 def test_a_display_leaves_standard_output_alone(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with progress.show_progress("Nothing was written."):
+    with progress.show_step_progress("Nothing was written."):
         print("a,b")
     printed = capsys.readouterr()
     assert printed.out == "a,b\n"

@@ -8,13 +8,13 @@ import pytest
 from cirm.cli.reproduce import NAMES
 from cirm.paper import EXPERIMENTS
 from cirm.paper.experiment import (
-    Experiment,
-    Layout,
-    Line,
+    ExperimentRow,
+    ExperimentTrial,
+    PaperExperiment,
     PublishedValue,
-    Row,
     TableCell,
-    Trial,
+    TableLayout,
+    TableLine,
 )
 
 DATA = {"source": "digits", "environments": 2, "examples": 60, "sweep": (0.1, 0.9)}
@@ -27,7 +27,9 @@ KEYS = {
 def trial(label, learner="erm", data=DATA, **settings):
     quick = {"epochs": 2, "hidden": (8,), **settings}
     order = "joint" if "kept" in label else "sequential"
-    return Trial(label, learner, "colored", data, order, "by hand", settings=quick)
+    return ExperimentTrial(
+        label, learner, "colored", data, order, "by hand", settings=quick
+    )
 
 
 def small(name, rows):
@@ -38,14 +40,16 @@ def small(name, rows):
         wanted = [
             TableCell(n, "test", "accuracy", PublishedValue(50.0, 50.0)) for n in labels
         ]
-        made.append(Row(row, f"Digits, {row}", tuple(trials), tuple(wanted)))
+        made.append(ExperimentRow(row, f"Digits, {row}", tuple(trials), tuple(wanted)))
     lines = [
-        Line((r.name,), tuple((r.name, t.label, "test") for t in made[0].trials))
+        TableLine((r.name,), tuple((r.name, t.label, "test") for t in made[0].trials))
         for r in made
     ]
     columns = tuple((t.label,) for t in made[0].trials)
-    layout = Layout("Test accuracy, %", ("",), columns, tuple(lines))
-    return Experiment(name, f"{name}, small", 2, tuple(made), (layout,), 50.0, "flip")
+    layout = TableLayout("Test accuracy, %", ("",), columns, tuple(lines))
+    return PaperExperiment(
+        name, f"{name}, small", 2, tuple(made), (layout,), 50.0, "flip"
+    )
 
 
 @pytest.fixture

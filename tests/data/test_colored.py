@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cirm.data import idx
 from cirm.data.colored import Colored
 from cirm.data.downloads import load_images
-from cirm.settings import replace_settings
+from cirm.settings import replace_settings_from_text
 
 SCHEMES = ("b01", "b11", "gray")
 FLIPS = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
@@ -31,7 +31,7 @@ def write(folder, train, test, side, classes=10, prefix=""):
     folder.mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(0)
     first = 1 if prefix else 0
-    names, start = iter(idx.list_names(prefix)), 0
+    names, start = iter(idx.list_idx_file_names(prefix)), 0
     for count in (train, test):
         images = draw.integers(0, 256, (count, side, side), dtype=np.uint8)
         number = np.arange(start, start + count)
@@ -377,6 +377,6 @@ def test_a_list_of_classes_must_leave_both_labels(listed):
 
 def test_settings_are_read_from_text():
     texts = {"examples": "all", "flips": "0.3,0.1", "labels": "1,3,7", "side": "4"}
-    dataset = replace_settings(Colored(), texts, "colored")
+    dataset = replace_settings_from_text(Colored(), texts, "colored")
     assert (dataset.examples, dataset.flips) == ("all", (0.3, 0.1))
     assert dataset.draw((0,)).train[0].features == (2, 4, 4)

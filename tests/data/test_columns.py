@@ -9,23 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirm.data.columns import Column, Encoding
+from cirm.data.columns import ColumnEncoding, TableEncoding
 from tests.data.sentences import has_remedy
 
 
 def encoded(first, later=None, **settings):
     """Feature names and values of a later table, encoded as the first one."""
-    encoding = Encoding.fit(pd.DataFrame(first), **settings)
+    encoding = TableEncoding.fit(pd.DataFrame(first), **settings)
     values = encoding.encode(pd.DataFrame(first if later is None else later))
     return encoding.features, values.tolist()
 
 
 def kind(values, **settings):
-    return Column.fit(pd.Series(values, name="a"), **settings).kind
+    return ColumnEncoding.fit(pd.Series(values, name="a"), **settings).kind
 
 
 def test_numbers_have_mean_zero_and_deviation_one_in_the_first_environment():
-    values = Encoding.fit(frame := pd.DataFrame({"a": [1.0, 2.0, 6.0]})).encode(frame)
+    values = TableEncoding.fit(frame := pd.DataFrame({"a": [1.0, 2.0, 6.0]})).encode(
+        frame
+    )
     assert values.mean().item() == pytest.approx(0, abs=1e-6)
     assert values.std(correction=0).item() == pytest.approx(1)
 
@@ -48,8 +50,8 @@ def test_the_order_of_columns_does_not_matter(order):
     frame = pd.DataFrame(
         {"a": [1, 2], "b": ["x", "y"], "c": [True, False], "d": [3, 9]}
     )
-    encoding = Encoding.fit(frame)
-    other = Encoding.fit(frame[order])
+    encoding = TableEncoding.fit(frame)
+    other = TableEncoding.fit(frame[order])
     assert other == encoding
     assert other.encode(frame[order]).tolist() == encoding.encode(frame).tolist()
 
@@ -90,7 +92,7 @@ def test_an_identifier_that_is_declared_a_category_is_kept():
     names = [f"patient {n}" for n in range(60)]
     assert kind(names) == "identifier"
     assert kind(names, category=True) == "category"
-    assert "use --category a to keep it" in Column("a", "identifier").describe()
+    assert "use --category a to keep it" in ColumnEncoding("a", "identifier").describe()
 
 
 def test_codes_keep_their_leading_zeros():
@@ -182,7 +184,7 @@ def test_every_row_has_one_category():
     ],
 )
 def test_a_later_value_of_another_kind_is_named(first, later, message):
-    encoding = Encoding.fit(pd.DataFrame({"a": first}))
+    encoding = TableEncoding.fit(pd.DataFrame({"a": first}))
     with pytest.raises(ValueError, match=message):
         encoding.encode(pd.DataFrame({"a": later}))
 
@@ -204,11 +206,11 @@ def test_a_later_value_of_another_kind_is_named(first, later, message):
 )
 def test_a_value_that_no_column_should_hold_is_named(values, message):
     with pytest.raises(ValueError, match=message):
-        Encoding.fit(pd.DataFrame({"a": values}))
+        TableEncoding.fit(pd.DataFrame({"a": values}))
 
 
 def test_lacking_columns_are_named_and_further_ones_ignored():
-    encoding = Encoding.fit(pd.DataFrame({"a": [1, 2], "b": [1, 2]}))
+    encoding = TableEncoding.fit(pd.DataFrame({"a": [1, 2], "b": [1, 2]}))
     with pytest.raises(ValueError, match=r"no column 'b'\. Its columns are 'a', 'c'"):
         encoding.encode(pd.DataFrame({"a": [1], "c": [1]}))
     assert encoding.encode(pd.DataFrame({"c": [9], "b": [1], "a": [2]})).shape == (1, 2)
@@ -216,14 +218,14 @@ def test_lacking_columns_are_named_and_further_ones_ignored():
 
 def test_a_column_that_is_there_twice_is_refused():
     with pytest.raises(ValueError, match=r"two columns are called 'a'\. Rename"):
-        Encoding.fit(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]))
+        TableEncoding.fit(pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"]))
 
 
 def test_each_column_is_described_in_words():
     frame = pd.DataFrame(
         {"a": [1.0, 3.0], "b": ["x", None], "c": [True, False], "d": ["x", "y"]}
     )
-    assert Encoding.fit(frame).describe().splitlines() == [
+    assert TableEncoding.fit(frame).describe().splitlines() == [
         "a: number (mean 2, standard deviation 1)",
         "b: ignored: constant in the first environment; missing values are marked",
         "c: true or false",
@@ -242,7 +244,7 @@ CELLS = st.one_of(
 @given(st.lists(CELLS, min_size=1, max_size=6), st.lists(CELLS, min_size=1, max_size=4))
 def test_any_text_is_encoded_or_refused_in_one_sentence(first, later):
     try:
-        encoding = Encoding.fit(pd.DataFrame({"a": pd.Series(first, dtype=str)}))
+        encoding = TableEncoding.fit(pd.DataFrame({"a": pd.Series(first, dtype=str)}))
         values = encoding.encode(pd.DataFrame({"a": pd.Series(later, dtype=str)}))
     except ValueError as error:
         assert "column 'a'" in str(error)
@@ -254,7 +256,7 @@ def test_any_text_is_encoded_or_refused_in_one_sentence(first, later):
 
 def fit_column(counts, **options):
     text = [name for name, count in counts.items() for _ in range(count)]
-    return Encoding.fit(pd.DataFrame({"a": text}), **options).columns[0]
+    return TableEncoding.fit(pd.DataFrame({"a": text}), **options).columns[0]
 
 
 def test_frequent_short_names_are_stored_as_they_are():
@@ -279,8 +281,8 @@ def test_rare_names_and_free_text_are_known_by_a_digest(name, count):
     assert name not in column.categories
     assert len(column.hashed) == 1
     rows = pd.DataFrame({"a": [name, "other", "zz", "new", *column.categories]})
-    encoded = Encoding((column,)).encode(rows)
-    plain = Encoding((fit_column({name: 60, "other": 60, "zz": 60}),))
+    encoded = TableEncoding((column,)).encode(rows)
+    plain = TableEncoding((fit_column({name: 60, "other": 60, "zz": 60}),))
     place = sorted([name, "other", "zz"]).index(name)
     assert encoded[0].argmax() == place
     assert encoded[3].argmax() == 3
@@ -295,7 +297,7 @@ def test_names_of_a_column_with_many_are_all_known_by_digests():
 
 def test_without_names_the_features_are_the_same():
     frame = pd.DataFrame({"a": ["never", "current", "former", None] * 10})
-    named, hashed = Encoding.fit(frame), Encoding.fit(frame, names=False)
+    named, hashed = TableEncoding.fit(frame), TableEncoding.fit(frame, names=False)
     assert not set(hashed.columns[0].categories) & {"never", "current", "former"}
     later = pd.DataFrame({"a": ["former", "new", None, "never", "current"]})
     assert hashed.encode(later).tolist() == named.encode(later).tolist()

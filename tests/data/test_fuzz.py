@@ -11,10 +11,10 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cirm.data.rows import encode_source, find_missing_numbers, read_rows
+from cirm.data.rows import encode_source_chunks, find_missing_numbers, read_rows
 from cirm.data.schema import ReadOptions, infer_schema
-from cirm.data.sources import open_sources
-from cirm.model.warnings import find_input_warnings, find_leaks
+from cirm.data.sources import open_data_sources
+from cirm.model.warnings import find_leaking_columns, list_input_warnings
 
 COUNTER = itertools.count()
 CELLS = st.one_of(
@@ -41,16 +41,16 @@ def folder(tmp_path_factory):
 def read_all(path, options):
     """Read a file as `fit` and `predict` do; an error must be one line."""
     try:
-        sources = open_sources(path)
+        sources = open_data_sources(path)
         draft = infer_schema(sources, options)
         rows = read_rows(sources, draft.schema)
-        find_leaks(draft)
-        for chunk in encode_source(sources[0], draft.schema):
+        find_leaking_columns(draft)
+        for chunk in encode_source_chunks(sources[0], draft.schema):
             assert np.isfinite(chunk.inputs).all()
             many = [0] * 30  # of the same row, enough for warnings
             missing = find_missing_numbers(chunk.frame, draft.schema)
             missing = None if missing is None else missing[many]
-            find_input_warnings(
+            list_input_warnings(
                 draft.schema, torch.from_numpy(chunk.inputs[many]), missing
             )
         assert rows.store.count == len(rows.targets) > 0

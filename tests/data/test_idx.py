@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from cirm.data.idx import read_idx, unpack_idx, view_idx
+from cirm.data.idx import read_idx_bytes, unpack_idx_bytes, view_idx_array
 from tests.data.sentences import has_remedy
 
 IMAGES = arrays(np.uint8, array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=6))
@@ -25,7 +25,7 @@ def encoded(array: np.ndarray) -> bytes:
 
 
 def parse(data: bytes, axes: int, where: str) -> np.ndarray:
-    return view_idx(unpack_idx(data, axes, where))
+    return view_idx_array(unpack_idx_bytes(data, axes, where))
 
 
 def refused(data: bytes, axes: int) -> str:
@@ -132,11 +132,13 @@ def test_a_wrong_checksum_is_refused():
 def test_a_file_is_read_by_its_path(tmp_path, wrap):
     images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     (tmp_path / "images").write_bytes(wrap(encoded(images)))
-    np.testing.assert_array_equal(view_idx(read_idx(tmp_path / "images", 3)), images)
+    np.testing.assert_array_equal(
+        view_idx_array(read_idx_bytes(tmp_path / "images", 3)), images
+    )
 
 
 def test_a_path_without_a_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing-here"):
-        read_idx(tmp_path / "nothing-here", 1)
+        read_idx_bytes(tmp_path / "nothing-here", 1)
     with pytest.raises(FileNotFoundError, match="there is no such IDX file"):
-        read_idx(tmp_path, 1)
+        read_idx_bytes(tmp_path, 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cirm.data.schema import ReadOptions, infer_schema
-from cirm.data.sources import open_sources
+from cirm.data.sources import open_data_sources
 from cirm.data.user_data import ImageFolder
 from tests.data.sentences import has_remedy
 
@@ -131,7 +131,7 @@ def test_it_says_what_it_found_without_reading_images(tree):
 def test_folders_named_by_numbers_are_classes_for_fit_too(tmp_path):
     for number in range(12):
         paint(tmp_path / str(number) / "1.png", (20 * number, 0, 0))
-    schema = infer_schema(open_sources(tmp_path), ReadOptions()).schema
+    schema = infer_schema(open_data_sources(tmp_path), ReadOptions()).schema
     assert len(schema.task.classes) == 12
 
 

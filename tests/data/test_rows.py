@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cirm.data import schema as schemas
 from cirm.data import table_files
-from cirm.data.schema import Reservoir
-from cirm.data.sources import open_sources, prefetch
+from cirm.data.schema import RowReservoir
+from cirm.data.sources import open_data_sources, prefetch_items
 from cirm.data.table_files import read_table_chunks
 from cirm.model import fit, predict
 from tests.data.sentences import has_remedy
@@ -84,7 +84,7 @@ def test_a_reservoir_decides_how_columns_of_many_rows_are_encoded(clinic, monkey
 
 
 def test_a_reservoir_is_a_uniform_draw_of_all_rows():
-    kept = Reservoir(100)
+    kept = RowReservoir(100)
     for start in range(0, 1000, 50):
         frame = pd.DataFrame({"a": np.arange(start, start + 50)})
         assert kept.offer(frame, np.full(50, "a", object)).all()
@@ -101,7 +101,7 @@ def test_items_are_made_ahead_of_their_use_in_order():
             made.append(n)
             yield n
 
-    later = prefetch(items())
+    later = prefetch_items(items())
     assert next(later) == 0
     for _ in range(100):
         if len(made) > 1:
@@ -116,7 +116,7 @@ def test_an_error_ahead_is_raised_where_items_are_used():
         yield 1
         raise ValueError("late")
 
-    later = prefetch(items())
+    later = prefetch_items(items())
     assert next(later) == 1
     with pytest.raises(ValueError, match="late"):
         next(later)
@@ -124,7 +124,7 @@ def test_an_error_ahead_is_raised_where_items_are_used():
 
 def test_whoever_stops_using_items_leaves_no_thread_behind():
     before = threading.active_count()
-    later = prefetch(range(10**9))
+    later = prefetch_items(range(10**9))
     next(later)
     later.close()
     assert threading.active_count() == before
@@ -153,8 +153,8 @@ def test_any_table_is_learned_or_refused_in_one_sentence(tmp_path_factory, table
 
 def test_what_is_no_data_is_refused():
     with pytest.raises(FileNotFoundError, match=r"no file or folder 'none\.csv'"):
-        open_sources("none.csv")
+        open_data_sources("none.csv")
     with pytest.raises(
         ValueError, match=r"data: list cannot be read\. Give a file, a folder"
     ):
-        open_sources([])
+        open_data_sources([])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cirm.data.colored import Colored
-from cirm.data.shortcut_images import FAINT, SQUARE, make_palette
+from cirm.data.shortcut_images import FAINT, SQUARE, make_label_colors
 from cirm.data.shortcuts import CUES, Shortcuts
 
 KINDS = list(CUES)
@@ -108,7 +108,7 @@ def test_hues_are_random_or_opposite_at_the_unseen_place():
     opposite = Shortcuts(kind="classes-opposite", label_flip=0.0).draw((0,)).test[0]
     step = (opposite.inputs.cues["hue"].long() - opposite.targets) % 10
     assert set(step.flatten().tolist()) == {0, 5}
-    assert make_palette(10).unique(dim=0).shape == (10, 3)
+    assert make_label_colors(10).unique(dim=0).shape == (10, 3)
 
 
 def test_a_replica_is_the_same_alone_and_beside_others():

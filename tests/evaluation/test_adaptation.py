@@ -10,16 +10,24 @@ from torch import Tensor
 
 from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run
-from cirm.evaluation.adaptation import parse_row_counts, take_unlabelled
+from cirm.evaluation.adaptation import (
+    parse_adaptation_row_counts,
+    take_unlabelled_inputs,
+)
 from cirm.learners import create
 from cirm.learners.erm import ERM
 from cirm.records import AdaptedScore, Run, Score, format_record, parse_record
-from cirm.report.run_page import View, build_results_table, build_run_page, draw_sweep
-from cirm.report.summary import collect_adapted_sweep, summarise_records
-from cirm.runs.archive import pack_records, unpack_records
-from cirm.runs.choice import VALIDATION, ChoiceJob, find_best
-from cirm.runs.jobs import Job, execute
-from cirm.runs.local import run_jobs
+from cirm.report.run_page import (
+    FigureData,
+    build_results_table,
+    build_run_page,
+    prepare_sweep_figure,
+)
+from cirm.report.summary import collect_adapted_sweep_scores, summarise_records
+from cirm.runs.archive import pack_records_of_job, unpack_records_of_job
+from cirm.runs.choice import VALIDATION, ValueChoiceJob, find_best_value
+from cirm.runs.jobs import Job, execute_job
+from cirm.runs.local import run_jobs_locally
 from cirm.runs.plans import plan_jobs, prepare_dataset
 from cirm.runs.search import CandidateJob
 
@@ -78,22 +86,22 @@ def records(adapt, cls=Centring, seeds=(0, 1), label="own"):
 
 
 def test_numbers_of_rows_are_positive_or_all():
-    assert parse_row_counts((300, "all", "30")) == (300, "all", 30)
+    assert parse_adaptation_row_counts((300, "all", "30")) == (300, "all", 30)
     for wrong in (0, -1, 2.5, "many", "", "0", True):
         with pytest.raises(ValueError, match=r"a number of rows, 1 or more, or all"):
-            parse_row_counts([wrong])
+            parse_adaptation_row_counts([wrong])
 
 
 def test_rows_are_nested_and_depend_on_seed_and_environment_alone():
     place = environment("c", rows=60)
-    few, many = (take_unlabelled(place, count, (4, 7)) for count in (10, 30))
+    few, many = (take_unlabelled_inputs(place, count, (4, 7)) for count in (10, 30))
     assert few.shape == (2, 10, 2)
     assert (many[:, :10] == few).all()
-    assert (take_unlabelled(place, 10, (7,)) == few[1:]).all()
+    assert (take_unlabelled_inputs(place, 10, (7,)) == few[1:]).all()
     assert not (few[0] == few[1]).all()
-    every = take_unlabelled(place, "all", (4,))[0]
+    every = take_unlabelled_inputs(place, "all", (4,))[0]
     assert sorted(every.tolist()) == sorted(place.inputs.tolist())
-    assert (take_unlabelled(place, 1000, (4,))[0] == every).all()
+    assert (take_unlabelled_inputs(place, 1000, (4,))[0] == every).all()
 
 
 def test_each_unseen_environment_is_adapted_to_by_its_own_rows_and_scored_whole():
@@ -115,7 +123,7 @@ def test_each_unseen_environment_is_adapted_to_by_its_own_rows_and_scored_whole(
     state = learner.init(__import__("cirm").Randomness((0, 1)))
     centre = given.test[0].inputs.mean(0)
     centred = replace(given.test[0], inputs=given.test[0].inputs - centre)
-    moved = learner.adapt(state, take_unlabelled(given.test[0], "all", (0, 1)))
+    moved = learner.adapt(state, take_unlabelled_inputs(given.test[0], "all", (0, 1)))
     one = learner.predict(moved, given.test[0].take_all(2).x)
     other = learner.predict(state, centred.take_all(2).x)
     torch.testing.assert_close(one, other)
@@ -138,13 +146,13 @@ def test_a_learner_that_cannot_adapt_has_no_such_scores():
 def test_a_record_is_read_as_it_was_written_and_packed():
     rows, adapted = records((10, "all"))
     assert [parse_record(format_record(r)) for r in adapted] == adapted
-    packed = json.loads(json.dumps(pack_records(rows)))
-    back = [r for r in unpack_records(packed) if isinstance(r, AdaptedScore)]
+    packed = json.loads(json.dumps(pack_records_of_job(rows)))
+    back = [r for r in unpack_records_of_job(packed) if isinstance(r, AdaptedScore)]
     assert [replace(r, value=0.0) for r in back] == [
         replace(r, value=0.0) for r in adapted
     ]
     assert [r.value for r in back] == pytest.approx([r.value for r in adapted], 1e-5)
-    assert "adapted" not in pack_records(records(())[0])
+    assert "adapted" not in pack_records_of_job(records(())[0])
 
 
 def test_only_jobs_that_adapt_have_another_key():
@@ -159,10 +167,10 @@ def test_only_jobs_that_adapt_have_another_key():
 def test_workers_adapt_as_this_process_does(tmp_path):
     on = prepare_dataset("colored", {"examples": "50", "sweep": "0.1"})
     jobs = plan_jobs(on, Centring, "joint", (0,), texts=["epochs=1"], adapt=(20,))
-    assert run_jobs(jobs, tmp_path, 1) == {}
+    assert run_jobs_locally(jobs, tmp_path, 1) == {}
     (path,) = (tmp_path / "jobs").iterdir()
     found = [parse_record(line) for line in path.read_text().splitlines()]
-    expected = [r for r in execute(jobs[0], lambda done: None)]
+    expected = [r for r in execute_job(jobs[0], lambda done: None)]
     assert [r for r in found if not isinstance(r, Run)] == expected[:-1]
     assert {r.rows for r in found if isinstance(r, AdaptedScore)} == {"20"}
 
@@ -178,10 +186,12 @@ def test_no_selection_rule_adapts_or_meets_an_adapted_score():
         adapt=("all",),
         oracle=True,
     )
-    rows = execute(job, lambda done: None)
+    rows = execute_job(job, lambda done: None)
     assert {r.split for r in rows if isinstance(r, Score)} == {"selection"}
     with pytest.raises(AssertionError, match="looked at"):
-        execute(Job(**{k: getattr(job, k) for k in Job.__dataclass_fields__}), print)
+        execute_job(
+            Job(**{k: getattr(job, k) for k in Job.__dataclass_fields__}), print
+        )
 
 
 def test_a_choice_of_settings_is_the_same_whatever_adapted_scores_say():
@@ -192,8 +202,8 @@ def test_a_choice_of_settings_is_the_same_whatever_adapted_scores_say():
         0.1: [score(Score, 80.0, 0), score(AdaptedScore, 1.0, "all")],
         0.2: [score(Score, 70.0, 0), score(AdaptedScore, 99.0, "all")],
     }
-    assert find_best(options, 0) == 0.1
-    job = ChoiceJob(
+    assert find_best_value(options, 0) == 0.1
+    job = ValueChoiceJob(
         dataset="scm",
         learner=f"{__name__}:Centring",
         order="sequential",
@@ -204,7 +214,7 @@ def test_a_choice_of_settings_is_the_same_whatever_adapted_scores_say():
         setting="rate",
         values=(0.1, 0.2),
     )
-    rows = [r for r in execute(job, print) if isinstance(r, AdaptedScore)]
+    rows = [r for r in execute_job(job, print) if isinstance(r, AdaptedScore)]
     assert [r.split for r in rows] == [VALIDATION, "test"]
 
 
@@ -221,9 +231,9 @@ def test_summary_table_and_figure_show_adapted_scores_apart():
     headings = [column.heading for column in table.columns]
     assert headings[3:5] == ["unseen, adapted (10 rows)", "unseen, adapted (all rows)"]
     assert [str(cell) for cell in table.rows[1][3:5]] == ["", ""]
-    points = collect_adapted_sweep(rows)["own"]["all"]
+    points = collect_adapted_sweep_scores(rows)["own"]["all"]
     assert [point.x for point in points] == [0.5, 0.7]
-    figure = draw_sweep(View(rows, summary), "shift")
+    figure = prepare_sweep_figure(FigureData(rows, summary), "shift")
     assert "own, adapted (10)" in figure()
     page = build_run_page(rows, "A run")
     assert "After adapting to all unlabelled rows there, own reaches" in page

@@ -7,17 +7,17 @@ from torch.nn import functional as F
 from cirm.environments import Task
 from cirm.evaluation.diagnostics import (
     PredictionSet,
-    agreement,
-    calibration_errors,
+    are_predictions_constant,
+    compute_agreement_with_reference,
+    compute_calibration_errors,
+    compute_finite_range,
+    compute_reference_score,
+    compute_slope_penalty,
+    compute_worst_group_score,
     concatenate_predictions,
-    finite_range,
-    is_constant,
-    is_shortcut,
-    reference_score,
-    slope_penalty,
-    worst_group_score,
+    is_model_a_shortcut,
 )
-from cirm.evaluation.groups import THIRDS, Groups
+from cirm.evaluation.groups import THIRDS, ExampleGroups
 from cirm.likelihoods import CrossEntropy, SquaredError
 
 TWO, REAL = Task.classification(2), Task.regression()
@@ -32,55 +32,65 @@ def sure(classes, confidence=1.0):
 
 def look(predicted, y, answers, confidence=1.0):
     predicted, y, answers = (torch.tensor([v]) for v in (predicted, y, answers))
-    groups = Groups(2 * y + (answers == y), NAMES, answers)
+    groups = ExampleGroups(2 * y + (answers == y), NAMES, answers)
     return PredictionSet(sure(predicted, confidence), y, groups)
 
 
 def look_at_values(predicted, y, answers):
     predicted, y, answers = (torch.tensor([v]) for v in (predicted, y, answers))
     order = (y - answers).argsort(-1).argsort(-1)
-    groups = Groups(3 * order // y.shape[1], THIRDS, answers)
+    groups = ExampleGroups(3 * order // y.shape[1], THIRDS, answers)
     return PredictionSet(predicted.unsqueeze(-1), y, groups)
 
 
 def test_calibration_error_is_the_gap_between_confidence_and_accuracy():
     y = [0] * 40 + [1] * 40
     right = look([0] * 30 + [1] * 10 + [1] * 30 + [0] * 10, y, y, confidence=0.75)
-    assert calibration_errors(TWO, right)[0, 0].item() == pytest.approx(0.0, abs=1e-4)
+    assert compute_calibration_errors(TWO, right)[0, 0].item() == pytest.approx(
+        0.0, abs=1e-4
+    )
     proud = look([0] * 30 + [1] * 10 + [1] * 30 + [0] * 10, y, y, confidence=0.95)
-    assert calibration_errors(TWO, proud)[0, 0].item() == pytest.approx(20.0, abs=1e-4)
+    assert compute_calibration_errors(TWO, proud)[0, 0].item() == pytest.approx(
+        20.0, abs=1e-4
+    )
 
 
 def test_groups_can_be_off_where_the_whole_is_not():
     y = [0] * 50 + [1] * 50
     answers = [0] * 40 + [1] * 10 + [1] * 40 + [0] * 10
-    errors = calibration_errors(TWO, look(answers, y, answers, confidence=0.8))[0]
+    errors = compute_calibration_errors(TWO, look(answers, y, answers, confidence=0.8))[
+        0
+    ]
     assert errors[0].item() == pytest.approx(0.0, abs=1e-4)
     assert errors[1:].tolist() == pytest.approx([80.0, 20.0, 80.0, 20.0], abs=1e-3)
-    assert finite_range(errors[None]).item() == pytest.approx(80.0, abs=1e-3)
+    assert compute_finite_range(errors[None]).item() == pytest.approx(80.0, abs=1e-3)
 
 
 def test_values_are_calibrated_where_their_means_are_right():
     y = [float(n % 10) for n in range(100)]
     good = look_at_values(y, y, y)
-    assert calibration_errors(REAL, good)[0, 0].item() == pytest.approx(0.0, abs=1e-4)
+    assert compute_calibration_errors(REAL, good)[0, 0].item() == pytest.approx(
+        0.0, abs=1e-4
+    )
     shifted = look_at_values([v + 2 for v in y], y, y)
     deviation = torch.tensor(y).std().item()
     expected = pytest.approx(200 / deviation, rel=1e-4)
-    assert calibration_errors(REAL, shifted)[0, 0].item() == expected
+    assert compute_calibration_errors(REAL, shifted)[0, 0].item() == expected
 
 
 def test_a_group_without_examples_has_no_part_in_the_spread():
     errors = torch.tensor([[3.0, math.nan, 1.0], [2.0, 2.0, math.nan]])
-    assert finite_range(errors).tolist() == [2.0, 0.0]
+    assert compute_finite_range(errors).tolist() == [2.0, 0.0]
 
 
 def test_the_slope_penalty_is_that_of_the_logits_by_autograd():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 50, 3, generator=generator)
     y = torch.randint(3, (2, 50), generator=generator)
-    groups = Groups(torch.zeros_like(y), ("all",), y)
-    found = slope_penalty(CrossEntropy(3), PredictionSet(logits.softmax(-1), y, groups))
+    groups = ExampleGroups(torch.zeros_like(y), ("all",), y)
+    found = compute_slope_penalty(
+        CrossEntropy(3), PredictionSet(logits.softmax(-1), y, groups)
+    )
     for row in range(2):
         factor = torch.ones((), requires_grad=True)
         F.cross_entropy(factor * logits[row], y[row]).backward()
@@ -91,38 +101,40 @@ def test_the_slope_penalty_of_values_is_that_of_the_squared_error():
     y = [1.0, 2.0, 3.0, 6.0]
     seen = look_at_values([2.0, 2.0, 2.0, 2.0], y, y)
     # The derivative in a factor w of the mean of (2 w - y)^2 at one: 4 (2 - mean y).
-    assert slope_penalty(SquaredError(), seen).item() == pytest.approx(16.0)
+    assert compute_slope_penalty(SquaredError(), seen).item() == pytest.approx(16.0)
 
 
 def test_agreement_is_with_the_reference_and_not_with_the_truth():
     y, answers = [0, 0, 1, 1], [0, 1, 1, 0]
-    assert agreement(TWO, look(answers, y, answers)).item() == 100
-    assert agreement(TWO, look(y, y, answers)).item() == 50
-    assert reference_score(TWO, look(y, y, answers)).item() == 50
+    assert (
+        compute_agreement_with_reference(TWO, look(answers, y, answers)).item() == 100
+    )
+    assert compute_agreement_with_reference(TWO, look(y, y, answers)).item() == 50
+    assert compute_reference_score(TWO, look(y, y, answers)).item() == 50
 
 
 def test_agreement_of_values_is_their_correlation():
     y = [0.0, 1.0, 2.0, 3.0]
     same = look_at_values([5.0, 7.0, 9.0, 11.0], y, y)
-    assert agreement(REAL, same).item() == pytest.approx(100)
+    assert compute_agreement_with_reference(REAL, same).item() == pytest.approx(100)
     flat = look_at_values([1.0, 1.0, 1.0, 1.0], y, y)
-    assert agreement(REAL, flat).item() == 0
+    assert compute_agreement_with_reference(REAL, flat).item() == 0
 
 
 def test_one_answer_for_all_is_a_collapse_to_constant_where_classes_are_balanced():
     y = [0] * 50 + [1] * 50
-    assert is_constant(TWO, look([1] * 100, y, y)).item()
-    assert not is_constant(TWO, look(y, y, y)).item()
+    assert are_predictions_constant(TWO, look([1] * 100, y, y)).item()
+    assert not are_predictions_constant(TWO, look(y, y, y)).item()
     rare = [0] * 4 + [1] * 96
-    assert not is_constant(TWO, look([1] * 100, rare, rare)).item()
+    assert not are_predictions_constant(TWO, look([1] * 100, rare, rare)).item()
 
 
 def test_flat_values_are_a_collapse_only_where_there_is_something_to_learn():
     y = [float(n) for n in range(60)]
     middle = [29.5 + 0.001 * n for n in range(60)]
-    assert is_constant(REAL, look_at_values(middle, y, y)).item()
-    assert not is_constant(REAL, look_at_values(y, y, y)).item()
-    assert not is_constant(REAL, look_at_values(middle, y, middle)).item()
+    assert are_predictions_constant(REAL, look_at_values(middle, y, y)).item()
+    assert not are_predictions_constant(REAL, look_at_values(y, y, y)).item()
+    assert not are_predictions_constant(REAL, look_at_values(middle, y, middle)).item()
 
 
 def test_the_answers_of_the_reference_are_a_collapse_to_erm():
@@ -130,23 +142,23 @@ def test_the_answers_of_the_reference_are_a_collapse_to_erm():
     answers = [0] * 40 + [1] * 10 + [1] * 40 + [0] * 10
     likelihood = CrossEntropy(2)
     same = look(answers, y, answers)
-    assert worst_group_score(likelihood, same).item() == 0
-    assert is_shortcut(likelihood, TWO, same).item()
+    assert compute_worst_group_score(likelihood, same).item() == 0
+    assert is_model_a_shortcut(likelihood, TWO, same).item()
     # Three in four of each group are right whatever the reference says.
     noise = [n % 4 == 0 for n in range(100)]
     robust = [v ^ flip for v, flip in zip(y, noise, strict=True)]
-    assert not is_shortcut(likelihood, TWO, look(robust, y, answers)).item()
+    assert not is_model_a_shortcut(likelihood, TWO, look(robust, y, answers)).item()
 
 
 def test_to_agree_with_a_reference_that_is_right_is_no_collapse():
     y = [0] * 50 + [1] * 50
-    assert not is_shortcut(CrossEntropy(2), TWO, look(y, y, y)).item()
+    assert not is_model_a_shortcut(CrossEntropy(2), TWO, look(y, y, y)).item()
 
 
 def test_the_worst_group_of_values_has_the_most_error():
     y = [0.0] * 10 + [1.0] * 10 + [2.0] * 10
     seen = look_at_values([0.0] * 30, y, [1.0] * 30)
-    assert worst_group_score(SquaredError(), seen).item() == pytest.approx(4.0)
+    assert compute_worst_group_score(SquaredError(), seen).item() == pytest.approx(4.0)
 
 
 def test_looks_at_several_environments_are_put_together():

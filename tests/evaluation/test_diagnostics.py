@@ -9,14 +9,14 @@ from cirm.evaluation.diagnostics import (
     MAX_EXAMPLES,
     DiagnosticsRecorder,
     PredictionSet,
-    compute_diagnostics,
-    thin_environment,
+    compute_diagnostic_metrics,
+    take_evenly_spaced_examples,
 )
-from cirm.evaluation.groups import Groups
+from cirm.evaluation.groups import ExampleGroups
 from cirm.learners import create
 from cirm.likelihoods import CrossEntropy
 from cirm.records import Score, format_record
-from cirm.runs.archive import pack_records, unpack_records
+from cirm.runs.archive import pack_records_of_job, unpack_records_of_job
 
 QUICK = {"hidden": (8,), "epochs": 3}
 SEEDS = (0, 1)
@@ -125,7 +125,7 @@ def test_values_are_diagnosed_too_and_every_number_can_be_packed(order):
     found = diagnostic(rows)
     assert {r.seed for r in found} == set(SEEDS)
     assert all(torch.tensor([r.value for r in found]).isfinite())
-    again = diagnostic(unpack_records(pack_records(rows)))
+    again = diagnostic(unpack_records_of_job(pack_records_of_job(rows)))
     assert len(again) == len(found)
 
 
@@ -144,15 +144,15 @@ def test_a_model_that_goes_by_the_shortcut_is_named():
 
 def test_no_more_examples_than_needed_are_looked_at():
     large = environment("large", 0.1, rows=MAX_EXAMPLES + 500)
-    assert len(thin_environment(large, 2)) == MAX_EXAMPLES
+    assert len(take_evenly_spaced_examples(large, 2)) == MAX_EXAMPLES
     small = environment("small", 0.1)
-    assert thin_environment(small, 2) is small
+    assert take_evenly_spaced_examples(small, 2) is small
 
 
 def test_the_examples_that_are_looked_at_are_spread_over_all():
     rows = torch.arange(101.0)[:, None]
     whole = Environment("a", rows, torch.zeros(101), Task.regression())
-    thin = thin_environment(whole, 2, 11).take_all(2).x[..., 0]
+    thin = take_evenly_spaced_examples(whole, 2, 11).take_all(2).x[..., 0]
     assert torch.equal(thin, torch.arange(0.0, 101.0, 10.0).expand(2, -1))
 
 
@@ -172,11 +172,11 @@ def test_the_calibration_of_each_group_is_recorded_beside_its_score():
     answers = torch.tensor([[0] * 8 + [1] * 2 + [1] * 6 + [0] * 4])
     sure = torch.tensor([[0.9] * 10 + [0.2] * 10])
     names = ("0, wrong", "0, right", "1, wrong", "1, right")
-    groups = Groups(2 * y + (answers == y), names, answers)
+    groups = ExampleGroups(2 * y + (answers == y), names, answers)
     one = PredictionSet(torch.stack([sure, 1 - sure], -1), y, groups)
     rows = {
         (where, metric): values.item()
-        for where, metric, values in compute_diagnostics(
+        for where, metric, values in compute_diagnostic_metrics(
             CrossEntropy(2), Task.classification(2), {"a": one}, last=True
         )
     }

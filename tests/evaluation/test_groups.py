@@ -3,13 +3,13 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.evaluation.groups import (
-    Groups,
-    Reference,
+    ExampleGroups,
+    ReferenceModel,
+    compute_group_means,
+    compute_worst_group_mean,
     concatenate_groups,
-    group_means,
-    group_sizes,
+    count_group_sizes,
     select_large_groups,
-    worst_group_mean,
 )
 from cirm.randomness import Randomness
 
@@ -38,7 +38,7 @@ def values(rows=400, scale=50.0):
 
 
 def groups_of(environment, seeds=SEEDS):
-    reference = Reference.fit(environment, Randomness(seeds).at("reference"))
+    reference = ReferenceModel.fit(environment, Randomness(seeds).at("reference"))
     x, y = environment.take_all(len(seeds))
     return reference.group_examples(environment.task, x, y)
 
@@ -63,9 +63,9 @@ def test_a_group_is_a_class_and_whether_the_reference_is_right():
 def test_groups_of_values_are_thirds_of_the_residuals():
     environment = values(rows=300)
     groups = groups_of(environment)
-    assert group_sizes(groups).tolist() == [[100.0] * 3] * 2
+    assert count_group_sizes(groups).tolist() == [[100.0] * 3] * 2
     residuals = environment.targets - groups.reference
-    means = group_means(residuals, groups)
+    means = compute_group_means(residuals, groups)
     assert (means[:, 0] < means[:, 1]).all() and (means[:, 1] < means[:, 2]).all()
     top = residuals.topk(100, -1).indices
     assert (groups.indices.gather(1, top) == 2).all()
@@ -100,22 +100,22 @@ def test_replicas_with_data_of_their_own_have_groups_of_their_own():
 
 def test_means_and_the_worst_are_taken_by_group():
     number = torch.tensor([[0] * 5 + [1] * 10 + [3]])
-    groups = Groups(number, ("a", "b", "c", "d"), number)
+    groups = ExampleGroups(number, ("a", "b", "c", "d"), number)
     values = torch.tensor([[1.0] * 5 + [0.5] * 10 + [0.0]])
-    means = group_means(values, groups)
+    means = compute_group_means(values, groups)
     assert means[0, [0, 1, 3]].tolist() == [1.0, 0.5, 0.0]
     assert means[0, 2].isnan()
     # The group of one example is too small to count.
     assert select_large_groups(groups).tolist() == [[True, True, False, False]]
-    assert worst_group_mean(values, groups, highest=False).tolist() == [0.5]
-    assert worst_group_mean(values, groups, highest=True).tolist() == [1.0]
+    assert compute_worst_group_mean(values, groups, highest=False).tolist() == [0.5]
+    assert compute_worst_group_mean(values, groups, highest=True).tolist() == [1.0]
 
 
 def test_small_groups_count_where_all_are_small():
     number = torch.tensor([[0, 1, 1]])
-    groups = Groups(number, ("a", "b", "c"), number)
+    groups = ExampleGroups(number, ("a", "b", "c"), number)
     assert select_large_groups(groups).tolist() == [[True, True, False]]
-    assert worst_group_mean(
+    assert compute_worst_group_mean(
         torch.tensor([[1.0, 0.0, 1.0]]), groups, False
     ).tolist() == [0.5]
 
@@ -124,12 +124,14 @@ def test_small_groups_count_where_all_are_small():
 def test_groups_of_several_environments_lie_one_after_another(parts):
     single = groups_of(shortcut(rows=50)[0])
     both = concatenate_groups([single] * parts)
-    assert group_sizes(both).tolist() == (parts * group_sizes(single)).tolist()
+    assert (
+        count_group_sizes(both).tolist() == (parts * count_group_sizes(single)).tolist()
+    )
 
 
 def test_the_reference_learns_targets_in_units_of_their_population_deviation():
     environment = values(rows=4)
-    reference = Reference.fit(environment, Randomness((0,)).at("reference"))
+    reference = ReferenceModel.fit(environment, Randomness((0,)).at("reference"))
     expected = environment.targets.std(correction=0)
     assert reference.scale.item() == pytest.approx(expected.item(), rel=1e-6)
     assert reference.centre.item() == pytest.approx(environment.targets.mean().item())
@@ -142,5 +144,5 @@ def test_the_reference_learns_targets_in_units_of_their_population_deviation():
 def test_the_reference_takes_few_steps_whatever_the_size(rows, inputs, epochs):
     x, y = torch.zeros(rows, inputs), torch.arange(rows) % 2
     environment = Environment("a", x, y, Task.classification(2))
-    reference = Reference.fit(environment, Randomness((0,)).at("reference"))
+    reference = ReferenceModel.fit(environment, Randomness((0,)).at("reference"))
     assert reference.learner.descent.epochs == epochs

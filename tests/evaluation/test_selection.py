@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Problem, Task
-from cirm.evaluation.groups import Reference
+from cirm.evaluation.groups import ReferenceModel
 from cirm.evaluation.run import score
 from cirm.evaluation.selection import (
     RULES,
@@ -12,8 +12,8 @@ from cirm.evaluation.selection import (
     TrainedLearner,
     TrainingAndTest,
     TrainingOnly,
-    get_rule,
-    remove_from_order,
+    get_selection_rule,
+    remove_environment_from_order,
     train_candidate,
 )
 from cirm.learners import create
@@ -57,7 +57,7 @@ def split(part=0.25):
 
 
 def rule_score(rule, model, data):
-    return get_rule(rule).score(model, data)
+    return get_selection_rule(rule).score(model, data)
 
 
 def by_input(index):
@@ -144,8 +144,8 @@ def test_the_reference_of_the_worst_group_has_not_seen_the_held_out_examples(
         fitted.append((environment, randomness.seeds))
         return original(environment, randomness)
 
-    original = Reference.fit
-    monkeypatch.setattr(Reference, "fit", fit)
+    original = ReferenceModel.fit
+    monkeypatch.setattr(ReferenceModel, "fit", fit)
     rule_score("worst-group", by_input(0), seen)
     assert [one for one, _ in fitted] == list(seen.learn)
     assert {seeds for _, seeds in fitted} == {SEEDS}
@@ -205,11 +205,11 @@ def test_errors_count_as_negative_scores():
     ],
 )
 def test_an_order_loses_the_place_of_what_is_left_out(order, left, expected):
-    assert remove_from_order(order, left) == expected
+    assert remove_environment_from_order(order, left) == expected
 
 
 def test_rules_say_what_they_need():
-    rules = [get_rule(key) for key in RULES]
+    rules = [get_selection_rule(key) for key in RULES]
     assert [rule.name for rule in rules] == list(RULES)
     lacking = {
         rule.name: rule.find_obstacle(stages=1, train=1, test=0) for rule in rules
@@ -223,7 +223,7 @@ def test_rules_say_what_they_need():
     assert not any(rule.find_obstacle(stages=2, train=2, test=1) for rule in rules)
     assert all(rule.description for rule in rules)
     with pytest.raises(ValueError, match=r"no selection rule 'best'.*held-out"):
-        get_rule("best")
+        get_selection_rule("best")
 
 
 class WorstEnvironment(Rule):

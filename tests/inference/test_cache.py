@@ -92,7 +92,7 @@ def test_a_wrong_number_of_seeds_is_refused_before_anything_is_kept(tmp_path):
 
 def test_learners_of_one_job_folder_share_an_inference(tmp_path):
     from cirm.records import Score
-    from cirm.runs.local import collect_records, run_jobs
+    from cirm.runs.local import collect_records_of_jobs, run_jobs_locally
     from cirm.runs.plans import plan_jobs, prepare_dataset
 
     on = prepare_dataset("colored", {"source": "digits", "examples": "60", "sweep": ""})
@@ -104,12 +104,12 @@ def test_learners_of_one_job_folder_share_an_inference(tmp_path):
     ]
     quick = {"hidden": (4,), "epochs": 2, "steps": 10}
     jobs = [type(job)(**{**vars(job), "inference": quick}) for job in jobs]
-    assert run_jobs(jobs, tmp_path, 1) == {}
+    assert run_jobs_locally(jobs, tmp_path, 1) == {}
     assert len(list((tmp_path / "inferred").iterdir())) == 1
     alone = tmp_path / "alone"
-    assert run_jobs(jobs[1:], alone, 1) == {}
+    assert run_jobs_locally(jobs[1:], alone, 1) == {}
     shared, own = (
-        [r for r in collect_records(jobs[1:], folder) if isinstance(r, Score)]
+        [r for r in collect_records_of_jobs(jobs[1:], folder) if isinstance(r, Score)]
         for folder in (tmp_path, alone)
     )
     assert shared == own

@@ -7,7 +7,12 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.inference import INFERENCE, REGISTRY, create_inference
-from cirm.inference.eiil import EIIL, PooledInputs, maximise_penalty, pool_stage
+from cirm.inference.eiil import (
+    EIIL,
+    PooledInputs,
+    maximise_penalty,
+    pool_stage_examples,
+)
 from cirm.randomness import Randomness
 
 QUICK = {"hidden": (), "epochs": 30, "reference_rate": 0.05}
@@ -133,11 +138,11 @@ def test_pooled_inputs_come_in_the_order_of_the_rows():
             replicated=True,
         ),
     )
-    pool = pool_stage((a, b))
+    pool = pool_stage_examples((a, b))
     x, y = pool.take(torch.tensor([[4, 0, 3, 2]]))
     assert x[0, :, 0].tolist() == [11.0, 0.0, 10.0, 2.0]
     assert y[0].tolist() == [1.0, 0.0, 1.0, 0.0]
-    assert isinstance(pool.inputs, PooledInputs) and pool_stage((a,)) is a
+    assert isinstance(pool.inputs, PooledInputs) and pool_stage_examples((a,)) is a
 
 
 @pytest.mark.parametrize(

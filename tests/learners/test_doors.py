@@ -11,10 +11,10 @@ from cirm.environments import Environment, Task
 from cirm.learners import (
     LEARNERS,
     create,
-    describe_learner,
     get_learner_class,
     get_learner_key,
-    list_settings,
+    get_learner_key_and_settings,
+    list_learner_settings,
     try_learner,
 )
 from cirm.learners.base import Learner, PointState
@@ -25,7 +25,7 @@ from cirm.learners.steady import Steady
 from cirm.learners.vrex import VREx
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
-from cirm.objectives import environment_risks, pool_risks
+from cirm.objectives import average_risks_over_examples, environment_risks
 from cirm.training import Descent
 
 OFFERED = EntryPoint("calm", "tests.learners.test_doors:Calm", "cirm.learners")
@@ -114,16 +114,22 @@ def test_the_network_of_an_instance_is_kept(clinic):
 
 def test_key_and_settings_make_the_same_learner_again(clinic):
     for learner in (VREx(penalty=3.0), MER(replay=2), Steady(members=3), Calm(calm=2)):
-        key, settings = describe_learner(learner)
+        key, settings = get_learner_key_and_settings(learner)
         assert create(key, clinic, settings) == create(learner, clinic)
 
 
 def test_a_key_or_class_has_no_settings_of_its_own():
-    assert describe_learner("erm") == describe_learner(ERM) == ("erm", {})
+    assert (
+        get_learner_key_and_settings("erm")
+        == get_learner_key_and_settings(ERM)
+        == ("erm", {})
+    )
 
 
 def test_the_settings_of_an_instance_are_listed_with_its_values():
-    values = {name: value for name, _, value in list_settings(VREx(penalty=3.0))}
+    values = {
+        name: value for name, _, value in list_learner_settings(VREx(penalty=3.0))
+    }
     assert (values["penalty"], values["epochs"], values["dropout"]) == (3.0, 100, 0.0)
 
 
@@ -137,7 +143,7 @@ def test_the_task_sets_the_likelihood_of_an_instance(clinic):
 def test_the_default_learner_has_the_same_defaults_in_every_form(clinic):
     for form in ("steady", Steady, Steady()):
         assert create(form, clinic).descent.epochs == 120
-    values = {name: value for name, _, value in list_settings("steady")}
+    values = {name: value for name, _, value in list_learner_settings("steady")}
     assert (values["epochs"], values["dropout"]) == (120, 0.5)
 
 
@@ -147,7 +153,7 @@ class LossOnly(Learner[PointState]):
 
     def loss(self, params, past, batch):
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        return {"risk": pool_risks(risks, batch)}
+        return {"risk": average_risks_over_examples(risks, batch)}
 
 
 def test_a_loss_is_enough_for_a_learner():

@@ -9,7 +9,7 @@ from cirm.learners.erm import ERM
 from cirm.learners.irmv1 import IRMv1
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
-from cirm.objectives import gradient_penalties
+from cirm.objectives import compute_gradient_penalties
 from cirm.randomness import Randomness
 from cirm.training import Descent
 
@@ -66,7 +66,7 @@ def test_the_penalty_is_the_squared_slope_in_a_factor_on_the_outputs(
 ):
     batch = batch_of(7, 4, likelihood=likelihood)
     answers = Randomness(SEEDS, ("outputs",)).normal(11, outputs)
-    found = gradient_penalties(likelihood, answers, batch)
+    found = compute_gradient_penalties(likelihood, answers, batch)
     factor = torch.ones(2, 1, 1, requires_grad=True)
     losses = likelihood.losses(factor * answers, batch.y)
     for place, part in enumerate(losses.split(batch.sizes, 1)):
@@ -83,8 +83,10 @@ def test_two_halves_are_unbiased_for_the_squared_slope():
     rows = Randomness(seeds).integers(population, drawn)
     pieces = [Examples(x[rows], y[rows])]
     batch = DESCENT.make_batch(pieces, Randomness(seeds).start_draws())
-    halves = gradient_penalties(SquaredError(), batch.x, batch, halves=True)[:, 0]
-    square = gradient_penalties(SquaredError(), batch.x, batch)[:, 0]
+    halves = compute_gradient_penalties(SquaredError(), batch.x, batch, halves=True)[
+        :, 0
+    ]
+    square = compute_gradient_penalties(SquaredError(), batch.x, batch)[:, 0]
     error = halves.std() / len(seeds) ** 0.5
     assert abs(halves.mean() - whole) < 3 * error
     assert square.mean() - whole > 10 * error  # the plain square is not
@@ -93,7 +95,7 @@ def test_two_halves_are_unbiased_for_the_squared_slope():
 def test_each_environment_has_its_own_halves():
     batch = batch_of(5, 4, likelihood=SquaredError())
     answers = Randomness(SEEDS, ("outputs",)).normal(9, 1)
-    found = gradient_penalties(SquaredError(), answers, batch, halves=True)
+    found = compute_gradient_penalties(SquaredError(), answers, batch, halves=True)
     slopes = SquaredError().scale_gradients(answers, batch.y)
     for place, part in enumerate(slopes.split(batch.sizes, 1)):
         expected = part[:, ::2].mean(1) * part[:, 1::2].mean(1)
@@ -108,7 +110,7 @@ def test_the_loss_is_divided_by_a_weight_above_one(penalty, scale):
     outputs = learner.network(params, batch.x)
     losses = learner.likelihood.losses(outputs, batch.y)
     terms = learner.loss(params, PointState(params), batch)
-    slopes = gradient_penalties(learner.likelihood, outputs, batch).mean(-1)
+    slopes = compute_gradient_penalties(learner.likelihood, outputs, batch).mean(-1)
     torch.testing.assert_close(terms["risk"], scale * losses.mean(-1))
     torch.testing.assert_close(terms["penalty"], scale * penalty * slopes)
     torch.testing.assert_close(terms["l2"], scale * 0.1 * params.square().sum(-1))

@@ -7,7 +7,7 @@ from torch.distributions import Normal, kl_divergence
 from cirm.environments import Environment, Stream, Task
 from cirm.learners.irmg import IRMG
 from cirm.learners.vcl import VCL
-from cirm.learners.virmg import VIRMG, State, average_players
+from cirm.learners.virmg import VIRMG, State, average_player_posteriors
 from cirm.networks import MLP
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -149,7 +149,7 @@ def belief(seed, players, size):
 def test_the_average_of_heads_has_the_moments_of_independent_draws():
     q = belief(1, 4, 5)
     players = [Gaussian(q.mean[:, i], q.log_std[:, i]) for i in range(4)]
-    found = average_players(players[:2], players[2:])
+    found = average_player_posteriors(players[:2], players[2:])
     weights = torch.tensor([1 / 3, 1 / 3, 1 / 6, 1 / 6])[:, None]
     torch.testing.assert_close(found.mean, (weights * q.mean).sum(1))
     variance = (weights.square() * (2 * q.log_std).exp()).sum(1)

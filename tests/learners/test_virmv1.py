@@ -12,10 +12,10 @@ from cirm.learners.irmv1 import IRMv1
 from cirm.learners.virmv1 import VIRMv1
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
-from cirm.objectives import environment_means
+from cirm.objectives import average_by_environment
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import flatten_gaussian, kl, make_gaussian
+from cirm.variational import compute_gaussian_kl, flatten_gaussian, make_gaussian
 
 SEEDS = (0, 4)
 NETWORK = MLP((4, 8, 2))
@@ -94,11 +94,13 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
     factor = torch.ones(2, 2, requires_grad=True)  # [replica, environment]
     by_example = factor.repeat_interleave(40, 1)[:, None, :, None]
     losses = CrossEntropy(2).losses(outputs * by_example, batch.y).mean(1)
-    risks = environment_means(losses, batch.share)
+    risks = average_by_environment(losses, batch.share)
     (slopes,) = torch.autograd.grad(risks.sum(), factor)
     torch.testing.assert_close(terms["risk"], risks.mean(-1).detach())
     torch.testing.assert_close(terms["penalty"], 7 * slopes.square().mean(-1))
-    torch.testing.assert_close(terms["kl"], 0.25 * kl(q, state.posterior))
+    torch.testing.assert_close(
+        terms["kl"], 0.25 * compute_gaussian_kl(q, state.posterior)
+    )
 
 
 def test_drawn_sums_and_drawn_weights_have_the_same_expected_loss(places):

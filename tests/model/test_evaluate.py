@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from cirm.data.columns import Column, Encoding
-from cirm.memory import list_tensors
+from cirm.data.columns import ColumnEncoding, TableEncoding
+from cirm.memory import list_tensors_of_state
 from cirm.model import evaluate, explain, fit, predict
-from cirm.model.evaluate import write_verdict
-from cirm.model.explain import compute_importance, find_importance_drops
+from cirm.model.evaluate import compare_with_training_scores
+from cirm.model.explain import compute_column_importance, find_importance_drops
 from cirm.model.fit import _split_rows
 from cirm.model.metrics import Predictions
 from cirm.randomness import Randomness
@@ -51,7 +51,13 @@ def test_held_out_rows_are_scored_and_not_learned_from(clinic):
         {"ill": "well", "well": "ill"}
     )
     second = fit(other, "outcome", learner="erm", settings=FEW)
-    assert all(map(torch.equal, list_tensors(model.state), list_tensors(second.state)))
+    assert all(
+        map(
+            torch.equal,
+            list_tensors_of_state(model.state),
+            list_tensors_of_state(second.state),
+        )
+    )
     accuracy = second.history[0].metrics_after["accuracy"]
     assert accuracy == pytest.approx(100 - entry.metrics_after["accuracy"])
     assert second.history[0].importance == entry.importance
@@ -87,7 +93,7 @@ def test_a_drop_is_significant_beyond_two_standard_errors(metric, drop, is_worse
             "on_arrival": [{"environment": "b", "rows": 2000, metric: 80}],
         },
     }
-    text = write_verdict(report, metric)
+    text = compare_with_training_scores(report, metric)
     assert ("significantly worse than expected" in text) == is_worse
     assert ("no significant drop compared with" in text) != is_worse
     unit = " %" if metric == "accuracy" else ""
@@ -109,9 +115,9 @@ def test_the_most_frequent_values_of_a_group_are_scored(clinic):
 
 def test_importance_is_the_mean_change_of_the_probability(clinic, monkeypatch):
     model = fit(clinic(100, 0.9, 0), "outcome", learner="erm", settings=FEW)
-    columns = (Column("flag", "boolean"), Column("unused", "boolean"))
+    columns = (ColumnEncoding("flag", "boolean"), ColumnEncoding("unused", "boolean"))
     treatment = dataclasses.replace(
-        model.schema.treatment, encoding=Encoding(columns), shape=(2,)
+        model.schema.treatment, encoding=TableEncoding(columns), shape=(2,)
     )
     schema = dataclasses.replace(model.schema, treatment=treatment)
     model = dataclasses.replace(model, schema=schema)
@@ -120,8 +126,8 @@ def test_importance_is_the_mean_change_of_the_probability(clinic, monkeypatch):
         mean = torch.stack([1 - inputs[:, 0], inputs[:, 0]], 1)
         return Predictions(mean, torch.zeros_like(mean))
 
-    monkeypatch.setattr(explain, "predict_tensor", predict_first)
-    found = compute_importance(model, torch.zeros(1000, 2))
+    monkeypatch.setattr(explain, "predict_inputs_at_once", predict_first)
+    found = compute_column_importance(model, torch.zeros(1000, 2))
     assert found["flag"] == pytest.approx(0.5, abs=0.05)  # half of the draws are 1
     assert found["unused"] == 0
     assert list(found) == ["flag", "unused"]

@@ -15,9 +15,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
 from cirm.learners import LEARNERS
-from cirm.memory import list_tensors
+from cirm.memory import list_tensors_of_state
 from cirm.model import fit, load, predict, save, update
-from cirm.model.file import FORMAT, VERSION, encode_model
+from cirm.model.file import FORMAT, VERSION, encode_model_file
 from cirm.model.seal import seal
 
 RELEASED = Path(__file__).parent / "files"
@@ -42,7 +42,11 @@ def test_an_update_after_load_is_that_of_an_uninterrupted_run(files, quick, key)
     save(first, files / "m.cirm")
     later = update(load(files / "m.cirm"), files / "clinic-b.csv")
     whole = update(first, files / "clinic-b.csv")
-    for a, b in zip(list_tensors(later.state), list_tensors(whole.state), strict=True):
+    for a, b in zip(
+        list_tensors_of_state(later.state),
+        list_tensors_of_state(whole.state),
+        strict=True,
+    ):
         assert torch.equal(a, b)
         assert a.dtype == b.dtype
     frames = [predict(model, files / "clinic-c.csv") for model in (later, whole)]
@@ -227,7 +231,7 @@ def test_there_is_a_file_of_this_version():
 def _whole():
     x = list(range(40))
     frame = pd.DataFrame({"a": [n % 7 for n in x], "y": [n % 2 for n in x]})
-    return encode_model(fit(frame, "y", settings={"hidden": (4,), "epochs": 1}))
+    return encode_model_file(fit(frame, "y", settings={"hidden": (4,), "epochs": 1}))
 
 
 WHOLE = _whole()

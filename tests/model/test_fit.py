@@ -10,15 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirm.data import rows as stores
-from cirm.memory import list_tensors
+from cirm.memory import list_tensors_of_state
 from cirm.model import describe_model, evaluate, fit, predict, update
-from cirm.model.evaluate import write_verdict
+from cirm.model.evaluate import compare_with_training_scores
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
 
 def same(first, second):
-    pairs = zip(list_tensors(first.state), list_tensors(second.state), strict=True)
+    pairs = zip(
+        list_tensors_of_state(first.state),
+        list_tensors_of_state(second.state),
+        strict=True,
+    )
     return all(torch.equal(a, b) for a, b in pairs)
 
 
@@ -44,9 +48,9 @@ def test_a_later_environment_is_judged_before_it_is_learned(files, quick):
 
 def test_the_old_model_stays_as_it_is(files, quick):
     model = fit(files / "clinic-a.csv", "outcome", settings=quick)
-    copies = [leaf.clone() for leaf in list_tensors(model.state)]
+    copies = [leaf.clone() for leaf in list_tensors_of_state(model.state)]
     update(model, files / "clinic-b.csv")
-    assert all(map(torch.equal, list_tensors(model.state), copies))
+    assert all(map(torch.equal, list_tensors_of_state(model.state), copies))
     assert len(model.history) == 1
 
 
@@ -389,11 +393,11 @@ def test_a_verdict_knows_how_few_rows_it_compares(rows, known, word):
         "standard_error": 2.0,
         "expected": {"held_out": [before], "on_arrival": []},
     }
-    assert word in write_verdict(report, "accuracy")
+    assert word in compare_with_training_scores(report, "accuracy")
     worse = {"rmse": 72.0}
     report |= {"overall": worse, "expected": {"held_out": [before | {"rmse": 64.0}]}}
     report["expected"]["on_arrival"] = []
-    assert word in write_verdict(report, "rmse")
+    assert word in compare_with_training_scores(report, "rmse")
 
 
 def test_rows_that_were_learned_are_known_again(files, quick):

@@ -9,14 +9,14 @@ import torch
 from sklearn import metrics as sklearn_metrics
 
 from cirm.environments import Task
-from cirm.model.evaluate import reliability, standard_error
+from cirm.model.evaluate import compute_reliability_bins, compute_standard_error
 from cirm.model.metrics import (
     Predictions,
-    calibration_error,
+    compute_expected_calibration_error,
+    compute_interval_half_widths,
     compute_metrics,
-    interval_half_widths,
-    residual_quantile,
-    roc_auc,
+    compute_residual_quantile,
+    compute_roc_auc,
 )
 
 
@@ -41,7 +41,7 @@ def predictions(mean, std=None):
 def test_the_residual_quantile_has_the_rank_of_conformal_prediction(count):
     residuals = torch.arange(1.0, count + 1).flip(0)
     signs = torch.where(torch.arange(count) % 2 == 0, 1.0, -1.0)
-    found = residual_quantile(
+    found = compute_residual_quantile(
         predictions((signs * residuals)[:, None]), torch.zeros(count)
     )
     rank = min(count, math.ceil(0.9 * (count + 1)))
@@ -54,9 +54,11 @@ def test_the_residual_quantile_has_the_rank_of_conformal_prediction(count):
 
 def test_residuals_are_divided_by_their_expected_size():
     values, std = torch.tensor([[3.0], [3.0]]), torch.tensor([[0.0], [4.0]])
-    found = residual_quantile(Predictions(values, std), torch.zeros(2))
+    found = compute_residual_quantile(Predictions(values, std), torch.zeros(2))
     assert found == pytest.approx(1.0)  # 3 / 3, and 3 / 5 where the std is 4
-    assert residual_quantile(predictions(torch.zeros(4, 1)), torch.zeros(4)) == 0
+    assert (
+        compute_residual_quantile(predictions(torch.zeros(4, 1)), torch.zeros(4)) == 0
+    )
 
 
 def test_an_interval_is_wide_enough_for_every_environment():
@@ -65,10 +67,12 @@ def test_an_interval_is_wide_enough_for_every_environment():
         entry(rmse=60.0, residual_quantile=1.0),
         entry(rmse=1e9),  # a file from before there were intervals
     )
-    half = interval_half_widths(regression(history, scale=10.0), torch.tensor([0, 8.0]))
+    half = compute_interval_half_widths(
+        regression(history, scale=10.0), torch.tensor([0, 8.0])
+    )
     # In units of the scale: 2 * sqrt(std^2 + 2^2), or 1 * sqrt(std^2 + 6^2).
     assert half.tolist() == pytest.approx([6.0, 2 * math.sqrt(68)])
-    assert interval_half_widths(regression(), torch.zeros(3)).isnan().all()
+    assert compute_interval_half_widths(regression(), torch.zeros(3)).isnan().all()
 
 
 def test_regression_metrics_are_those_of_scikit_learn_in_units_of_the_target():
@@ -113,7 +117,9 @@ def test_classification_metrics_are_those_of_scikit_learn(classes):
 def test_the_area_under_the_curve_counts_pairs_in_the_right_order():
     probabilities = torch.tensor([0.1, 0.4, 0.4, 0.8])
     # Pairs (0.4, 0.1), (0.8, 0.1), (0.8, 0.4) are in order, (0.4, 0.4) is a tie.
-    assert roc_auc(probabilities, torch.tensor([0, 1, 0, 1])) == pytest.approx(3.5 / 4)
+    assert compute_roc_auc(probabilities, torch.tensor([0, 1, 0, 1])) == pytest.approx(
+        3.5 / 4
+    )
 
 
 def test_calibration_gaps_cancel_within_a_bin_and_add_up_between_bins():
@@ -121,8 +127,10 @@ def test_calibration_gaps_cancel_within_a_bin_and_add_up_between_bins():
     mean = torch.stack([confidence, 1 - confidence], 1)
     targets = torch.tensor([0, 0, 0, 1, 1, 1])
     # Three of four are right at 75 %: no gap. Two at 97.5 % are both wrong.
-    assert calibration_error(mean, targets) == pytest.approx(100 * 1.95 / 6)
-    assert reliability(mean, targets) == [
+    assert compute_expected_calibration_error(mean, targets) == pytest.approx(
+        100 * 1.95 / 6
+    )
+    assert compute_reliability_bins(mean, targets) == [
         pytest.approx({"confidence": 75, "accuracy": 75, "rows": 4}),
         pytest.approx({"confidence": 97.5, "accuracy": 0, "rows": 2}),
     ]
@@ -134,8 +142,10 @@ def test_the_standard_error_is_how_far_the_score_varies_between_samples():
     samples = torch.randn(2000, 400, generator=generator)
     roots = samples.square().mean(1).sqrt()
     model = regression(scale=3.0)
-    errors = [standard_error(model, sample[:, None], y) for sample in samples[:200]]
+    errors = [
+        compute_standard_error(model, sample[:, None], y) for sample in samples[:200]
+    ]
     assert np.mean(errors) == pytest.approx(3 * float(roots.std()), rel=0.05)
     mean = torch.tensor([[0.2, 0.8]] * 36 + [[0.8, 0.2]] * 64)
     model = SimpleNamespace(task=Task(("no", "yes")))
-    assert standard_error(model, mean, torch.ones(100)) == pytest.approx(4.8)
+    assert compute_standard_error(model, mean, torch.ones(100)) == pytest.approx(4.8)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from cirm.data.sources import Frame
+from cirm.data.sources import FrameSource
 from cirm.model import fit, predict
-from cirm.model.predict import count_threads, map_in_threads, predict_chunks
+from cirm.model.predict import count_available_threads, map_in_threads, predict_chunks
 
 BRIEF = {"hidden": (8,), "epochs": 1, "members": 2}
 QUICK = {"hidden": (4,), "epochs": 3}
@@ -40,9 +40,9 @@ def test_torch_keeps_to_one_thread_meanwhile_and_has_its_own_back():
 
 def test_the_number_of_threads_can_be_asked_for(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert count_threads() == 2
+    assert count_available_threads() == 2
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert count_threads() >= 1
+    assert count_available_threads() >= 1
 
 
 def test_the_number_of_threads_changes_no_digit(clinic, monkeypatch):
@@ -59,7 +59,7 @@ def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic, monke
     before = threading.active_count()
     # More chunks than are read ahead, so that the thread is not done by itself.
     monkeypatch.setattr("cirm.data.table_files.CHUNK_ROWS", 100)
-    chunks = predict_chunks(model, Frame(clinic(1000, 0.9, 1)))
+    chunks = predict_chunks(model, FrameSource(clinic(1000, 0.9, 1)))
     assert len(next(chunks)) == 100
     assert threading.active_count() > before
     chunks.close()

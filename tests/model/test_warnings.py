@@ -5,22 +5,22 @@ import pandas as pd
 import pytest
 import torch
 
-from cirm.data.columns import Encoding
+from cirm.data.columns import TableEncoding
 from cirm.data.rows import find_missing_numbers
-from cirm.data.schema import Schema, SchemaDraft, Treatment
+from cirm.data.schema import InputTreatment, Schema, SchemaDraft
 from cirm.environments import Task
-from cirm.model.units import list_conversions
+from cirm.model.units import list_unit_conversions
 from cirm.model.warnings import (
-    find_input_warnings,
-    find_leaks,
+    find_leaking_columns,
     find_unit_changes,
-    find_unusual_values,
+    list_input_warnings,
+    list_unusual_value_warnings,
 )
 
 
 def make_schema(frame, classes=("no", "yes")):
-    encoding = Encoding.fit(frame)
-    treatment = Treatment("table", (len(encoding.features),), encoding)
+    encoding = TableEncoding.fit(frame)
+    treatment = InputTreatment("table", (len(encoding.features),), encoding)
     return Schema(treatment, Task(classes), encoding.columns[0])
 
 
@@ -43,7 +43,7 @@ def find_changes(first, later):
 
 
 # Encoded numbers have seven digits, of which less than a millionth would leave none.
-CONVERSIONS = [c for c in list_conversions() if c.factor > 2e-6]
+CONVERSIONS = [c for c in list_unit_conversions() if c.factor > 2e-6]
 
 
 @pytest.mark.parametrize("conversion", CONVERSIONS, ids=str)
@@ -102,7 +102,7 @@ def test_zeros_are_not_missing_although_the_median_is_zero():
     for table in (later, zeros):
         missing = find_missing_numbers(table, schema)
         assert not missing.any()
-        assert find_input_warnings(schema, encode(schema, table), missing) == []
+        assert list_input_warnings(schema, encode(schema, table), missing) == []
 
 
 def test_only_what_is_missing_counts_as_missing(first):
@@ -110,7 +110,7 @@ def test_only_what_is_missing_counts_as_missing(first):
     later = first.assign(a=np.nan)
     missing = find_missing_numbers(later, schema)
     assert missing.tolist() == [[True, False]] * 100
-    warnings = find_unusual_values(schema, encode(schema, later), missing)
+    warnings = list_unusual_value_warnings(schema, encode(schema, later), missing)
     assert warnings == ["column 'a': all values are missing."]
 
 
@@ -127,7 +127,7 @@ def test_a_shift_of_ten_standard_deviations_either_way_is_far(first, shift, expe
     schema = make_schema(first)
     scale = schema.treatment.encoding.columns[0].scale
     later = first.assign(a=first["a"] + shift * scale)
-    warnings = find_unusual_values(schema, encode(schema, later))
+    warnings = list_unusual_value_warnings(schema, encode(schema, later))
     assert len(warnings) == expected
     assert all("column 'a' is far from the data" in text for text in warnings)
 
@@ -135,8 +135,8 @@ def test_a_shift_of_ten_standard_deviations_either_way_is_far(first, shift, expe
 def test_too_few_rows_say_nothing(first):
     schema = make_schema(first)
     later = first.assign(a=1e6)
-    assert find_input_warnings(schema, encode(schema, later[:19])) == []
-    assert len(find_input_warnings(schema, encode(schema, later[:20]))) == 1
+    assert list_input_warnings(schema, encode(schema, later[:19])) == []
+    assert len(list_input_warnings(schema, encode(schema, later[:20]))) == 1
 
 
 @pytest.mark.parametrize(("count", "expected"), [(4, 0), (5, 1)])
@@ -144,7 +144,7 @@ def test_five_percent_of_new_categories_are_worth_a_warning(count, expected):
     frame = pd.DataFrame({"kind": ["p", "q"] * 50})
     schema = make_schema(frame)
     frame.loc[: count - 1, "kind"] = "new"
-    warnings = find_unusual_values(schema, encode(schema, frame))
+    warnings = list_unusual_value_warnings(schema, encode(schema, frame))
     assert len(warnings) == expected
     assert all(f"'kind': {count} % of the rows" in text for text in warnings)
 
@@ -152,7 +152,7 @@ def test_five_percent_of_new_categories_are_worth_a_warning(count, expected):
 def find_columns_that_leak(frame, targets, classes=("no", "yes")):
     schema = make_schema(frame, classes)
     draft = SchemaDraft(schema, frame, torch.as_tensor(targets))
-    return [text.split("'")[1] for text in find_leaks(draft)]
+    return [text.split("'")[1] for text in find_leaking_columns(draft)]
 
 
 def test_categories_leak_only_if_several_rows_share_each():

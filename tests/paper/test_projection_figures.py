@@ -5,23 +5,27 @@ from cirm.paper.projections import (
     ALLOWED,
     MEETING,
     STATISTICS,
-    compute_families,
-    compute_supports,
-    compute_updates,
-    divergence,
+    compute_belief_updates,
+    compute_kl_divergence,
+    project_onto_allowed_outcomes,
+    project_onto_mean_families,
 )
 from cirm.report.paper_plots import plot_densities, plot_simplex, plot_supports
 
 
 def test_each_projection_lies_in_its_set_and_the_last_near_where_all_meet():
-    found = compute_families()
+    found = project_onto_mean_families()
     for turn, point in enumerate(found.path[1:]):
         statistic = list(STATISTICS.values())[turn % 3]
         mean = sum(s * p for s, p in zip(statistic, point, strict=True))
         wanted = sum(s * p for s, p in zip(statistic, MEETING, strict=True))
         assert mean == pytest.approx(wanted, abs=1e-8)
     gaps = [
-        float(divergence(torch.tensor(MEETING).double(), torch.tensor(p).double()))
+        float(
+            compute_kl_divergence(
+                torch.tensor(MEETING).double(), torch.tensor(p).double()
+            )
+        )
         for p in found.path
     ]
     assert gaps == sorted(gaps, reverse=True)  # Csiszar: nearer with each projection
@@ -30,7 +34,7 @@ def test_each_projection_lies_in_its_set_and_the_last_near_where_all_meet():
 
 def test_the_ends_of_a_set_lie_on_the_edges_and_belong_to_it():
     for statistic, ends in zip(
-        STATISTICS.values(), compute_families().ends, strict=True
+        STATISTICS.values(), project_onto_mean_families().ends, strict=True
     ):
         wanted = sum(s * p for s, p in zip(statistic, MEETING, strict=True))
         assert ends[0] != ends[1]
@@ -42,7 +46,7 @@ def test_the_ends_of_a_set_lie_on_the_edges_and_belong_to_it():
 
 
 def test_what_is_left_is_what_all_sets_so_far_allow():
-    found = compute_supports()
+    found = project_onto_allowed_outcomes()
     allowed = set(range(len(found.path[0])))
     for (low, high), belief in zip(ALLOWED.values(), found.path[1:], strict=True):
         allowed &= set(range(low, high + 1))
@@ -50,7 +54,7 @@ def test_what_is_left_is_what_all_sets_so_far_allow():
 
 
 def test_what_is_believed_next_lives_where_the_past_and_the_best_do():
-    first, second = compute_updates()
+    first, second = compute_belief_updates()
     assert second.before == first.after
     for before, best, after in (first, second):
         for one, other, both in zip(before, best, after, strict=True):
@@ -58,11 +62,11 @@ def test_what_is_believed_next_lives_where_the_past_and_the_best_do():
 
 
 def test_the_figures_show_all_of_it():
-    simplex = plot_simplex(*compute_families())
+    simplex = plot_simplex(*project_onto_mean_families())
     assert "9 projections in turn onto the sets P1, P2, P3" in simplex
     assert simplex.count("translate(") == 10
     assert "p₉" in simplex
-    bars = plot_supports(*compute_supports())
+    bars = plot_supports(*project_onto_allowed_outcomes())
     allowed = sum(high - low + 1 for low, high in ALLOWED.values())
     assert bars.count('class="band"') == allowed
-    assert plot_densities(compute_updates()).count("q⁺") == 2
+    assert plot_densities(compute_belief_updates()).count("q⁺") == 2

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from cirm.paper.projections import (
-    divergence,
+    compute_kl_divergence,
     merge_distributions,
-    project_in_turn,
-    project_onto_means,
+    project_onto_given_means,
+    project_onto_sets_in_turn,
     project_onto_support,
 )
 
@@ -47,13 +47,15 @@ def test_divergence_is_that_of_torch():
     p, q = distribution([1, 2, 3, 4, 5, 6]), distribution([2, 2, 1, 1, 3, 1])
     categorical = torch.distributions.Categorical
     expected = torch.distributions.kl_divergence(categorical(p), categorical(q))
-    torch.testing.assert_close(divergence(p, q), expected)
+    torch.testing.assert_close(compute_kl_divergence(p, q), expected)
 
 
 def test_divergence_is_infinite_from_what_has_mass_elsewhere():
     p, q = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.0, 0.5, 0.5])
-    assert divergence(p, q) == torch.inf
-    assert divergence(torch.tensor([0.0, 1.0, 0.0]), q) == pytest.approx(np.log(2))
+    assert compute_kl_divergence(p, q) == torch.inf
+    assert compute_kl_divergence(torch.tensor([0.0, 1.0, 0.0]), q) == pytest.approx(
+        np.log(2)
+    )
 
 
 def test_a_mean_that_is_nearly_met_is_met():
@@ -63,7 +65,7 @@ def test_a_mean_that_is_nearly_met_is_met():
     statistics = torch.tensor([[0, 1, 0, 0, 0, 0]], dtype=torch.float64)
     half = torch.tensor([0.5], dtype=torch.float64)
     torch.testing.assert_close(
-        statistics @ project_onto_means(q, statistics, half), half
+        statistics @ project_onto_given_means(q, statistics, half), half
     )
 
 
@@ -81,7 +83,7 @@ def test_a_projection_has_its_support_in_both(masses, own, family, values):
         return
     statistics = torch.tensor([values], dtype=torch.float64)
     middle = (held.max() + held.min()).view(1) / 2
-    tilted = project_onto_means(q, statistics, middle)
+    tilted = project_onto_given_means(q, statistics, middle)
     assert not tilted[q == 0].any()
     torch.testing.assert_close(statistics @ tilted, middle)
     torch.testing.assert_close(tilted.sum(), torch.tensor(1.0, dtype=torch.float64))
@@ -94,8 +96,8 @@ def test_nothing_within_the_support_is_nearer(masses, other, family):
     q, p = distribution(masses), distribution(other, family)
     found = project_onto_support(q, torch.tensor(family))
     # Pythagoras: with equality for a family defined by its support.
-    expected = divergence(p, found) + divergence(found, q)
-    torch.testing.assert_close(divergence(p, q), expected)
+    expected = compute_kl_divergence(p, found) + compute_kl_divergence(found, q)
+    torch.testing.assert_close(compute_kl_divergence(p, q), expected)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -105,13 +107,14 @@ def test_the_projection_onto_means_is_what_an_optimiser_finds(count):
     statistics = torch.randn(count, N, generator=generator, dtype=torch.float64)
     reached = distribution([5, 1, 1, 2, 4, 3])
     means = statistics @ reached
-    found = project_onto_means(q, statistics, means)
+    found = project_onto_given_means(q, statistics, means)
     wanted = {"type": "eq", "fun": lambda p: statistics.numpy() @ p - means.numpy()}
     expected = nearest(relative_entropy(q), [wanted])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     # Pythagoras, which holds with equality for a family of means.
     torch.testing.assert_close(
-        divergence(reached, q), divergence(reached, found) + divergence(found, q)
+        compute_kl_divergence(reached, q),
+        compute_kl_divergence(reached, found) + compute_kl_divergence(found, q),
     )
 
 
@@ -123,12 +126,12 @@ def test_projections_in_turn_end_in_the_intersection(masses, families):
         return
     q = distribution(masses)
     steps = [partial(project_onto_support, support=torch.tensor(f)) for f in families]
-    found = project_in_turn(q, steps)
+    found = project_onto_sets_in_turn(q, steps)
     assert len(found) == len(families) + 1
     for index, p in enumerate(found[1:], 1):
         assert not p[~torch.tensor(families[:index]).all(0)].any()
     torch.testing.assert_close(found[-1], project_onto_support(q, common))
-    torch.testing.assert_close(found[-1], project_in_turn(q, steps[::-1])[-1])
+    torch.testing.assert_close(found[-1], project_onto_sets_in_turn(q, steps[::-1])[-1])
 
 
 def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
@@ -136,11 +139,11 @@ def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
     support = torch.tensor([True, False, True, True, False, True])
     statistics = torch.arange(N, dtype=torch.float64)[None]
     means = torch.tensor([2.5], dtype=torch.float64)
-    found = project_in_turn(
+    found = project_onto_sets_in_turn(
         q,
         [
             lambda p: project_onto_support(p, support),
-            lambda p: project_onto_means(p, statistics, means),
+            lambda p: project_onto_given_means(p, statistics, means),
         ],
     )
     assert not found[-1][~support].any()
@@ -151,14 +154,14 @@ def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
 def test_q_plus_is_the_normalised_geometric_mean(before, best):
     minus, star = distribution(before), distribution(best)
     plus = merge_distributions(minus, star)
-    total = divergence(plus, minus) + divergence(plus, star)
+    total = compute_kl_divergence(plus, minus) + compute_kl_divergence(plus, star)
     # The sum is twice the divergence from q+ plus what no distribution can avoid.
     floor = -2 * (minus * star).sqrt().sum().log()
     torch.testing.assert_close(total, floor)
     other = distribution(best[::-1])
     torch.testing.assert_close(
-        divergence(other, minus) + divergence(other, star),
-        2 * divergence(other, plus) + floor,
+        compute_kl_divergence(other, minus) + compute_kl_divergence(other, star),
+        2 * compute_kl_divergence(other, plus) + floor,
     )
 
 
@@ -189,4 +192,6 @@ def test_means_that_cannot_be_reached_are_refused():
     q = distribution([1, 1, 1, 1, 1, 1])
     statistics = torch.arange(N, dtype=torch.float64)[None]
     with pytest.raises(ValueError, match=r"has the means \[7.0\]. Choose means within"):
-        project_onto_means(q, statistics, torch.tensor([7.0], dtype=torch.float64))
+        project_onto_given_means(
+            q, statistics, torch.tensor([7.0], dtype=torch.float64)
+        )

@@ -8,8 +8,8 @@ from cirm.paper.reproduction import (
     plan_reproduction,
     summarise_experiment,
 )
-from cirm.runs.archive import pack_jobs
-from cirm.runs.local import run_jobs
+from cirm.runs.archive import pack_jobs_into_archive
+from cirm.runs.local import run_jobs_locally
 
 CELLS = [
     ("table1", "mnist", "irmg", "test", 2),
@@ -29,8 +29,10 @@ def test_a_cell_is_within_its_band_or_better(tmp_path, name, row, label, split, 
     if explain_missing_data(trial):
         pytest.skip(explain_missing_data(trial))
     jobs = plan_reproduction(whole, seeds, [trial.key]).jobs[trial.identity]
-    assert run_jobs(jobs, tmp_path, 1) == {}
-    part = summarise_experiment(whole, pack_jobs(jobs, tmp_path, "here"), seeds, {})
+    assert run_jobs_locally(jobs, tmp_path, 1) == {}
+    part = summarise_experiment(
+        whole, pack_jobs_into_archive(jobs, tmp_path, "here"), seeds, {}
+    )
     place = (row, label, split)
     (cell,) = (
         c

@@ -4,9 +4,9 @@ import pytest
 
 from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.verdicts import (
-    judge_cells,
+    compare_with_published_value,
+    judge_cells_of_experiment,
     judge_claims,
-    judge_value,
     summarise_verdicts,
 )
 
@@ -28,7 +28,7 @@ def as_printed(name, shift=0.0):
 
 
 def cells(name, shift=0.0):
-    return judge_cells(get_experiment(name), as_printed(name, shift), {})
+    return judge_cells_of_experiment(get_experiment(name), as_printed(name, shift), {})
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,20 @@ def test_an_accuracy_matches_within_twice_the_largest_spread(
     mean, std, paper, expected
 ):
     stated = {"mean": paper[0], "std": paper[1]}
-    assert judge_value(mean, std, stated, "accuracy", "test") == expected
+    assert (
+        compare_with_published_value(mean, std, stated, "accuracy", "test") == expected
+    )
 
 
 def test_a_higher_training_accuracy_is_not_better():
     stated = {"mean": 50.0, "std": 1.0}
-    assert judge_value(90.0, 1.0, stated, "accuracy", "train") == "differs"
-    assert judge_value(90.0, 1.0, stated, "accuracy", "test") == "better"
+    assert (
+        compare_with_published_value(90.0, 1.0, stated, "accuracy", "train")
+        == "differs"
+    )
+    assert (
+        compare_with_published_value(90.0, 1.0, stated, "accuracy", "test") == "better"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,10 @@ def test_a_higher_training_accuracy_is_not_better():
 )
 def test_a_smaller_error_is_better_and_its_band_is_its_own(mean, expected):
     stated = {"mean": 0.18, "std": 0.005}
-    assert judge_value(mean, 0.0, stated, "coefficients", "causal") == expected
+    assert (
+        compare_with_published_value(mean, 0.0, stated, "coefficients", "causal")
+        == expected
+    )
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -95,7 +105,7 @@ def test_chance_is_known_and_needs_no_run():
 
 def test_what_was_asked_for_and_is_missing_has_no_data_and_a_reason():
     notes = {("mnist", "vcl"): "failed: lost"}
-    found = judge_cells(get_experiment("table1"), {}, notes)
+    found = judge_cells_of_experiment(get_experiment("table1"), {}, notes)
     missing = [c for c in found if c["learner"] != "chance"]
     assert [(c["learner"], c["verdict"], c["note"]) for c in missing] == [
         ("vcl", "no-data", "failed: lost")
@@ -105,7 +115,7 @@ def test_what_was_asked_for_and_is_missing_has_no_data_and_a_reason():
 def test_a_number_that_is_not_finite_is_no_data():
     measured = as_printed("table1")
     measured["mnist"]["erm"]["test"] = {"mean": None, "std": None, "seeds": 3}
-    found = judge_cells(get_experiment("table1"), measured, {})
+    found = judge_cells_of_experiment(get_experiment("table1"), measured, {})
     (cell,) = (c for c in found if (c["learner"], c["split"]) == ("erm", "test"))
     assert (cell["verdict"], cell["note"]) == (
         "no-data",

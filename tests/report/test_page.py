@@ -13,7 +13,7 @@ from cirm.report import (
     render_page,
     summarise_records,
 )
-from cirm.report.page import render_list, render_paragraph
+from cirm.report.page import render_notes_as_list, render_paragraph
 from cirm.report.text import write_headline
 
 HEADINGS = [
@@ -125,7 +125,7 @@ def test_text_between_backticks_is_code_and_stays_escaped():
         render_paragraph("Run `a <b>` now.")
         == "<p>Run <code>a &lt;b&gt;</code> now.</p>"
     )
-    assert render_list(["`a` and `b`"]) == (
+    assert render_notes_as_list(["`a` and `b`"]) == (
         "<ul><li><code>a</code> and <code>b</code></li></ul>"
     )
     assert render_paragraph("a ` stray one") == "<p>a ` stray one</p>"

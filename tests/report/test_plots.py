@@ -9,26 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cirm.report.drawing import CEILING, CHANCE, get_look, make_svg_file
+from cirm.report.drawing import (
+    CEILING,
+    CHANCE,
+    get_line_style,
+    make_svg_file,
+)
 from cirm.report.plots import (
     NARROW,
     WIDE,
-    Line,
+    PlotLine,
     ScorePair,
-    plot_curves,
-    plot_span,
-    plot_stream,
-    plot_swatch,
-    plot_sweep,
+    plot_legend_swatch,
+    plot_score_range,
+    plot_scores_after_stages,
+    plot_scores_of_trials,
+    plot_scores_over_sweep,
     plot_training_against_unseen,
-    plot_trials,
-    spread_apart,
+    plot_training_curves,
+    spread_label_positions,
 )
 from cirm.report.summary import (
     Point,
     Statistic,
-    collect_sweep,
-    collect_tracks,
+    collect_stage_scores,
+    collect_sweep_scores,
     summarise_records,
 )
 
@@ -37,8 +42,10 @@ numbers = st.floats(-1e6, 1e6)
 
 
 def lines_of(records):
-    curves = collect_sweep(records).items()
-    return [Line(name, points, style) for style, (name, points) in enumerate(curves)]
+    curves = collect_sweep_scores(records).items()
+    return [
+        PlotLine(name, points, style) for style, (name, points) in enumerate(curves)
+    ]
 
 
 def pairs_of(records):
@@ -50,22 +57,24 @@ def pairs_of(records):
 
 
 def plot_all(records, width):
-    falling = Line("erm", tuple(Point(n, 10.0**-n, 0.0) for n in range(5)), 0)
+    falling = PlotLine("erm", tuple(Point(n, 10.0**-n, 0.0) for n in range(5)), 0)
     pairs = pairs_of(records)
     return {
-        "sweep": plot_sweep(
+        "sweep": plot_scores_over_sweep(
             lines_of(records), chance=50.0, trained=(0.1, 0.2), width=width
         ),
         "scatter": plot_training_against_unseen(pairs, chance=50.0, width=width),
-        "curves": plot_curves(
+        "curves": plot_training_curves(
             [falling], metric="residual", starts=(0, 2), log=True, width=width
         ),
-        "stream": plot_stream("erm", collect_tracks(records)["erm"], chance=50.0),
-        "trials": plot_trials(
+        "stream": plot_scores_after_stages(
+            "erm", collect_stage_scores(records)["erm"], chance=50.0
+        ),
+        "trials": plot_scores_of_trials(
             "rate", "Score over rate", [(0, 0.1, 3), (1, 1, 5)], picked=1, log=True
         ),
-        "span": plot_span(pairs[0], low=0, high=100, references=[50]),
-        "swatch": plot_swatch(0),
+        "span": plot_score_range(pairs[0], low=0, high=100, references=[50]),
+        "swatch": plot_legend_swatch(0),
     }
 
 
@@ -116,8 +125,8 @@ def test_every_learner_is_named_in_the_sweep_and_the_scatter(records, width):
 
 
 def test_a_line_is_drawn_at_its_values_and_its_marks_say_them():
-    line = Line("erm", (Point(0.0, 100.0, None), Point(1.0, 0.0, 2.5)), 0)
-    figure = plot_sweep([line])
+    line = PlotLine("erm", (Point(0.0, 100.0, None), Point(1.0, 0.0, 2.5)), 0)
+    figure = plot_scores_over_sweep([line])
     rules = [corners(rule) for rule in part(figure, "rule")]
     heights = [rule[0][1] for rule in rules]
     (left, _), (right, _) = rules[0]
@@ -128,8 +137,8 @@ def test_a_line_is_drawn_at_its_values_and_its_marks_say_them():
 
 
 def test_a_band_ends_at_the_axes():
-    line = Line("erm", (Point(0.0, 90.0, 50.0), Point(1.0, 10.0, 50.0)), 0)
-    figure = plot_sweep([line])
+    line = PlotLine("erm", (Point(0.0, 90.0, 50.0), Point(1.0, 10.0, 50.0)), 0)
+    figure = plot_scores_over_sweep([line])
     heights = [rule[0][1] for rule in map(corners, part(figure, "rule"))]
     band = [y for path in part(figure, "band") for _, y in corners(path)]
     assert (min(band), max(band)) == (min(heights), max(heights))
@@ -147,49 +156,53 @@ def test_bars_of_one_standard_deviation_end_at_the_axes():
 
 
 def test_markup_and_formulas_in_a_name_stay_text():
-    line = Line("<script>&\x00 $x$", (Point(0.0, 50.0, 1.0), Point(1.0, 50.0, 1.0)), 0)
-    figure = plot_sweep([line], axis='"<b>')
+    line = PlotLine(
+        "<script>&\x00 $x$", (Point(0.0, 50.0, 1.0), Point(1.0, 50.0, 1.0)), 0
+    )
+    figure = plot_scores_over_sweep([line], axis='"<b>')
     assert "<script" not in figure
     assert "<b>" not in figure
     assert "<script>&\N{REPLACEMENT CHARACTER} $x$" in texts_of(figure)
 
 
 def test_letters_that_the_font_lacks_are_left_to_the_browser():
-    line = Line("方法", (Point(0.0, 50.0, None), Point(1.0, 50.0, None)), 0)
-    assert "方法" in texts_of(plot_sweep([line]))
+    line = PlotLine("方法", (Point(0.0, 50.0, None), Point(1.0, 50.0, None)), 0)
+    assert "方法" in texts_of(plot_scores_over_sweep([line]))
 
 
 def test_figures_of_little_or_nothing_are_still_figures():
-    alone = Line("erm", (Point(0.3, 40.0, None),), 0)
+    alone = PlotLine("erm", (Point(0.3, 40.0, None),), 0)
     none = ScorePair("erm", Statistic(None, None, 0), Statistic(None, None, 0), 0)
     for figure in (
-        plot_sweep([]),
-        plot_sweep([], width=NARROW),
-        plot_sweep([alone]),
-        plot_sweep([alone], metric="error"),
-        plot_curves([], metric="loss"),
-        plot_curves([alone], metric="loss", log=True),
-        plot_curves([Line("erm", (Point(0, -1.0, None),), 0)], metric="a", log=True),
+        plot_scores_over_sweep([]),
+        plot_scores_over_sweep([], width=NARROW),
+        plot_scores_over_sweep([alone]),
+        plot_scores_over_sweep([alone], metric="error"),
+        plot_training_curves([], metric="loss"),
+        plot_training_curves([alone], metric="loss", log=True),
+        plot_training_curves(
+            [PlotLine("erm", (Point(0, -1.0, None),), 0)], metric="a", log=True
+        ),
         plot_training_against_unseen([none]),
-        plot_stream("erm", []),
-        plot_trials("rate", "scores", [(0, 1.0, 2.0)], picked=0),
-        plot_span(none, low=0, high=1),
+        plot_scores_after_stages("erm", []),
+        plot_scores_of_trials("rate", "scores", [(0, 1.0, 2.0)], picked=0),
+        plot_score_range(none, low=0, high=1),
     ):
         assert "nan" not in figure
         parse(figure)
 
 
 def test_a_figure_alone_brings_its_colours_along():
-    line = Line("erm", (Point(0.0, 50.0, None), Point(1.0, 50.0, None)), 0)
-    root = parse(make_svg_file(plot_sweep([line])))
+    line = PlotLine("erm", (Point(0.0, 50.0, None), Point(1.0, 50.0, None)), 0)
+    root = parse(make_svg_file(plot_scores_over_sweep([line])))
     css = root.find(f"{SVG}style").text
-    for name in set(re.findall(r"var\((--\w+)\)", plot_sweep([line]))):
+    for name in set(re.findall(r"var\((--\w+)\)", plot_scores_over_sweep([line]))):
         assert css.count(f"{name}: #") == 2  # in light and in dark
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_last_point():
     points = tuple(Point(n, float(n), None) for n in range(5000))
-    figure = plot_curves([Line("erm", points, 0)], metric="loss")
+    figure = plot_training_curves([PlotLine("erm", points, 0)], metric="loss")
     path = corners(part(figure, "line")[0])
     assert len(path) < 200
     assert path[-1][0] == corners(part(figure, "base")[0])[1][0]
@@ -197,37 +210,41 @@ def test_a_long_curve_is_thinned_and_keeps_its_last_point():
 
 def test_lines_of_training_break_where_a_stage_starts():
     points = tuple(Point(n, float(n % 3), None) for n in range(6))
-    figure = plot_curves([Line("erm", points, 0)], metric="loss", starts=(0, 3))
+    figure = plot_training_curves(
+        [PlotLine("erm", points, 0)], metric="loss", starts=(0, 3)
+    )
     assert [len(corners(path)) for path in part(figure, "line")] == [3, 3]
 
 
 def test_environments_are_rings_until_they_arrive(records):
-    tracks = [t for t in collect_tracks(records)["erm"] if t.environment == "late"]
-    figure = plot_stream("erm", tracks)
+    tracks = [
+        t for t in collect_stage_scores(records)["erm"] if t.environment == "late"
+    ]
+    figure = plot_scores_after_stages("erm", tracks)
     fills = [mark.get("style") for mark in part(figure, "mark")]
     assert ["fill: var(--page)" in fill for fill in fills] == [True, False]
 
 
 def test_24_learners_and_the_references_look_different_and_chance_has_no_mark():
-    looks = [get_look(style) for style in (*range(24), CEILING, CHANCE)]
+    looks = [get_line_style(style) for style in (*range(24), CEILING, CHANCE)]
     assert len({json.dumps(look, sort_keys=True) for look in looks}) == 26
-    assert "marker" not in get_look(CHANCE)
+    assert "marker" not in get_line_style(CHANCE)
     pairs = {(look["color"], look.get("marker")) for look in looks[:12]}
     assert len(pairs) == 12
 
 
 def test_logarithmic_axes_are_labelled_in_decades():
-    line = Line("erm", (Point(0, 0.002, None), Point(1, 30.0, None)), 0)
-    texts = texts_of(plot_curves([line], metric="loss", log=True))
+    line = PlotLine("erm", (Point(0, 0.002, None), Point(1, 30.0, None)), 0)
+    texts = texts_of(plot_training_curves([line], metric="loss", log=True))
     assert {"10⁻³", "10⁻¹", "10¹"} <= set(texts)
 
 
 def test_settings_of_the_user_do_not_change_a_figure():
     import matplotlib
 
-    before = plot_swatch(0), plot_stream("erm", [])
+    before = plot_legend_swatch(0), plot_scores_after_stages("erm", [])
     with matplotlib.rc_context({"lines.antialiased": False, "font.size": 30}):
-        assert (plot_swatch(0), plot_stream("erm", [])) == before
+        assert (plot_legend_swatch(0), plot_scores_after_stages("erm", [])) == before
         assert matplotlib.rcParams["font.size"] == 30
 
 
@@ -239,7 +256,7 @@ def test_importing_the_report_does_not_load_matplotlib():
 
 @given(st.lists(numbers, max_size=12), st.floats(1, 100))
 def test_labels_keep_their_order_and_their_distance(positions, gap):
-    places = spread_apart(positions, gap, -1e7, 1e7)
+    places = spread_label_positions(positions, gap, -1e7, 1e7)
     ranked = sorted(range(len(positions)), key=lambda n: positions[n])
     for first, second in pairwise(ranked):
         assert places[second] - places[first] >= gap * (1 - 1e-6)
@@ -247,11 +264,11 @@ def test_labels_keep_their_order_and_their_distance(positions, gap):
 
 @given(st.lists(numbers, min_size=1, max_size=12))
 def test_labels_stay_inside_where_they_fit(positions):
-    places = spread_apart(positions, 10.0, 0.0, 200.0)
+    places = spread_label_positions(positions, 10.0, 0.0, 200.0)
     assert min(places) >= 0.0
     assert max(places) <= 200.0 + 1e-9
 
 
 def test_labels_with_room_stay_where_they_are_wanted():
-    assert spread_apart([50.0, 10.0], 16.0, 0.0, 100.0) == [50.0, 10.0]
-    assert spread_apart([50.0, 50.0], 16.0, 0.0, 100.0) == [42.0, 58.0]
+    assert spread_label_positions([50.0, 10.0], 16.0, 0.0, 100.0) == [50.0, 10.0]
+    assert spread_label_positions([50.0, 50.0], 16.0, 0.0, 100.0) == [42.0, 58.0]

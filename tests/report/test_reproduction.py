@@ -6,23 +6,23 @@ from pathlib import Path
 import pytest
 
 from cirm.records import Curve, Run, Score
-from cirm.report.markup import tag
+from cirm.report.markup import make_html_element
 from cirm.report.paper_page import (
-    Data,
-    Drawing,
-    Part,
+    CaptionedFigure,
+    DatasetRecords,
+    ExperimentPart,
     build_comparison_tables,
     build_paper_page,
-    describe_missing,
-    draw_part_sweep,
-    fit_to_screen,
+    describe_missing_numbers,
+    draw_sweep_of_experiment,
     render_comparison_latex,
     render_comparison_markdown,
     render_results_document,
     summarise_row,
-    write_lead,
+    transpose_wide_table,
+    write_lead_sentences,
 )
-from cirm.report.table import transpose
+from cirm.report.table import transpose_table
 
 LEARNERS = ("c-bvirm", "erm", "ewc", "gem", "irmg", "irmv1", "mer", "vcl", "vclc")
 VERDICTS = ("match", "better", "differs")
@@ -76,9 +76,9 @@ def part(records):
         for step in range(0, 100, 10)
         for metric in ("consensus", "constraint")
     ]
-    data = [Data("MNIST, b01", [*residuals, *records], (0.2, 0.1))]
+    data = [DatasetRecords("MNIST, b01", [*residuals, *records], (0.2, 0.1))]
     axis = "colour flip of the unseen environment"
-    return Part(summary(), data, 50.0, axis)
+    return ExperimentPart(summary(), data, 50.0, axis)
 
 
 def test_the_errors_of_coefficients_are_measured_beside_the_scores():
@@ -103,10 +103,10 @@ def test_a_wide_and_low_table_is_turned_and_empty_columns_are_left_out():
     (table,) = build_comparison_tables(summary())
     assert len(table.columns) == 1 + 9
     assert len(table.rows) == 2
-    assert fit_to_screen(table) == transpose(table)
-    assert transpose(transpose(table)) == table
+    assert transpose_wide_table(table) == transpose_table(table)
+    assert transpose_table(transpose_table(table)) == table
     (few,) = build_comparison_tables(summary(LEARNERS[:3]))
-    assert fit_to_screen(few) == few
+    assert transpose_wide_table(few) == few
 
 
 def test_markdown_has_ours_beside_the_papers_with_the_verdict():
@@ -141,8 +141,8 @@ def test_what_is_missing_is_said_with_its_reason():
         for name in LEARNERS
     ]
     made = summary(cells=cells)
-    assert describe_missing(made) == ["d=kmnist (9 learners): fetch it"]
-    assert describe_missing(summary(cells=cells[:2])) == [
+    assert describe_missing_numbers(made) == ["d=kmnist (9 learners): fetch it"]
+    assert describe_missing_numbers(summary(cells=cells[:2])) == [
         "d=kmnist (c-bvirm and erm): fetch it"
     ]
 
@@ -196,7 +196,7 @@ def test_headings_that_repeat_in_latex_span_their_columns():
 
 
 def test_the_lead_counts_verdicts_and_claims(part):
-    assert write_lead([part], part.summary["claims"]) == (
+    assert write_lead_sentences([part], part.summary["claims"]) == (
         "Of 18 numbers in the paper, 6 match ours, 6 of ours are better and 6 differ. "
         "Claim 1 holds. Claim 2 does not hold."
     )
@@ -205,8 +205,11 @@ def test_the_lead_counts_verdicts_and_claims(part):
 def test_what_the_paper_does_not_print_is_not_held_against_it(part):
     own = {**cell("r", "erm", "test", 30.0, None, paper=None)}
     silent = [{**claim(None), "figures": []}]
-    made = Part({**part.summary, "cells": [own], "claims": silent}, ())
-    assert write_lead([made], silent) == "The paper reports none of these numbers."
+    made = ExperimentPart({**part.summary, "cells": [own], "claims": silent}, ())
+    assert (
+        write_lead_sentences([made], silent)
+        == "The paper reports none of these numbers."
+    )
     text = build_paper_page("Beyond", [made], silent)
     assert re.findall("<h2>(.*?)</h2>", text)[0] == "Our numbers"
     assert "| claim |" not in render_results_document([made], silent, {}, "cirm report")
@@ -215,13 +218,15 @@ def test_what_the_paper_does_not_print_is_not_held_against_it(part):
 def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
     from cirm.report import Picture
 
-    figure = tag("svg", tag("title", "sets"), class_="drawing")
+    figure = make_html_element(
+        "svg", make_html_element("title", "sets"), class_="drawing"
+    )
     text = build_paper_page(
         "Table 1",
         [part],
         part.summary["claims"],
         [Picture(png, "Dots.")],
-        [Drawing(figure, "Sets.")],
+        [CaptionedFigure(figure, "Sets.")],
     )
     assert re.findall("<h2>(.*?)</h2>", text) == [
         "Our numbers and the paper&#x27;s",
@@ -249,18 +254,21 @@ def test_several_experiments_share_a_page_and_their_data_is_folded(part):
 
 
 def test_further_rows_of_one_experiment_are_folded(part):
-    rows = [*part.data, Data("Fashion, b01", part.data[0].records, (0.2, 0.1))]
-    text = build_paper_page("T", [Part(part.summary, rows, 50.0)], [])
+    rows = [
+        *part.data,
+        DatasetRecords("Fashion, b01", part.data[0].records, (0.2, 0.1)),
+    ]
+    text = build_paper_page("T", [ExperimentPart(part.summary, rows, 50.0)], [])
     assert text.count("<h2>Scores across unseen environments</h2>") == 1
     assert text.count("<summary>Fashion, b01") == 1
 
 
 def test_the_sweep_is_a_figure_of_its_own(part):
-    drawing = draw_part_sweep(part, part.data[0])
+    drawing = draw_sweep_of_experiment(part, part.data[0])
     assert "ceiling, without colour" in drawing
     assert "chance, 50 %" in drawing
     scores = [r for r in part.data[0].records if getattr(r, "split", "") != "sweep"]
-    assert draw_part_sweep(part, Data("x", scores)) is None
+    assert draw_sweep_of_experiment(part, DatasetRecords("x", scores)) is None
 
 
 def test_the_document_says_where_each_number_comes_from(part):

@@ -3,9 +3,9 @@ import re
 import pytest
 
 from cirm.report.selection_page import (
-    build_picks_table,
+    build_selected_settings_table,
     build_selection_page,
-    draw_trials,
+    draw_scores_over_setting,
 )
 from cirm.report.table import render_markdown
 
@@ -73,9 +73,9 @@ def test_the_oracle_is_said_to_be_a_bound_and_others_not_to_have_seen_the_test()
 
 
 def test_a_figure_has_a_dot_for_each_trial_that_has_a_score_and_the_setting():
-    figure = draw_trials(found(), "worst-group", "rate", log=True)
+    figure = draw_scores_over_setting(found(), "worst-group", "rate", log=True)
     assert len(re.findall("trial [0-9]:", figure)) == 2
-    assert draw_trials(found(), "worst-group", "hidden", log=False) is None
+    assert draw_scores_over_setting(found(), "worst-group", "hidden", log=False) is None
 
 
 def test_a_search_without_a_pick_has_no_page():
@@ -85,10 +85,10 @@ def test_a_search_without_a_pick_has_no_page():
 
 
 def test_the_picks_are_a_markdown_table_too():
-    text = render_markdown(build_picks_table(found(revealed=True)))
+    text = render_markdown(build_selected_settings_table(found(revealed=True)))
     lines = text.splitlines()[2:6]
     assert len({line.count("|") for line in lines}) == 1
     assert lines[2].startswith("| worst-group | 55.0 ± 1.0 | 3 | 61.5 | 61.5 | rate=")
     assert "oracle (sees the test environment)" in lines[3]
     assert "| training |" in lines[0]
-    assert "training |" not in render_markdown(build_picks_table(found()))
+    assert "training |" not in render_markdown(build_selected_settings_table(found()))

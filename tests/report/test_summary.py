@@ -7,10 +7,10 @@ import pytest
 
 from cirm.records import Curve, Run, Score
 from cirm.report.summary import (
-    collect_curves,
-    collect_sweep,
-    collect_tracks,
-    is_ceiling,
+    collect_stage_scores,
+    collect_sweep_scores,
+    collect_training_curves,
+    is_ceiling_learner,
     summarise_records,
 )
 
@@ -121,7 +121,7 @@ def test_a_learner_on_two_orders_is_two_rows():
 
 
 def test_the_stream_has_a_track_per_environment_with_its_stage_of_arrival():
-    tracks = collect_tracks(TWO_SEEDS)["erm"]
+    tracks = collect_stage_scores(TWO_SEEDS)["erm"]
     assert [(t.environment, t.split, t.arrival) for t in tracks] == [
         ("a", "train", 1),
         ("b", "train", 2),
@@ -136,7 +136,7 @@ def test_the_stream_has_a_track_per_environment_with_its_stage_of_arrival():
 )
 def test_arrivals_follow_the_order(order, arrivals):
     rows = [score(0, 0, name, "train", 1.0, order=order) for name in "abc"]
-    assert [track.arrival for track in collect_tracks(rows)["erm"]] == arrivals
+    assert [track.arrival for track in collect_stage_scores(rows)["erm"]] == arrivals
 
 
 def test_the_sweep_is_ordered_by_place_and_taken_after_the_last_stage():
@@ -149,13 +149,13 @@ def test_the_sweep_is_ordered_by_place_and_taken_after_the_last_stage():
     placed = [
         Score(**{**vars(row), "position": float(row.environment[1:])}) for row in rows
     ]
-    points = collect_sweep([*placed, *TWO_SEEDS])["erm"]
+    points = collect_sweep_scores([*placed, *TWO_SEEDS])["erm"]
     assert [(p.x, p.mean) for p in points] == [(0.0, 10.0), (0.5, 60.0), (1.0, 110.0)]
     assert points[0].std == pytest.approx(math.sqrt(2))
 
 
 def test_records_without_a_sweep_have_no_curve():
-    assert collect_sweep(TWO_SEEDS) == {}
+    assert collect_sweep_scores(TWO_SEEDS) == {}
 
 
 @pytest.mark.parametrize("counted_on", [False, True])
@@ -165,16 +165,16 @@ def test_a_training_curve_goes_on_where_the_last_stage_ended(counted_on):
         for stage in (0, 1)
         for step in (0, 1, 2)
     ]
-    trace = collect_curves(rows)["loss"]["erm"]
+    trace = collect_training_curves(rows)["loss"]["erm"]
     assert [p.x for p in trace.points] == [0, 1, 2, 3, 4, 5]
     assert trace.starts == (0, 3)
 
 
 def test_learners_that_cannot_see_colour_are_the_ceiling():
-    assert is_ceiling("erm on gray")
-    assert is_ceiling("gray")
-    assert not is_ceiling("erm")
-    assert not is_ceiling("irmv1 on green")
+    assert is_ceiling_learner("erm on gray")
+    assert is_ceiling_learner("gray")
+    assert not is_ceiling_learner("erm")
+    assert not is_ceiling_learner("irmv1 on green")
 
 
 def test_reports_load_neither_torch_nor_numpy():

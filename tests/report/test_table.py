@@ -9,13 +9,13 @@ from cirm.report.table import (
     Cell,
     Column,
     Table,
-    drop_empty,
+    drop_empty_rows_and_columns,
     make_statistic_cell,
     render_html,
     render_latex,
     render_markdown,
     render_terminal,
-    transpose,
+    transpose_table,
 )
 
 DASH = "\N{EN DASH}"
@@ -76,9 +76,9 @@ def test_html_shows_other_sources_in_the_same_cell_and_colours_the_verdict():
 
 
 def test_html_escapes_text_and_takes_markup_as_it_is():
-    from cirm.report.markup import tag
+    from cirm.report.markup import make_html_element
 
-    drawing = Cell("x", markup=tag("svg"))
+    drawing = Cell("x", markup=make_html_element("svg"))
     text = render_html(Table("", ["<a>"], [["<i>"], [drawing]]))
     assert "&lt;a&gt;" in text
     assert '<th scope="row">&lt;i&gt;</th>' in text
@@ -105,12 +105,12 @@ def test_shared_headings_span_their_columns():
 def test_transposing_twice_gives_the_same_table():
     rows = [["k", n, n, "", n + n] for n in "12"]
     table = Table("T", ["n", "", "a", "b", "c"], rows, row_headings=2)
-    turned = transpose(table)
+    turned = transpose_table(table)
     assert [c.heading for c in turned.columns] == ["n", "1", "2"]
     assert turned.columns[1].groups == ("k",)
     assert [[str(c) for c in row] for row in turned.rows][2] == ["c", "11", "22"]
-    assert transpose(turned).rows == table.rows
-    assert len(drop_empty(table).columns) == 4
+    assert transpose_table(turned).rows == table.rows
+    assert len(drop_empty_rows_and_columns(table).columns) == 4
 
 
 def test_a_row_of_another_length_and_an_unknown_verdict_are_refused():

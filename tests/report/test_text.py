@@ -3,11 +3,11 @@ import pytest
 from cirm.records import Run, Score
 from cirm.report import build_results_table, render_markdown, summarise_records
 from cirm.report.text import (
+    describe_settings_choices,
     format_bytes,
     format_mean,
     format_seconds,
     join_words,
-    list_selections,
 )
 
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -75,4 +75,7 @@ def test_quantities_read_like_words():
 
 def test_learners_with_settings_chosen_alike_are_named_together():
     choices = [("erm", "defaults"), ("gem", "paper"), ("ewc", "defaults")]
-    assert list_selections(choices) == "Settings: defaults (erm and ewc); paper (gem)."
+    assert (
+        describe_settings_choices(choices)
+        == "Settings: defaults (erm and ewc); paper (gem)."
+    )

@@ -6,15 +6,15 @@ import pytest
 
 from cirm.data.scm import SCM
 from cirm.records import Run, Score
-from cirm.runs.archive import pack_records
-from cirm.runs.choice import ChoiceJob, find_best, hold_out_environments
-from cirm.runs.jobs import Job, execute
-from cirm.runs.local import collect_records, run_jobs
+from cirm.runs.archive import pack_records_of_job
+from cirm.runs.choice import ValueChoiceJob, find_best_value, hold_out_environments
+from cirm.runs.jobs import Job, execute_job
+from cirm.runs.local import collect_records_of_jobs, run_jobs_locally
 
 DATA = {"dimension": 4, "examples": 60, "sweep": ()}
 QUICK = {"epochs": 30, "hidden": (), "batch": 0, "rate": 0.05}
 VALUES = (0.0, 10.0, 1000.0)
-JOB = ChoiceJob(
+JOB = ValueChoiceJob(
     "scm",
     "irmv1",
     "joint",
@@ -47,8 +47,8 @@ def silent(done):
 
 
 def test_each_seed_keeps_the_value_that_errs_least_in_the_held_environment():
-    found = execute(JOB, silent)
-    each = {value: execute(plain(value), silent) for value in VALUES}
+    found = execute_job(JOB, silent)
+    each = {value: execute_job(plain(value), silent) for value in VALUES}
     chosen = scores(found, "validation", "chosen")
     for seed in JOB.seeds:
         errors = {v: scores(each[v], "test", "scale 5")[seed] for v in VALUES}
@@ -61,7 +61,7 @@ def test_each_seed_keeps_the_value_that_errs_least_in_the_held_environment():
 
 
 def test_the_held_environment_is_neither_trained_on_nor_a_test():
-    found = execute(JOB, silent)
+    found = execute_job(JOB, silent)
     places = {(r.split, r.environment) for r in found if isinstance(r, Score)}
     assert {e for s, e in places if s == "train"} == {"scale 0.2", "scale 2"}
     assert {e for s, e in places if s == "test"} == {"scale 10"}
@@ -69,14 +69,14 @@ def test_the_held_environment_is_neither_trained_on_nor_a_test():
 
 def test_a_job_leaves_one_closing_row_with_all_values_and_can_be_archived(tmp_path):
     reports = []
-    run_jobs([JOB], tmp_path, 1, lambda job, done: reports.append(done))
-    found = collect_records([JOB], tmp_path)
+    run_jobs_locally([JOB], tmp_path, 1, lambda job, done: reports.append(done))
+    found = collect_records_of_jobs([JOB], tmp_path)
     (last,) = [r for r in found if isinstance(r, Run)]
     assert found[-1] == last
     assert last.settings["penalty"] == list(VALUES)
     assert (last.seeds, last.selection) == (JOB.seeds, "by the third")
     assert last.seconds > 0
-    assert pack_records(found)["seeds"] == [0, 1, 2]
+    assert pack_records_of_job(found)["seeds"] == [0, 1, 2]
     assert reports == sorted(reports)
 
 
@@ -92,10 +92,10 @@ def test_the_best_is_the_least_error_or_the_highest_accuracy_after_the_last_stag
         ]
 
     errors = {1.0: rows("error", 0.1, 3.0), 2.0: rows("error", 9.0, 2.0)}
-    assert find_best(errors, 0) == 2.0
+    assert find_best_value(errors, 0) == 2.0
     accuracies = {1.0: rows("accuracy", 50.0), 2.0: rows("accuracy", 40.0)}
-    assert find_best(accuracies, 0) == 1.0
-    assert find_best({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0) == 5.0
+    assert find_best_value(accuracies, 0) == 1.0
+    assert find_best_value({5.0: rows("error", 1.0), 6.0: rows("error", 1.0)}, 0) == 5.0
 
 
 @pytest.mark.parametrize("held", [0, 3])

@@ -16,9 +16,13 @@ from cirm.evaluation import run
 from cirm.learners.erm import ERM
 from cirm.records import Score
 from cirm.runs import plans
-from cirm.runs.jobs import Job, create_transform
-from cirm.runs.local import collect_records, list_unfinished, run_jobs
-from cirm.runs.plans import describe_selection, plan_jobs, prepare_dataset
+from cirm.runs.jobs import Job, create_inference_of_job
+from cirm.runs.local import (
+    collect_records_of_jobs,
+    list_unfinished_jobs,
+    run_jobs_locally,
+)
+from cirm.runs.plans import describe_setting_selection, plan_jobs, prepare_dataset
 
 
 def write_images(folder, seed=0):
@@ -92,12 +96,14 @@ def test_the_key_of_a_job_without_files_is_the_same_as_ever():
 def test_new_images_behind_the_same_folder_are_run_again(tmp_path):
     write_images(tmp_path / "images")
     job = plan_images(tmp_path / "images")
-    assert run_jobs([job], tmp_path / "out", 1) == {}
-    assert list_unfinished([plan_images(tmp_path / "images")], tmp_path / "out") == []
+    assert run_jobs_locally([job], tmp_path / "out", 1) == {}
+    assert (
+        list_unfinished_jobs([plan_images(tmp_path / "images")], tmp_path / "out") == []
+    )
     write_images(tmp_path / "images", seed=1)
     later = plan_images(tmp_path / "images")
     assert later.key != job.key
-    assert list_unfinished([later], tmp_path / "out") == [later]
+    assert list_unfinished_jobs([later], tmp_path / "out") == [later]
 
 
 def test_files_that_were_moved_or_touched_have_the_same_key(tmp_path):
@@ -161,8 +167,8 @@ def test_an_instance_a_class_and_an_import_path_run_as_a_key_does(tmp_path):
     found = {}
     for learner in learners:
         (job,) = plan_jobs(on, learner, "joint", (0,), texts=["epochs=3"])
-        assert run_jobs([job], tmp_path, 1) == {}
-        found[job.learner] = scores(collect_records([job], tmp_path))
+        assert run_jobs_locally([job], tmp_path, 1) == {}
+        found[job.learner] = scores(collect_records_of_jobs([job], tmp_path))
     assert list(found) == ["erm", OWN]
     assert found["erm"] == found[OWN] and len(found["erm"]) > 3
     for learner in (learners[2], OwnERM(descent=Descent(epochs=3))):
@@ -206,8 +212,8 @@ def test_a_learner_that_other_processes_cannot_create_is_refused():
 def test_the_choice_of_settings_is_described_for_the_learner_at_hand(
     learner, preset, words
 ):
-    assert describe_selection(learner, preset, {}).startswith(words)
-    by_hand = describe_selection(learner, preset, {"rate": 0.1})
+    assert describe_setting_selection(learner, preset, {}).startswith(words)
+    by_hand = describe_setting_selection(learner, preset, {"rate": 0.1})
     assert by_hand.endswith("; set by hand: rate=0.1")
 
 
@@ -229,7 +235,7 @@ def test_seeds_share_a_job_only_if_inputs_are_few_and_environments_given(monkeyp
 def test_inferred_environments_are_shared_only_for_the_same_files(tmp_path):
     def get_identity(path):
         job = replace(plan_tables(path), infer="eiil")
-        return create_transform(job, tmp_path).data
+        return create_inference_of_job(job, tmp_path).data
 
     here = get_identity(write_tables(tmp_path / "here"))
     assert get_identity(write_tables(tmp_path / "there")) == here

@@ -12,11 +12,11 @@ from cirm.records import Run, Score, format_record, write_records
 from cirm.runs import local
 from cirm.runs.engines import Engine
 from cirm.runs.local import (
-    collect_records,
-    get_record_path,
-    list_unfinished,
-    read_duration,
-    run_jobs,
+    collect_records_of_jobs,
+    get_path_of_records,
+    list_unfinished_jobs,
+    read_job_duration,
+    run_jobs_locally,
 )
 from cirm.runs.plans import plan_jobs, prepare_dataset
 
@@ -36,20 +36,24 @@ def scores(records):
 
 def test_finished_jobs_are_not_run_again(tmp_path):
     work = jobs()
-    assert run_jobs(work, tmp_path, 1) == {}
-    times = [get_record_path(job, tmp_path).stat().st_mtime_ns for job in work]
-    assert list_unfinished(work, tmp_path) == []
-    run_jobs(work, tmp_path, 1)
-    assert [get_record_path(job, tmp_path).stat().st_mtime_ns for job in work] == times
+    assert run_jobs_locally(work, tmp_path, 1) == {}
+    times = [get_path_of_records(job, tmp_path).stat().st_mtime_ns for job in work]
+    assert list_unfinished_jobs(work, tmp_path) == []
+    run_jobs_locally(work, tmp_path, 1)
+    assert [
+        get_path_of_records(job, tmp_path).stat().st_mtime_ns for job in work
+    ] == times
 
 
 @pytest.mark.integration
 def test_numbers_do_not_depend_on_the_number_of_processes(tmp_path):
     work = jobs()
     reports = []
-    run_jobs(work, tmp_path / "one", 1)
-    run_jobs(work, tmp_path / "two", 2, lambda job, done: reports.append(done))
-    one, two = (collect_records(work, tmp_path / name) for name in ("one", "two"))
+    run_jobs_locally(work, tmp_path / "one", 1)
+    run_jobs_locally(work, tmp_path / "two", 2, lambda job, done: reports.append(done))
+    one, two = (
+        collect_records_of_jobs(work, tmp_path / name) for name in ("one", "two")
+    )
     assert scores(one) == scores(two)
     assert reports.count(1.0) >= 2
 
@@ -57,27 +61,27 @@ def test_numbers_do_not_depend_on_the_number_of_processes(tmp_path):
 def test_a_failed_job_does_not_stop_the_others(tmp_path):
     good, bad = jobs()
     bad = replace(bad, settings={**bad.settings, "rate": 1e30, "optimiser": "sgd"})
-    failures = run_jobs([bad, good], tmp_path, 1)
+    failures = run_jobs_locally([bad, good], tmp_path, 1)
     assert list(failures) == [bad.key]
     assert "training diverged at step" in failures[bad.key]
-    assert list_unfinished([bad, good], tmp_path) == [bad]
+    assert list_unfinished_jobs([bad, good], tmp_path) == [bad]
 
 
 def test_an_error_without_words_is_reported_by_its_kind(tmp_path, monkeypatch):
     def fail(job, progress, folder):
         raise MemoryError
 
-    monkeypatch.setattr(local, "execute", fail)
+    monkeypatch.setattr(local, "execute_job", fail)
     (job,) = jobs(seeds=1)
-    assert run_jobs([job], tmp_path, 1) == {job.key: "MemoryError"}
+    assert run_jobs_locally([job], tmp_path, 1) == {job.key: "MemoryError"}
 
 
 def test_the_duration_of_a_job_is_that_of_its_closing_row(tmp_path):
     (job,) = jobs(seeds=1)
     score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 50.0)
     run = Run("erm", "joint", (0,), {}, {}, "", {}, 12.5)
-    write_records(get_record_path(job, tmp_path), [score, run])
-    assert read_duration(job, tmp_path) == 12.5
+    write_records(get_path_of_records(job, tmp_path), [score, run])
+    assert read_job_duration(job, tmp_path) == 12.5
 
 
 def test_an_engine_runs_so_many_jobs_at_a_time():
@@ -98,11 +102,11 @@ def test_a_killed_worker_costs_a_try_and_hides_no_other_failure(tmp_path):
             for process in killed:
                 process.kill()
 
-    failures = run_jobs([bad, good], tmp_path, 2, kill_once)
+    failures = run_jobs_locally([bad, good], tmp_path, 2, kill_once)
     assert killed
     assert list(failures) == [bad.key]
     assert "training diverged at step" in failures[bad.key]
-    assert list_unfinished([bad, good], tmp_path) == [bad]
+    assert list_unfinished_jobs([bad, good], tmp_path) == [bad]
 
 
 @pytest.mark.integration
@@ -111,14 +115,14 @@ def test_workers_end_when_the_driver_is_killed(tmp_path):
         "import multiprocessing, sys\n"
         "from pathlib import Path\n"
         "from cirm.runs.jobs import Job\n"
-        "from cirm.runs.local import run_jobs\n"
+        "from cirm.runs.local import run_jobs_locally\n"
         "data = {'source': 'digits', 'examples': 100, 'sweep': ()}\n"
         "work = [Job('colored', 'erm', 'joint', (s,), data, {'epochs': 10**6})"
         " for s in (0, 1)]\n"
         "def told(job, done):\n"
         "    print(*(c.pid for c in multiprocessing.active_children()), flush=True)\n"
         "if __name__ == '__main__':\n"
-        "    run_jobs(work, Path(sys.argv[1]), 2, told)\n"
+        "    run_jobs_locally(work, Path(sys.argv[1]), 2, told)\n"
     )
     (tmp_path / "driver.py").write_text(script)
     driver = subprocess.Popen(
@@ -153,8 +157,8 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from tests_jobs import work\n"
-        "from cirm.runs.local import run_jobs\n"
-        "run_jobs(work, Path(sys.argv[2]), 1)\n"
+        "from cirm.runs.local import run_jobs_locally\n"
+        "run_jobs_locally(work, Path(sys.argv[2]), 1)\n"
     )
     (tmp_path / "tests_jobs.py").write_text(
         f"from cirm.runs.jobs import Job\nwork = {work!r}\n"
@@ -165,13 +169,15 @@ def test_a_killed_run_continues_and_ends_with_the_same_numbers(tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     deadline = time.monotonic() + 60
-    while len(list_unfinished(work, folder)) == 3 and time.monotonic() < deadline:
+    while len(list_unfinished_jobs(work, folder)) == 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert len(list_unfinished(work, folder)) < 3
-    run_jobs(work, folder, 1)
-    run_jobs(work, tmp_path / "whole", 1)
-    killed, whole = (collect_records(work, f) for f in (folder, tmp_path / "whole"))
+    assert len(list_unfinished_jobs(work, folder)) < 3
+    run_jobs_locally(work, folder, 1)
+    run_jobs_locally(work, tmp_path / "whole", 1)
+    killed, whole = (
+        collect_records_of_jobs(work, f) for f in (folder, tmp_path / "whole")
+    )
     assert scores(killed) == scores(whole)
     assert not list(folder.glob("jobs/*.tmp"))

@@ -19,9 +19,9 @@ import pytest
 from cirm.cli import main
 from cirm.records import Score, format_record
 from cirm.runs.engines import Engine
-from cirm.runs.local import collect_records, list_unfinished
+from cirm.runs.local import collect_records_of_jobs, list_unfinished_jobs
 from cirm.runs.plans import plan_jobs, prepare_dataset
-from cirm.runs.ray_engine import check_address, connect, run_remote_job
+from cirm.runs.ray_engine import check_ray_address, connect_to_ray, run_remote_job
 
 DATA = {"dimension": "4", "examples": "100"}  # which a new worker has quickly
 
@@ -59,7 +59,7 @@ def cluster():
         )
         try:
             wait_until_it_answers(head, address)
-            with connect(address):  # so that all tests share its workers
+            with connect_to_ray(address):  # so that all tests share its workers
                 yield SimpleNamespace(address=address, process=head.pid)
         finally:
             head.terminate()
@@ -77,7 +77,7 @@ def wait_until_it_answers(head, address):
     while time.monotonic() < deadline:
         assert head.poll() is None
         try:
-            return check_address(address)
+            return check_ray_address(address)
         except ValueError:
             time.sleep(0.1)
     raise TimeoutError(address)
@@ -92,7 +92,9 @@ def jobs(epochs=2, seeds=2):
 
 def scores(jobs, folder):
     return [
-        format_record(r) for r in collect_records(jobs, folder) if isinstance(r, Score)
+        format_record(r)
+        for r in collect_records_of_jobs(jobs, folder)
+        if isinstance(r, Score)
     ]
 
 
@@ -125,7 +127,7 @@ def test_a_failing_job_does_not_stop_the_others_and_numbers_are_those_of_local(
     )
     assert list(failures) == [bad.key]
     assert "training diverged at step" in failures[bad.key]
-    assert list_unfinished([bad, *good], tmp_path / "ray") == [bad]
+    assert list_unfinished_jobs([bad, *good], tmp_path / "ray") == [bad]
     assert reports.count(1.0) == 3
     assert Engine("local", 1)(good, tmp_path / "local") == {}
     assert scores(good, tmp_path / "ray") == scores(good, tmp_path / "local")
@@ -179,4 +181,4 @@ def test_an_address_without_a_cluster_is_refused_at_once(address):
     with pytest.raises(
         ValueError, match=f"No Ray cluster answers at {address!r}. Start one"
     ):
-        check_address(address)
+        check_ray_address(address)

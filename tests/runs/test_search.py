@@ -11,16 +11,16 @@ from cirm import Descent
 from cirm.evaluation.selection import Rule
 from cirm.learners.erm import ERM
 from cirm.records import Score, read_records, write_records
-from cirm.runs.jobs import execute
-from cirm.runs.local import get_record_path, list_unfinished, run_jobs
+from cirm.runs.jobs import execute_job
+from cirm.runs.local import get_path_of_records, list_unfinished_jobs, run_jobs_locally
 from cirm.runs.plans import plan_jobs, prepare_dataset
 from cirm.runs.search import (
-    Search,
-    drop_test_environments,
-    format_command,
+    RandomSearch,
+    format_run_command,
+    remove_test_environments,
     summarise_search,
 )
-from cirm.runs.search_space import parse_space
+from cirm.runs.search_space import parse_search_space
 from cirm.settings import parse_assignments
 
 DATA = {"source": "digits", "examples": "100", "sweep": ""}
@@ -30,12 +30,12 @@ FIXED = {"epochs": 2, "hidden": (8,)}
 
 
 def search(rules=HONEST, trials=2, data=DATA, space=SPACE, learner="erm", **rest):
-    on = drop_test_environments(prepare_dataset("colored", data))
+    on = remove_test_environments(prepare_dataset("colored", data))
     fields = {"order": "sequential", "seeds": (0, 1), "settings": FIXED, **rest}
-    return Search(
+    return RandomSearch(
         on,
         learner,
-        space=parse_space(learner, [space]),
+        space=parse_search_space(learner, [space]),
         rules=rules,
         trials=trials,
         **fields,
@@ -62,7 +62,7 @@ def test_no_rule_depends_on_the_test_environment_but_the_oracle():
         jobs = search((*HONEST, "oracle"), 1, {**DATA, "test_flip": flip}).plan()
         rows = {}
         for job in jobs:
-            rows |= scores(execute(job, nothing))
+            rows |= scores(execute_job(job, nothing))
         found.append(rows)
     assert {rule for rule, _, _ in found[0]} == {*HONEST, "oracle"}
     for place, value in found[0].items():
@@ -72,33 +72,35 @@ def test_no_rule_depends_on_the_test_environment_but_the_oracle():
 def test_only_with_the_oracle_is_the_test_environment_scored():
     (job,) = search(("held-out",), 1).plan()
     assert not job.oracle
-    assert "oracle" not in {rule for rule, _, _ in scores(execute(job, nothing))}
+    assert "oracle" not in {rule for rule, _, _ in scores(execute_job(job, nothing))}
 
 
 def test_rules_share_what_was_trained(tmp_path):
     one = search(("held-out",))
-    run_jobs(one.plan(), tmp_path, 1)
+    run_jobs_locally(one.plan(), tmp_path, 1)
     more = search(("held-out", "worst-group", "next"))
-    assert list_unfinished(more.plan(), tmp_path) == []
+    assert list_unfinished_jobs(more.plan(), tmp_path) == []
     assert set(summarise_search(more, tmp_path)["picks"]) == {
         "held-out",
         "worst-group",
         "next",
     }
-    assert len(list_unfinished(search(HONEST).plan(), tmp_path)) == 4  # those left out
+    assert (
+        len(list_unfinished_jobs(search(HONEST).plan(), tmp_path)) == 4
+    )  # those left out
 
 
 def test_more_trials_go_on_from_those_there_are(tmp_path):
-    run_jobs(search(trials=2, rules=("next",)).plan(), tmp_path, 1)
+    run_jobs_locally(search(trials=2, rules=("next",)).plan(), tmp_path, 1)
     more = search(trials=3, rules=("next",))
-    assert len(list_unfinished(more.plan(), tmp_path)) == 1
+    assert len(list_unfinished_jobs(more.plan(), tmp_path)) == 1
     assert search(trials=2).key == more.key
     assert search(space="rate=1e-4..1e-3").key != more.key
 
 
 def test_each_rule_picks_the_trial_with_its_highest_score(tmp_path):
     made = search(trials=3)
-    run_jobs(made.plan(), tmp_path, 1)
+    run_jobs_locally(made.plan(), tmp_path, 1)
     found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done"] * 3
     assert found["trials"][0]["settings"] == FIXED
@@ -113,9 +115,9 @@ def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
     made = search(("leave-one-out",), 1)
     rows = {}
     for job in made.plan():
-        rows |= scores(execute(job, nothing))
+        rows |= scores(execute_job(job, nothing))
     assert {place for _, place, _ in rows} == {"train-1", "train-2"}
-    run_jobs(made.plan(), tmp_path, 1)
+    run_jobs_locally(made.plan(), tmp_path, 1)
     found = summarise_search(made, tmp_path)["trials"][0]["scores"]["leave-one-out"]
     assert found["mean"] == pytest.approx(sum(rows.values()) / 4)
     assert found["seeds"] == 2
@@ -124,8 +126,8 @@ def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
 def test_scores_have_the_sample_deviation_over_all_seeds(tmp_path):
     made = search(("held-out",), 1)
     (job,) = made.plan()
-    run_jobs([job], tmp_path, 1)
-    path = get_record_path(job, tmp_path)
+    run_jobs_locally([job], tmp_path, 1)
+    path = get_path_of_records(job, tmp_path)
     rows = [
         replace(row, value=10.0 * row.seed) if isinstance(row, Score) else row
         for row in read_records(path)
@@ -150,8 +152,8 @@ def test_another_seed_of_the_draws_is_another_search():
 def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
     wild = {**FIXED, "rate": 1e30, "optimiser": "sgd"}
     made = search(("held-out",), 2, settings=wild, space="rate=1e-4..1e-3")
-    assert run_jobs(made.plan(), tmp_path, 1) == {}
-    assert list_unfinished(made.plan(), tmp_path) == []
+    assert run_jobs_locally(made.plan(), tmp_path, 1) == {}
+    assert list_unfinished_jobs(made.plan(), tmp_path) == []
     found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["diverged", "done"]
     assert found["picks"]["held-out"]["trial"] == 1
@@ -160,8 +162,8 @@ def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
 def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
     made = search(trials=2)
     jobs = made.plan()
-    run_jobs(jobs, tmp_path, 1)
-    get_record_path(jobs[-1], tmp_path).unlink()
+    run_jobs_locally(jobs, tmp_path, 1)
+    get_path_of_records(jobs[-1], tmp_path).unlink()
     found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done", "failed"]
     assert {pick["trial"] for pick in found["picks"].values()} == {0}
@@ -182,13 +184,13 @@ def test_another_process_knows_what_to_do_with_a_trial():
         capture_output=True,
         check=True,
     )
-    assert done.stdout.decode().split() == ["score_candidate", job.key]
+    assert done.stdout.decode().split() == ["train_and_score_candidate", job.key]
 
 
 def test_the_command_of_a_pick_gives_its_settings_back():
     made = search(preset="paper")
     settings = made.get_settings(1)
-    words = format_command(made, settings).split()
+    words = format_run_command(made, settings).split()
     assert words[:2] == ["cirm", "run"]
     texts = [words[n + 1] for n, word in enumerate(words) if word == "--set"]
     assert parse_assignments(texts, "--set")["hidden"] == "8"
@@ -209,9 +211,9 @@ def test_settings_that_make_no_sense_are_refused_before_anything_runs():
 
 
 def test_values_are_searched_by_negative_errors(tmp_path):
-    on = drop_test_environments(prepare_dataset("scm", {"examples": "40"}))
+    on = remove_test_environments(prepare_dataset("scm", {"examples": "40"}))
     made = replace(search(HONEST, 2), on=on, order="joint", rules=("worst-group",))
-    run_jobs(made.plan(), tmp_path, 1)
+    run_jobs_locally(made.plan(), tmp_path, 1)
     found = summarise_search(made, tmp_path)
     assert found["metric"] == "error"
     assert found["picks"]["worst-group"]["score"]["mean"] < 0
@@ -243,7 +245,7 @@ class LeftOutTwice(Rule):
 
 def test_a_rule_of_ones_own_picks_beside_the_others(tmp_path):
     made = search(("held-out", "leave-one-out", Quantile(0.0), LeftOutTwice()), 2)
-    assert run_jobs(made.plan(), tmp_path, 1) == {}
+    assert run_jobs_locally(made.plan(), tmp_path, 1) == {}
     found = summarise_search(made, tmp_path)
     assert found["rules"]["quantile"] == Quantile.description
     for trial in found["trials"]:
@@ -280,4 +282,4 @@ def test_a_learner_instance_is_searched_from_its_own_settings():
     assert [job.learner for job in made.plan()] == ["erm", "erm"]
     assert [job.settings["epochs"] for job in made.plan()] == [7, 7]
     assert made.plan()[1].settings["rate"] == one.get_settings(1)["rate"]
-    assert "--set epochs=7" in format_command(made, made.get_settings(0))
+    assert "--set epochs=7" in format_run_command(made, made.get_settings(0))

@@ -6,45 +6,45 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.learners import CONTINUAL, LEARNERS, create
 from cirm.runs.search_space import (
-    Choice,
-    Range,
-    draw_settings,
-    format_space,
-    parse_space,
+    SearchAlternatives,
+    SearchRange,
+    draw_trial_settings,
+    format_search_space,
+    parse_search_space,
 )
 
 
 def test_ranges_and_alternatives_are_read_with_the_types_of_the_settings():
     text = "rate=1e-4..1e-2:log,hidden=100,100|390,epochs=10..50,optimiser=adam|sgd"
-    space = parse_space("erm", [text, "dropout=0.5|0.75"])
-    assert space["rate"] == Range(1e-4, 1e-2, log=True)
-    assert space["epochs"] == Range(10, 50, whole=True)
+    space = parse_search_space("erm", [text, "dropout=0.5|0.75"])
+    assert space["rate"] == SearchRange(1e-4, 1e-2, log=True)
+    assert space["epochs"] == SearchRange(10, 50, whole=True)
     assert space["hidden"].values == ((100, 100), (390,))
     assert space["optimiser"].values == ("adam", "sgd")
     assert space["dropout"].values == (0.5, 0.75)
 
 
 def test_what_is_written_out_is_read_back():
-    space = parse_space("irmv1")
-    texts = [f"{name}={text}" for name, text in format_space(space).items()]
-    assert parse_space("irmv1", texts) == space
+    space = parse_search_space("irmv1")
+    texts = [f"{name}={text}" for name, text in format_search_space(space).items()]
+    assert parse_search_space("irmv1", texts) == space
 
 
 def test_places_from_zero_to_one_cover_a_range():
-    assert [Range(1, 100, log=True).at(p) for p in (0, 0.5, 1)] == [1, 10, 100]
-    assert [Range(0, 4, whole=True).at(p) for p in (0, 0.49, 1)] == [0, 2, 4]
-    assert Choice(("a", "b"), ("a", "b")).at(1.0) == "b"
+    assert [SearchRange(1, 100, log=True).at(p) for p in (0, 0.5, 1)] == [1, 10, 100]
+    assert [SearchRange(0, 4, whole=True).at(p) for p in (0, 0.49, 1)] == [0, 2, 4]
+    assert SearchAlternatives(("a", "b"), ("a", "b")).at(1.0) == "b"
 
 
 def test_rounding_does_not_leave_a_range():
-    ends = Range(0.12345, 0.98765)
+    ends = SearchRange(0.12345, 0.98765)
     assert (ends.at(0.0), ends.at(1.0)) == (0.12345, 0.98765)
     assert ends.at(0.5) == 0.556
 
 
 def test_draws_stay_inside_and_fill_the_space():
-    space = parse_space("erm", ["rate=1e-4..1e-2:log,dropout=0.5|0.75"])
-    found = [draw_settings(space, trial) for trial in range(1, 200)]
+    space = parse_search_space("erm", ["rate=1e-4..1e-2:log,dropout=0.5|0.75"])
+    found = [draw_trial_settings(space, trial) for trial in range(1, 200)]
     logs = torch.tensor([math.log10(s["rate"]) for s in found])
     assert logs.min() >= -4 and logs.max() <= -2
     assert logs.mean().item() == pytest.approx(-3, abs=0.15)
@@ -52,24 +52,24 @@ def test_draws_stay_inside_and_fill_the_space():
 
 
 def test_a_trial_does_not_depend_on_the_other_settings_or_trials():
-    few = parse_space("erm", ["rate=1e-4..1e-2:log"])
-    more = parse_space("erm", ["dropout=0|0.5,rate=1e-4..1e-2:log"])
-    assert draw_settings(few, 7)["rate"] == draw_settings(more, 7)["rate"]
-    assert draw_settings(few, 7) != draw_settings(few, 8)
-    assert draw_settings(few, 7, seed=1) != draw_settings(few, 7)
+    few = parse_search_space("erm", ["rate=1e-4..1e-2:log"])
+    more = parse_search_space("erm", ["dropout=0|0.5,rate=1e-4..1e-2:log"])
+    assert draw_trial_settings(few, 7)["rate"] == draw_trial_settings(more, 7)["rate"]
+    assert draw_trial_settings(few, 7) != draw_trial_settings(few, 8)
+    assert draw_trial_settings(few, 7, seed=1) != draw_trial_settings(few, 7)
 
 
 def test_the_first_trial_has_the_settings_as_they_are():
-    assert draw_settings(parse_space("erm"), 0) == {}
+    assert draw_trial_settings(parse_search_space("erm"), 0) == {}
 
 
 @pytest.mark.parametrize("key", [*LEARNERS, *CONTINUAL])
 def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
     values = Environment("a", torch.zeros(9, 2), torch.zeros(9), Task.regression())
-    space = parse_space(key)
+    space = parse_search_space(key)
     assert space
     for trial in range(1, 30):
-        create(key, values, draw_settings(space, trial))
+        create(key, values, draw_trial_settings(space, trial))
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
 )
 def test_a_space_that_makes_no_sense_is_refused_in_one_sentence(text, message):
     with pytest.raises(ValueError, match=message) as found:
-        parse_space("erm", [text])
+        parse_search_space("erm", [text])
     assert "\n" not in str(found.value)

@@ -3,9 +3,9 @@ import pytest
 from cirm.runs.jobs import Job
 from cirm.runs.tracker import (
     JobTracker,
-    data_size,
+    compute_data_work,
     describe_job,
-    guess_seconds,
+    guess_seconds_per_work_unit,
 )
 
 
@@ -30,14 +30,14 @@ def test_a_learner_that_has_finished_a_job_is_expected_to_take_as_long_again():
 def test_a_learner_without_a_time_is_guessed_at_the_speed_of_the_others():
     first, second = jobs("erm", "mer")
     tracker = JobTracker([first, second], 1, [])
-    tracker.finish(first, 3 * guess_seconds("erm"))
-    assert tracker.seconds_left == pytest.approx(3 * guess_seconds("mer"))
+    tracker.finish(first, 3 * guess_seconds_per_work_unit("erm"))
+    assert tracker.seconds_left == pytest.approx(3 * guess_seconds_per_work_unit("mer"))
 
 
 def test_times_of_an_earlier_run_count():
     (job,) = jobs("erm", environments=6, examples=1000)
     assert JobTracker([job], 1, [("erm", 1.0, 5.0)]).seconds_left == pytest.approx(15.0)
-    assert data_size({"environments": 6, "examples": 1000}, 1) == 3
+    assert compute_data_work({"environments": 6, "examples": 1000}, 1) == 3
 
 
 def test_a_small_job_of_an_earlier_run_says_little_about_a_large_one():

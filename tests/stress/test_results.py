@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cirm.records import AdaptedScore, Run, Score
-from cirm.runs.archive import Archive, pack_records
+from cirm.runs.archive import JobArchive, pack_records_of_job
 from cirm.stress.cells import list_cells, list_kinds
 from cirm.stress.examples import draw_kinds
 from cirm.stress.page import build_stress_page, build_stress_table, write_stress_lead
@@ -22,7 +22,7 @@ def make_plan(*names, quick=True):
 
 def fill(plan, numbers, metric="accuracy"):
     """An archive in which each role of each cell has the same scores."""
-    archive = Archive()
+    archive = JobArchive()
     for _, roles in plan.cells:
         for role, jobs in roles.items():
             for job in jobs:
@@ -37,7 +37,7 @@ def fill(plan, numbers, metric="accuracy"):
                         rows.append(AdaptedScore(*place, "test", "test", metric, value))
                 data = {"name": job.dataset, **job.data}
                 rows.append(Run(job.name, job.order, job.seeds, {}, data, ""))
-                entry = json.loads(json.dumps(pack_records(rows)))
+                entry = json.loads(json.dumps(pack_records_of_job(rows)))
                 if job.key not in archive.entries:
                     archive.put(job.key, entry)
     return archive
@@ -100,7 +100,7 @@ def test_cells_without_results_are_left_out():
     (job,) = plan.cells[-1][1]["learner"]
     del archive.entries[job.key]
     assert len(summarise_cells(plan, archive)) == len(plan.cells) - 1
-    assert summarise_cells(plan, Archive()) == []
+    assert summarise_cells(plan, JobArchive()) == []
     assert "No cell has results" in write_stress_lead([], LEARNER)
 
 

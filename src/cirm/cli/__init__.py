@@ -24,7 +24,7 @@ from cirm.cli import (
     stress,
 )
 from cirm.cli import list as listing
-from cirm.cli.options import add_command
+from cirm.cli.options import add_cli_command
 
 START, MODELS = "Start here", "Models of your own data"
 EXPERIMENTS, REFERENCE = "Experiments", "Data sets and choices"
@@ -44,36 +44,36 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS: tuple[tuple[Callable[..., None], str, str], ...] = (
-    (demo.demo, START, demo.EXAMPLES),
-    (fit.fit, MODELS, fit.FIT_EXAMPLES),
-    (fit.update, MODELS, fit.UPDATE_EXAMPLES),
-    (adapt.adapt, MODELS, adapt.EXAMPLES),
-    (predict.predict, MODELS, predict.EXAMPLES),
-    (evaluate.evaluate, MODELS, evaluate.EXAMPLES),
-    (inspect.inspect, MODELS, inspect.EXAMPLES),
-    (run.run, EXPERIMENTS, run.EXAMPLES),
-    (select.select, EXPERIMENTS, select.EXAMPLES),
-    (stress.stress, EXPERIMENTS, stress.EXAMPLES),
-    (reproduce.reproduce, EXPERIMENTS, reproduce.EXAMPLES),
-    (report.report, EXPERIMENTS, report.EXAMPLES),
-    (bench.bench, EXPERIMENTS, bench.EXAMPLES),
-    (listing.list_choices, REFERENCE, listing.EXAMPLES),
-)
-for function, panel, examples in COMMANDS:
-    add_command(
+COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
+    "demo": (demo.run_demo, START, demo.EXAMPLES),
+    "fit": (fit.fit_model, MODELS, fit.FIT_EXAMPLES),
+    "update": (fit.update_model, MODELS, fit.UPDATE_EXAMPLES),
+    "adapt": (adapt.adapt_model, MODELS, adapt.EXAMPLES),
+    "predict": (predict.predict_rows_of_files, MODELS, predict.EXAMPLES),
+    "evaluate": (evaluate.evaluate_model, MODELS, evaluate.EXAMPLES),
+    "inspect": (inspect.inspect_model, MODELS, inspect.EXAMPLES),
+    "run": (run.run_learners, EXPERIMENTS, run.EXAMPLES),
+    "select": (select.select_settings, EXPERIMENTS, select.EXAMPLES),
+    "stress": (stress.stress, EXPERIMENTS, stress.EXAMPLES),
+    "reproduce": (reproduce.reproduce_paper, EXPERIMENTS, reproduce.EXAMPLES),
+    "report": (report.write_paper_report, EXPERIMENTS, report.EXAMPLES),
+    "bench": (bench.measure_learner_speed, EXPERIMENTS, bench.EXAMPLES),
+    "list": (listing.list_choices, REFERENCE, listing.EXAMPLES),
+}
+for command, (function, panel, examples) in COMMANDS.items():
+    add_cli_command(
         app,
         function,
         examples,
-        name="list" if panel == REFERENCE else None,
+        name=command,
         rich_help_panel=panel,
-        **EXTRA.get(function.__name__, {}),
+        **EXTRA.get(command, {}),
     )
 app.add_typer(data.app, name="data", rich_help_panel=REFERENCE)
 
 
 @app.callback(invoke_without_command=True)
-def set_options(
+def set_global_options(
     context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the full traceback of an error.")

@@ -19,16 +19,16 @@ from cirm.cli.options import (
     Overwrite,
     ReportFile,
 )
-from cirm.cli.output_files import check_outputs, write_model
+from cirm.cli.output_files import check_output_paths, write_model_and_page
 
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm adapt clinic-c.csv --model triage.cirm --out triage-at-c.cirm",
     "cirm adapt clinic-c.csv --model triage.cirm --out triage-at-c.cirm --overwrite "
     "--report page.html",
 )
 
 
-def adapt(
+def adapt_model(
     data: Annotated[
         Path,
         typer.Argument(
@@ -58,17 +58,17 @@ def adapt(
     adapted model is written to a new file, and `cirm update` on it continues from the
     model as it was before.
     """
-    from cirm.cli.model_output import print_adaptation
-    from cirm.cli.output import print_result, print_to_stderr
-    from cirm.cli.progress import show_progress
+    from cirm.cli.model_output import print_model_adaptation
+    from cirm.cli.output import print_json_and_page_path, print_to_stderr
+    from cirm.cli.progress import show_step_progress
 
-    check_outputs({"--out": out, "--report": report}, [data, model], overwrite)
+    check_output_paths({"--out": out, "--report": report}, [data, model], overwrite)
     secret = options.read_key(key)
-    with show_progress(f"No model was written to {out}.") as progress:
+    with show_step_progress(f"No model was written to {out}.") as progress:
         from cirm.model.adapt import adapt as adapt_model
         from cirm.model.file import load
 
-        options.use_one_thread()
+        options.limit_torch_to_one_thread()
         adapted = adapt_model(
             load(
                 model, device=options.check_device(device), learner=learner, key=secret
@@ -78,10 +78,10 @@ def adapt(
             accept_units=accept_units,
             progress=progress,
         )
-        content = write_model(adapted, out, report, secret, source=str(model))
+        content = write_model_and_page(adapted, out, report, secret, source=str(model))
     if not as_json:
-        print_adaptation(content["adaptation"])
-    print_result(content, as_json, report)
+        print_model_adaptation(content["adaptation"])
+    print_json_and_page_path(content, as_json, report)
     print_to_stderr(
         f"Wrote the adapted model to {out}",
         f"Next: `cirm predict {data} --model {out}` predicts rows of this environment.",

@@ -10,12 +10,12 @@ import typer
 
 from cirm.cli import options
 
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm bench --quick --part learners", "cirm bench --part growth --rounds 9"
 )
 
 
-def bench(
+def measure_learner_speed(
     part: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,13 +55,13 @@ def bench(
     turns. Takes about fifteen minutes. Writes bench.json, bench.md and bench.html
     after each part.
     """
-    find_benchmarks()
+    make_benchmarks_importable()
     from benchmarks.suite import run_benchmarks
 
     run_benchmarks(part or [], rounds, quick, peers, out)
 
 
-def find_benchmarks() -> None:
+def make_benchmarks_importable() -> None:
     """Make the package `benchmarks` importable; only the source tree has it."""
     root = Path(__file__).parents[3]
     if not (root / "benchmarks" / "suite.py").exists():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.output import print_rows
-from cirm.cli.output_files import check_outputs
+from cirm.cli.output import print_rows_as_table
+from cirm.cli.output_files import check_output_paths
 
 if TYPE_CHECKING:
     from cirm.data.image_sets import ImageSet
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 
-def fetch(
+def fetch_image_sets(
     names: Annotated[
         list[str],
         typer.Argument(
@@ -35,28 +35,28 @@ def fetch(
 
     If one of them fails, the others are still downloaded.
     """
-    from cirm.cli.progress import show_downloads
-    from cirm.data.downloads import fetch_images
+    from cirm.cli.progress import show_download_progress
+    from cirm.data.downloads import download_image_set
     from cirm.data.image_sets import get_image_set
 
     sources = [get_image_set(name) for name in names]
     failures: list[ValueError | OSError] = []
     for source in sources:
         try:
-            with show_downloads() as add_bar:
+            with show_download_progress() as add_bar:
                 echo = functools.partial(typer.echo, err=True)
-                path = fetch_images(source, add_bar, echo)
+                path = download_image_set(source, add_bar, echo)
         except (ValueError, OSError) as error:
             failures.append(error)
         else:
-            print_location(source, path)
+            print_image_set_location(source, path)
     for failure in failures[:-1]:
         typer.echo(f"cirm: {failure}", err=True)
     if failures:
         raise failures[-1]  # `main` prints it like the others, and exits
 
 
-def import_folder(
+def import_idx_folder(
     name: Annotated[
         str,
         typer.Argument(
@@ -76,24 +76,28 @@ def import_folder(
     from cirm.data import image_sets
 
     source = image_sets.get_image_set(name)
-    print_location(source, image_sets.import_image_set(source, folder))
+    print_image_set_location(source, image_sets.import_image_set(source, folder))
 
 
-def list_images() -> None:
+def list_image_sets() -> None:
     """List the data sets, their licences, and which are in the cache."""
-    from cirm.data.image_sets import IMAGE_SETS, get_cache, get_cached_folder
+    from cirm.data.image_sets import (
+        IMAGE_SETS,
+        get_cache_folder,
+        get_cached_image_folder,
+    )
 
     rows = [["digits", "CC BY 4.0", "UCI", "built in", "1,438", "359"]]
     for source in IMAGE_SETS.values():
-        size = format_folder_size(get_cached_folder(source.name))
+        size = format_folder_size(get_cached_image_folder(source.name))
         counts = [f"{count:,}" for count in source.counts]
         rows.append([source.name, source.licence, source.origin, size, *counts])
     headings = ("name", "licence", "origin", "in the cache", "train", "test")
-    print_rows("Image data sets", headings, rows, text_columns=4)
-    typer.echo(f"The cache is in {get_cache()}")
+    print_rows_as_table("Image data sets", headings, rows, text_columns=4)
+    typer.echo(f"The cache is in {get_cache_folder()}")
 
 
-def show(
+def show_colored_images(
     source: Annotated[
         str,
         typer.Option(help="digits, a data set in the cache, or a folder of IDX files."),
@@ -126,25 +130,25 @@ def show(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Draw coloured images of the training environments and of the unseen one."""
-    check_outputs({"--out": out}, overwrite=overwrite)
-    from cirm.cli.progress import show_step
+    check_output_paths({"--out": out}, overwrite=overwrite)
+    from cirm.cli.progress import show_single_step
 
-    with show_step("drawing"):
+    with show_single_step("drawing"):
         from cirm.data.colored import Colored
-        from cirm.paper.example_images import make_panel, write_examples
-        from cirm.settings import parse_assignments, replace_settings
+        from cirm.paper.example_images import make_example_panel, write_example_figure
+        from cirm.settings import parse_assignments, replace_settings_from_text
 
         texts = parse_assignments(settings or [], "--set")
         panels = []
         for each in [scheme] if scheme else ["b01", "b11"]:
             chosen = {**texts, "source": source, "scheme": each}
-            dataset = replace_settings(Colored(), chosen, "colored")
-            panels.append(make_panel(dataset, seed))
-        write_examples(panels, out)
+            dataset = replace_settings_from_text(Colored(), chosen, "colored")
+            panels.append(make_example_panel(dataset, seed))
+        write_example_figure(panels, out)
     typer.echo(f"Wrote {out.resolve()}")
 
 
-def print_location(source: ImageSet, path: Path) -> None:
+def print_image_set_location(source: ImageSet, path: Path) -> None:
     """Print where a data set is, and whether it has been verified."""
     train, test = source.counts
     verified = "verified by SHA-256"
@@ -162,10 +166,12 @@ def format_folder_size(path: Path) -> str:
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
-    "fetch": (fetch, "cirm data fetch mnist fashion-mnist"),
-    "import": (import_folder, "cirm data import mnist downloads"),
-    "list": (list_images, "cirm data list"),
-    "show": (show, "cirm data show --scheme b11 --out coloured.png"),
+    "fetch": (fetch_image_sets, "cirm data fetch mnist fashion-mnist"),
+    "import": (import_idx_folder, "cirm data import mnist downloads"),
+    "list": (list_image_sets, "cirm data list"),
+    "show": (show_colored_images, "cirm data show --scheme b11 --out coloured.png"),
 }
 for command, (function, example) in COMMANDS.items():
-    options.add_command(app, function, options.list_examples(example), name=command)
+    options.add_cli_command(
+        app, function, options.format_command_examples(example), name=command
+    )

@@ -14,10 +14,12 @@ from cirm.learners import DEFAULT_LEARNER
 LEARNERS = (DEFAULT_LEARNER, "c-bvirm", "c-virmv1", "erm", "irmv1", "ewc", "gem")
 DATA = {"source": "digits", "environments": "2", "examples": "600"}
 ADAPT = (300,)  # of the 359 unseen images
-EXAMPLES = options.list_examples("cirm demo", "cirm demo --seeds 1 --out quick-demo")
+EXAMPLES = options.format_command_examples(
+    "cirm demo", "cirm demo --seeds 1 --out quick-demo"
+)
 
 
-def demo(
+def run_demo(
     seeds: Annotated[
         int,
         typer.Option(metavar="N", min=1, help="Number of seeds: 0, 1, 2 and so on."),
@@ -34,8 +36,8 @@ def demo(
     predicts the opposite. A learner that can adapt is scored twice there: before and
     after it was given some of the images without their labels. Nothing is downloaded.
     """
-    from cirm.cli.progress import show_step
-    from cirm.cli.run import run_and_report
+    from cirm.cli.progress import show_single_step
+    from cirm.cli.run import run_jobs_and_report
 
     typer.echo(
         "Two environments of coloured digits arrive one after the other. The colour "
@@ -44,10 +46,10 @@ def demo(
         f"Adapted: {ADAPT[0]} unseen images were given without their labels before all "
         "were predicted."
     )
-    with show_step("preparing the data set"):
+    with show_single_step("preparing the data set"):
         from cirm.learners import get_learner_class
         from cirm.runs.engines import Engine
-        from cirm.runs.plans import plan_ceiling, plan_jobs, prepare_dataset
+        from cirm.runs.plans import plan_ceiling_jobs, plan_jobs, prepare_dataset
 
         data, jobs = prepare_dataset("colored", DATA), []
         for key in LEARNERS:
@@ -55,5 +57,5 @@ def demo(
             jobs += plan_jobs(
                 data, key, "sequential", range(seeds), preset=preset, adapt=ADAPT
             )
-        jobs += plan_ceiling("colored", DATA, "sequential", range(seeds), "paper")
-    run_and_report(jobs, out, Engine(workers=workers), title="cirm demo")
+        jobs += plan_ceiling_jobs("colored", DATA, "sequential", range(seeds), "paper")
+    run_jobs_and_report(jobs, out, Engine(workers=workers), title="cirm demo")

@@ -19,15 +19,15 @@ from cirm.cli.options import (
     Overwrite,
     ReportFile,
 )
-from cirm.cli.output_files import check_outputs
+from cirm.cli.output_files import check_output_paths
 
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm evaluate clinic-c.csv --model triage.cirm",
     "cirm evaluate clinic-c.csv --model triage.cirm --group smoker --report page.html",
 )
 
 
-def evaluate(
+def evaluate_model(
     data: DataFiles,
     model: ModelFile,
     environment: EnvironmentColumn = "",
@@ -51,17 +51,17 @@ def evaluate(
     Prints the scores of all rows and of each environment, class and group, and
     compares them with the scores of the training environments.
     """
-    from cirm.cli.model_output import print_evaluation
-    from cirm.cli.output import get_command_line, write_result
-    from cirm.cli.progress import show_progress
+    from cirm.cli.model_output import print_evaluation_scores
+    from cirm.cli.output import format_typed_command, write_and_print_result
+    from cirm.cli.progress import show_step_progress
 
-    check_outputs({"--report": report}, [*data, model], overwrite)
+    check_output_paths({"--report": report}, [*data, model], overwrite)
     secret = options.read_key(key)
-    with show_progress("Nothing was written.") as progress:
+    with show_step_progress("Nothing was written.") as progress:
         from cirm.model.evaluate import evaluate as evaluate_model
         from cirm.model.file import load
 
-        options.use_one_thread()
+        options.limit_torch_to_one_thread()
         loaded = load(
             model, device=options.check_device(device), learner=learner, key=secret
         )
@@ -75,10 +75,10 @@ def evaluate(
         )
     content = {"model": str(model), "data": [str(path) for path in data], **scores}
     if not as_json:
-        print_evaluation(content)
+        print_evaluation_scores(content)
     page = ""
     if report:
         from cirm.report.model_page import build_evaluation_page
 
-        page = build_evaluation_page(content, get_command_line())
-    write_result(content, as_json, report, page)
+        page = build_evaluation_page(content, format_typed_command())
+    write_and_print_result(content, as_json, report, page)

@@ -25,22 +25,26 @@ from cirm.cli.options import (
     Preset,
     ReportFile,
 )
-from cirm.cli.output_files import check_output_file, check_outputs, write_model
+from cirm.cli.output_files import (
+    check_file_can_be_written,
+    check_output_paths,
+    write_model_and_page,
+)
 from cirm.learners import DEFAULT_LEARNER
 
 TASKS = ("auto", "classification", "regression")
-FIT_EXAMPLES = options.list_examples(
+FIT_EXAMPLES = options.format_command_examples(
     "cirm fit clinic-a.csv --target outcome --model triage.cirm",
     "cirm fit clinics.csv --target outcome --environment site --order sequential "
     "--model triage.cirm --overwrite",
 )
-UPDATE_EXAMPLES = options.list_examples(
+UPDATE_EXAMPLES = options.format_command_examples(
     "cirm update clinic-b.csv --model triage.cirm",
     "cirm update clinic-c.csv --model triage.cirm --out triage-2.cirm",
 )
 
 
-def fit(
+def fit_model(
     data: DataFiles,
     model: ModelFile,
     target: Annotated[
@@ -156,26 +160,28 @@ def fit(
     first environment alone decides how columns are scaled and encoded, so that a
     value means the same at every site.
     """
-    from cirm.cli.progress import show_progress
+    from cirm.cli.progress import show_step_progress
 
-    check_outputs(
+    check_output_paths(
         {"--model": model, "--report": report},
         data,
         overwrite,
         "`cirm update` to continue training it",
     )
     secret = options.read_key(key)
-    with show_progress(f"No model was written to {model}.") as progress:
+    with show_step_progress(f"No model was written to {model}.") as progress:
         from cirm.model.fit import fit as fit_model
 
-        options.use_one_thread()
+        options.limit_torch_to_one_thread()
         trained = fit_model(
             list(data),
             target,
             environment=environment,
-            task=check_task(task),
+            task=check_task_name(task),
             learner=learner,
-            settings=parse_settings(learner, add_trust(settings or [], trust)),
+            settings=parse_setting_options(
+                learner, add_trust_setting(settings or [], trust)
+            ),
             preset=preset,
             seed=seed,
             device=options.check_device(device),
@@ -192,11 +198,11 @@ def fit(
             channels=channels,
             progress=progress,
         )
-        content = write_model(trained, model, report, secret)
-    print_model(content, as_json, report, is_task_detected=task == "auto")
+        content = write_model_and_page(trained, model, report, secret)
+    print_fit_result(content, as_json, report, is_task_detected=task == "auto")
 
 
-def update(
+def update_model(
     data: DataFiles,
     model: ModelFile,
     environment: EnvironmentColumn = "",
@@ -228,18 +234,18 @@ def update(
     The model file is replaced only when training has finished, and stays unchanged if
     anything fails.
     """
-    from cirm.cli.progress import show_progress
+    from cirm.cli.progress import show_step_progress
 
     if out is not None and out.exists() and out.samefile(model):
         out = None
-    check_outputs({"--out": out, "--report": report}, [*data, model], overwrite)
-    check_output_file(model, "--model")
+    check_output_paths({"--out": out, "--report": report}, [*data, model], overwrite)
+    check_file_can_be_written(model, "--model")
     secret = options.read_key(key)
-    with show_progress(f"{model} is unchanged.") as progress:
-        from cirm.model.file import is_signed, load, read_checksum
+    with show_step_progress(f"{model} is unchanged.") as progress:
+        from cirm.model.file import is_signed, load, read_model_checksum
         from cirm.model.fit import update as update_model
 
-        options.use_one_thread()
+        options.limit_torch_to_one_thread()
         old = load(
             model, device=options.check_device(device), learner=learner, key=secret
         )
@@ -248,7 +254,7 @@ def update(
                 f"model file {str(model)!r} is signed, but the updated one would not "
                 "be. Give the key with --key."
             )
-        checksum = read_checksum(model)
+        checksum = read_model_checksum(model)
         new = update_model(
             old,
             list(data),
@@ -259,29 +265,29 @@ def update(
             again=again,
             progress=progress,
         )
-        if out is None and read_checksum(model) != checksum:
+        if out is None and read_model_checksum(model) != checksum:
             raise ValueError(
                 f"model {str(model)!r}: another command changed the file while this "
                 "one was running, so nothing was written. Run this update again."
             )
-        content = write_model(new, out or model, report, secret)
-    print_model(content, as_json, report)
+        content = write_model_and_page(new, out or model, report, secret)
+    print_fit_result(content, as_json, report)
 
 
-def print_model(
+def print_fit_result(
     content: Mapping[str, Any],
     as_json: bool,
     report: Path | None,
     is_task_detected: bool = False,
 ) -> None:
     """Print what was learned and what to do next."""
-    from cirm.cli.model_output import print_training
-    from cirm.cli.output import print_result, print_to_stderr
+    from cirm.cli.model_output import print_training_result
+    from cirm.cli.output import print_json_and_page_path, print_to_stderr
 
     path, is_first = content["model"], content["history"][-1]["stage"] == 0
     if not as_json:
-        print_training(content, is_first, is_task_detected)
-    print_result(content, as_json, report)
+        print_training_result(content, is_first, is_task_detected)
+    print_json_and_page_path(content, as_json, report)
     print_to_stderr(f"Wrote the model to {path}")
     if is_first:
         print_to_stderr(
@@ -290,7 +296,7 @@ def print_model(
         )
 
 
-def parse_settings(learner: str, assignments: list[str]) -> dict[str, Any]:
+def parse_setting_options(learner: str, assignments: list[str]) -> dict[str, Any]:
     """Parse settings of a learner, such as epochs=10."""
     from cirm.learners import parse_learner_settings
     from cirm.settings import parse_assignments
@@ -298,12 +304,12 @@ def parse_settings(learner: str, assignments: list[str]) -> dict[str, Any]:
     return parse_learner_settings(learner, parse_assignments(assignments, "--set"))
 
 
-def add_trust(assignments: list[str], trust: str) -> list[str]:
+def add_trust_setting(assignments: list[str], trust: str) -> list[str]:
     """Return settings with that of --trust, if it is given."""
     return [*assignments, f"trust={trust}"] if trust else assignments
 
 
-def check_task(task: str) -> Any:  # noqa: ANN401  one of the literal names
+def check_task_name(task: str) -> Any:  # noqa: ANN401  one of the literal names
     """Return the task if there is one of this name."""
     if task not in TASKS:
         raise ValueError(f"--task: {task!r} is not one of {', '.join(TASKS)}.")

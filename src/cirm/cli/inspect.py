@@ -9,14 +9,14 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.options import Json, KeyFile, ModelLearner, Overwrite, ReportFile
-from cirm.cli.output_files import check_outputs
+from cirm.cli.output_files import check_output_paths
 
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm inspect triage.cirm", "cirm inspect triage.cirm --report triage.html"
 )
 
 
-def inspect(
+def inspect_model(
     model: Annotated[
         Path,
         typer.Argument(help="Model file, for example triage.cirm.", show_default=False),
@@ -28,13 +28,13 @@ def inspect(
     overwrite: Overwrite = False,
 ) -> None:
     """Show a model's environments, scores, stored data and important columns."""
-    from cirm.cli.model_output import print_description
-    from cirm.cli.output import get_command_line, write_result
-    from cirm.cli.progress import show_progress
+    from cirm.cli.model_output import print_model_description
+    from cirm.cli.output import format_typed_command, write_and_print_result
+    from cirm.cli.progress import show_step_progress
 
-    check_outputs({"--report": report}, [model], overwrite)
+    check_output_paths({"--report": report}, [model], overwrite)
     secret = options.read_key(key)
-    with show_progress("Nothing was written."):
+    with show_step_progress("Nothing was written."):
         from cirm.model.explain import describe_model
         from cirm.model.file import load
         from cirm.report.model_page import build_model_page
@@ -43,7 +43,7 @@ def inspect(
             "model": str(model),
             **describe_model(load(model, learner=learner, key=secret)),
         }
-        page = build_model_page(content, get_command_line()) if report else ""
+        page = build_model_page(content, format_typed_command()) if report else ""
     if not as_json:
-        print_description(content)
-    write_result(content, as_json, report, page)
+        print_model_description(content)
+    write_and_print_result(content, as_json, report, page)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cirm.cli import options
-from cirm.cli.output import print_rows
+from cirm.cli.output import print_rows_as_table
 
 if TYPE_CHECKING:
     from cirm.registry import Registry
@@ -25,7 +25,9 @@ MODULES = {
 """The modules whose `REGISTRY` holds the choices of a kind."""
 
 KINDS = ", ".join(MODULES)
-EXAMPLES = options.list_examples("cirm list learners", "cirm list learners irmv1")
+EXAMPLES = options.format_command_examples(
+    "cirm list learners", "cirm list learners irmv1"
+)
 
 
 def list_choices(
@@ -48,21 +50,21 @@ def list_choices(
     if kind and kind not in MODULES:
         raise ValueError(f"list: {kind!r} is not one of {KINDS}.")
     if name:
-        print_settings(kind, name)
+        print_choice_settings(kind, name)
         return
     for one in [kind] if kind else MODULES:
-        print_names(one)
+        print_choice_names(one)
 
 
-def get_registry(kind: str) -> Registry:
+def get_registry_of_kind(kind: str) -> Registry:
     """Return the choices of a kind."""
     registry: Registry = import_module(MODULES[kind]).REGISTRY
     return registry
 
 
-def print_names(kind: str) -> None:
+def print_choice_names(kind: str) -> None:
     """Print the names of a kind, each with its description."""
-    registry = get_registry(kind)
+    registry = get_registry_of_kind(kind)
     rows = []
     for key in registry.list_keys():
         text, package = registry.describe(key), registry.find_package(key)
@@ -70,30 +72,35 @@ def print_names(kind: str) -> None:
             joint = registry.aliases[key]
             text = f"{joint} on a sequence: the last posterior is the next prior"
         rows.append([key, f"{text} (from {package})" if package else text])
-    print_rows(kind.capitalize(), ("name", "description"), rows, text_columns=2)
+    print_rows_as_table(
+        kind.capitalize(), ("name", "description"), rows, text_columns=2
+    )
 
 
-def print_settings(kind: str, name: str) -> None:
+def print_choice_settings(kind: str, name: str) -> None:
     """Print name, type and default of the settings of a choice."""
-    from cirm.learners import NETWORK, list_settings
-    from cirm.settings import format_type, list_fields
+    from cirm.learners import NETWORK, list_learner_settings
+    from cirm.settings import format_type_in_words, list_setting_fields
 
-    cls: type = get_registry(kind).load(name)
+    cls: type = get_registry_of_kind(kind).load(name)
     if kind == "learners":
-        settings = list_settings(name)
+        settings = list_learner_settings(name)
     elif kind == "networks":  # see `build_network`
         parts = ("hidden", "activation", "dropout")
         settings = [(key, *NETWORK[key]) for key in parts]
     elif is_dataclass(cls):
-        settings = [(key, *field) for key, field in list_fields(cls).items()]
+        settings = [(key, *field) for key, field in list_setting_fields(cls).items()]
     else:
         settings = []
     if not settings:
         typer.echo(f"{name} has no settings.")
         return
-    rows = [[key, format_type(type_), repr(value)] for key, type_, value in settings]
+    rows = [
+        [key, format_type_in_words(type_), repr(value)]
+        for key, type_, value in settings
+    ]
     headings = ("setting", "type", "default")
-    print_rows(f"Settings of {name}", headings, rows, text_columns=3)
+    print_rows_as_table(f"Settings of {name}", headings, rows, text_columns=3)
     presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})
     if presets:
         rows = [
@@ -101,4 +108,4 @@ def print_settings(kind: str, name: str) -> None:
             for key, preset in presets.items()
         ]
         title = f"Presets of {name} (--preset)"
-        print_rows(title, ("preset", "settings"), rows, text_columns=2)
+        print_rows_as_table(title, ("preset", "settings"), rows, text_columns=2)

@@ -7,16 +7,16 @@ from typing import Any
 
 import typer
 
-from cirm.cli.output import clean_values, print_notes, print_table
+from cirm.cli.output import clean_values, print_notes_once, print_table
 from cirm.report.model_page import (
     ADAPTATION_PARTS,
+    add_full_stop,
     build_effects_table,
     build_environments_table,
     build_model_diagnostics_table,
     build_model_memory_table,
     build_scores_table,
-    end_sentence,
-    list_evidence,
+    list_evidence_sentences,
     summarise_adaptation,
 )
 
@@ -26,42 +26,46 @@ MAX_CLASSES = 10
 Content = Mapping[str, Any]
 
 
-def print_training(content: Content, is_first: bool, is_task_detected: bool) -> None:
+def print_training_result(
+    content: Content, is_first: bool, is_task_detected: bool
+) -> None:
     """Print what a fit or an update has learned."""
     content = clean_values(content)
     if is_first:
-        typer.echo(describe_target(content, is_task_detected))
-        print_columns("Columns, as the first environment defines them", content)
+        typer.echo(describe_prediction_target(content, is_task_detected))
+        print_column_treatments(
+            "Columns, as the first environment defines them", content
+        )
     last = content["history"][-1]["stage"]
-    print_environments([e for e in content["history"] if e["stage"] == last])
-    typer.echo(describe_storage(content))
-    print_importance(content)
-    print_explanation(content)
-    print_notes(content["history"][-1]["notes"])
+    print_environment_scores([e for e in content["history"] if e["stage"] == last])
+    typer.echo(describe_stored_data(content))
+    print_column_importance(content)
+    print_learner_explanation(content)
+    print_notes_once(content["history"][-1]["notes"])
 
 
-def print_description(content: Content) -> None:
+def print_model_description(content: Content) -> None:
     """Print everything that is known about a model."""
     content = clean_values(content)
-    typer.echo(describe_target(content))
-    print_explanation(content)
+    typer.echo(describe_prediction_target(content))
+    print_learner_explanation(content)
     if content["adaptation"]:
-        print_adaptation(content["adaptation"])
+        print_model_adaptation(content["adaptation"])
     settings = ", ".join(f"{k}={v}" for k, v in content["settings"].items())
     typer.echo(f"Learner: {content['learner']} ({content['method']})")
     typer.echo(f"Settings: {settings}; seed={content['seed']}")
-    typer.echo(f"Network: {describe_network(content['network'])}")
-    print_environments(content["history"])
+    typer.echo(f"Network: {describe_network_settings(content['network'])}")
+    print_environment_scores(content["history"])
     print_table(build_model_memory_table(content))
-    typer.echo(describe_storage(content))
-    print_columns("Columns", content)
-    print_importance(content)
+    typer.echo(describe_stored_data(content))
+    print_column_treatments("Columns", content)
+    print_column_importance(content)
     for environment in content["history"]:
         name = environment["name"]
-        print_notes([f"{name}: {note}" for note in environment["notes"]])
+        print_notes_once([f"{name}: {note}" for note in environment["notes"]])
 
 
-def print_evaluation(content: Content) -> None:
+def print_evaluation_scores(content: Content) -> None:
     """Print the scores of a model."""
     content = clean_values(content)
     print_table(build_scores_table(content))
@@ -71,10 +75,10 @@ def print_evaluation(content: Content) -> None:
             "interval."
         )
     typer.echo(content["verdict"])
-    print_notes(content["notes"])
+    print_notes_once(content["notes"])
 
 
-def describe_target(content: Content, is_detected: bool = False) -> str:
+def describe_prediction_target(content: Content, is_detected: bool = False) -> str:
     """Describe what the model predicts."""
     task = content["task"] + (" (detected)" if is_detected else "")
     classes = content["classes"]
@@ -85,7 +89,7 @@ def describe_target(content: Content, is_detected: bool = False) -> str:
     return f"Target {content['target']}: {task}, {len(classes)} classes: {names}"
 
 
-def describe_network(network: Content) -> str:
+def describe_network_settings(network: Content) -> str:
     """Describe a network."""
     if network["kind"] == "mlp":
         return "-".join(map(str, network["sizes"])) + f", {network['activation']}"
@@ -95,7 +99,7 @@ def describe_network(network: Content) -> str:
     return f"{network['kind']} ({', '.join(settings)})"
 
 
-def describe_storage(content: Content) -> str:
+def describe_stored_data(content: Content) -> str:
     """Describe what the model stores from past data."""
     count = content["raw_examples"]
     rows = "no training rows" if not count else f"{count:,} training rows"
@@ -105,14 +109,14 @@ def describe_storage(content: Content) -> str:
     )
 
 
-def print_environments(environments: Sequence[Content]) -> None:
+def print_environment_scores(environments: Sequence[Content]) -> None:
     """Print the scores and diagnostics of environments."""
     print_table(build_environments_table(environments))
     if diagnostics := build_model_diagnostics_table(environments):
         print_table(diagnostics)
 
 
-def print_importance(content: Content) -> None:
+def print_column_importance(content: Content) -> None:
     """Print the important columns, and those that are no longer important."""
     values = content["importance"]
     if not values:
@@ -130,16 +134,16 @@ def print_importance(content: Content) -> None:
         )
 
 
-def print_explanation(content: Content) -> None:
+def print_learner_explanation(content: Content) -> None:
     """Print what the learner decided, and why."""
     explanation = content["explanation"]
     if explanation.get("verdict"):
-        typer.echo(end_sentence(explanation["verdict"]))
-        for sentence in list_evidence(explanation):
+        typer.echo(add_full_stop(explanation["verdict"]))
+        for sentence in list_evidence_sentences(explanation):
             typer.echo(f"  {sentence}")
 
 
-def print_adaptation(adaptation: Content) -> None:
+def print_model_adaptation(adaptation: Content) -> None:
     """Print what a model was adapted to, what changed, and what did not and why."""
     adaptation = clean_values(adaptation)
     typer.echo(summarise_adaptation(adaptation))
@@ -147,16 +151,16 @@ def print_adaptation(adaptation: Content) -> None:
         print_table(table)
     for effect in adaptation.get("effects", ()):
         if sentence := effect.get("sentence"):
-            typer.echo(f"  {end_sentence(sentence)}")
+            typer.echo(f"  {add_full_stop(sentence)}")
     for title, name in ADAPTATION_PARTS.items():
         if name != "notes" and adaptation.get(name):
             typer.echo(f"{title}:")
             for sentence in adaptation[name]:
-                typer.echo(f"  {end_sentence(sentence)}")
-    print_notes(adaptation["notes"])
+                typer.echo(f"  {add_full_stop(sentence)}")
+    print_notes_once(adaptation["notes"])
 
 
-def print_columns(title: str, content: Content) -> None:
+def print_column_treatments(title: str, content: Content) -> None:
     """Print how each column is used."""
     if content["columns"]:
         typer.echo(f"{title}:")

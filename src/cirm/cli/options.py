@@ -144,13 +144,13 @@ Workers = Annotated[
 ]
 
 
-def list_examples(*commands: str) -> str:
+def format_command_examples(*commands: str) -> str:
     """Return the end of a command's help: example invocations, one per line."""
     heading = "Example:" if len(commands) == 1 else "Examples:"
     return "\n\n".join([heading, *(f"$ {command}" for command in commands)])
 
 
-def add_command(
+def add_cli_command(
     app: typer.Typer,
     function: Callable[..., None],
     examples: str,
@@ -206,12 +206,12 @@ def create_result_folder(path: Path) -> None:
         ) from None
 
 
-def make_file_name(key: str) -> str:
+def make_file_name_from_key(key: str) -> str:
     """Return a key such as package.module:Class as a part of a file name."""
     return re.sub(r"[^\w.-]+", "-", key)
 
 
-def parse_extra_options(arguments: list[str], command: str) -> dict[str, str]:
+def parse_dataset_options(arguments: list[str], command: str) -> dict[str, str]:
     """Parse settings of a data set, given as --name value or --name=value."""
     options: dict[str, str] = {}
     rest = list(arguments)
@@ -231,17 +231,17 @@ def parse_extra_options(arguments: list[str], command: str) -> dict[str, str]:
     return options
 
 
-def parse_adapt(texts: list[str]) -> tuple[RowCount, ...]:
+def parse_adaptation_rows(texts: list[str]) -> tuple[RowCount, ...]:
     """Parse numbers of rows to adapt to."""
-    from cirm.evaluation.adaptation import parse_row_counts
+    from cirm.evaluation.adaptation import parse_adaptation_row_counts
 
     try:
-        return parse_row_counts(texts)
+        return parse_adaptation_row_counts(texts)
     except ValueError as error:
         raise ValueError(f"--{error}") from None
 
 
-def use_one_thread() -> None:
+def limit_torch_to_one_thread() -> None:
     """Compute on one thread, so that results do not depend on the number of cores.
 
     Small networks are also faster on one thread than on several, and reading,

@@ -37,7 +37,7 @@ def clean_values(values: Any) -> Any:  # noqa: ANN401  plain values, nested
     return values
 
 
-def get_command_line() -> str:
+def format_typed_command() -> str:
     """Return the command as the user typed it."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
@@ -48,23 +48,23 @@ def print_to_stderr(*lines: str) -> None:
         typer.echo(clean_text(line), err=True)
 
 
-def print_notes(notes: Sequence[str]) -> None:
+def print_notes_once(notes: Sequence[str]) -> None:
     """Print each note once, on standard error."""
     print_to_stderr(*(f"note: {note}" for note in dict.fromkeys(notes)))
 
 
-def write_result(
+def write_and_print_result(
     content: Mapping[str, Any], as_json: bool, report: Path | None, page: str = ""
 ) -> None:
     """Write the result as a page and print it as JSON, where the user wants that."""
-    from cirm.records import write_text
+    from cirm.records import write_text_atomically
 
     if report is not None:
-        write_text(report, page)
-    print_result(content, as_json, report)
+        write_text_atomically(report, page)
+    print_json_and_page_path(content, as_json, report)
 
 
-def print_result(
+def print_json_and_page_path(
     content: Mapping[str, Any], as_json: bool, report: Path | None
 ) -> None:
     """Print the result as JSON if that is wanted, and where its page is."""
@@ -85,7 +85,7 @@ def print_table(table: Table) -> None:
     Console(width=width).print(render_terminal(table), "")
 
 
-def print_rows(
+def print_rows_as_table(
     title: str,
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LEAST_FREE = 2**20  # bytes; a model of a table with its page takes about as much
 
 
-def check_outputs(
+def check_output_paths(
     outputs: Mapping[str, Path | None],
     inputs: Sequence[Path] = (),
     overwrite: bool = False,
@@ -38,9 +38,9 @@ def check_outputs(
                 f"--report: the page is written as HTML, so {str(path)!r} must end in "
                 ".html."
             )
-        check_output_file(path, option)
+        check_file_can_be_written(path, option)
         for other, use in known.items():
-            if _is_same_file(path, other):
+            if _are_same_file(path, other):
                 raise ValueError(
                     f"{option}: the file {str(path)!r} {use}. Choose another name."
                 )
@@ -53,7 +53,7 @@ def check_outputs(
         advice = "choose another name"
 
 
-def check_output_file(path: Path, option: str) -> None:
+def check_file_can_be_written(path: Path, option: str) -> None:
     """Raise an error before any work if a file could not be written."""
     if path.is_dir():
         raise ValueError(
@@ -82,27 +82,27 @@ def check_output_file(path: Path, option: str) -> None:
         )
 
 
-def write_model(
+def write_model_and_page(
     model: Model, path: Path, report: Path | None, key: bytes = b"", **details: str
 ) -> dict[str, Any]:
     """Write a model, signed if there is a key, and its page; return its description."""
-    from cirm.cli.output import get_command_line
+    from cirm.cli.output import format_typed_command
     from cirm.model.explain import describe_model
-    from cirm.model.file import encode_model, remove_leftovers
-    from cirm.records import write_files
+    from cirm.model.file import encode_model_file, remove_leftover_files
+    from cirm.records import write_files_atomically
     from cirm.report.model_page import build_model_page
 
     content = {"model": str(path), **details, **describe_model(model)}
     files = {}
     if report is not None:
-        files[report] = build_model_page(content, get_command_line()).encode()
+        files[report] = build_model_page(content, format_typed_command()).encode()
     # The model comes last: if it has changed, everything else is written.
-    write_files({**files, path: encode_model(model, key)})
-    remove_leftovers(path)
+    write_files_atomically({**files, path: encode_model_file(model, key)})
+    remove_leftover_files(path)
     return content
 
 
-def _is_same_file(one: Path, other: Path) -> bool:
+def _are_same_file(one: Path, other: Path) -> bool:
     if one.exists() and other.exists():
         return one.samefile(other)
     return os.path.abspath(one) == os.path.abspath(other)

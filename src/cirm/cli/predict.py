@@ -22,20 +22,20 @@ from cirm.cli.options import (
     Overwrite,
     ReportFile,
 )
-from cirm.cli.output_files import check_outputs
+from cirm.cli.output_files import check_output_paths
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm predict clinic-c.csv --model triage.cirm --out predictions.csv",
     "cirm predict clinic-c.csv --model triage.cirm --probabilities --keep age",
     "cirm predict clinic-c.csv --model triage.cirm --adapt --out adapted.csv",
 )
 
 
-def predict(
+def predict_rows_of_files(
     data: Annotated[
         Path,
         typer.Argument(
@@ -97,17 +97,17 @@ def predict(
     with a single network.
     """
     from cirm.cli.output import (
-        get_command_line,
-        print_notes,
-        print_result,
+        format_typed_command,
+        print_json_and_page_path,
+        print_notes_once,
         print_to_stderr,
     )
-    from cirm.cli.progress import show_progress
-    from cirm.records import name_file, replace_files
+    from cirm.cli.progress import show_step_progress
+    from cirm.records import name_file_in_errors, replace_files_atomically
     from cirm.report.model_page import build_prediction_page, summarise_adaptation
 
-    check_table_name(out)
-    check_outputs({"--out": out, "--report": report}, [data, model], overwrite)
+    check_prediction_file_format(out)
+    check_output_paths({"--out": out, "--report": report}, [data, model], overwrite)
     if as_json and out is None:
         raise ValueError(
             "--json: the summary and the predictions cannot both go to standard "
@@ -116,15 +116,15 @@ def predict(
     summary = PredictionSummary()
     notes: list[str] = []
     secret = options.read_key(key)
-    with show_progress("No predictions were written.") as progress:
-        from cirm.data.sources import open_sources, prefetch
+    with show_step_progress("No predictions were written.") as progress:
+        from cirm.data.sources import open_data_sources, prefetch_items
         from cirm.model.adapt import adapt as adapt_model
-        from cirm.model.csv_writer import escape_cells
+        from cirm.model.csv_writer import escape_table_cells
         from cirm.model.explain import describe_adaptation
         from cirm.model.file import load
         from cirm.model.predict import predict_chunks
 
-        options.use_one_thread()
+        options.limit_torch_to_one_thread()
         loaded = load(
             model, device=options.check_device(device), learner=learner, key=secret
         )
@@ -136,31 +136,31 @@ def predict(
                 accept_units=accept_units,
                 progress=progress,
             )
-        (source,) = open_sources(data, loaded.schema.treatment.shape)
+        (source,) = open_data_sources(data, loaded.schema.treatment.shape)
         frames = predict_chunks(
             loaded, source, keep or [], probabilities, fill_missing, progress, notes
         )
-        tables = (summary.add(frame) for frame in prefetch(frames))
+        tables = (summary.add(frame) for frame in prefetch_items(frames))
         if not (raw or (out and out.suffix.lower() == ".parquet")):
-            tables = (escape_cells(table) for table in tables)
+            tables = (escape_table_cells(table) for table in tables)
         files = [path for path in (out, report) if path is not None]
-        with replace_files(*files) as temporaries:
+        with replace_files_atomically(*files) as temporaries:
             write_predictions(tables, out, temporaries[0] if out else None)
             adaptation = describe_adaptation(loaded)
             notes += adaptation["notes"] if adaptation and adapt else []
             content = {"model": str(model), "data": str(data), **summary.as_dict()}
             content |= {"adaptation": adaptation, "notes": list(dict.fromkeys(notes))}
             if report is not None:
-                page = build_prediction_page(content, get_command_line())
-                with name_file(report):
+                page = build_prediction_page(content, format_typed_command())
+                with name_file_in_errors(report):
                     temporaries[-1].write_text(page, "utf-8")
     if adaptation:
         text = "Before predicting: " if adapt else ""
         print_to_stderr(f"{text}{summarise_adaptation(adaptation)}")
-    print_notes(content["notes"])
+    print_notes_once(content["notes"])
     if out is not None:
         print_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
-    print_result(content, as_json, report)
+    print_json_and_page_path(content, as_json, report)
 
 
 class PredictionSummary:
@@ -192,7 +192,7 @@ class PredictionSummary:
         return {"rows": self.rows, "predictions": self.labels, "means": means}
 
 
-def check_table_name(path: Path | None) -> None:
+def check_prediction_file_format(path: Path | None) -> None:
     """Raise an error before any work if the format of the predictions is unknown."""
     endings = [*SEPARATORS, ".parquet"]
     if path is not None and path.suffix.lower() not in endings:
@@ -208,35 +208,37 @@ def write_predictions(
     """Write tables one after another, for the file `path` or to standard output."""
     import pandas as pd
 
-    from cirm.records import name_file
+    from cirm.records import name_file_in_errors
 
     if path is None or temporary is None:
-        _write_csv(frames, sys.stdout, ",")
+        _write_csv_frames(frames, sys.stdout, ",")
     elif path.suffix.lower() == ".parquet":
         table = pd.concat(list(frames), ignore_index=True)
-        with name_file(path):
+        with name_file_in_errors(path):
             table.to_parquet(temporary)
     else:
         file = temporary.open("w", encoding="utf-8", newline="")
         try:
-            _write_csv(frames, file, SEPARATORS[path.suffix.lower()], path)
+            _write_csv_frames(frames, file, SEPARATORS[path.suffix.lower()], path)
         finally:
-            with name_file(path):  # what could not be written is tried once more
+            with name_file_in_errors(
+                path
+            ):  # what could not be written is tried once more
                 file.close()
 
 
-def _write_csv(
+def _write_csv_frames(
     frames: Iterator[pd.DataFrame],
     file: IO[str],
     separator: str,
     path: Path | None = None,
 ) -> None:
-    from cirm.model.csv_writer import format_csv
-    from cirm.records import name_file
+    from cirm.model.csv_writer import format_table_as_csv
+    from cirm.records import name_file_in_errors
 
     for index, frame in enumerate(frames):
-        text = format_csv(frame, separator, header=index == 0)
+        text = format_table_as_csv(frame, separator, header=index == 0)
         # Errors of reading the next rows must not be taken for errors of writing.
-        with name_file(path) if path else nullcontext():
+        with name_file_in_errors(path) if path else nullcontext():
             file.write(text)
             file.flush()

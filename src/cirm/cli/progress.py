@@ -24,29 +24,31 @@ if TYPE_CHECKING:
 PAUSE = 10.0  # seconds between two lines where standard error is not a terminal
 
 
-class TimeColumn(ProgressColumn):
+class TimeSpentColumn(ProgressColumn):
     """The time spent on a task and the time left."""
 
     def render(self, task: Task) -> Text:
         """Return the times as text."""
-        return Text(format_times(task))
+        return Text(format_time_spent_and_left(task))
 
 
-class Display(Progress):
+class ProgressDisplay(Progress):
     """Progress bars on a terminal; elsewhere a line every `PAUSE` seconds.
 
     `refresh` is called before each drawing. It may update the tasks, and returns what
     to show below the bars.
     """
 
-    def __init__(self, refresh: Callable[[Display], str] = lambda display: "") -> None:
+    def __init__(
+        self, refresh: Callable[[ProgressDisplay], str] = lambda display: ""
+    ) -> None:
         self.refresh_tasks = refresh
         console = Console(stderr=True)
         super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[amount]}"),
-            TimeColumn(),
+            TimeSpentColumn(),
             console=console,
             transient=True,
             redirect_stdout=False,  # results go there, maybe to a file
@@ -66,18 +68,21 @@ class Display(Progress):
         for task in self.tasks:
             if not task.finished:
                 amount = task.fields["amount"]
-                parts = [*([amount] if amount else []), format_times(task)]
+                parts = [
+                    *([amount] if amount else []),
+                    format_time_spent_and_left(task),
+                ]
                 line = f"{task.description}: {', '.join(parts)}"
                 line += f"; running: {below}" if below else ""
                 self.console.out(line, highlight=False)
 
 
 @contextmanager
-def open_display(
-    refresh: Callable[[Display], str] = lambda display: "",
-) -> Iterator[Display]:
+def open_progress_display(
+    refresh: Callable[[ProgressDisplay], str] = lambda display: "",
+) -> Iterator[ProgressDisplay]:
     """Show a display for as long as the context lasts."""
-    display = Display(refresh)
+    display = ProgressDisplay(refresh)
     stop = threading.Event()
 
     def print_now_and_then() -> None:
@@ -107,13 +112,13 @@ def exit_on_interrupt(describe_kept: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
-def show_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
+def show_step_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
     """Show the steps of a command one after another; yield the function to report.
 
     The function takes the name of the step and the fraction that is done, or the
     number of rows if it is more than 1. `kept` is printed if the user interrupts.
     """
-    with exit_on_interrupt(lambda: kept), open_display() as display:
+    with exit_on_interrupt(lambda: kept), open_progress_display() as display:
         task = display.add_task("starting", total=None, amount="")
         step = "starting"
 
@@ -132,19 +137,22 @@ def show_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
-def show_step(name: str) -> Iterator[None]:
+def show_single_step(name: str) -> Iterator[None]:
     """Show a single step whose length is not known, such as loading data."""
-    with exit_on_interrupt(lambda: "Nothing was run."), open_display() as display:
+    with (
+        exit_on_interrupt(lambda: "Nothing was run."),
+        open_progress_display() as display,
+    ):
         display.add_task(name, total=None, amount="")
         yield
 
 
 @contextmanager
-def show_downloads() -> Iterator[Callable[[str], DownloadBar]]:
+def show_download_progress() -> Iterator[Callable[[str], DownloadBar]]:
     """Show downloads; yield the function that adds one."""
     with (
         exit_on_interrupt(lambda: "Finished downloads are kept in the cache."),
-        open_display() as display,
+        open_progress_display() as display,
     ):
         yield lambda name: DownloadBar(display, name)
 
@@ -152,7 +160,7 @@ def show_downloads() -> Iterator[Callable[[str], DownloadBar]]:
 class DownloadBar:
     """The bar of one download, driven by pooch."""
 
-    def __init__(self, display: Display, name: str) -> None:
+    def __init__(self, display: ProgressDisplay, name: str) -> None:
         self._display = display
         self._task = display.add_task(name, total=None, amount="")
         self._done = 0
@@ -183,7 +191,7 @@ class DownloadBar:
         self._display.update(self._task, total=self._done, completed=self._done)
 
 
-def run_with_progress(
+def run_jobs_with_progress(
     jobs: Sequence[Job],
     list_waiting: Callable[[], Sequence[Job]],
     folder: Path,
@@ -211,34 +219,34 @@ def run_with_progress(
     tracker = JobTracker(waiting, engine.job_limit, times)
     with (
         exit_on_interrupt(describe_kept),
-        show_jobs(tracker, folder, title, on_finish) as report,
+        show_job_progress(tracker, folder, title, on_finish) as report,
     ):
         return engine(waiting, folder, report)
 
 
 @contextmanager
-def show_jobs(
+def show_job_progress(
     tracker: JobTracker,
     folder: Path,
     title: str,
     on_finish: Callable[[Job], object] = lambda job: None,
 ) -> Iterator[Report]:
     """Show the progress of jobs; yield the function that reports it."""
-    from cirm.runs.local import get_record_path, read_duration
+    from cirm.runs.local import get_path_of_records, read_job_duration
 
     lock, finished = threading.Lock(), set[str]()
 
     def report(job: Job, fraction: float) -> None:
-        if fraction < 1 or not get_record_path(job, folder).exists():
+        if fraction < 1 or not get_path_of_records(job, folder).exists():
             tracker.update(job, fraction)
             return
         with lock:  # reports come from several threads
             if job.key not in finished:
                 finished.add(job.key)
                 on_finish(job)
-                tracker.finish(job, read_duration(job, folder))
+                tracker.finish(job, read_job_duration(job, folder))
 
-    def refresh(display: Display) -> str:
+    def refresh(display: ProgressDisplay) -> str:
         amount = (
             f"{tracker.finished_jobs} of {len(tracker.jobs)} jobs, {tracker.share:.0%}"
         )
@@ -246,12 +254,14 @@ def show_jobs(
         display.update(task, completed=tracker.share, amount=amount, left=left)
         return ", ".join(tracker.list_running())
 
-    with open_display(lambda shown: refresh(shown) if shown.tasks else "") as display:
+    with open_progress_display(
+        lambda shown: refresh(shown) if shown.tasks else ""
+    ) as display:
         task = display.add_task(title, total=1.0, amount="", left=None)
         yield report
 
 
-def format_times(task: Task) -> str:
+def format_time_spent_and_left(task: Task) -> str:
     """Describe the time spent on a task and, if it can be told, the time left."""
     left = task.fields.get("left", task.time_remaining)
     spent = f"{format_duration(task.elapsed or 0.0)} so far"

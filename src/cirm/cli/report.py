@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.output_files import check_outputs
+from cirm.cli.output_files import check_output_paths
 
 if TYPE_CHECKING:
-    from cirm.report.paper_page import Part
+    from cirm.report.paper_page import ExperimentPart
 
 KINDS = (".md", ".tex", ".html")
 
 
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm report reproduction/table1 --out table1.md",
     "cirm report reproduction/table1 reproduction/table2 --out results.tex",
 )
 
 
-def report(
+def write_paper_report(
     folders: Annotated[
         list[Path],
         typer.Argument(
@@ -40,26 +40,28 @@ def report(
 
     Nothing is trained, and no data set is needed.
     """
-    from cirm.cli.progress import show_step
+    from cirm.cli.progress import show_single_step
 
     if out.suffix not in KINDS:
         raise ValueError(
             f"--out: cannot tell the format of {str(out)!r}. Use a name that ends in "
             f"{', '.join(KINDS)}."
         )
-    check_outputs({"--out": out}, overwrite=overwrite)
-    with show_step("writing the report"):
-        from cirm.paper.reproduction import read_experiment
-        from cirm.records import write_text
+    check_output_paths({"--out": out}, overwrite=overwrite)
+    with show_single_step("writing the report"):
+        from cirm.paper.reproduction import read_experiment_summary
+        from cirm.records import write_text_atomically
 
-        parts = {folder: read_experiment(folder) for folder in folders}
-        write_text(out, render_parts(parts, out))
+        parts = {folder: read_experiment_summary(folder) for folder in folders}
+        write_text_atomically(out, render_experiments_as_file_type(parts, out))
     typer.echo(f"Wrote {out.resolve()}")
 
 
-def render_parts(parts: dict[Path, Part], out: Path) -> str:
+def render_experiments_as_file_type(
+    parts: dict[Path, ExperimentPart], out: Path
+) -> str:
     """Return the parts as Markdown, LaTeX or HTML, according to the file's name."""
-    from cirm.paper.pages import name_sweep_file
+    from cirm.paper.pages import make_sweep_file_name
     from cirm.paper.reproduction import combine_summaries
     from cirm.report.paper_page import (
         build_paper_page,
@@ -77,7 +79,7 @@ def render_parts(parts: dict[Path, Part], out: Path) -> str:
         str(part.summary["experiment"]): [
             (data.title, os.path.relpath(path, out.parent))
             for data in part.data
-            if (path := folder / name_sweep_file(data.title)).exists()
+            if (path := folder / make_sweep_file_name(data.title)).exists()
         ]
         for folder, part in parts.items()
     }

@@ -12,9 +12,9 @@ from cirm.cli import options
 from cirm.cli.options import Address, EngineName, Workers
 
 if TYPE_CHECKING:
-    from cirm.paper.experiment import Experiment
-    from cirm.paper.reproduction import Plan
-    from cirm.report.paper_page import Part
+    from cirm.paper.experiment import PaperExperiment
+    from cirm.paper.reproduction import ReproductionPlan
+    from cirm.report.paper_page import ExperimentPart
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
 
@@ -22,12 +22,12 @@ TABLES = ("table1", "table2", "table3", "table4", "table5")
 READINGS = ("readings", "readings-inferred")
 NAMES = (*TABLES, *READINGS, "beyond", "ablation", "figures", "all")
 MAX_COLUMNS = 4  # wider tables do not fit on a terminal
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm reproduce table1 --seeds 1", "cirm reproduce figures --out figures"
 )
 
 
-def reproduce(
+def reproduce_paper(
     name: Annotated[
         str, typer.Argument(help=f"What to reproduce: {', '.join(NAMES)}.")
     ],
@@ -66,35 +66,39 @@ def reproduce(
             f"reproduce: {name!r} is not an experiment of the paper. Use one of "
             f"{', '.join(NAMES)}."
         )
-    from cirm.cli.progress import show_step
+    from cirm.cli.progress import show_single_step
 
     root = out or Path("reproduction") / ("" if name == "all" else name)
     failures: list[str] = []
     parts = []
-    with show_step("preparing the experiments"):
-        from cirm.paper.pages import draw_example_images, write_figures, write_overview
+    with show_single_step("preparing the experiments"):
+        from cirm.paper.pages import (
+            draw_example_pictures,
+            write_overview_files,
+            write_paper_figures,
+        )
         from cirm.paper.reproduction import plan_reproduction
         from cirm.runs.engines import Engine
 
         place = Engine(engine, workers, address)
         plans = [
             plan_reproduction(experiment, seeds or experiment.seeds, keys)
-            for experiment, keys in choose_experiments(name, learner or [])
+            for experiment, keys in choose_experiments_and_learners(name, learner or [])
         ]
     for plan in plans:
         folder = root / plan.experiment.name if name == "all" else root
-        part, failed = run_plan(plan, folder, place)
+        part, failed = run_reproduction_plan(plan, folder, place)
         parts.append(part)
         failures += failed
     if name in ("figures", "all"):
         folder = root / "figures" if name == "all" else root
-        with show_step("drawing the figures"):
-            write_figures(folder)
+        with show_single_step("drawing the figures"):
+            write_paper_figures(folder)
         typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
     if name == "all":
-        with show_step("writing the report"):
-            pictures = draw_example_images([plan.experiment for plan in plans])
-            write_overview(parts, root, pictures.values())
+        with show_single_step("writing the report"):
+            pictures = draw_example_pictures([plan.experiment for plan in plans])
+            write_overview_files(parts, root, pictures.values())
         page = (root / "report.html").resolve()
         typer.echo(f"Wrote the report of all experiments to {page}")
     for line in failures:
@@ -103,9 +107,9 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def choose_experiments(
+def choose_experiments_and_learners(
     name: str, keys: Sequence[str]
-) -> list[tuple[Experiment, list[str]]]:
+) -> list[tuple[PaperExperiment, list[str]]]:
     """Return the experiments of a name, each with those of the learners it has."""
     from cirm.paper import EXPERIMENTS, get_experiment
 
@@ -126,43 +130,49 @@ def choose_experiments(
     return [(one, chosen) for one, chosen in pairs if chosen or not keys]
 
 
-def run_plan(plan: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]:
+def run_reproduction_plan(
+    plan: ReproductionPlan, folder: Path, engine: Engine
+) -> tuple[ExperimentPart, list[str]]:
     """Run what a folder lacks of an experiment and write it; also return failures."""
-    from cirm.cli.progress import run_with_progress, show_step
-    from cirm.paper.pages import draw_example_images, write_experiment
+    from cirm.cli.progress import run_jobs_with_progress, show_single_step
+    from cirm.paper.pages import draw_example_pictures, write_experiment_files
     from cirm.paper.reproduction import explain_missing_records, summarise_experiment
-    from cirm.runs.archive import pack_jobs
-    from cirm.runs.provenance import find_commit
-    from cirm.runs.tracker import data_size, describe_job
+    from cirm.runs.archive import pack_jobs_into_archive
+    from cirm.runs.provenance import find_source_commit
+    from cirm.runs.tracker import compute_data_work, describe_job
 
     options.create_result_folder(folder)
     waiting = plan.list_waiting_jobs(folder)
-    print_plan(plan, waiting)
-    commit = find_commit()
-    archive = pack_jobs(plan.all_jobs, folder, commit)
+    print_reproduction_plan(plan, waiting)
+    commit = find_source_commit()
+    archive = pack_jobs_into_archive(plan.all_jobs, folder, commit)
     failures: dict[str, str] = {}
     if waiting:
         times = [
             (entry["setup"]["learner"], size, entry["seconds"])
             for entry in archive.entries.values()
-            if (size := data_size(entry["setup"]["dataset"], len(entry["seeds"])))
+            if (
+                size := compute_data_work(
+                    entry["setup"]["dataset"], len(entry["seeds"])
+                )
+            )
         ]
-        failures = run_with_progress(
+        failures = run_jobs_with_progress(
             plan.all_jobs,
             lambda: plan.list_waiting_jobs(folder),
             folder,
             engine,
             plan.experiment.name,
             times,
-            lambda job: pack_jobs([job], folder, commit),
+            lambda job: pack_jobs_into_archive([job], folder, commit),
         )
-        archive = pack_jobs(plan.all_jobs, folder, commit)
-    with show_step("writing the report"):
+        archive = pack_jobs_into_archive(plan.all_jobs, folder, commit)
+    with show_single_step("writing the report"):
         notes = explain_missing_records(plan, failures, archive)
         part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)
-        pictures = draw_example_images([plan.experiment]).values()
-        write_experiment(part, folder, pictures)
-    print_comparison(part, folder)
+        pictures = draw_example_pictures([plan.experiment]).values()
+        write_experiment_files(part, folder, pictures)
+    print_comparison_with_paper(part, folder)
     jobs = {job.key: job for job in waiting}
     return part, [
         f"failed: {describe_job(jobs[key])}: {reason}"
@@ -170,7 +180,7 @@ def run_plan(plan: Plan, folder: Path, engine: Engine) -> tuple[Part, list[str]]
     ]
 
 
-def print_plan(plan: Plan, waiting: Sequence[Job]) -> None:
+def print_reproduction_plan(plan: ReproductionPlan, waiting: Sequence[Job]) -> None:
     """Print how many jobs there are to run, and which data sets are missing."""
     total = len(plan.all_jobs)
     finished = total - len(waiting)
@@ -186,17 +196,17 @@ def print_plan(plan: Plan, waiting: Sequence[Job]) -> None:
         typer.echo(f"{name}: {reason}", err=True)
 
 
-def print_comparison(part: Part, folder: Path) -> None:
+def print_comparison_with_paper(part: ExperimentPart, folder: Path) -> None:
     """Print our numbers next to the paper's, and where the results are."""
     from cirm.cli.output import print_table
     from cirm.report.paper_page import (
         build_comparison_tables,
-        fit_to_screen,
-        write_lead,
+        transpose_wide_table,
+        write_lead_sentences,
     )
 
-    for table in map(fit_to_screen, build_comparison_tables(part.summary)):
+    for table in map(transpose_wide_table, build_comparison_tables(part.summary)):
         if len(table.columns) - table.row_headings <= MAX_COLUMNS:
             print_table(table)
-    typer.echo(write_lead([part], part.summary["claims"]))
+    typer.echo(write_lead_sentences([part], part.summary["claims"]))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")

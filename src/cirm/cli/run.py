@@ -20,20 +20,20 @@ from cirm.cli.options import (
     RunOrder,
     Workers,
 )
-from cirm.cli.output import get_command_line, print_notes, print_table
+from cirm.cli.output import format_typed_command, print_notes_once, print_table
 from cirm.records import Curve, Record
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
 
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm run --learner erm --learner irmv1 --seeds 3 --ceiling",
     "cirm run --dataset scm --learner icp --order joint --examples 500",
 )
 
 
-def run(
+def run_learners(
     context: typer.Context,
     dataset: Annotated[
         str,
@@ -112,17 +112,17 @@ def run(
     --environments 3 --examples 1000; `cirm list datasets NAME` shows them. If a run is
     interrupted, the same command continues it.
     """
-    from cirm.cli.progress import show_step
+    from cirm.cli.progress import show_single_step
 
-    texts = options.parse_extra_options(context.args, "run")
+    texts = options.parse_dataset_options(context.args, "run")
     if tensorboard is not None:
-        check_tensorboard()
-    with show_step("preparing the data set"):
+        check_tensorboard_is_installed()
+    with show_single_step("preparing the data set"):
         from cirm.runs.engines import Engine
-        from cirm.runs.plans import plan_ceiling, plan_jobs, prepare_dataset
+        from cirm.runs.plans import plan_ceiling_jobs, plan_jobs, prepare_dataset
 
         chosen = Engine(engine, workers, address)
-        counts = options.parse_adapt(adapt or [])
+        counts = options.parse_adaptation_rows(adapt or [])
         data = prepare_dataset(dataset, texts)
         jobs: list[Job] = []
         for key in learner or ["erm"]:
@@ -131,19 +131,19 @@ def run(
                 preset=preset, texts=settings or [], infer=infer, adapt=counts,
             )  # fmt: skip
         if ceiling:
-            jobs += plan_ceiling(dataset, texts, order, range(seeds), preset)
+            jobs += plan_ceiling_jobs(dataset, texts, order, range(seeds), preset)
         if no_diagnostics:
             jobs = [replace(job, diagnose=False) for job in jobs]
     if adapt and not any(job.adapt for job in jobs):
-        print_notes(["None of the learners can adapt, so --adapt has no effect."])
+        print_notes_once(["None of the learners can adapt, so --adapt has no effect."])
     if data.description:
         typer.echo(data.description)
-    name = options.make_file_name(dataset)
+    name = options.make_file_name_from_key(dataset)
     folder = out or Path("runs") / f"{name}-{hash_jobs(jobs)}"
-    run_and_report(jobs, folder, chosen, tensorboard)
+    run_jobs_and_report(jobs, folder, chosen, tensorboard)
 
 
-def run_and_report(
+def run_jobs_and_report(
     jobs: Sequence[Job],
     folder: Path,
     engine: Engine,
@@ -151,12 +151,16 @@ def run_and_report(
     title: str = "cirm run",
 ) -> None:
     """Run the unfinished jobs, then write and print the results of all of them."""
-    from cirm.cli.progress import run_with_progress
-    from cirm.runs.local import collect_records, list_unfinished, read_duration
-    from cirm.runs.tracker import job_size
+    from cirm.cli.progress import run_jobs_with_progress
+    from cirm.runs.local import (
+        collect_records_of_jobs,
+        list_unfinished_jobs,
+        read_job_duration,
+    )
+    from cirm.runs.tracker import compute_job_work
 
     options.create_result_folder(folder)
-    waiting = {job.key for job in list_unfinished(jobs, folder)}
+    waiting = {job.key for job in list_unfinished_jobs(jobs, folder)}
     finished = [job for job in jobs if job.key not in waiting]
     failures: dict[str, str] = {}
     if not waiting:
@@ -166,16 +170,24 @@ def run_and_report(
             typer.echo(
                 f"Continuing: {len(finished)} of {len(jobs)} jobs have finished."
             )
-        times = [(j.name, job_size(j), read_duration(j, folder)) for j in finished]
-        failures = run_with_progress(
-            jobs, lambda: list_unfinished(jobs, folder), folder, engine, title, times
+        times = [
+            (j.name, compute_job_work(j), read_job_duration(j, folder))
+            for j in finished
+        ]
+        failures = run_jobs_with_progress(
+            jobs,
+            lambda: list_unfinished_jobs(jobs, folder),
+            folder,
+            engine,
+            title,
+            times,
         )
-    if records := collect_records(jobs, folder):
+    if records := collect_records_of_jobs(jobs, folder):
         write_and_print_results(records, jobs, folder, title, tensorboard)
-    exit_on_failure(jobs, failures)
+    exit_if_jobs_failed(jobs, failures)
 
 
-def exit_on_failure(jobs: Sequence[Job], failures: dict[str, str]) -> None:
+def exit_if_jobs_failed(jobs: Sequence[Job], failures: dict[str, str]) -> None:
     """If jobs have failed, print why and exit with status 1."""
     from cirm.runs.tracker import describe_job
 
@@ -201,9 +213,9 @@ def write_and_print_results(
     tensorboard: Path | None,
 ) -> None:
     """Write records, summary, page and curves of a run, and print its tables."""
-    from cirm.cli.progress import show_step
-    from cirm.records import write_records, write_text
-    from cirm.report.diagnostics import summarise_diagnostics
+    from cirm.cli.progress import show_single_step
+    from cirm.records import write_records, write_text_atomically
+    from cirm.report.diagnostics import summarise_learner_diagnoses
     from cirm.report.drawing import make_svg_file
     from cirm.report.run_page import (
         build_coefficient_table,
@@ -213,23 +225,27 @@ def write_and_print_results(
     )
     from cirm.report.summary import summarise_records
 
-    with show_step("writing the report"):
+    with show_single_step("writing the report"):
         summary = summarise_records(records)
-        summary["diagnostics"] = summarise_diagnostics(records)
+        summary["diagnostics"] = summarise_learner_diagnoses(records)
         write_records(folder / "records.jsonl", records)
-        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-        data = describe_data(jobs[0])
-        page = build_run_page(records, title, get_command_line(), **data)
-        write_text(folder / "report.html", page)
+        write_text_atomically(
+            folder / "summary.json", json.dumps(summary, indent=2) + "\n"
+        )
+        data = describe_data_for_page(jobs[0])
+        page = build_run_page(records, title, format_typed_command(), **data)
+        write_text_atomically(folder / "report.html", page)
         data.pop("pictures", None)
         if figure := build_sweep_figure(records, **data):
-            write_text(folder / "sweep.svg", make_svg_file(figure))
+            write_text_atomically(folder / "sweep.svg", make_svg_file(figure))
     print_table(build_results_table(summary))
     if coefficients := build_coefficient_table(records):
         print_table(coefficients)
-    print_diagnostics(records, next(iter(summary["learners"].values()))["metric"])
+    print_learner_diagnostics(
+        records, next(iter(summary["learners"].values()))["metric"]
+    )
     if tensorboard is not None:
-        write_curves(records, tensorboard)
+        write_tensorboard_curves(records, tensorboard)
         typer.echo(
             f"Wrote the training curves to {tensorboard}; `tensorboard --logdir "
             f"{tensorboard}` shows them."
@@ -238,11 +254,11 @@ def write_and_print_results(
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
 
 
-def describe_data(job: Job) -> dict[str, Any]:
+def describe_data_for_page(job: Job) -> dict[str, Any]:
     """Return what the page shows about the data: chance, axis and example images."""
     from cirm.data import create_dataset
     from cirm.data.colored import Colored
-    from cirm.paper.example_images import draw_examples
+    from cirm.paper.example_images import draw_example_picture
 
     dataset = create_dataset(job.dataset, job.data)
     if not isinstance(dataset, Colored):
@@ -251,28 +267,31 @@ def describe_data(job: Job) -> dict[str, Any]:
         "chance": 50.0,
         "axis": "colour flip of the unseen environment",
         "trained": dataset.list_flips(),
-        "pictures": (draw_examples(dataset, job.seeds[0]),),
+        "pictures": (draw_example_picture(dataset, job.seeds[0]),),
     }
 
 
-def print_diagnostics(records: Sequence[Record], metric: str) -> None:
+def print_learner_diagnostics(records: Sequence[Record], metric: str) -> None:
     """Print the diagnostics of each learner and what they mean, if there are any."""
     from cirm.report.diagnostics import (
         build_diagnostics_table,
-        collect_diagnostics,
-        describe_basis,
-        describe_failures,
+        collect_learner_diagnoses,
+        describe_diagnosed_examples,
+        describe_diagnosed_failures,
     )
 
-    diagnoses = collect_diagnostics(records)
+    diagnoses = collect_learner_diagnoses(records)
     if not diagnoses:
         return
     print_table(build_diagnostics_table(diagnoses, metric))
-    for sentence in (*describe_failures(diagnoses), describe_basis(diagnoses)):
+    for sentence in (
+        *describe_diagnosed_failures(diagnoses),
+        describe_diagnosed_examples(diagnoses),
+    ):
         typer.echo(sentence)
 
 
-def check_tensorboard() -> None:
+def check_tensorboard_is_installed() -> None:
     """Raise an error before any work if TensorBoard is not installed."""
     from importlib.util import find_spec
 
@@ -283,7 +302,7 @@ def check_tensorboard() -> None:
         )
 
 
-def write_curves(records: Sequence[Record], folder: Path) -> None:
+def write_tensorboard_curves(records: Sequence[Record], folder: Path) -> None:
     """Write training curves as TensorBoard events, one run per learner and seed."""
     from torch.utils.tensorboard import SummaryWriter
 

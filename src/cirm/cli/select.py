@@ -18,15 +18,15 @@ from cirm.cli.options import (
     RunOrder,
     Workers,
 )
-from cirm.cli.output import get_command_line, print_table
+from cirm.cli.output import format_typed_command, print_table
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
-    from cirm.runs.search import Search
+    from cirm.runs.search import RandomSearch
 
 USAGE = "LEARNER [DATASET] [OPTIONS]"
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm select irmv1 colored --rule worst-group --trials 20",
     "cirm select erm --space 'rate=1e-4..1e-2:log,dropout=0|0.5' --rule all --reveal",
 )
@@ -34,7 +34,7 @@ EXAMPLES = options.list_examples(
 Summary = dict[str, Any]
 
 
-def select(
+def select_settings(
     context: typer.Context,
     rule: Annotated[
         list[str] | None,
@@ -114,39 +114,45 @@ def select(
     the same command continues it; with more trials or rules, it reuses the trials that
     have finished.
     """
-    from cirm.cli.progress import show_step
-    from cirm.cli.run import exit_on_failure
+    from cirm.cli.progress import show_single_step
+    from cirm.cli.run import exit_if_jobs_failed
 
-    learner, dataset, texts = parse_arguments(context.args, data or [])
-    with show_step("preparing the data set"):
+    learner, dataset, texts = parse_learner_and_dataset(context.args, data or [])
+    with show_single_step("preparing the data set"):
         from cirm.runs.engines import Engine
         from cirm.runs.plans import prepare_dataset
-        from cirm.runs.search import plan_picks, plan_search, summarise_search
+        from cirm.runs.search import (
+            plan_jobs_of_selected_trials,
+            plan_random_search,
+            summarise_search,
+        )
 
         chosen = Engine(engine, workers, address)
         prepared = prepare_dataset(dataset, texts)
-        search, unused = plan_search(
+        search, unused = plan_random_search(
             prepared, learner, rule or ["worst-group"], space or [], settings or [],
             order=order, seeds=tuple(range(seeds)), trials=trials, preset=preset,
             held=hold_out, draw=draw,
         )  # fmt: skip
     for key, reason in unused.items():
         typer.echo(f"Rule {key} is not used: {reason}.")
-    name = options.make_file_name(learner)
+    name = options.make_file_name_from_key(learner)
     folder = out or Path("runs") / f"select-{name}-{search.key}"
     jobs: list[Job] = [*search.plan()]
-    failures = run_trials(search, jobs, folder, chosen)
+    failures = run_search_trials(search, jobs, folder, chosen)
     summary = summarise_search(search, folder)
     if reveal:
         reveal_range = tuple(range(reveal_seeds or seeds))
-        picked = plan_picks(search, prepared, reveal_range, summary["picks"].values())
+        picked = plan_jobs_of_selected_trials(
+            search, prepared, reveal_range, summary["picks"].values()
+        )
         jobs += [job for some in picked.values() for job in some]
-        failures |= reveal_scores(picked, summary, folder, chosen)
-    write_and_print_picks(search, summary, folder)
-    exit_on_failure(jobs, failures)
+        failures |= add_test_scores_of_picks(picked, summary, folder, chosen)
+    write_and_print_selected_settings(search, summary, folder)
+    exit_if_jobs_failed(jobs, failures)
 
 
-def parse_arguments(
+def parse_learner_and_dataset(
     arguments: Sequence[str], assignments: Sequence[str]
 ) -> tuple[str, str, dict[str, str]]:
     """Return the learner, the data set, and settings of the data set."""
@@ -162,7 +168,7 @@ def parse_arguments(
         else:
             names.append(word)
     texts = parse_assignments(list(assignments), "--data")
-    texts |= options.parse_extra_options(rest, "select")
+    texts |= options.parse_dataset_options(rest, "select")
     if not 1 <= len(names) <= 2:
         raise ValueError(
             "select: give a learner and, optionally, a data set, for example `cirm "
@@ -171,22 +177,24 @@ def parse_arguments(
     return names[0], names[1] if len(names) > 1 else "colored", texts
 
 
-def run_trials(
-    search: Search, jobs: Sequence[Job], folder: Path, engine: Engine
+def run_search_trials(
+    search: RandomSearch, jobs: Sequence[Job], folder: Path, engine: Engine
 ) -> dict[str, str]:
     """Run the trials that have no scores yet; return reasons of failures by job."""
-    from cirm.runs.local import list_unfinished
+    from cirm.runs.local import list_unfinished_jobs
 
     options.create_result_folder(folder)
-    left = len(list_unfinished(jobs, folder))
+    left = len(list_unfinished_jobs(jobs, folder))
     trials = f"{search.trials} trial{'s' if search.trials > 1 else ''}"
     typer.echo(
         f"{trials} of {search.learner_key}: {len(jobs)} training jobs, {left} to run."
     )
-    return run_jobs(jobs, folder, engine, f"cirm select {search.learner_key}")
+    return run_unfinished_jobs(
+        jobs, folder, engine, f"cirm select {search.learner_key}"
+    )
 
 
-def reveal_scores(
+def add_test_scores_of_picks(
     jobs: dict[int, list[Job]], summary: Summary, folder: Path, engine: Engine
 ) -> dict[str, str]:
     """Train with the selected settings and add their test scores to the summary.
@@ -194,62 +202,66 @@ def reveal_scores(
     This comes after the choice and does not change it. Returns reasons of failures.
     """
     from cirm.report.summary import summarise_records
-    from cirm.runs.local import collect_records
+    from cirm.runs.local import collect_records_of_jobs
 
     typer.echo(f"The choice is made. Scoring {len(jobs)} selected settings.")
     every = [job for some in jobs.values() for job in some]
-    failures = run_jobs(every, folder, engine, "scoring the selected settings")
+    failures = run_unfinished_jobs(
+        every, folder, engine, "scoring the selected settings"
+    )
     for pick in summary["picks"].values():
-        records = collect_records(jobs[pick["trial"]], folder)
+        records = collect_records_of_jobs(jobs[pick["trial"]], folder)
         if records:
             (entry,) = summarise_records(records)["learners"].values()
             pick["revealed"] = {split: entry[split] for split in ("train", "test")}
     return failures
 
 
-def run_jobs(
+def run_unfinished_jobs(
     jobs: Sequence[Job], folder: Path, engine: Engine, title: str
 ) -> dict[str, str]:
     """Run the jobs that have not finished; return reasons of failures by job."""
-    from cirm.cli.progress import run_with_progress
-    from cirm.runs.local import list_unfinished
+    from cirm.cli.progress import run_jobs_with_progress
+    from cirm.runs.local import list_unfinished_jobs
 
-    if not list_unfinished(jobs, folder):
+    if not list_unfinished_jobs(jobs, folder):
         return {}
-    return run_with_progress(
-        jobs, lambda: list_unfinished(jobs, folder), folder, engine, title
+    return run_jobs_with_progress(
+        jobs, lambda: list_unfinished_jobs(jobs, folder), folder, engine, title
     )
 
 
-def write_and_print_picks(search: Search, summary: Summary, folder: Path) -> None:
+def write_and_print_selected_settings(
+    search: RandomSearch, summary: Summary, folder: Path
+) -> None:
     """Write summary and page; print what each rule selects and how to use it."""
-    from cirm.records import write_text
+    from cirm.records import write_text_atomically
     from cirm.report.selection_page import (
-        build_picks_table,
+        build_selected_settings_table,
         build_selection_page,
-        get_rule_name,
+        get_rule_title,
     )
     from cirm.report.table import render_markdown
-    from cirm.runs.search import format_command
+    from cirm.runs.search import format_run_command
 
     picks = summary["picks"]
     for pick in picks.values():
-        pick["command"] = format_command(search, pick["settings"])
-    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        pick["command"] = format_run_command(search, pick["settings"])
+    write_text_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     if not picks:
         typer.echo(
             "No trial finished with finite scores, so no settings can be selected. Try "
             "smaller values, for example --space rate=1e-5..1e-3:log."
         )
         return
-    page = build_selection_page(summary, get_command_line())
-    write_text(folder / "report.html", page)
-    table = build_picks_table(summary)
-    write_text(folder / "table.md", render_markdown(table))
+    page = build_selection_page(summary, format_typed_command())
+    write_text_atomically(folder / "report.html", page)
+    table = build_selected_settings_table(summary)
+    write_text_atomically(folder / "table.md", render_markdown(table))
     print_table(table)
     commands: dict[str, list[str]] = {}
     for rule, pick in picks.items():
-        commands.setdefault(pick["command"], []).append(get_rule_name(rule))
+        commands.setdefault(pick["command"], []).append(get_rule_title(rule))
     for command, rules in commands.items():
         typer.echo(f"To use the settings selected by {', '.join(rules)}:\n  {command}")
     typer.echo(f"Wrote summary.json and table.md to {folder}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LEARNER = "steady"
 SEEDS, QUICK_SEEDS = 5, 2
-EXAMPLES = options.list_examples(
+EXAMPLES = options.format_command_examples(
     "cirm stress --quick",
     "cirm stress --source digits --kind corner --kind table-numeric --seeds 3",
 )
@@ -83,10 +83,10 @@ def stress(
     without the shortcut), with plain training, and with the best that is possible where
     this is known. If it is interrupted, the same command continues it.
     """
-    from cirm.cli.progress import show_step
+    from cirm.cli.progress import show_single_step
 
     source = source or ("digits" if quick else "mnist")
-    with show_step("preparing the stress map"):
+    with show_single_step("preparing the stress map"):
         from cirm.runs.engines import Engine
         from cirm.stress.cells import list_cells, list_kinds
         from cirm.stress.results import StressPlan
@@ -120,12 +120,12 @@ def check_cells(cells: Sequence[StressCell]) -> None:
 
 def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> None:
     """Run the unfinished jobs of a stress map, then write and print its results."""
-    from cirm.cli.output import get_command_line, print_table
-    from cirm.cli.progress import run_with_progress, show_step
-    from cirm.cli.run import exit_on_failure
-    from cirm.records import write_text
-    from cirm.runs.archive import pack_jobs
-    from cirm.runs.provenance import find_commit
+    from cirm.cli.output import format_typed_command, print_table
+    from cirm.cli.progress import run_jobs_with_progress, show_single_step
+    from cirm.cli.run import exit_if_jobs_failed
+    from cirm.records import write_text_atomically
+    from cirm.runs.archive import pack_jobs_into_archive
+    from cirm.runs.provenance import find_source_commit
     from cirm.stress.examples import draw_kinds
     from cirm.stress.page import (
         build_stress_page,
@@ -135,7 +135,7 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
     from cirm.stress.results import summarise_cells
 
     options.create_result_folder(folder)
-    commit, jobs = find_commit(), plan.jobs
+    commit, jobs = find_source_commit(), plan.jobs
     waiting = plan.list_waiting_jobs(folder)
     failures: dict[str, str] = {}
     if not waiting:
@@ -144,16 +144,16 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
         done = len(jobs) - len(waiting)
         finished = f"; {done} of them have finished" if done else ""
         typer.echo(f"{len(plan.cells)} cells, {len(jobs)} jobs{finished}.")
-        failures = run_with_progress(
+        failures = run_jobs_with_progress(
             jobs,
             lambda: plan.list_waiting_jobs(folder),
             folder,
             engine,
             "cirm stress",
-            on_finish=lambda job: pack_jobs([job], folder, commit),
+            on_finish=lambda job: pack_jobs_into_archive([job], folder, commit),
         )
-    with show_step("writing the report"):
-        cells = summarise_cells(plan, pack_jobs(jobs, folder, commit))
+    with show_single_step("writing the report"):
+        cells = summarise_cells(plan, pack_jobs_into_archive(jobs, folder, commit))
         summary = {
             "learner": plan.learner,
             "source": source,
@@ -161,18 +161,24 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
             "commit": commit,
             "cells": cells,
         }
-        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_text_atomically(
+            folder / "summary.json", json.dumps(summary, indent=2) + "\n"
+        )
         notes = [describe_map(plan, source)]
         kinds = list({cell.kind.name: cell.kind for cell, _ in plan.cells}.values())
         picture = draw_kinds(kinds)
         page = build_stress_page(
-            cells, plan.learner, notes, get_command_line(), [picture] if picture else []
+            cells,
+            plan.learner,
+            notes,
+            format_typed_command(),
+            [picture] if picture else [],
         )
-        write_text(folder / "report.html", page)
+        write_text_atomically(folder / "report.html", page)
     print_table(build_stress_table(cells, plan.learner))
     typer.echo(write_stress_lead(cells, plan.learner))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
-    exit_on_failure(waiting, failures)
+    exit_if_jobs_failed(waiting, failures)
 
 
 def describe_map(plan: StressPlan, source: str) -> str:

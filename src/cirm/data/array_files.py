@@ -37,7 +37,7 @@ class WantedArray(NamedTuple):
     required: bool = True
 
 
-def read_npz(
+def read_npz_arrays(
     path: Path, wanted: Sequence[WantedArray], gigabytes: float
 ) -> list[AnyArray | None]:
     """Return the wanted arrays; None for one that is neither there nor required."""
@@ -51,14 +51,14 @@ def read_npz(
         ) from None
     with archive:
         members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
-        chosen = [_choose_member(members, choice, where) for choice in wanted]
+        chosen = [_find_array_name(members, choice, where) for choice in wanted]
         size = sum(member.file_size for member in chosen if member)
         if size > gigabytes * 1e9:
             raise ValueError(
                 f"{where}: its arrays take {size / 1e9:.3g} gigabytes, more than "
                 f"{gigabytes:g}. Raise the setting gigabytes to read them."
             )
-        return [_read_member(archive, m, where) if m else None for m in chosen]
+        return [_read_array_from_npz(archive, m, where) if m else None for m in chosen]
 
 
 def array_to_text(values: AnyArray) -> AnyArray:
@@ -70,7 +70,7 @@ def array_to_text(values: AnyArray) -> AnyArray:
     return values.astype(str)
 
 
-def _choose_member(
+def _find_array_name(
     members: dict[str, zipfile.ZipInfo], wanted: WantedArray, where: str
 ) -> zipfile.ZipInfo | None:
     for name in (wanted.name,) if wanted.name else wanted.usual:
@@ -84,7 +84,7 @@ def _choose_member(
     return None
 
 
-def _read_member(
+def _read_array_from_npz(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str
 ) -> AnyArray:
     """Return one array, after a check that its header promises no more than exists."""

@@ -11,14 +11,14 @@ import pandas as pd
 from torch import Tensor
 
 from cirm.data.rows import RowStore
-from cirm.data.sources import Chunk, Source, name_array_columns
+from cirm.data.sources import RowChunk, Source, name_array_columns
 
 TARGET, ENVIRONMENT = "target", "environment"
 STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk
 
 
 @dataclass(eq=False)
-class Batches(Source):
+class BatchSource(Source):
     """Batches (inputs, targets) or (inputs, targets, environment or environments).
 
     An iterable that can be iterated again, such as a list or a data loader, is read
@@ -45,7 +45,7 @@ class Batches(Source):
         self.shape = shape if len(shape) > 1 else ()
         self.environment = ENVIRONMENT if ENVIRONMENT in columns.columns else ""
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield all rows in order."""
         if self._stored is None:
             yield from (self._join(*self._split(batch)) for batch in self.batches)
@@ -79,16 +79,16 @@ class Batches(Source):
             raise ValueError(f"{self.where}: there are no batches. Give at least one.")
         return store, pd.concat(columns, ignore_index=True)
 
-    def _join(self, inputs: Any, columns: pd.DataFrame) -> Chunk:  # noqa: ANN401
+    def _join(self, inputs: Any, columns: pd.DataFrame) -> RowChunk:  # noqa: ANN401
         """Return a chunk of inputs and the targets and environments beside them."""
         if isinstance(inputs, pd.DataFrame):
             frame = inputs.set_axis([str(n) for n in inputs.columns], axis=1)
             both = [frame.reset_index(drop=True), columns]
-            return Chunk(pd.concat(both, axis=1))
+            return RowChunk(pd.concat(both, axis=1))
         if inputs.ndim > 2:
-            return Chunk(columns, inputs.astype(np.float32))
+            return RowChunk(columns, inputs.astype(np.float32))
         frame = pd.DataFrame(inputs, columns=name_array_columns(inputs.shape[1]))
-        return Chunk(pd.concat([frame, columns], axis=1))
+        return RowChunk(pd.concat([frame, columns], axis=1))
 
     def _split(self, batch: Any) -> tuple[Any, pd.DataFrame]:  # noqa: ANN401
         """Return a batch's inputs, and its targets and environments as columns."""
@@ -97,7 +97,10 @@ class Batches(Source):
                 f"{self.where}: a batch has the type {type(batch).__name__}. Give "
                 "(inputs, targets) or (inputs, targets, environments)."
             )
-        inputs, targets = to_array(batch[0]), np.asarray(to_array(batch[1])).reshape(-1)
+        inputs, targets = (
+            to_array_or_table(batch[0]),
+            np.asarray(to_array_or_table(batch[1])).reshape(-1),
+        )
         if len(inputs) != len(targets) or not len(targets):
             raise ValueError(
                 f"{self.where}: a batch has {len(inputs)} inputs and {len(targets)} "
@@ -107,12 +110,12 @@ class Batches(Source):
         if len(batch) == 3:
             names = batch[2]
             if not isinstance(names, str):
-                names = np.asarray(to_array(names)).astype(str).astype(object)
+                names = np.asarray(to_array_or_table(names)).astype(str).astype(object)
             columns[ENVIRONMENT] = names
         return inputs, columns
 
 
-def to_array(values: Any) -> Any:  # noqa: ANN401  an array or a table
+def to_array_or_table(values: Any) -> Any:  # noqa: ANN401  an array or a table
     """Return a tensor or array-like as an array, and a table as it is."""
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()

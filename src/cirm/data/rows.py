@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cirm.data.columns import Flags, check_columns, list_names
+from cirm.data.columns import Flags, check_columns_present, list_column_names
 from cirm.data.schema import (
     SCHEMA_ROWS,
     Schema,
@@ -24,7 +24,13 @@ from cirm.data.schema import (
     list_numeric_columns,
     read_environment_names,
 )
-from cirm.data.sources import Chunk, Progress, Source, ignore_progress, prefetch
+from cirm.data.sources import (
+    Progress,
+    RowChunk,
+    Source,
+    ignore_progress,
+    prefetch_items,
+)
 from cirm.environments import Environment
 
 MEMORY_BYTES = 2**28  # of inputs that are held in memory
@@ -86,7 +92,7 @@ class RowStore:
 
     def take(self, rows: Tensor) -> Tensor:
         """Return inputs [*m, *shape] of the rows [*m], as floats."""
-        return torch.from_numpy(to_floats(self.all()[rows.numpy()]))
+        return torch.from_numpy(inputs_to_floats(self.all()[rows.numpy()]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +136,7 @@ class EncodedRows:
 
     def fingerprint(self, name: str) -> str:
         """Return a hash of an environment's rows, by which they are recognised."""
-        return compute_fingerprint(
+        return hash_inputs_and_targets(
             (self.store.take(rows).numpy(), self.targets[rows].numpy())
             for rows in self.rows[name].split(SCHEMA_ROWS)
         )
@@ -177,7 +183,7 @@ def read_rows(
     notes: list[str] = []
     for source in sources:
         needed = [schema.target.name] if has_targets else []
-        for chunk in encode_source(
+        for chunk in encode_source_chunks(
             source, schema, fill, environment, needed, keep_bytes=all_bytes
         ):
             store.add(chunk.inputs)
@@ -194,13 +200,13 @@ def read_rows(
     return EncodedRows(
         store,
         torch.cat(targets) if targets else torch.zeros(0),
-        group_rows(np.concatenate(names)),
+        group_rows_by_environment(np.concatenate(names)),
         tuple(dict.fromkeys(notes)),
         np.concatenate(missing) if missing else None,
     )
 
 
-def encode_source(
+def encode_source_chunks(
     source: Source,
     schema: Schema,
     fill: bool = False,
@@ -217,28 +223,28 @@ def encode_source(
     check_source_kind(source, schema.treatment.kind)
     column = environment or schema.environment or source.environment
     needed = [*needed, *filter(None, [environment])]
-    for chunk in prefetch(source.chunks(list_numeric_columns(schema))):
+    for chunk in prefetch_items(source.chunks(list_numeric_columns(schema))):
         frame = chunk.frame
-        check_columns(frame, needed, source.where)
+        check_columns_present(frame, needed, source.where)
         own_column = column if column in frame.columns else ""
-        inputs = _encode_inputs(chunk, schema, source.where, fill)
+        inputs = _encode_chunk_by_treatment(chunk, schema, source.where, fill)
         yield EncodedChunk(
             frame,
-            inputs if keep_bytes else to_floats(inputs),
+            inputs if keep_bytes else inputs_to_floats(inputs),
             own_column,
             tuple(describe_column_changes(frame, schema, own_column, source.where)),
         )
 
 
-def encode_chunk(
-    chunk: Chunk, schema: Schema, where: str, fill: bool = False
+def encode_inputs_of_chunk(
+    chunk: RowChunk, schema: Schema, where: str, fill: bool = False
 ) -> NDArray[np.float32]:
     """Return inputs [n, *shape]; with `fill`, absent columns count as missing."""
-    return to_floats(_encode_inputs(chunk, schema, where, fill))
+    return inputs_to_floats(_encode_chunk_by_treatment(chunk, schema, where, fill))
 
 
-def _encode_inputs(
-    chunk: Chunk, schema: Schema, where: str, fill: bool
+def _encode_chunk_by_treatment(
+    chunk: RowChunk, schema: Schema, where: str, fill: bool
 ) -> NDArray[Any]:
     encoding, frame, inputs = schema.treatment.encoding, chunk.frame, chunk.inputs
     if inputs is None:
@@ -247,7 +253,7 @@ def _encode_inputs(
         if fill:
             absent = [name for name in wanted if name not in frame.columns]
             frame = frame.assign(**dict.fromkeys(absent, np.nan))
-        check_columns(frame, wanted, where, "rename one, or use --fill-missing")
+        check_columns_present(frame, wanted, where, "rename one, or use --fill-missing")
         return encoding.encode(frame).numpy()
     if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(
@@ -268,7 +274,7 @@ def find_missing_numbers(frame: pd.DataFrame, schema: Schema) -> Flags | None:
     return None if encoding is None else encoding.find_missing(frame)
 
 
-def to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
+def inputs_to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
     """Return inputs as float32; bytes are divided by 255."""
     if inputs.dtype != np.uint8:
         return inputs
@@ -288,13 +294,14 @@ def describe_column_changes(
     if new := [name for name in frame.columns if name not in known]:
         yield (
             f"{where}: columns that the model does not know are ignored: "
-            f"{list_names(new)}"
+            f"{list_column_names(new)}"
         )
     if absent := [name for name in wanted if name not in frame.columns]:
-        yield f"{where}: absent columns count as missing values: {list_names(absent)}"
+        names = list_column_names(absent)
+        yield f"{where}: absent columns count as missing values: {names}"
 
 
-def compute_fingerprint(chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
+def hash_inputs_and_targets(chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
     """Return a hash of inputs and targets, in chunks of `SCHEMA_ROWS` rows."""
     digest = hashlib.sha256()
     for inputs, targets in chunks:
@@ -303,7 +310,7 @@ def compute_fingerprint(chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:
     return digest.hexdigest()[:16]
 
 
-def group_rows(names: NDArray[np.object_]) -> dict[str, Tensor]:
+def group_rows_by_environment(names: NDArray[np.object_]) -> dict[str, Tensor]:
     """Return the positions of each environment's rows, in order of appearance."""
     codes, different = pd.factorize(names)
     order = torch.from_numpy(np.argsort(codes, kind="stable"))

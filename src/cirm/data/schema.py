@@ -19,21 +19,21 @@ from torch import Tensor
 
 from cirm.data.array_files import array_to_text
 from cirm.data.columns import (
-    Column,
-    Encoding,
+    ColumnEncoding,
     Flags,
     Numbers,
+    TableEncoding,
     Values,
-    check_columns,
-    detect_kind,
+    check_columns_present,
+    describe_row_location,
+    detect_value_kind,
     is_missing,
     is_missing_word,
-    locate_row,
-    refuse_values,
-    to_numbers,
-    to_text,
+    refuse_bad_values,
+    values_to_numbers,
+    values_to_text,
 )
-from cirm.data.sources import Progress, Source, ignore_progress, prefetch
+from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
 from cirm.environments import Task
 from cirm.randomness import Randomness
 
@@ -61,7 +61,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
-class Treatment:
+class InputTreatment:
     """How a user's data become inputs of `shape`.
 
     The columns of a table are encoded as the first environment suggests. Arrays are
@@ -70,7 +70,7 @@ class Treatment:
 
     kind: Literal["table", "array", "images"]
     shape: tuple[int, ...]
-    encoding: Encoding | None = None
+    encoding: TableEncoding | None = None
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Schema:
         ignored: Columns that the user asked to ignore.
     """
 
-    treatment: Treatment
+    treatment: InputTreatment
     task: Task
-    target: Column
+    target: ColumnEncoding
     environment: str = ""
     ids: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class SchemaDraft:
     targets: Tensor
 
 
-class Reservoir:
+class RowReservoir:
     """Uniformly drawn rows of one environment, and their positions among all rows."""
 
     def __init__(self, size: int, environment: str = "") -> None:
@@ -157,47 +157,47 @@ def infer_schema(
     needed = [*other_columns, *(options.categories if is_table else ())]
     text_columns = {*other_columns, *options.categories} - {target}
     numbers = guess_numeric_columns(source, text_columns)
-    reservoir = Reservoir(SCHEMA_ROWS, first)
+    reservoir = RowReservoir(SCHEMA_ROWS, first)
     targets: list[Values] = []
     member: list[Flags] = []
     for other in sources:
-        for frame in prefetch(other.frames(numbers)):
-            check_columns(frame, needed, other.where)
+        for frame in prefetch_items(other.frames(numbers)):
+            check_columns_present(frame, needed, other.where)
             names = read_environment_names(frame, column, other.name)
             member.append(reservoir.offer(frame, names))
             targets.append(frame[target])
             progress("reading", reservoir.seen)
     if source.kind == "images" and options.task == "auto":  # folders name classes
         options = replace(options, task="classification")
-    encoded, task, target_column = infer_targets(
+    encoded, task, target_column = infer_target_encoding(
         pd.concat(targets), np.concatenate(member), options
     )
-    treatment = Treatment(source.kind, source.shape)
+    treatment = InputTreatment(source.kind, source.shape)
     if is_table:
-        treatment = _fit_treatment(reservoir, other_columns, options)
+        treatment = _infer_table_treatment(reservoir, other_columns, options)
     schema = Schema(treatment, task, target_column, column, options.ids, options.ignore)
     rows = torch.from_numpy(reservoir.rows)
     return SchemaDraft(schema, reservoir.frame, encoded[rows])
 
 
-def _fit_treatment(
-    reservoir: Reservoir, others: Collection[str], options: ReadOptions
-) -> Treatment:
+def _infer_table_treatment(
+    reservoir: RowReservoir, others: Collection[str], options: ReadOptions
+) -> InputTreatment:
     """Return the treatment of a table whose inputs are all but the other columns."""
     inputs = reservoir.frame.drop(columns=list(dict.fromkeys(others)))
-    encoding = Encoding.fit(inputs, options.categories, options.names)
+    encoding = TableEncoding.fit(inputs, options.categories, options.names)
     if not encoding.features:
         columns = encoding.describe().replace("\n", "; ") or "there is no other column"
         raise ValueError(
             f"environment {reservoir.environment!r}: no column besides the target can "
             f"be used ({columns}). Add a column that varies in it."
         )
-    return Treatment("table", (len(encoding.features),), encoding)
+    return InputTreatment("table", (len(encoding.features),), encoding)
 
 
-def infer_targets(
+def infer_target_encoding(
     values: Values, first: Flags, options: ReadOptions
-) -> tuple[Tensor, Task, Column]:
+) -> tuple[Tensor, Task, ColumnEncoding]:
     """Return targets [n], the task and the target's column.
 
     Text, booleans and at most ten different whole numbers are classes, in alphabetical
@@ -208,22 +208,24 @@ def infer_targets(
     name, task = str(values.name), options.task
     if options.classes:
         declared = Task(options.classes)
-        column = Column(name, "category", categories=options.classes)
-        return encode_classes(values, column), declared, column
-    parsed = _parse_targets(values, task)
+        column = ColumnEncoding(name, "category", categories=options.classes)
+        return encode_classes_as_indices(values, column), declared, column
+    parsed = _parse_target_values(values, task)
     is_numeric = parsed.dtype.kind == "f"
     if is_numeric and (
-        task == "regression" or (task == "auto" and _are_quantities(parsed))
+        task == "regression" or (task == "auto" and _are_real_quantities(parsed))
     ):
         column = (
-            Column.fit(values[first]) if options.standardise else Column(name, "number")
+            ColumnEncoding.fit(values[first])
+            if options.standardise
+            else ColumnEncoding(name, "number")
         )
         if column.kind != "number":
-            column = Column(name, "number")
+            column = ColumnEncoding(name, "number")
         scaled = column.standardise(parsed, values)
         return torch.from_numpy(scaled), Task.regression(), column
     if is_numeric:
-        refuse_values(
+        refuse_bad_values(
             values,
             np.mod(parsed, 1) != 0,
             "which is neither a whole number nor text",
@@ -237,7 +239,7 @@ def infer_targets(
             "classification needs two or more classes. Declare classes that come "
             "later with --classes a,b."
         )
-    column = Column(name, "category", categories=names)
+    column = ColumnEncoding(name, "category", categories=names)
     return torch.from_numpy(indices.astype(np.int64)), Task(names), column
 
 
@@ -245,15 +247,15 @@ def encode_targets(values: Values, schema: Schema) -> Tensor:
     """Return targets [n] as the schema says: class indices or standardised numbers."""
     _check_targets_present(values)
     if schema.task.classes:
-        return encode_classes(values, schema.target)
-    numbers = to_numbers(values, "number", "remove the row")
-    refuse_values(values, ~np.isfinite(numbers), "which is not finite")
+        return encode_classes_as_indices(values, schema.target)
+    numbers = values_to_numbers(values, "number", "remove the row")
+    refuse_bad_values(values, ~np.isfinite(numbers), "which is not finite")
     return torch.from_numpy(schema.target.standardise(numbers, values))
 
 
-def encode_classes(values: Values, column: Column) -> Tensor:
+def encode_classes_as_indices(values: Values, column: ColumnEncoding) -> Tensor:
     """Return the index of each class, [n]; a class that is not declared is refused."""
-    text, places = to_text(values), range(len(column.categories))
+    text, places = values_to_text(values), range(len(column.categories))
     positions = dict(zip(map(str.lower, column.categories), places, strict=True))
     if len(positions) < len(places):  # classes that differ in capitals only
         indices = text.map(dict(zip(column.categories, places, strict=True)))
@@ -262,7 +264,7 @@ def encode_classes(values: Values, column: Column) -> Tensor:
             positions |= {SYNONYMS[name]: place for name, place in positions.items()}
         indices = text.str.lower().map(positions)
     listed = ", ".join(column.categories[:20])
-    refuse_values(
+    refuse_bad_values(
         values,
         indices.isna().to_numpy(dtype=bool),
         f"which is not one of the known classes ({listed})",
@@ -287,9 +289,9 @@ def read_environment_names(
     if not column:
         return np.full(len(frame), name, dtype=object)
     values = frame[column]
-    names = to_text(values)
+    names = values_to_text(values)
     gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
-    refuse_values(values, gaps, "which names no environment", "Fill the cell.")
+    refuse_bad_values(values, gaps, "which names no environment", "Fill the cell.")
     return names.to_numpy(dtype=object)
 
 
@@ -304,11 +306,11 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
     return [
         str(name)
         for name, column in zip(head.columns, cells, strict=True)
-        if name not in others and _are_numbers(column)
+        if name not in others and _are_all_numbers(column)
     ]
 
 
-def _are_numbers(cells: NDArray[np.object_]) -> bool:
+def _are_all_numbers(cells: NDArray[np.object_]) -> bool:
     """Whether all cells that are not missing are numbers, and there are some."""
     present = [str(c) for c in cells if not (is_missing_word(c) or c is None)]
     numbers = pd.to_numeric(np.array(present, object), errors="coerce")
@@ -323,31 +325,31 @@ def list_numeric_columns(schema: Schema) -> list[str]:
     return [column.name for column in columns if column.kind == "number"] + target
 
 
-def _parse_targets(values: Values, task: TaskName) -> NDArray[Any]:
+def _parse_target_values(values: Values, task: TaskName) -> NDArray[Any]:
     """Return targets as numbers or, if they are classes, also as text."""
-    text: NDArray[np.str_] = to_text(values).to_numpy(dtype=str)
+    text: NDArray[np.str_] = values_to_text(values).to_numpy(dtype=str)
     if task == "classification":
         try:
-            numbers = to_numbers(values, "number")
+            numbers = values_to_numbers(values, "number")
         except ValueError:
-            return _merge_booleans(text)
+            return _unify_boolean_words(text)
     else:
         kind = "number"
         if task == "auto":
-            kind = detect_kind(values, "use --task classification")
+            kind = detect_value_kind(values, "use --task classification")
         if kind == "date":
             raise ValueError(
                 f"column {values.name!r}: dates cannot be predicted. Convert them to "
                 "numbers, or use --task classification."
             )
         if kind != "number":
-            return _merge_booleans(text)
-        numbers = to_numbers(values, "number", "use --task classification")
-    refuse_values(values, ~np.isfinite(numbers), "which is not finite")
+            return _unify_boolean_words(text)
+        numbers = values_to_numbers(values, "number", "use --task classification")
+    refuse_bad_values(values, ~np.isfinite(numbers), "which is not finite")
     return numbers
 
 
-def _merge_booleans(text: NDArray[np.str_]) -> NDArray[np.str_]:
+def _unify_boolean_words(text: NDArray[np.str_]) -> NDArray[np.str_]:
     """Return true as 1 and false as 0 if some sources have the words, some the digits.
 
     Otherwise they would be four classes.
@@ -359,7 +361,7 @@ def _merge_booleans(text: NDArray[np.str_]) -> NDArray[np.str_]:
     return np.where(np.isin(np.char.lower(text), ("1", "true")), "1", "0")
 
 
-def _are_quantities(numbers: Numbers) -> bool:
+def _are_real_quantities(numbers: Numbers) -> bool:
     """Whether numbers look like quantities rather than the numbers of classes."""
     is_whole = bool((np.mod(numbers, 1) == 0).all())
     return not is_whole or len(np.unique(numbers)) > MOST_CLASSES
@@ -370,6 +372,6 @@ def _check_targets_present(values: Values) -> None:
     if count := int(gaps.sum()):
         more = f", like {count - 1} others" if count > 1 else ""
         raise ValueError(
-            f"{locate_row(values, int(gaps.argmax()))}: the target in column "
-            f"{values.name!r} is missing{more}. Fill it in, or remove the row."
+            f"{describe_row_location(values, int(gaps.argmax()))}: the target in "
+            f"column {values.name!r} is missing{more}. Fill it in, or remove the row."
         )

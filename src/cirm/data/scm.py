@@ -106,7 +106,7 @@ class SCM(Dataset):
         """Return environments [replica, n, dimension] and the true coefficients.
 
         `truth` is [replica, 2, dimension]; with `scramble` the rows of the mixing
-        matrix follow, see `coefficient_errors`.
+        matrix follow, see `compute_coefficient_errors`.
         """
         weights = [self._draw_weights(Randomness((seed,)).at("scm")) for seed in seeds]
         return Problem(
@@ -153,7 +153,9 @@ class SCM(Dataset):
             target_effect=direct("target to effect"),
             hidden_target=gaussian("hidden to target") if self.hidden else none,
             hidden_effect=gaussian("hidden to effect") if self.hidden else none,
-            mixing=_orthogonalise(source.at("mixing").normal(*[self.dimension] * 2)[0])
+            mixing=_orthogonalise_matrix(
+                source.at("mixing").normal(*[self.dimension] * 2)[0]
+            )
             if self.scramble
             else torch.eye(self.dimension),
         )
@@ -186,7 +188,7 @@ class SCM(Dataset):
         hidden, cause, target, effect = source.normal(
             4, self.examples, self.dimension // 2
         )[0]
-        of_cause, of_target, of_effect = _noise_scales(self.noise, scale)
+        of_cause, of_target, of_effect = _compute_noise_scales(self.noise, scale)
         hidden, x1 = scale * hidden, of_cause * cause
         y = x1 @ weights.cause_target + hidden @ weights.hidden_target
         y = y + of_target * target
@@ -203,7 +205,7 @@ class SCM(Dataset):
         return torch.cat([rows, weights.mixing]) if self.scramble else rows
 
 
-def coefficient_errors(coefficients: Tensor, truth: Tensor) -> Tensor:
+def compute_coefficient_errors(coefficients: Tensor, truth: Tensor) -> Tensor:
     """Return mean squared errors [replica, 2] of causal and of other coefficients.
 
     `coefficients` [replica, features] are those of a linear predictor on the observed
@@ -218,14 +220,14 @@ def coefficient_errors(coefficients: Tensor, truth: Tensor) -> Tensor:
     return (groups * squares.unsqueeze(1)).sum(dim=-1) / groups.sum(dim=-1)
 
 
-def _noise_scales(noise: Noise, scale: float) -> tuple[float, float, float]:
+def _compute_noise_scales(noise: Noise, scale: float) -> tuple[float, float, float]:
     """Return the standard deviations of the noise of x1, y and x2."""
     if noise == "homoskedastic":
         return scale, 1.0, scale
     return scale if noise == "heteroskedastic" else 1.0, scale, 1.0
 
 
-def _orthogonalise(gaussian: Tensor) -> Tensor:
+def _orthogonalise_matrix(gaussian: Tensor) -> Tensor:
     """Return the orthogonal factor of a Gaussian matrix, uniform over all of them."""
     q, r = torch.linalg.qr(gaussian.double())
     # Without the signs of r the factor would prefer some directions.

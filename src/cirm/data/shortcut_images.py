@@ -58,14 +58,14 @@ class ShortcutImages:
         """Return images in colour; without a shortcut, the mean of all colours."""
         if self.channels == 1:
             return grey.clone()
-        palette = make_palette(self.classes)
+        palette = make_label_colors(self.classes)
         color = next((cues[n] for n in CHANNELS if n in cues), None)
         tint = palette.mean(0) if color is None else palette[color]
         tint = tint[..., None, None]
         return tint + grey * (1 - tint) if self.background else grey * tint
 
 
-def make_palette(classes: int) -> Tensor:
+def make_label_colors(classes: int) -> Tensor:
     """Return a colour for each label: green and red, or hues around the circle.
 
     Args:
@@ -75,9 +75,9 @@ def make_palette(classes: int) -> Tensor:
         Two colours with two channels, or more colours with three.
 
     Example:
-        >>> make_palette(2).tolist()
+        >>> make_label_colors(2).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
-        >>> make_palette(10).shape
+        >>> make_label_colors(10).shape
         torch.Size([10, 3])
     """
     if classes == 2:

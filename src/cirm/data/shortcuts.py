@@ -173,7 +173,7 @@ class Shortcuts(Dataset):
         """Return the IDX files if `source` is a folder."""
         if self.source == "digits" or self.source in IMAGE_SETS:
             return ()
-        return idx.list_files(Path(self.source).expanduser())
+        return idx.list_idx_files(Path(self.source).expanduser())
 
     def list_flips(self) -> tuple[float, ...]:
         """Return the flip of each training environment, in order of arrival."""
@@ -208,7 +208,9 @@ class Shortcuts(Dataset):
         cues: tuple[str, ...],
     ) -> Environment:
         clean = labels[rows] % classes if classes == 2 else labels[rows]
-        targets = replace_labels(clean, self.label_flip, classes, at.at("label"))
+        targets = replace_labels_at_random(
+            clean, self.label_flip, classes, at.at("label")
+        )
         is_unseen = not name.startswith("train")
         shown = {
             cue: self._draw_cue(targets, flip, classes, at.at(cue), is_unseen)
@@ -231,7 +233,7 @@ class Shortcuts(Dataset):
             chance = at.at("flip").uniform(targets.shape[1])
             shown = torch.where(chance < flip, opposite, targets)
         else:
-            shown = replace_labels(targets, flip, classes, at)
+            shown = replace_labels_at_random(targets, flip, classes, at)
         return shown.to(torch.uint8)
 
     def _count_examples(self, available: int) -> int:
@@ -251,7 +253,7 @@ class Shortcuts(Dataset):
         raise ValueError(f"shortcuts: {name} is {value}. {remedy}.")
 
 
-def replace_labels(
+def replace_labels_at_random(
     labels: Tensor, chance: float, classes: int, at: Randomness
 ) -> Tensor:
     """Replace each label with a probability by one of the others, at random."""

@@ -20,7 +20,7 @@ from cirm.data.array_files import (
     TARGETS,
     WantedArray,
     array_to_text,
-    read_npz,
+    read_npz_arrays,
 )
 
 Data = Any
@@ -39,7 +39,7 @@ def ignore_progress(what: str, part: float) -> None:
     """Do nothing with a progress message."""
 
 
-class Chunk(NamedTuple):
+class RowChunk(NamedTuple):
     """Some rows: columns and, unless these are the inputs, inputs [n, ...].
 
     Inputs are float32, or bytes (uint8) that stand for numbers from 0 to 1.
@@ -71,7 +71,7 @@ class Source(ABC):
     environment: str = ""
 
     @abstractmethod
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield all rows in order; columns in `numbers` may be read as numbers."""
 
     def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
@@ -89,12 +89,12 @@ class TableFile(Source):
             f"file {str(path)!r}",
         )
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows, each labelled by file and row."""
-        return map(Chunk, table_files.read_table_chunks(self.path, numbers))
+        return map(RowChunk, table_files.read_table_chunks(self.path, numbers))
 
 
-class Frame(Source):
+class FrameSource(Source):
     """A DataFrame, whose columns are called by their names as text."""
 
     def __init__(
@@ -109,15 +109,15 @@ class Frame(Source):
         self.name, self.where = name, where
         self.target, self.environment = target, environment
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows in chunks as large as those of files."""
         if self.frame.empty:
             raise ValueError(f"{self.where}: there are no rows. Add some.")
         for start in range(0, len(self.frame), table_files.CHUNK_ROWS):
-            yield Chunk(self.frame.iloc[start : start + table_files.CHUNK_ROWS])
+            yield RowChunk(self.frame.iloc[start : start + table_files.CHUNK_ROWS])
 
 
-class Array(Source):
+class ArraySource(Source):
     """Inputs [n, ...] with columns beside them, such as targets."""
 
     kind = "array"
@@ -139,7 +139,7 @@ class Array(Source):
         """Yield the columns beside the inputs."""
         yield self.frame
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows as float32 or, if they are bytes, as bytes."""
         # Chunks of about 16 MB: one row has so many numbers of 4 bytes.
         rows = max(1, 2**22 // max(1, int(np.prod(self.shape))))
@@ -148,7 +148,7 @@ class Array(Source):
             if not self.has_bytes:
                 with np.errstate(over="ignore"):  # infinite numbers are refused later
                     inputs = inputs.astype(np.float32)
-            yield Chunk(self.frame.iloc[start : start + rows], inputs)
+            yield RowChunk(self.frame.iloc[start : start + rows], inputs)
 
 
 class ImageFiles(Source):
@@ -178,7 +178,7 @@ class ImageFiles(Source):
         """Yield the environments, classes and names of all images, without reading."""
         yield self._name_images(self.images)
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[Chunk]:
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the images as bytes, [n, channels, side, side]."""
         from cirm.data.image_files import read_image
 
@@ -186,7 +186,7 @@ class ImageFiles(Source):
         for start in range(0, len(self.images), IMAGES_AT_ONCE):
             paths = self.images[start : start + IMAGES_AT_ONCE]
             pixels = [read_image(path, side, channels) for path in paths]
-            yield Chunk(self._name_images(paths), np.stack(pixels))
+            yield RowChunk(self._name_images(paths), np.stack(pixels))
 
     def _name_images(self, paths: list[Path]) -> pd.DataFrame:
         parts = [path.relative_to(self.path).parts for path in paths]
@@ -195,16 +195,16 @@ class ImageFiles(Source):
         return pd.DataFrame(parts, columns=columns).assign(image=names)
 
 
-def open_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Source]:
+def open_data_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Source]:
     """Return the sources of the user's data; images are resized to `shape`."""
     if isinstance(data, Source):
         return [data]
     if isinstance(data, pd.DataFrame):
-        return [Frame(data)]
+        return [FrameSource(data)]
     if isinstance(data, str | Path):
-        return [_open_path(Path(data), shape)]
+        return [_open_file_or_folder(Path(data), shape)]
     if isinstance(data, Sequence) and data:
-        sources = [source for item in data for source in open_sources(item, shape)]
+        sources = [source for item in data for source in open_data_sources(item, shape)]
         if len({source.name for source in sources}) < len(sources):
             names = ", ".join(repr(source.name) for source in sources)
             raise ValueError(
@@ -219,12 +219,12 @@ def open_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Sourc
     )
 
 
-def open_npz(
+def open_npz_source(
     path: Path,
     names: Sequence[str] = ("", "", ""),
     gigabytes: float = 4.0,
     complete: bool = False,
-) -> Array:
+) -> ArraySource:
     """Return the arrays of an NPZ file, by their names or else by usual names.
 
     If they are to be `complete`, targets are required, and rows without a named
@@ -233,7 +233,7 @@ def open_npz(
     where = f"file {str(path)!r}"
     required = (True, complete, False)
     wanted = map(WantedArray, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
-    inputs, *others = read_npz(path, list(wanted), gigabytes)
+    inputs, *others = read_npz_arrays(path, list(wanted), gigabytes)
     assert inputs is not None
     if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
         raise ValueError(
@@ -254,10 +254,10 @@ def open_npz(
         columns[name] = values.reshape(-1)
     if complete and "environment" not in columns:
         columns["environment"] = path.stem
-    index = table_files.label_rows(path, len(inputs))
+    index = table_files.label_rows_by_file(path, len(inputs))
     frame = pd.DataFrame(columns, index=index)
     known = {name: name for name in columns}
-    return Array(inputs, frame, path.stem, where, **known)
+    return ArraySource(inputs, frame, path.stem, where, **known)
 
 
 def name_array_columns(count: int, prefix: str = "x") -> list[str]:
@@ -266,7 +266,7 @@ def name_array_columns(count: int, prefix: str = "x") -> list[str]:
     return [f"{prefix}{position:0{width}d}" for position in range(count)]
 
 
-def prefetch(items: Iterable[Item]) -> Iterator[Item]:
+def prefetch_items(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the same items, made by another thread a little ahead of their use."""
     ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(READ_AHEAD)
     stopped = threading.Event()
@@ -300,7 +300,7 @@ def prefetch(items: Iterable[Item]) -> Iterator[Item]:
         maker.join()
 
 
-def _open_path(path: Path, shape: tuple[int, ...]) -> Source:
+def _open_file_or_folder(path: Path, shape: tuple[int, ...]) -> Source:
     if not path.exists():
         raise FileNotFoundError(
             f"data: there is no file or folder {str(path)!r}. Check the path."
@@ -314,10 +314,10 @@ def _open_path(path: Path, shape: tuple[int, ...]) -> Source:
         )
     if path.suffix.lower() != ".npz":
         return TableFile(path)
-    array = open_npz(path)
+    array = open_npz_source(path)
     if array.inputs.ndim > 2:
         return array
     columns = name_array_columns(array.inputs.shape[1], "")
     inputs = pd.DataFrame(array.inputs, array.frame.index, columns)
     frame = pd.concat([inputs, array.frame], axis=1)
-    return Frame(frame, array.name, array.where, array.target, array.environment)
+    return FrameSource(frame, array.name, array.where, array.target, array.environment)

@@ -43,13 +43,13 @@ def read_table_chunks(
     count = 0
     for frame in chunks:
         if not frame.empty:
-            yield frame.set_axis(label_rows(path, len(frame), count), axis=0)
+            yield frame.set_axis(label_rows_by_file(path, len(frame), count), axis=0)
             count += len(frame)
     if not count:
         raise ValueError(f"{where}: there are no rows below the header. Add some.")
 
 
-def label_rows(path: Path, count: int, start: int = 0) -> pd.MultiIndex:
+def label_rows_by_file(path: Path, count: int, start: int = 0) -> pd.MultiIndex:
     """Return an index of file and row, by which messages name a row."""
     places: Any = [np.zeros(count, np.int8), np.arange(count)]
     levels: Any = [[str(path)], range(start + 1, start + count + 1)]
@@ -61,7 +61,7 @@ def _read_text_chunks(
 ) -> Iterator[pd.DataFrame]:
     options: Any = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
     # The header is read as a row: pandas would rename columns that occur twice.
-    with _explain_errors(where):
+    with _explain_read_errors(where):
         first = pd.read_csv(
             path, header=None, dtype=str, na_filter=False, nrows=1, **options
         )
@@ -75,25 +75,27 @@ def _read_text_chunks(
     numeric = [position for position, name in enumerate(names) if name in wanted]
     count = 0
     try:
-        for frame in _parse_chunks(path, where, len(names), numeric, rows, options):
-            yield _name_columns(frame, names, where, count)
+        for frame in _parse_text_chunks(
+            path, where, len(names), numeric, rows, options
+        ):
+            yield _set_column_names(frame, names, where, count)
             count += len(frame)
         return
-    except NotNumeric:
+    except NotNumericError:
         skip = count
-    for frame in _parse_chunks(path, where, len(names), [], rows, options):
+    for frame in _parse_text_chunks(path, where, len(names), [], rows, options):
         rest = frame.iloc[skip:]
         skip = max(0, skip - len(frame))
         if len(rest):
-            yield _name_columns(rest, names, where, count)
+            yield _set_column_names(rest, names, where, count)
             count += len(rest)
 
 
-class NotNumeric(Exception):
+class NotNumericError(Exception):
     """A column that was to be read as numbers holds something else."""
 
 
-def _parse_chunks(
+def _parse_text_chunks(
     path: Path,
     where: str,
     width: int,
@@ -104,7 +106,7 @@ def _parse_chunks(
     """Yield chunks of text in which the columns at `numeric` are numbers."""
     missing: Any = dict.fromkeys(numeric, NA_VALUES)
     dtypes: Any = dict.fromkeys(range(width), str) | dict.fromkeys(numeric, float)
-    with _explain_errors(where), warnings.catch_warnings():
+    with _explain_read_errors(where), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         with pd.read_csv(
             path,
@@ -125,7 +127,7 @@ def _parse_chunks(
                     raise
                 except ValueError:
                     if numeric:
-                        raise NotNumeric from None
+                        raise NotNumericError from None
                     raise
                 if frame is None:
                     return
@@ -133,7 +135,7 @@ def _parse_chunks(
 
 
 @contextmanager
-def _explain_errors(where: str) -> Iterator[None]:
+def _explain_read_errors(where: str) -> Iterator[None]:
     """Say in one sentence why a text file cannot be read."""
     try:
         yield
@@ -157,7 +159,7 @@ def _explain_errors(where: str) -> Iterator[None]:
         ) from None
 
 
-def _name_columns(
+def _set_column_names(
     frame: pd.DataFrame, names: list[str], where: str, start: int
 ) -> pd.DataFrame:
     """Set the columns' names; nameless row numbers, as of pandas and R, are dropped."""

@@ -21,7 +21,13 @@ from cirm.data.schema import (
     infer_schema,
     read_environment_names,
 )
-from cirm.data.sources import Frame, ImageFiles, Source, TableFile, open_npz
+from cirm.data.sources import (
+    FrameSource,
+    ImageFiles,
+    Source,
+    TableFile,
+    open_npz_source,
+)
 from cirm.environments import Problem, Task
 
 
@@ -80,13 +86,13 @@ class Table(Dataset):
 
     def files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
-        return split_paths(self.path)
+        return split_path_list(self.path)
 
     def describe(self) -> str:
         """Return the task, the environments, and the encoding of each column."""
         prepared = self.prepare()
         schema, problem = prepared.schema, prepared.problem
-        lines = [describe_problem(problem, self.task)]
+        lines = [describe_task_and_environments(problem, self.task)]
         if schema.target.kind == "number":
             lines.append(
                 f"target: {schema.target.name}, standardised (mean "
@@ -107,9 +113,9 @@ class Table(Dataset):
             raise ValueError("table: no target is given. Name the column to predict.")
         sources: list[Source] = []
         if frame is not None:
-            sources.append(Frame(frame))
+            sources.append(FrameSource(frame))
         else:
-            paths = check_files(self.path, "table")
+            paths = list_existing_files(self.path, "table")
             stems = [path.stem for path in paths]
             unique = len(set(stems)) == len(stems)
             sources += [TableFile(p, p.stem if unique else str(p)) for p in paths]
@@ -122,7 +128,7 @@ class Table(Dataset):
             ignore=self.ignore,
             standardise=self.standardise,
         )
-        return prepare_sources(sources, options, self.test, "table", replicas)
+        return prepare_environments(sources, options, self.test, "table", replicas)
 
 
 @dataclass(frozen=True)
@@ -166,21 +172,21 @@ class Arrays(Dataset):
         """Return the environments of the files, the same ones for every seed."""
         names = (self.inputs, self.targets, self.environment)
         sources = [
-            open_npz(path, names, self.gigabytes, complete=True)
-            for path in check_files(self.path, "arrays")
+            open_npz_source(path, names, self.gigabytes, complete=True)
+            for path in list_existing_files(self.path, "arrays")
         ]
         options = ReadOptions(task=self.task, standardise=False)
-        return prepare_sources(
+        return prepare_environments(
             sources, options, self.test, "arrays", len(seeds)
         ).problem
 
     def files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
-        return split_paths(self.path)
+        return split_path_list(self.path)
 
     def describe(self) -> str:
         """Return the task, and the environments with their sizes."""
-        return describe_problem(self.draw((0,)), self.task)
+        return describe_task_and_environments(self.draw((0,)), self.task)
 
 
 @dataclass(frozen=True)
@@ -226,7 +232,7 @@ class ImageFolder(Dataset):
         source, table = self._open()
         classes = tuple(sorted(set(table["class"])))
         options = ReadOptions(classes=classes)
-        return prepare_sources(
+        return prepare_environments(
             [source], options, self.test, "images", len(seeds)
         ).problem
 
@@ -238,9 +244,9 @@ class ImageFolder(Dataset):
         """Return the classes, and the environments with their numbers of images."""
         source, table = self._open()
         counts = dict(Counter(table["environment"]))
-        held_out = choose_held_out(list(counts), self.test, "images")
+        held_out = choose_held_out_environments(list(counts), self.test, "images")
         task = Task(tuple(sorted(set(table["class"]))))
-        return describe_environments(task, source.shape, counts, held_out)
+        return describe_environment_sizes(task, source.shape, counts, held_out)
 
     def _open(self) -> tuple[ImageFiles, pd.DataFrame]:
         """Return the folder, and the environment and class of each image."""
@@ -276,7 +282,7 @@ class ImageFolder(Dataset):
         return source, table
 
 
-def prepare_sources(
+def prepare_environments(
     sources: Sequence[Source], options: ReadOptions, test: str, key: str, replicas: int
 ) -> PreparedData:
     """Return the environments of the sources; those of `test` are held out.
@@ -294,11 +300,11 @@ def prepare_sources(
                 for name in read_environment_names(frame, column, source.name)
             )
         )
-        held_out = choose_held_out(names, test, key)
+        held_out = choose_held_out_environments(names, test, key)
         first = next(name for name in names if name not in held_out)
     schema = infer_schema(sources, options, first=first).schema
     rows = read_rows(sources, schema)
-    held_out = choose_held_out(list(rows.rows), test, key)
+    held_out = choose_held_out_environments(list(rows.rows), test, key)
     environments = [
         rows.environment(name, own, schema, replicas) for name, own in rows.rows.items()
     ]
@@ -309,7 +315,9 @@ def prepare_sources(
     return PreparedData(problem, schema)
 
 
-def choose_held_out(names: Sequence[str], test: str, key: str) -> tuple[str, ...]:
+def choose_held_out_environments(
+    names: Sequence[str], test: str, key: str
+) -> tuple[str, ...]:
     """Return the environments to hold out: those of `test`, or the last one."""
     if test == "none" or (not test and len(names) == 1):
         return ()
@@ -330,10 +338,10 @@ def choose_held_out(names: Sequence[str], test: str, key: str) -> tuple[str, ...
     return tuple(dict.fromkeys(chosen))
 
 
-def describe_problem(problem: Problem, task: TaskName) -> str:
+def describe_task_and_environments(problem: Problem, task: TaskName) -> str:
     """Return the task, whether it was detected, and the environments."""
     environments = [*problem.train, *problem.test]
-    return describe_environments(
+    return describe_environment_sizes(
         environments[0].task,
         environments[0].features,
         {e.name: len(e) for e in environments},
@@ -342,7 +350,7 @@ def describe_problem(problem: Problem, task: TaskName) -> str:
     )
 
 
-def describe_environments(
+def describe_environment_sizes(
     task: Task,
     features: tuple[int, ...],
     counts: Mapping[str, int],
@@ -363,15 +371,15 @@ def describe_environments(
     return "\n".join(lines)
 
 
-def split_paths(path: str) -> tuple[Path, ...]:
+def split_path_list(path: str) -> tuple[Path, ...]:
     """Return the paths of a setting: one, or several separated by commas."""
     parts = [path] if os.path.isfile(path) else path.split(",")
     return tuple(Path(part.strip()) for part in parts if part.strip())
 
 
-def check_files(path: str, key: str) -> tuple[Path, ...]:
+def list_existing_files(path: str, key: str) -> tuple[Path, ...]:
     """Return the files that a setting names, after a check that they exist."""
-    paths = split_paths(path)
+    paths = split_path_list(path)
     if not paths:
         raise ValueError(f"{key}: no file is given. Set path to one or more files.")
     for file in paths:

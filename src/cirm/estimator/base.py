@@ -15,16 +15,22 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from cirm.data.batches import ENVIRONMENT, TARGET, Batches, to_array
-from cirm.data.rows import encode_chunk
-from cirm.data.sources import Array, Chunk, Frame, Source, name_array_columns
+from cirm.data.batches import ENVIRONMENT, TARGET, BatchSource, to_array_or_table
+from cirm.data.rows import encode_inputs_of_chunk
+from cirm.data.sources import (
+    ArraySource,
+    FrameSource,
+    RowChunk,
+    Source,
+    name_array_columns,
+)
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.adapt import adapt
 from cirm.model.file import load, save
 from cirm.model.fit import fit, update
 from cirm.model.metrics import Predictions
 from cirm.model.model import Model, NetworkLike
-from cirm.model.predict import predict_inputs
+from cirm.model.predict import predict_inputs_in_chunks
 from cirm.networks import Network
 
 if TYPE_CHECKING:
@@ -152,9 +158,11 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         name = environment or "new environment"
         source: Source
         if isinstance(inputs, pd.DataFrame):
-            source = Frame(inputs, name, "X")
+            source = FrameSource(inputs, name, "X")
         else:
-            source = Array(inputs, pd.DataFrame(index=range(len(inputs))), name, "X")
+            source = ArraySource(
+                inputs, pd.DataFrame(index=range(len(inputs))), name, "X"
+            )
         model = adapt(self.model_, source, accept_units=accept_units)
         estimator = copy.copy(self)
         estimator.model_ = model
@@ -295,19 +303,19 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             columns[ENVIRONMENT] = self._check_environments(environments, len(targets))
             names["environment"] = ENVIRONMENT
         if not isinstance(inputs, pd.DataFrame):
-            return Array(inputs, pd.DataFrame(columns), "data", "X", **names)
+            return ArraySource(inputs, pd.DataFrame(columns), "data", "X", **names)
         if clash := set(columns) & set(inputs.columns):
             raise ValueError(
                 f"{type(self).__name__}: the column name {min(clash)!r} of X is "
                 "reserved. Rename the column."
             )
         frame = inputs.reset_index(drop=True)
-        return Frame(frame.assign(**columns), "data", "X", **names)
+        return FrameSource(frame.assign(**columns), "data", "X", **names)
 
     def _make_batch_source(
         self, X: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> Source:
-        source = Batches(X, "data", "X")
+        source = BatchSource(X, "data", "X")
         pieces = [chunk.frame[TARGET].to_numpy() for chunk in source.chunks()]
         self._check_targets(np.concatenate(pieces), first, classes)
         return source
@@ -315,7 +323,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_environments(
         self, environments: Sequence[Any], count: int
     ) -> NDArray[Any]:
-        names = np.asarray(to_array(environments))
+        names = np.asarray(to_array_or_table(environments))
         if pd.isna(names).any():
             raise ValueError(
                 f"{type(self).__name__}: row {int(pd.isna(names).argmax())} has no "
@@ -331,7 +339,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_inputs(self, X: AnyInputs, first: bool) -> Any:  # noqa: ANN401
         """Return inputs as a DataFrame or, if they have more axes, as an array."""
         if isinstance(X, Tensor):
-            X = to_array(X)
+            X = to_array_or_table(X)
         if getattr(X, "ndim", 2) > 2:
             return np.asarray(X)
         if isinstance(X, pd.DataFrame):
@@ -349,9 +357,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict_inputs(self, X: AnyInputs) -> Predictions:
         check_is_fitted(self, "model_")
-        chunk = _make_chunk(self._check_inputs(X, first=False))
-        encoded = encode_chunk(chunk, self.model_.schema, "X")
-        return predict_inputs(self.model_, encoded, exact=True)
+        chunk = _make_row_chunk(self._check_inputs(X, first=False))
+        encoded = encode_inputs_of_chunk(chunk, self.model_.schema, "X")
+        return predict_inputs_in_chunks(self.model_, encoded, exact=True)
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401
         tags = super().__sklearn_tags__()
@@ -359,10 +367,10 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _make_chunk(inputs: pd.DataFrame | NDArray[Any]) -> Chunk:
+def _make_row_chunk(inputs: pd.DataFrame | NDArray[Any]) -> RowChunk:
     """Return all rows of a table or an array as one chunk."""
     if isinstance(inputs, pd.DataFrame):
-        return Chunk(inputs)
-    pieces = list(Array(inputs, pd.DataFrame(index=range(len(inputs)))).chunks())
+        return RowChunk(inputs)
+    pieces = list(ArraySource(inputs, pd.DataFrame(index=range(len(inputs)))).chunks())
     arrays = [piece.inputs for piece in pieces if piece.inputs is not None]
-    return Chunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))
+    return RowChunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))

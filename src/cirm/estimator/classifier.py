@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from cirm.data.batches import to_array
+from cirm.data.batches import to_array_or_table
 from cirm.estimator.base import AnyInputs, InvariantEstimator
 from cirm.model.model import Model
 
@@ -98,7 +98,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     def _set_model(self, model: Model) -> None:
         super()._set_model(model)
         if not hasattr(self, "classes_"):
-            self.classes_ = _restore_labels(model.task.classes)
+            self.classes_ = _restore_class_labels(model.task.classes)
 
     def _list_classes(self) -> Sequence[str]:
         return [str(label) for label in self.classes_]
@@ -106,7 +106,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     def _check_targets(
         self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> NDArray[Any]:
-        labels = column_or_1d(to_array(y), warn=True)
+        labels = column_or_1d(to_array_or_table(y), warn=True)
         check_classification_targets(labels)
         if first:
             self.classes_ = np.unique(labels if classes is None else classes)
@@ -119,7 +119,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         return np.array([str(label) for label in labels], dtype=object)
 
 
-def _restore_labels(names: Sequence[str]) -> NDArray[Any]:
+def _restore_class_labels(names: Sequence[str]) -> NDArray[Any]:
     """Return classes as they were before a file stored them as text."""
     if all(name.lstrip("-").isdecimal() for name in names):
         return np.array([int(name) for name in names])

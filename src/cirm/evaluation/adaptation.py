@@ -24,7 +24,7 @@ RowCount = int | Literal["all"]
 """How many unlabelled rows of an unseen environment a learner adapts to."""
 
 
-def parse_row_counts(values: Iterable[int | str]) -> tuple[RowCount, ...]:
+def parse_adaptation_row_counts(values: Iterable[int | str]) -> tuple[RowCount, ...]:
     """Return numbers of rows to adapt to, each once, after checking them.
 
     Args:
@@ -34,7 +34,7 @@ def parse_row_counts(values: Iterable[int | str]) -> tuple[RowCount, ...]:
         ValueError: If a value is none of these.
 
     Example:
-        >>> parse_row_counts(["300", "all", 300])
+        >>> parse_adaptation_row_counts(["300", "all", 300])
         (300, 'all')
     """
     counts: dict[RowCount, None] = {}
@@ -48,7 +48,7 @@ def parse_row_counts(values: Iterable[int | str]) -> tuple[RowCount, ...]:
     return tuple(counts)
 
 
-def take_unlabelled(
+def take_unlabelled_inputs(
     environment: Environment, count: RowCount, seeds: tuple[int, ...]
 ) -> Tensor:
     """Return the inputs that learners adapt to, [replica, n, ...].
@@ -64,7 +64,9 @@ def take_unlabelled(
     return environment.take(rows).x
 
 
-def list_unseen(problem: Problem) -> list[tuple[str, float | None, Environment]]:
+def list_unseen_environments(
+    problem: Problem,
+) -> list[tuple[str, float | None, Environment]]:
     """Return split, position and environment of all that a learner can adapt to."""
     return [
         *(("test", None, environment) for environment in problem.test),

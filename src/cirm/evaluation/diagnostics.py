@@ -35,19 +35,19 @@ from torch import Tensor
 
 from cirm.environments import Environment, Problem, Stream, Task
 from cirm.evaluation.groups import (
-    Groups,
-    Reference,
+    ExampleGroups,
+    ReferenceModel,
+    compute_group_means,
+    compute_worst_group_mean,
     concatenate_groups,
-    group_means,
-    group_sizes,
-    worst_group_mean,
+    count_group_sizes,
 )
 from cirm.learners.base import Learner
 from cirm.likelihoods import Likelihood
-from cirm.objectives import Batch, gradient_penalties
+from cirm.objectives import Batch, compute_gradient_penalties
 from cirm.randomness import Randomness
 from cirm.records import Score
-from cirm.training import DivergenceError, averaging_weights
+from cirm.training import DivergenceError, make_averaging_weights
 
 MAX_EXAMPLES = 1000  # per environment: enough for percentages, and quick
 MAX_GROUPS = 24  # more would fill the records with rows that nobody reads
@@ -65,7 +65,7 @@ class PredictionSet(NamedTuple):
 
     predictions: Tensor
     y: Tensor
-    groups: Groups
+    groups: ExampleGroups
 
 
 class DiagnosticsRecorder:
@@ -90,7 +90,7 @@ class DiagnosticsRecorder:
         self.fresh = {environment.name: environment for environment in problem.fresh}
         self.split = "diagnostic" if self.fresh else "diagnostic on training data"
         self.randomness = Randomness(seeds).at("diagnostics")
-        self.seen: dict[str, tuple[Environment, Groups]] = {}
+        self.seen: dict[str, tuple[Environment, ExampleGroups]] = {}
         self.diverged = False
 
     def score_stage(self, index: int, state: Any) -> Iterator[Score]:  # noqa: ANN401
@@ -110,29 +110,29 @@ class DiagnosticsRecorder:
             predictions[name] = PredictionSet(values, y, groups)
         likelihood, task = self.learner.likelihood, self.stages[0][0].task
         last = index == len(self.stages) - 1
-        rows = list(compute_diagnostics(likelihood, task, predictions, last))
+        rows = list(compute_diagnostic_metrics(likelihood, task, predictions, last))
         self.seconds += time.perf_counter() - start
         for where, metric, values in rows:
             for seed, value in zip(self.seeds, values.tolist(), strict=True):
                 place = (self.label, self.order, seed, index, where)
                 yield Score(*place, self.split, metric, value)
 
-    def _group(self, environment: Environment) -> tuple[Environment, Groups]:
+    def _group(self, environment: Environment) -> tuple[Environment, ExampleGroups]:
         """Return the examples to score and their groups; the reference is dropped."""
         source = self.randomness.at(environment.name)
-        reference = Reference.fit(environment, source)
-        held_out = thin_environment(
+        reference = ReferenceModel.fit(environment, source)
+        held_out = take_evenly_spaced_examples(
             self.fresh.get(environment.name, environment), len(self.seeds)
         )
         x, y = held_out.take_all(len(self.seeds))
         return held_out, reference.group_examples(held_out.task, x, y)
 
 
-def predict_groups(
+def predict_and_group_examples(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401  whatever the learner remembers
     environment: Environment,
-    reference: Reference,
+    reference: ReferenceModel,
     replicas: int,
 ) -> PredictionSet:
     """Predict the examples of an environment and group them by the reference."""
@@ -147,7 +147,7 @@ def predict_examples(learner: Learner[Any], state: Any, x: Tensor) -> Tensor:  #
         return learner.predict(state, x.to(learner.descent.device)).cpu()
 
 
-def thin_environment(
+def take_evenly_spaced_examples(
     environment: Environment, replicas: int, count: int = MAX_EXAMPLES
 ) -> Environment:
     """Return at most `count` evenly spaced examples of an environment."""
@@ -157,26 +157,26 @@ def thin_environment(
     return environment.subset(rows.expand(replicas, -1))
 
 
-def compute_diagnostics(
+def compute_diagnostic_metrics(
     likelihood: Likelihood, task: Task, sets: dict[str, PredictionSet], last: bool
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Yield environment or "all", metric and its values [replica]."""
     pooled = concatenate_predictions(list(sets.values()))
     for where, one in {"all": pooled, **sets}.items():
-        yield where, "worst group", worst_group_score(likelihood, one)
-        yield where, "calibration", calibration_errors(task, one)[:, 0]
-        yield where, "slope penalty", slope_penalty(likelihood, one)
-        yield where, "agreement", agreement(task, one)
-        yield where, "reference", reference_score(task, one)
-    errors = [calibration_errors(task, one) for one in sets.values()]
-    yield "all", "calibration spread", finite_range(torch.cat(errors, 1))
-    yield "all", "constant", is_constant(task, pooled).float()
-    yield "all", "shortcut", is_shortcut(likelihood, task, pooled).float()
+        yield where, "worst group", compute_worst_group_score(likelihood, one)
+        yield where, "calibration", compute_calibration_errors(task, one)[:, 0]
+        yield where, "slope penalty", compute_slope_penalty(likelihood, one)
+        yield where, "agreement", compute_agreement_with_reference(task, one)
+        yield where, "reference", compute_reference_score(task, one)
+    errors = [compute_calibration_errors(task, one) for one in sets.values()]
+    yield "all", "calibration spread", compute_finite_range(torch.cat(errors, 1))
+    yield "all", "constant", are_predictions_constant(task, pooled).float()
+    yield "all", "shortcut", is_model_a_shortcut(likelihood, task, pooled).float()
     if not last or len(pooled.groups.names) > MAX_GROUPS:
         return
     for (name, one), own_errors in zip(sets.items(), errors, strict=True):
         scores = likelihood.scores(one.predictions, one.y)
-        means = group_means(scores, one.groups)
+        means = compute_group_means(scores, one.groups)
         for group, title in enumerate(one.groups.names):
             # A number that some replica lacks would leave holes in the records.
             if means[:, group].isfinite().all():
@@ -193,13 +193,13 @@ def concatenate_predictions(sets: Sequence[PredictionSet]) -> PredictionSet:
     )
 
 
-def worst_group_score(likelihood: Likelihood, one: PredictionSet) -> Tensor:
+def compute_worst_group_score(likelihood: Likelihood, one: PredictionSet) -> Tensor:
     """Return the lowest accuracy or the highest error of a group, [replica]."""
     scores = likelihood.scores(one.predictions, one.y)
-    return worst_group_mean(scores, one.groups, likelihood.metric == "error")
+    return compute_worst_group_mean(scores, one.groups, likelihood.metric == "error")
 
 
-def calibration_errors(task: Task, one: PredictionSet) -> Tensor:
+def compute_calibration_errors(task: Task, one: PredictionSet) -> Tensor:
     """Return errors in percent of all examples and of each group, [replica, 1 + group].
 
     The error of a group without examples is NaN.
@@ -218,18 +218,18 @@ def calibration_errors(task: Task, one: PredictionSet) -> Tensor:
     sums = sums.scatter_add(1, one.groups.indices * BINS + bins, gaps)
     sums = sums.unflatten(1, (count, BINS))
     pooled = sums.sum(1).abs().sum(-1, keepdim=True) / gaps.shape[1]
-    by_group = sums.abs().sum(-1) / group_sizes(one.groups)
+    by_group = sums.abs().sum(-1) / count_group_sizes(one.groups)
     return 100 * torch.cat([pooled, by_group], 1)
 
 
-def finite_range(values: Tensor) -> Tensor:
+def compute_finite_range(values: Tensor) -> Tensor:
     """Return largest less smallest of the finite values [replica, m], [replica]."""
     finite = values.isfinite()
     largest = values.masked_fill(~finite, -torch.inf).amax(-1)
     return largest - values.masked_fill(~finite, torch.inf).amin(-1)
 
 
-def slope_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
+def compute_slope_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
     """Return the squared slope of the risk in a factor on the outputs, [replica].
 
     Log probabilities serve as logits: they differ from a network's by a shift that
@@ -239,13 +239,13 @@ def slope_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
     if likelihood.metric == "accuracy":
         outputs = outputs.clamp(min=1e-12).log()
     size = one.y.shape[1]
-    weights = averaging_weights((size,), one.y.device).expand(len(one.y), -1, -1)
+    weights = make_averaging_weights((size,), one.y.device).expand(len(one.y), -1, -1)
     noise = Randomness(()).start_draws()
     batch = Batch(one.predictions, one.y, weights, (size,), 1.0, noise)
-    return gradient_penalties(likelihood, outputs, batch)[:, 0]
+    return compute_gradient_penalties(likelihood, outputs, batch)[:, 0]
 
 
-def agreement(task: Task, one: PredictionSet) -> Tensor:
+def compute_agreement_with_reference(task: Task, one: PredictionSet) -> Tensor:
     """Return how often model and reference agree, or their correlation, in percent."""
     if task.classes:
         same = one.predictions.argmax(-1) == one.groups.reference
@@ -256,14 +256,14 @@ def agreement(task: Task, one: PredictionSet) -> Tensor:
     return 100 * (pair[:, 0] * pair[:, 1]).sum(-1) / (norms[:, 0] * norms[:, 1])
 
 
-def reference_score(task: Task, one: PredictionSet) -> Tensor:
+def compute_reference_score(task: Task, one: PredictionSet) -> Tensor:
     """Return the reference's accuracy in percent or mean squared error, [replica]."""
     if task.classes:
         return 100 * (one.groups.reference == one.y).float().mean(-1)
     return (one.groups.reference - one.y).square().mean(-1)
 
 
-def is_constant(task: Task, one: PredictionSet) -> Tensor:
+def are_predictions_constant(task: Task, one: PredictionSet) -> Tensor:
     """Return whether predictions are nearly constant and targets are not, [replica].
 
     In regression only if the reference shows that there is something to learn.
@@ -271,29 +271,37 @@ def is_constant(task: Task, one: PredictionSet) -> Tensor:
     if not task.classes:
         total = one.y.var(-1, correction=0)
         flat = one.predictions.squeeze(-1).var(-1, correction=0) < FLAT * total
-        return flat & (reference_score(task, one) < (1 - LEARNABLE) * total)
-    predicted = _class_percentages(one.predictions.argmax(-1), len(task.classes))
+        return flat & (compute_reference_score(task, one) < (1 - LEARNABLE) * total)
+    predicted = _compute_class_percentages(
+        one.predictions.argmax(-1), len(task.classes)
+    )
     most, which = predicted.max(-1)
-    targets = _class_percentages(one.y, len(task.classes)).gather(1, which[:, None])
+    targets = _compute_class_percentages(one.y, len(task.classes)).gather(
+        1, which[:, None]
+    )
     return (most >= MIN_CONSTANT) & (most - targets[:, 0] >= MIN_EXCESS)
 
 
-def is_shortcut(likelihood: Likelihood, task: Task, one: PredictionSet) -> Tensor:
+def is_model_a_shortcut(
+    likelihood: Likelihood, task: Task, one: PredictionSet
+) -> Tensor:
     """Return whether a model agrees with the reference and fails where it does.
 
     A group fails far below the accuracy of guessing, or with a larger error than the
     mean target has; [replica].
     """
-    agrees = agreement(task, one) >= MIN_AGREEMENT
+    agrees = compute_agreement_with_reference(task, one) >= MIN_AGREEMENT
     if task.classes:
         guessing = 100 / len(task.classes)
-        return agrees & (worst_group_score(likelihood, one) < FAILED_GROUP * guessing)
-    errors = group_means(likelihood.scores(one.predictions, one.y), one.groups)
+        return agrees & (
+            compute_worst_group_score(likelihood, one) < FAILED_GROUP * guessing
+        )
+    errors = compute_group_means(likelihood.scores(one.predictions, one.y), one.groups)
     deviations = (one.y - one.y.mean(-1, keepdim=True)).square()
-    return agrees & (errors > group_means(deviations, one.groups)).any(-1)
+    return agrees & (errors > compute_group_means(deviations, one.groups)).any(-1)
 
 
-def _class_percentages(classes: Tensor, count: int) -> Tensor:
+def _compute_class_percentages(classes: Tensor, count: int) -> Tensor:
     """Return the percentage [replica, count] of each class in classes [replica, n]."""
     ones = torch.ones(classes.shape)
     sums = torch.zeros(len(classes), count).scatter_add(1, classes, ones)

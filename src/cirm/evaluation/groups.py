@@ -36,7 +36,7 @@ THIRDS = ("reference too high", "reference near", "reference too low")
 MIN_GROUP_SIZE = 5  # the mean of fewer examples says nothing
 
 
-class Groups(NamedTuple):
+class ExampleGroups(NamedTuple):
     """The group of each example.
 
     Attributes:
@@ -51,7 +51,7 @@ class Groups(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceModel:
     """A plain model of one environment; it predicts standardised targets."""
 
     learner: Learner[Any]
@@ -60,7 +60,7 @@ class Reference:
     scale: Tensor
 
     @classmethod
-    def fit(cls, environment: Environment, randomness: Randomness) -> Reference:
+    def fit(cls, environment: Environment, randomness: Randomness) -> ReferenceModel:
         """Train the reference of an environment, one per replica."""
         replicas = len(randomness.seeds)
         centre, scale = torch.zeros(replicas, 1), torch.ones(replicas, 1)
@@ -82,56 +82,58 @@ class Reference:
             return predictions.argmax(-1)
         return self.centre + self.scale * predictions.squeeze(-1)
 
-    def group_examples(self, task: Task, x: Tensor, y: Tensor) -> Groups:
+    def group_examples(self, task: Task, x: Tensor, y: Tensor) -> ExampleGroups:
         """Return the groups of inputs [replica, n, ...] with targets [replica, n]."""
         predictions = self.predict(x)
         if not task.classes:
             ranks = (y - predictions).argsort(-1).argsort(-1)
-            return Groups(3 * ranks // y.shape[1], THIRDS, predictions)
+            return ExampleGroups(3 * ranks // y.shape[1], THIRDS, predictions)
         names = [
             f"{name}, reference {word}"
             for name in task.classes
             for word in ("wrong", "right")
         ]
-        return Groups(2 * y + (predictions == y), tuple(names), predictions)
+        return ExampleGroups(2 * y + (predictions == y), tuple(names), predictions)
 
 
-def concatenate_groups(parts: Sequence[Groups]) -> Groups:
+def concatenate_groups(parts: Sequence[ExampleGroups]) -> ExampleGroups:
     """Concatenate the groups of several environments' examples."""
     indices = torch.cat([part.indices for part in parts], 1)
     reference = torch.cat([part.reference for part in parts], 1)
-    return Groups(indices, parts[0].names, reference)
+    return ExampleGroups(indices, parts[0].names, reference)
 
 
-def group_sizes(groups: Groups) -> Tensor:
+def count_group_sizes(groups: ExampleGroups) -> Tensor:
     """Return the number of examples in each group, [replica, group]."""
-    return _group_sums(torch.ones(groups.indices.shape), groups)
+    return _compute_group_sums(torch.ones(groups.indices.shape), groups)
 
 
-def group_means(values: Tensor, groups: Groups) -> Tensor:
+def compute_group_means(values: Tensor, groups: ExampleGroups) -> Tensor:
     """Return the means [replica, group] of values [replica, n]; NaN for no example."""
-    return _group_sums(values, groups) / group_sizes(groups)
+    return _compute_group_sums(values, groups) / count_group_sizes(groups)
 
 
-def worst_group_mean(values: Tensor, groups: Groups, highest: bool) -> Tensor:
+def compute_worst_group_mean(
+    values: Tensor, groups: ExampleGroups, highest: bool
+) -> Tensor:
     """Return the highest or else the lowest mean of a large enough group, [replica]."""
-    means, large = group_means(values, groups), select_large_groups(groups)
+    means, large = compute_group_means(values, groups), select_large_groups(groups)
     if highest:
         return means.masked_fill(~large, -torch.inf).amax(-1)
     return means.masked_fill(~large, torch.inf).amin(-1)
 
 
-def select_large_groups(groups: Groups) -> Tensor:
+def select_large_groups(groups: ExampleGroups) -> Tensor:
     """Return which groups have enough examples, or any if none has enough.
 
     The result is [replica, group].
     """
-    sizes = group_sizes(groups)
+    sizes = count_group_sizes(groups)
     large = sizes >= MIN_GROUP_SIZE
     return torch.where(large.any(-1, keepdim=True), large, sizes > 0)
 
 
-def _group_sums(values: Tensor, groups: Groups) -> Tensor:
+def _compute_group_sums(values: Tensor, groups: ExampleGroups) -> Tensor:
     """Return the sums [replica, group] of values [replica, n]."""
     total = values.new_zeros(len(values), len(groups.names))
     return total.scatter_add(1, groups.indices, values)

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cirm.data.scm import coefficient_errors
+from cirm.data.scm import compute_coefficient_errors
 from cirm.environments import Environment, Problem, Stage, Stream
 from cirm.evaluation.adaptation import (
     RowCount,
-    list_unseen,
-    parse_row_counts,
-    take_unlabelled,
+    list_unseen_environments,
+    parse_adaptation_row_counts,
+    take_unlabelled_inputs,
 )
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
-from cirm.memory import count_memory
+from cirm.memory import count_stored_memory
 from cirm.randomness import Randomness
 from cirm.records import AdaptedScore, Curve, Record, Run, Score
 from cirm.training import DivergenceError, Terms, Watch
@@ -94,7 +94,7 @@ def run(
     if not isinstance(learner, Learner) or learner.network is None:
         learner = create(learner, problem.train[0])
     stream = Stream.from_order(problem.train, order)
-    counts = parse_row_counts(adapt)
+    counts = parse_adaptation_row_counts(adapt)
     randomness = Randomness(seeds)
     start = time.perf_counter()
     state = learner.init(randomness.at("init"))
@@ -128,7 +128,7 @@ def run(
             ) from None
         yield from curves
         last = index == len(stream) - 1
-        for split, position, environment in _list_environments(problem, last):
+        for split, position, environment in _list_scored_environments(problem, last):
             scores = score(learner, state, environment, len(seeds))
             for seed, number in zip(seeds, scores.tolist(), strict=True):
                 yield Score(
@@ -136,22 +136,24 @@ def run(
                     learner.likelihood.metric, number, position,
                 )  # fmt: skip
         if problem.truth is not None and last:
-            yield from _score_coefficients(
+            yield from _score_linear_coefficients(
                 learner, state, problem.truth, label, order, seeds
             )
         if recorder is not None:
             yield from recorder.score_stage(index, state)
     seconds = time.perf_counter() - start - (recorder.seconds if recorder else 0.0)
     for count in counts if learner.adapts else ():
-        yield from _score_adapted(learner, state, problem, count, label, order, seeds)
+        yield from _score_after_adaptation(
+            learner, state, problem, count, label, order, seeds
+        )
     yield Run(
         label,
         order,
         seeds,
-        collect_settings(learner),
+        collect_learner_settings(learner),
         dataset or {},
         selection,
-        count_memory(state),
+        count_stored_memory(state),
         seconds,
     )
 
@@ -197,7 +199,7 @@ def score(
     return total / len(environment)
 
 
-def collect_settings(learner: Learner[Any]) -> dict[str, Any]:
+def collect_learner_settings(learner: Learner[Any]) -> dict[str, Any]:
     """Return a learner's settings as plain values for a record."""
     settings: dict[str, Any] = {}
     for item in dataclasses.fields(learner):
@@ -211,7 +213,7 @@ def collect_settings(learner: Learner[Any]) -> dict[str, Any]:
     return settings
 
 
-def _list_environments(
+def _list_scored_environments(
     problem: Problem, last: bool
 ) -> Iterator[tuple[str, float | None, Environment]]:
     """Yield split, position and environment of all that is scored after a stage."""
@@ -221,7 +223,7 @@ def _list_environments(
         yield from (("sweep", position, e) for position, e in problem.sweep)
 
 
-def _score_coefficients(
+def _score_linear_coefficients(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     truth: Tensor,
@@ -234,13 +236,13 @@ def _score_coefficients(
     probes = torch.cat([torch.zeros(1, width), torch.eye(width)])
     with torch.no_grad():
         values = learner.predict(state, probes.expand(len(seeds), -1, -1))[..., 0]
-    errors = coefficient_errors(values[:, 1:] - values[:, :1], truth)
+    errors = compute_coefficient_errors(values[:, 1:] - values[:, :1], truth)
     for seed, row in zip(seeds, errors.tolist(), strict=True):
         for name, error in zip(("causal", "noncausal"), row, strict=True):
             yield Score(label, order, seed, 0, name, "truth", "coefficients", error)
 
 
-def _score_adapted(
+def _score_after_adaptation(
     learner: Learner[Any],
     state: Any,  # noqa: ANN401
     problem: Problem,
@@ -250,8 +252,8 @@ def _score_adapted(
     seeds: tuple[int, ...],
 ) -> Iterator[AdaptedScore]:
     """Adapt to each unseen environment in turn, and yield the scores there."""
-    for split, position, environment in list_unseen(problem):
-        inputs = take_unlabelled(environment, count, seeds)
+    for split, position, environment in list_unseen_environments(problem):
+        inputs = take_unlabelled_inputs(environment, count, seeds)
         adapted = learner.adapt(state, inputs.to(learner.descent.device))
         scores = score(learner, adapted, environment, len(seeds))
         for seed, number in zip(seeds, scores.tolist(), strict=True):

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from cirm.environments import Environment, Stream
 from cirm.evaluation.diagnostics import (
+    compute_worst_group_score,
     concatenate_predictions,
-    predict_groups,
-    thin_environment,
-    worst_group_score,
+    predict_and_group_examples,
+    take_evenly_spaced_examples,
 )
-from cirm.evaluation.groups import Reference
+from cirm.evaluation.groups import ReferenceModel
 from cirm.evaluation.run import Progress, score
 from cirm.learners.base import Learner
 from cirm.randomness import Randomness
@@ -145,7 +145,7 @@ class Rule(ABC):
         ...     def score(self, trained, data):
         ...         scores = [trained.mean_score([part]) for part in data.held_out]
         ...         return torch.stack(scores).amin(0)
-        >>> get_rule(WorstEnvironment()).name
+        >>> get_selection_rule(WorstEnvironment()).name
         'worst-environment'
     """
 
@@ -217,13 +217,13 @@ class WorstGroup(Rule):
         sets, replicas = [], len(trained.seeds)
         for learn, held_out in zip(data.learn, data.held_out, strict=True):
             at = Randomness(trained.seeds).at("selection", "reference", learn.name)
-            reference = Reference.fit(learn, at)
-            held_out = thin_environment(held_out, replicas, MAX_GROUPED)
+            reference = ReferenceModel.fit(learn, at)
+            held_out = take_evenly_spaced_examples(held_out, replicas, MAX_GROUPED)
             one = (trained.learner, trained.state, held_out, reference, replicas)
-            sets.append(predict_groups(*one))
+            sets.append(predict_and_group_examples(*one))
         likelihood = trained.learner.likelihood
         pooled = concatenate_predictions(sets)
-        return trained.orient(worst_group_score(likelihood, pooled))
+        return trained.orient(compute_worst_group_score(likelihood, pooled))
 
 
 class LeaveOneOut(Rule):
@@ -269,7 +269,7 @@ class Oracle(Rule):
         return "" if test else "it needs a test environment, and there is none"
 
 
-def get_rule(rule: str | Rule) -> Rule:
+def get_selection_rule(rule: str | Rule) -> Rule:
     """Return a rule.
 
     Args:
@@ -283,7 +283,7 @@ def get_rule(rule: str | Rule) -> Rule:
         ValueError: If no rule has this key.
 
     Example:
-        >>> get_rule("oracle").sees_test
+        >>> get_selection_rule("oracle").sees_test
         True
     """
     if isinstance(rule, Rule):
@@ -307,7 +307,7 @@ def train_candidate(
     parts = data.learn
     if left_out is not None:
         parts = parts[:left_out] + parts[left_out + 1 :]
-        order = remove_from_order(order, left_out)
+        order = remove_environment_from_order(order, left_out)
     whole = {environment.name: environment for environment in data.whole}
     stream, randomness = Stream.from_order(parts, order), Randomness(seeds)
     trained = TrainedLearner(
@@ -332,7 +332,7 @@ def train_candidate(
     return trained
 
 
-def remove_from_order(order: str, index: int) -> str:
+def remove_environment_from_order(order: str, index: int) -> str:
     """Return the order of the environments that remain without one of them."""
     if "+" not in order and not order.isdecimal():
         return order

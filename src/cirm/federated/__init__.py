@@ -2,7 +2,7 @@
 
 Flower loads `cirm.federated.client:app` at each site and `cirm.federated.server:app` at
 the server. A `Study` holds what all agree on, a `Site` trains on its own data, the
-`Coordinator` averages what the sites send, and a `Ledger` counts the bytes they send.
+`Coordinator` averages what the sites send, and an `ExchangeLedger` counts the bytes.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from cirm.federated.study import StageInfo, Study
 from cirm.federated.tensor_file import (
     get_optimiser_tensors,
     read_tensor_file,
-    restore_optimiser,
+    restore_optimiser_state,
     write_tensor_file,
 )
 
@@ -24,7 +24,7 @@ ENDED = ("ended.features", "ended.shared", "ended.local")
 
 
 @dataclass
-class StageState:
+class StageProgress:
     """The progress of a stage; tensors are [replica, ...].
 
     `values` and `locals` are the last that each site sent: a site that is absent keeps
@@ -86,17 +86,17 @@ class Checkpoint:
         """Return whether the stage has been started and has not ended."""
         return "shared" in self.tensors and bool(self.notes["stage"] == stage)
 
-    def restore(self, state: StageState) -> None:
+    def restore(self, state: StageProgress) -> None:
         """Set the state of a stage that has been started to its progress."""
         state.features.data.copy_(self.tensors["features"])
         state.shared, state.steps_done = self.tensors["shared"], self.notes["done"]
         state.info = StageInfo(*self.notes["info"])
-        restore_optimiser(state.optimiser, self.tensors)
+        restore_optimiser_state(state.optimiser, self.tensors)
         for prefix, sent in (("value.", state.values), ("local.", state.locals)):
             for name in (name for name in self.tensors if name.startswith(prefix)):
                 sent[name.removeprefix(prefix)] = self.tensors[name]
 
-    def save_progress(self, study: Study, state: StageState) -> None:
+    def save_progress(self, study: Study, state: StageProgress) -> None:
         """Replace the file by the progress of a stage."""
         tensors = dict(zip(ENDED, self.final_tensors, strict=False))
         tensors |= {"features": state.features, "shared": state.shared}
@@ -106,7 +106,7 @@ class Checkpoint:
         notes = {"done": state.steps_done, "info": list(state.info)}
         self._write(study, state.info.number, tensors, notes)
 
-    def save_end(self, study: Study, state: StageState) -> None:
+    def save_end(self, study: Study, state: StageProgress) -> None:
         """Replace the file by the end of a stage."""
         local = torch.stack([state.locals[name] for name in sorted(state.locals)], 1)
         ends = state.features, state.shared, local.mean(1, keepdim=True)

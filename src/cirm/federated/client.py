@@ -20,18 +20,22 @@ from torch import Tensor
 
 from cirm import __version__
 from cirm.data import get_dataset_class
-from cirm.federated.codec import decode_tensors, pack_message, unpack_message
-from cirm.federated.site import Site, SiteAnswer, StageNotStarted
-from cirm.federated.study import Assignment
-from cirm.settings import parse_assignments, parse_settings
+from cirm.federated.codec import (
+    decode_and_check_tensors,
+    pack_tensors_and_notes,
+    unpack_arrays_and_notes,
+)
+from cirm.federated.site import Site, SiteAnswer, StageNotStartedError
+from cirm.federated.study import SiteAssignment
+from cirm.settings import parse_assignments, parse_settings_by_type
 
 
-def join(message: Message, context: Context) -> Message:
+def join_study(message: Message, context: Context) -> Message:
     """Answer with the site's name and the form of its data."""
     try:
         environment = open_site(context.node_config, (0,)).environment
     except ValueError as error:
-        return _reply(message, {}, {"reason": str(error)})
+        return _make_reply(message, {}, {"reason": str(error)})
     facts = {
         "name": environment.name,
         "examples": len(environment),
@@ -39,17 +43,17 @@ def join(message: Message, context: Context) -> Message:
         "classes": list(environment.task.classes),
         "version": __version__,
     }
-    return _reply(message, {}, facts)
+    return _make_reply(message, {}, facts)
 
 
 def take_steps(message: Message, context: Context) -> Message:
     """Take the steps of a segment and answer with where they led."""
-    return _answer(message, context, Site.take_steps)
+    return _answer_message(message, context, Site.take_steps)
 
 
-def answer_gradient(message: Message, context: Context) -> Message:
+def answer_feature_gradient(message: Message, context: Context) -> Message:
     """Answer with the gradient of the features at the values shared now."""
-    return _answer(message, context, Site.answer_gradient)
+    return _answer_message(message, context, Site.answer_gradient)
 
 
 def open_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
@@ -60,7 +64,7 @@ def open_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
     try:
         return create_site(config, seeds)
     except (ValueError, OSError) as error:
-        _log(error)
+        _log_error(error)
         raise ValueError(
             "site: its data cannot be used; the reason is in the site's own log"
         ) from None
@@ -83,7 +87,9 @@ def create_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
     cls = get_dataset_class(dataset)
     words = shlex.split(str(config.get("settings", "")))
     texts = parse_assignments(words, f"site {name!r}: settings")
-    problem = cls(**parse_settings(cls, texts, f"data set {dataset}")).draw(seeds)
+    problem = cls(**parse_settings_by_type(cls, texts, f"data set {dataset}")).draw(
+        seeds
+    )
     number = int(config.get("environment", 0))
     if not 0 <= number < len(problem.train):
         raise ValueError(
@@ -94,45 +100,45 @@ def create_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
     return Site(problem.train[number].rename(name), folder)
 
 
-def _answer(
+def _answer_message(
     message: Message,
     context: Context,
-    method: Callable[[Site, Assignment, Mapping[str, Tensor]], SiteAnswer],
+    method: Callable[[Site, SiteAssignment, Mapping[str, Tensor]], SiteAnswer],
 ) -> Message:
     """Reply with the site's answer, or with the reason why there is none."""
     torch.set_num_threads(1)
     try:
-        arrays, notes = unpack_message(message.content)
-        assignment = Assignment.from_notes(notes)
+        arrays, notes = unpack_arrays_and_notes(message.content)
+        assignment = SiteAssignment.from_notes(notes)
         site = open_site(context.node_config, assignment.study.seeds)
         features, task = site.environment.features, site.environment.task
         assignment.study.check_data(site.environment.name, features, task.classes)
-        arrived = decode_tensors(arrays, notes["shapes"], "server")
+        arrived = decode_and_check_tensors(arrays, notes["shapes"], "server")
         answer = method(site, assignment, arrived)
     except OSError as error:
-        _log(error)
+        _log_error(error)
         reason = "site: its folder cannot be used; the reason is in the site's own log"
-        return _reply(message, {}, {"reason": reason})
-    except StageNotStarted as error:
-        return _reply(message, {}, {"reason": str(error), "not_started": True})
+        return _make_reply(message, {}, {"reason": reason})
+    except StageNotStartedError as error:
+        return _make_reply(message, {}, {"reason": str(error), "not_started": True})
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
-        return _reply(message, {}, {"reason": f"{error.args[0]}"})
+        return _make_reply(message, {}, {"reason": f"{error.args[0]}"})
     facts = {name: notes[name] for name in ("segment", "stage")}
-    return _reply(message, answer.tensors, {**facts, "metrics": answer.metrics})
+    return _make_reply(message, answer.tensors, {**facts, "metrics": answer.metrics})
 
 
-def _log(error: Exception) -> None:
+def _log_error(error: Exception) -> None:
     """Print what must not leave the site where only the site sees it."""
     print(f"cirm: {error}", file=sys.stderr, flush=True)
 
 
-def _reply(
+def _make_reply(
     message: Message, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
 ) -> Message:
-    return Message(pack_message(tensors, notes), reply_to=message)
+    return Message(pack_tensors_and_notes(tensors, notes), reply_to=message)
 
 
 app = ClientApp()
-app.query("join")(join)
+app.query("join")(join_study)
 app.train("steps")(take_steps)
-app.train("gradient")(answer_gradient)
+app.train("gradient")(answer_feature_gradient)

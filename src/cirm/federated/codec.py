@@ -23,10 +23,12 @@ DTYPE = np.dtype("<f4")
 NPY = "numpy.ndarray"  # Flower's name for npy bytes
 
 
-def pack_message(tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> RecordDict:
+def pack_tensors_and_notes(
+    tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
+) -> RecordDict:
     """Turn tensors and notes into the content of a message."""
     arrays = {
-        name: Array(DTYPE.name, tuple(tensor.shape), NPY, encode_tensor(tensor))
+        name: Array(DTYPE.name, tuple(tensor.shape), NPY, encode_tensor_as_npy(tensor))
         for name, tensor in tensors.items()
     }
     text = json.dumps(notes, sort_keys=True)
@@ -35,7 +37,9 @@ def pack_message(tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> Rec
     )
 
 
-def unpack_message(content: RecordDict) -> tuple[dict[str, Array], dict[str, Any]]:
+def unpack_arrays_and_notes(
+    content: RecordDict,
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays of a message, not yet decoded, and its notes."""
     arrays, config = content.get("arrays"), content.get("notes")
     if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
@@ -49,13 +53,13 @@ def unpack_message(content: RecordDict) -> tuple[dict[str, Array], dict[str, Any
     return dict(arrays), notes
 
 
-def encode_tensor(tensor: Tensor) -> bytes:
+def encode_tensor_as_npy(tensor: Tensor) -> bytes:
     """Return a tensor as the bytes of an npy file of float32."""
     values = tensor.detach().cpu().to(torch.float32).contiguous().numpy()
-    return _make_header(values.shape) + values.astype(DTYPE, copy=False).tobytes()
+    return _make_npy_header(values.shape) + values.astype(DTYPE, copy=False).tobytes()
 
 
-def decode_tensors(
+def decode_and_check_tensors(
     arrays: Mapping[str, Array], shapes: Mapping[str, Sequence[int]], sender: str
 ) -> dict[str, Tensor]:
     """Decode arrays, which must be finite float32 of exactly these names and shapes."""
@@ -65,18 +69,18 @@ def decode_tensors(
             "expected"
         )
     return {
-        name: _decode_tensor(arrays[name], shape, f"{sender}: array {name!r}")
+        name: _decode_npy_tensor(arrays[name], shape, f"{sender}: array {name!r}")
         for name, shape in shapes.items()
     }
 
 
-def _decode_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor:
+def _decode_npy_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor:
     if (array.dtype, tuple(array.shape)) != (DTYPE.name, tuple(shape)):
         raise ValueError(
             f"{where} is {array.dtype} {list(array.shape)}, but {DTYPE.name} "
             f"{list(shape)} is expected"
         )
-    content, header = array.data, _make_header(shape)
+    content, header = array.data, _make_npy_header(shape)
     size = len(header) + DTYPE.itemsize * math.prod(shape)
     if len(content) != size or not content.startswith(header):
         raise ValueError(
@@ -91,7 +95,7 @@ def _decode_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor:
     return tensor
 
 
-def _make_header(shape: Sequence[int]) -> bytes:
+def _make_npy_header(shape: Sequence[int]) -> bytes:
     buffer = io.BytesIO()
     facts = {"descr": DTYPE.str, "fortran_order": False, "shape": tuple(shape)}
     npy.write_array_header_1_0(buffer, facts)

@@ -19,9 +19,13 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from cirm import __version__
-from cirm.federated.codec import decode_tensors, pack_message, unpack_message
-from cirm.federated.ledger import Exchange
-from cirm.federated.site import StageNotStarted
+from cirm.federated.codec import (
+    decode_and_check_tensors,
+    pack_tensors_and_notes,
+    unpack_arrays_and_notes,
+)
+from cirm.federated.ledger import ExchangeRecord
+from cirm.federated.site import StageNotStartedError
 
 
 class SiteInfo(NamedTuple):
@@ -32,7 +36,7 @@ class SiteInfo(NamedTuple):
     classes: tuple[str, ...]
 
 
-class Request(NamedTuple):
+class SiteRequest(NamedTuple):
     """What is sent to a site, and the shapes of the tensors that it must return."""
 
     tensors: Mapping[str, Tensor]
@@ -40,16 +44,16 @@ class Request(NamedTuple):
     shapes: Mapping[str, Sequence[int]]
 
 
-class OpenRequest(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request that was sent, the id of its message, and when."""
 
     kind: str
     message_id: str
-    request: Request
+    request: SiteRequest
     sent_at: float
 
 
-class Answer(NamedTuple):
+class CheckedAnswer(NamedTuple):
     """The tensors of an answer that was checked."""
 
     kind: str
@@ -57,7 +61,7 @@ class Answer(NamedTuple):
 
 
 @dataclass
-class Connection:
+class SiteConnection:
     """Sites by name, over Flower's grid.
 
     An exchange waits `patience` seconds for a site; an open request is dropped after
@@ -72,19 +76,21 @@ class Connection:
     nodes: dict[str, int] = field(default_factory=dict)
     sites: dict[str, SiteInfo] = field(default_factory=dict)
     needs_prior: set[str] = field(default_factory=set)
-    open_requests: dict[str, OpenRequest] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
+    open_requests: dict[str, PendingRequest] = field(default_factory=dict)
+    answers: dict[str, CheckedAnswer] = field(default_factory=dict)
     joining: dict[str, int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     online: set[int] = field(default_factory=set)
 
-    def poll(self, exchange: Exchange) -> None:
+    def poll(self, exchange: ExchangeRecord) -> None:
         """See who is online, ask new nodes to join, and take what has arrived."""
         self.online = set(self.grid.get_node_ids())
         self.joining = {k: n for k, n in self.joining.items() if n in self.online}
         self.known &= self.online  # a node that left and returns is asked again
         for node in sorted(self.online - self.known):
-            if key := self._push(Message(pack_message({}, {}), node, "query.join")):
+            if key := self._push(
+                Message(pack_tensors_and_notes({}, {}), node, "query.join")
+            ):
                 self.joining[key] = node
         self.known |= self.online
         waiting = {sent.message_id: name for name, sent in self.open_requests.items()}
@@ -101,7 +107,7 @@ class Connection:
                 exchange.add_absent(name)
 
     def wait_for_sites(
-        self, names: Sequence[str], enough: int, exchange: Exchange
+        self, names: Sequence[str], enough: int, exchange: ExchangeRecord
     ) -> None:
         """Wait until enough of these sites have joined; give the rest some time."""
         last_log, deadline = "", time.monotonic() + self.patience
@@ -116,8 +122,8 @@ class Connection:
             time.sleep(self.poll_interval)
 
     def exchange(
-        self, kind: str, requests: Mapping[str, Request], exchange: Exchange
-    ) -> dict[str, Answer]:
+        self, kind: str, requests: Mapping[str, SiteRequest], exchange: ExchangeRecord
+    ) -> dict[str, CheckedAnswer]:
         """Send requests and return the answers, also late ones to earlier steps."""
         self.poll(exchange)
         sent = [n for n, r in requests.items() if self._send(n, kind, r, exchange)]
@@ -140,19 +146,21 @@ class Connection:
         }
         return answers
 
-    def _send(self, name: str, kind: str, request: Request, exchange: Exchange) -> bool:
+    def _send(
+        self, name: str, kind: str, request: SiteRequest, exchange: ExchangeRecord
+    ) -> bool:
         """Send a request, and return whether the site was online and not busy."""
         if name in self.open_requests:
             return False
         node, key = self.nodes.get(name), ""
-        content = pack_message(request.tensors, request.notes)
+        content = pack_tensors_and_notes(request.tensors, request.notes)
         if node is not None and node in self.online:
             key = self._push(Message(content, node, f"train.{kind}"))
         if not key:
             exchange.add_absent(name)
             return False
-        self.open_requests[name] = OpenRequest(kind, key, request, time.monotonic())
-        exchange.down[name] = _count_bytes(unpack_message(content)[0])
+        self.open_requests[name] = PendingRequest(kind, key, request, time.monotonic())
+        exchange.down[name] = _count_array_bytes(unpack_arrays_and_notes(content)[0])
         return True
 
     def _push(self, message: Message) -> str:
@@ -160,7 +168,7 @@ class Connection:
         keys = list(self.grid.push_messages([message]))
         return keys[0] or "" if keys else ""
 
-    def _register(self, node: int, reply: Message, exchange: Exchange) -> None:
+    def _register(self, node: int, reply: Message, exchange: ExchangeRecord) -> None:
         """Add a site by what it says about itself, or refuse it."""
         try:
             _, notes = _unpack_reply(reply)
@@ -183,7 +191,7 @@ class Connection:
         self.needs_prior.add(name)
         self.log(f"{name} has joined, with {site.examples:,} examples")
 
-    def _accept(self, name: str, reply: Message, exchange: Exchange) -> None:
+    def _accept(self, name: str, reply: Message, exchange: ExchangeRecord) -> None:
         """Check an answer and store it, or refuse it."""
         kind, _, request, _ = self.open_requests.pop(name)
         if reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE:
@@ -198,19 +206,19 @@ class Connection:
                         f"outdated answer: it is for {key} {notes.get(key)}, but the "
                         f"request was for {key} {request.notes[key]}"
                     )
-            tensors = decode_tensors(arrays, request.shapes, f"site {name!r}")
-            metrics = _check_metrics(notes.get("metrics", {}))
+            tensors = decode_and_check_tensors(arrays, request.shapes, f"site {name!r}")
+            metrics = _check_answer_metrics(notes.get("metrics", {}))
         except ValueError as error:
-            if isinstance(error, StageNotStarted):
+            if isinstance(error, StageNotStartedError):
                 self.needs_prior.add(name)
             exchange.refused[name] = str(error)
             if arrays:
-                exchange.unused[name] = _count_bytes(arrays)
+                exchange.unused[name] = _count_array_bytes(arrays)
             return
         if kind == "steps":
             self.needs_prior.discard(name)
-        exchange.up[name], exchange.metrics[name] = _count_bytes(arrays), metrics
-        self.answers[name] = Answer(kind, tensors)
+        exchange.up[name], exchange.metrics[name] = _count_array_bytes(arrays), metrics
+        self.answers[name] = CheckedAnswer(kind, tensors)
 
 
 def _unpack_reply(reply: Message) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -218,18 +226,18 @@ def _unpack_reply(reply: Message) -> tuple[dict[str, Array], dict[str, Any]]:
     if reply.has_error():
         lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
         raise ValueError(f"the request failed: {lines[-1]}")
-    arrays, notes = unpack_message(reply.content)
+    arrays, notes = unpack_arrays_and_notes(reply.content)
     if "reason" in notes:
-        kind = StageNotStarted if notes.get("not_started") else ValueError
+        kind = StageNotStartedError if notes.get("not_started") else ValueError
         raise kind(notes["reason"])
     return arrays, notes
 
 
-def _count_bytes(arrays: Mapping[str, Array]) -> dict[str, int]:
+def _count_array_bytes(arrays: Mapping[str, Array]) -> dict[str, int]:
     return {name: len(array.data) for name, array in arrays.items()}
 
 
-def _check_metrics(metrics: Any) -> dict[str, list[float]]:  # noqa: ANN401  from a site
+def _check_answer_metrics(metrics: Any) -> dict[str, list[float]]:  # noqa: ANN401  from a site
     try:
         return {str(n): [float(v) for v in values] for n, values in metrics.items()}
     except (AttributeError, TypeError, ValueError):

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from cirm.federated.checkpoint import Checkpoint, StageState
-from cirm.federated.connection import Answer, Connection, Request
-from cirm.federated.ledger import Ledger
+from cirm.federated.checkpoint import Checkpoint, StageProgress
+from cirm.federated.connection import CheckedAnswer, SiteConnection, SiteRequest
+from cirm.federated.ledger import ExchangeLedger
 from cirm.federated.study import (
-    Assignment,
-    Segment,
+    SiteAssignment,
     StageInfo,
+    StageSegment,
     Study,
-    split_stage,
+    split_stage_into_segments,
 )
 from cirm.randomness import Randomness
-from cirm.training import check_finite
+from cirm.training import check_parameters_are_finite
 
 if TYPE_CHECKING:
     from cirm.learners.birm import BIRM
@@ -40,13 +40,13 @@ class Coordinator:
 
     study: Study
     stages: Sequence[Sequence[str]]
-    connection: Connection
+    connection: SiteConnection
     folder: Path
     min_sites: int = 1
     log: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.folder / LEDGER)
+        self.ledger = ExchangeLedger(self.folder / LEDGER)
         self.checkpoint = Checkpoint(self.folder, self.stages)
         names = [name for stage in self.stages for name in stage]
         if not names or not all(self.stages) or len(set(names)) < len(names):
@@ -86,12 +86,14 @@ class Coordinator:
             self.log(f"continuing stage {number} after step {state.steps_done}")
         steps, epochs = state.info.steps, learner.descent.epochs
         has_features = state.features.shape[1] > 0
-        for segment in split_stage(learner.admm, epochs, steps, has_features):
+        for segment in split_stage_into_segments(
+            learner.admm, epochs, steps, has_features
+        ):
             if segment.last > state.steps_done:
                 self._run_segment(segment, names, state)
                 state.steps_done = segment.last
                 parameters = torch.cat([state.shared, state.features], 1)
-                check_finite(parameters, segment.last)
+                check_parameters_are_finite(parameters, segment.last)
                 self.checkpoint.save_progress(self.study, state)
         self.checkpoint.save_end(self.study, state)
 
@@ -105,7 +107,7 @@ class Coordinator:
 
     def _start_stage(
         self, number: int, names: Sequence[str], learner: BIRM
-    ) -> StageState:
+    ) -> StageProgress:
         if ended := self.checkpoint.final_tensors:
             learned = learner.finish_stage(*ended)
         else:
@@ -115,7 +117,7 @@ class Coordinator:
         batch = learner.descent.batch
         steps = -(-max(sizes) // batch) if batch else 1
         features = features.detach().clone().requires_grad_()
-        return StageState(
+        return StageProgress(
             info=StageInfo(number, steps, sum(sizes)),
             features=features,
             shared=shared,
@@ -125,7 +127,7 @@ class Coordinator:
         )
 
     def _run_segment(
-        self, segment: Segment, names: Sequence[str], state: StageState
+        self, segment: StageSegment, names: Sequence[str], state: StageProgress
     ) -> None:
         """Let the sites take their steps, average, and move the features."""
         answers = self._collect_answers("steps", segment, names, state)
@@ -134,7 +136,7 @@ class Coordinator:
                 if kind in answer.tensors:
                     sent[name] = answer.tensors[kind]
         if segment.moves_before:
-            _move_features(answers, state)
+            _update_features(answers, state)
         if segment.averages:
             values = [state.values[name] for name in sorted(state.values)]
             state.shared = torch.cat([torch.stack(values, 1), state.past], 1).mean(1)
@@ -142,13 +144,17 @@ class Coordinator:
             state.locals = {**state.values, **state.locals}
         if segment.moves_after:
             answers = self._collect_answers("gradient", segment, names, state)
-            _move_features(answers, state)
+            _update_features(answers, state)
 
     def _collect_answers(
-        self, kind: str, segment: Segment, names: Sequence[str], state: StageState
-    ) -> dict[str, Answer]:
+        self,
+        kind: str,
+        segment: StageSegment,
+        names: Sequence[str],
+        state: StageProgress,
+    ) -> dict[str, CheckedAnswer]:
         """Ask the sites until enough of them have answered."""
-        collected: dict[str, Answer] = {}
+        collected: dict[str, CheckedAnswer] = {}
         refusals, has_logged = 0, False
         while len(collected) < self.min_sites:
             steps = segment.first, segment.last
@@ -179,8 +185,8 @@ class Coordinator:
         return collected
 
     def _make_request(
-        self, kind: str, segment: Segment, name: str, state: StageState
-    ) -> Request:
+        self, kind: str, segment: StageSegment, name: str, state: StageProgress
+    ) -> SiteRequest:
         tensors = {"features": state.features.detach(), "shared": state.shared}
         if name in self.connection.needs_prior:
             tensors["prior"] = state.prior
@@ -191,12 +197,12 @@ class Coordinator:
             expected |= {"local": shared} if segment.is_last else {}
         if kind == "gradient" or segment.moves_before:
             expected["gradient"] = features
-        notes = Assignment(self.study, state.info, segment).to_notes()
+        notes = SiteAssignment(self.study, state.info, segment).to_notes()
         notes["shapes"] = {name: list(t.shape) for name, t in tensors.items()}
-        return Request(tensors, notes, expected)
+        return SiteRequest(tensors, notes, expected)
 
 
-def _move_features(answers: dict[str, Answer], state: StageState) -> None:
+def _update_features(answers: dict[str, CheckedAnswer], state: StageProgress) -> None:
     """Move the features by the sum of the sites' gradients; late answers have none."""
     tensors = [answers[name].tensors for name in sorted(answers)]
     gradients = [each["gradient"] for each in tensors if "gradient" in each]

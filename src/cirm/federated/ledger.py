@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cirm.records import write_text
+from cirm.records import write_text_atomically
 
 
 @dataclass
-class Exchange:
+class ExchangeRecord:
     """One exchange: the bytes that each site received and sent, by array.
 
     `metrics` are numbers that sites send for monitoring, eight bytes each. Sites are
@@ -49,21 +49,23 @@ class Exchange:
         return "".join(parts)
 
 
-class Ledger:
+class ExchangeLedger:
     """The exchanges of a study, in a file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = path.read_text("utf-8").splitlines() if path.exists() else []
 
-    def start_exchange(self, kind: str, stage: int, steps: tuple[int, int]) -> Exchange:
+    def start_exchange(
+        self, kind: str, stage: int, steps: tuple[int, int]
+    ) -> ExchangeRecord:
         """Return a new exchange with the next number."""
-        return Exchange(len(self.lines), kind, stage, steps)
+        return ExchangeRecord(len(self.lines), kind, stage, steps)
 
-    def record(self, exchange: Exchange) -> None:
+    def record(self, exchange: ExchangeRecord) -> None:
         """Write down an exchange that has ended."""
         self.lines.append(json.dumps(vars(exchange), sort_keys=True))
-        write_text(self.path, "".join(line + "\n" for line in self.lines))
+        write_text_atomically(self.path, "".join(line + "\n" for line in self.lines))
 
 
 def read_ledger(path: Path) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from cirm.federated import TELEMETRY_CHOSEN
-from cirm.federated.connection import Connection
+from cirm.federated.connection import SiteConnection
 from cirm.federated.coordinator import Coordinator
 from cirm.federated.study import Study
 from cirm.learners import parse_learner_settings
@@ -31,7 +31,7 @@ def run_study(grid: Grid, context: Context) -> None:
     """Run the study that the run configuration describes."""
     torch.set_num_threads(1)
     if not TELEMETRY_CHOSEN:
-        _log(
+        _log_line(
             "Flower reports its use to its makers. To prevent this, start its commands "
             "with FLWR_TELEMETRY_ENABLED=0."
         )
@@ -59,12 +59,12 @@ def create_coordinator(grid: Grid, config: Mapping[str, Any]) -> Coordinator:
             "fit. Use a positive patience, and a lifetime that is not shorter."
         )
     folder = Path(str(config.get("folder", "") or f"study-{study.name}"))
-    connection = Connection(grid, patience, lifetime, _log)
+    connection = SiteConnection(grid, patience, lifetime, _log_line)
     min_sites = int(config.get("min_sites", 1))
-    return Coordinator(study, stages, connection, folder, min_sites, _log)
+    return Coordinator(study, stages, connection, folder, min_sites, _log_line)
 
 
-def _log(text: str) -> None:
+def _log_line(text: str) -> None:
     print(text, flush=True)
 
 

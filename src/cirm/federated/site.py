@@ -14,23 +14,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.admm import Carry, init_carry, rescale_multipliers, step_environments
+from cirm.admm import (
+    ADMMVariables,
+    init_admm_variables,
+    rescale_lagrange_multipliers,
+    step_local_parameters,
+)
 from cirm.environments import Environment
-from cirm.federated.study import Assignment, Segment
+from cirm.federated.study import SiteAssignment, StageSegment
 from cirm.federated.tensor_file import (
     get_optimiser_tensors,
     read_tensor_file,
-    restore_optimiser,
+    restore_optimiser_state,
     write_tensor_file,
 )
 from cirm.objectives import Batch
 from cirm.randomness import Randomness
-from cirm.training import check_finite, split_rows
+from cirm.training import check_parameters_are_finite, split_rows_evenly
 
 Tensors = Mapping[str, Tensor]
 
 
-class StageNotStarted(ValueError):
+class StageNotStartedError(ValueError):
     """The site has no state for the stage and needs the prior to start it."""
 
 
@@ -48,7 +53,7 @@ class Site:
     environment: Environment
     folder: Path
 
-    def take_steps(self, assignment: Assignment, arrived: Tensors) -> SiteAnswer:
+    def take_steps(self, assignment: SiteAssignment, arrived: Tensors) -> SiteAnswer:
         """Take the steps of a segment.
 
         The server sends `features` [replica, f], `shared` [replica, q] and, for the
@@ -59,11 +64,11 @@ class Site:
         study, stage, segment = assignment
         tensors, notes = self._load_state(assignment, arrived)
         if notes["done"] == list(segment):
-            return _make_answer(segment, tensors, notes["metrics"])
+            return _make_site_answer(segment, tensors, notes["metrics"])
         learner = study.create_learner()
-        carry = _make_carry(tensors, notes, arrived["shared"])
+        carry = _make_admm_variables(tensors, notes, arrived["shared"])
         optimiser = learner.descent.make_optimiser(carry.local)
-        restore_optimiser(optimiser, tensors)
+        restore_optimiser_state(optimiser, tensors)
         viewer = learner.make_viewer(tensors["prior"], stage.examples)
         turns, length = learner.admm.turns, learner.admm.count_round_steps(stage.steps)
         number, past = -1, carry.u[:, :0]  # the past takes part in the average only
@@ -72,11 +77,13 @@ class Site:
                 number = turn // turns
                 batch = self._make_batch(assignment, number, f"visit {segment.first}")
                 weights = learner.admm.weights_at(batch.progress)
-                carry = rescale_multipliers(carry, weights)
+                carry = rescale_lagrange_multipliers(carry, weights)
                 view = viewer(arrived["features"], batch)
             ends = turn % length == 0, False
-            carry, values = step_environments(carry, view, optimiser, past, ends)
-        check_finite(carry.local.detach(), segment.last)  # before the state is stored
+            carry, values = step_local_parameters(carry, view, optimiser, past, ends)
+        check_parameters_are_finite(
+            carry.local.detach(), segment.last
+        )  # before the state is stored
         tensors |= {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
         tensors |= {"v": carry.v[:, 0], **get_optimiser_tensors(optimiser)}
         if segment.moves_before:
@@ -86,16 +93,18 @@ class Site:
         notes = {"done": list(segment), "pending": segment.averages, "metrics": metrics}
         path = self._get_path(assignment)
         write_tensor_file(path, tensors, {**notes, "weights": carry.weights})
-        return _make_answer(segment, tensors, metrics)
+        return _make_site_answer(segment, tensors, metrics)
 
-    def answer_gradient(self, assignment: Assignment, arrived: Tensors) -> SiteAnswer:
+    def answer_gradient(
+        self, assignment: SiteAssignment, arrived: Tensors
+    ) -> SiteAnswer:
         """Return the gradient of the features after an average; nothing is stored."""
         tensors, _ = self._load_state(assignment, arrived)
         gradient = self._compute_gradient(assignment, tensors, arrived)
         return SiteAnswer({"gradient": gradient}, {})
 
     def _compute_gradient(
-        self, assignment: Assignment, tensors: Tensors, arrived: Tensors
+        self, assignment: SiteAssignment, tensors: Tensors, arrived: Tensors
     ) -> Tensor:
         """Return the gradient [replica, f] of the features' loss at the shared w."""
         study, stage, segment = assignment
@@ -108,7 +117,7 @@ class Site:
         return torch.autograd.grad(loss, features)[0]
 
     def _load_state(
-        self, assignment: Assignment, arrived: Tensors
+        self, assignment: SiteAssignment, arrived: Tensors
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors and notes of a stage; at its start, the initial ones."""
         stored = read_tensor_file(self._get_path(assignment))
@@ -116,15 +125,17 @@ class Site:
             return stored
         if "prior" not in arrived:
             name = self.environment.name
-            raise StageNotStarted(f"site {name!r}: the stage has not been started here")
+            raise StageNotStartedError(
+                f"site {name!r}: the stage has not been started here"
+            )
         weights = assignment.study.create_learner().admm.weights_at(0.0)
-        carry = init_carry(arrived["shared"], 1, weights)
+        carry = init_admm_variables(arrived["shared"], 1, weights)
         tensors = {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
         tensors |= {"v": carry.v[:, 0], "prior": arrived["prior"]}
         notes: dict[str, Any] = {"done": None, "pending": False, "metrics": {}}
         return tensors, {**notes, "weights": weights}
 
-    def _make_batch(self, assignment: Assignment, number: int, noise: str) -> Batch:
+    def _make_batch(self, assignment: SiteAssignment, number: int, noise: str) -> Batch:
         """Make a batch by its number, the same that a joint run would take."""
         study, stage, _ = assignment
         randomness = Randomness(study.seeds).at("stage", stage.number)
@@ -137,29 +148,31 @@ class Site:
             for _ in range(epoch):
                 order.permutation(len(environment))
             rows = order.permutation(len(environment))
-            piece = environment.take(split_rows(rows, stage.steps)[step])
+            piece = environment.take(split_rows_evenly(rows, stage.steps)[step])
         draws = randomness.at("noise", environment.name, noise).start_draws()
         progress = (epoch + step / stage.steps) / descent.epochs
         return descent.make_batch([piece], draws, progress)
 
-    def _get_path(self, assignment: Assignment) -> Path:
+    def _get_path(self, assignment: SiteAssignment) -> Path:
         study, stage, _ = assignment
         name = f"{study.name}-{study.run_id}-{stage.number}.safetensors"
         return self.folder / name
 
 
-def _make_carry(tensors: Tensors, notes: Mapping[str, Any], shared: Tensor) -> Carry:
+def _make_admm_variables(
+    tensors: Tensors, notes: Mapping[str, Any], shared: Tensor
+) -> ADMMVariables:
     """Continue from a state; u grows if there was an average since."""
     local, u = tensors["local"], tensors["u"]
     if notes["pending"]:
         u = u + local - shared
     w, u, v = (tensor.unsqueeze(1) for tensor in (local.clone(), u, tensors["v"]))
     weights = notes["weights"][0], notes["weights"][1]
-    return Carry(w.requires_grad_(), shared, u, v, weights)
+    return ADMMVariables(w.requires_grad_(), shared, u, v, weights)
 
 
-def _make_answer(
-    segment: Segment, tensors: Tensors, metrics: dict[str, list[float]]
+def _make_site_answer(
+    segment: StageSegment, tensors: Tensors, metrics: dict[str, list[float]]
 ) -> SiteAnswer:
     leaving = {}
     if segment.averages:

@@ -80,7 +80,12 @@ class Study:
         """Return the study that `to_json` described."""
         try:
             content = json.loads(text)
-            return cls(**{name: _make_tuples(value) for name, value in content.items()})
+            return cls(
+                **{
+                    name: _convert_lists_to_tuples(value)
+                    for name, value in content.items()
+                }
+            )
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"study: invalid description: {error}") from None
 
@@ -93,7 +98,7 @@ class StageInfo(NamedTuple):
     examples: int
 
 
-class Segment(NamedTuple):
+class StageSegment(NamedTuple):
     """Steps `first` to `last` of a stage, which sites take on their own.
 
     If it `averages`, the sites then send their values to be averaged. Features move by
@@ -109,12 +114,12 @@ class Segment(NamedTuple):
     is_last: bool
 
 
-class Assignment(NamedTuple):
+class SiteAssignment(NamedTuple):
     """What the server asks of a site."""
 
     study: Study
     stage: StageInfo
-    segment: Segment
+    segment: StageSegment
 
     def to_notes(self) -> dict[str, Any]:
         """Return the assignment as JSON values."""
@@ -122,15 +127,15 @@ class Assignment(NamedTuple):
         return {"study": self.study.to_json(), **parts}
 
     @classmethod
-    def from_notes(cls, notes: Mapping[str, Any]) -> Assignment:
+    def from_notes(cls, notes: Mapping[str, Any]) -> SiteAssignment:
         """Return the assignment that `to_notes` described."""
         study = Study.from_json(notes["study"])
-        return cls(study, StageInfo(*notes["stage"]), Segment(*notes["segment"]))
+        return cls(study, StageInfo(*notes["stage"]), StageSegment(*notes["segment"]))
 
 
-def split_stage(
+def split_stage_into_segments(
     admm: ADMM, epochs: int, steps: int, has_features: bool
-) -> Iterator[Segment]:
+) -> Iterator[StageSegment]:
     """Split a stage whose epochs have so many batches into segments."""
     length, total = admm.count_round_steps(steps), epochs * steps * admm.turns
     first = 0
@@ -142,12 +147,16 @@ def split_stage(
         is_last, ends_round = last == total, last % length == 0
         moves = has_features and last % admm.turns == 0
         before, after = moves and not ends_round, moves and ends_round
-        yield Segment(first, last, is_last or ends_round, before, after, is_last)
+        yield StageSegment(first, last, is_last or ends_round, before, after, is_last)
         first = last
 
 
-def _make_tuples(value: Any) -> Any:  # noqa: ANN401  any JSON
+def _convert_lists_to_tuples(value: Any) -> Any:  # noqa: ANN401  any JSON
     """Turn the lists of JSON back into tuples."""
     if isinstance(value, dict):
-        return {name: _make_tuples(part) for name, part in value.items()}
-    return tuple(map(_make_tuples, value)) if isinstance(value, list) else value
+        return {name: _convert_lists_to_tuples(part) for name, part in value.items()}
+    return (
+        tuple(map(_convert_lists_to_tuples, value))
+        if isinstance(value, list)
+        else value
+    )

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from cirm.records import write_bytes
+from cirm.records import write_bytes_atomically
 
 OPTIMISER = "optimiser."
 
@@ -24,7 +24,7 @@ def write_tensor_file(
     # A copy, since safetensors refuses tensors that share memory.
     copies = {name: t.detach().cpu().clone() for name, t in tensors.items()}
     contiguous = {name: tensor.contiguous() for name, tensor in copies.items()}
-    write_bytes(path, save(contiguous, {"notes": json.dumps(notes)}))
+    write_bytes_atomically(path, save(contiguous, {"notes": json.dumps(notes)}))
 
 
 def read_tensor_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -51,7 +51,7 @@ def get_optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]
     return {OPTIMISER + name: t for name, t in state.items() if t is not None}
 
 
-def restore_optimiser(
+def restore_optimiser_state(
     optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
     """Give an optimiser the state that `get_optimiser_tensors` returned."""

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
-from cirm.inference.eiil import EIIL, pool_stage, split_groups
+from cirm.inference.eiil import EIIL, pool_stage_examples, split_pool_by_group
 from cirm.randomness import Randomness
-from cirm.records import write_text
-from cirm.training import Watch, ignore_steps
+from cirm.records import write_text_atomically
+from cirm.training import Watch, ignore_training_steps
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class CachedInference:
     data: str
 
     def __call__(
-        self, stage: Stage, randomness: Randomness, watch: Watch = ignore_steps
+        self, stage: Stage, randomness: Randomness, watch: Watch = ignore_training_steps
     ) -> Stage:
         """Return the inferred environments of a stage, computed now or earlier."""
-        pool = pool_stage(stage)
+        pool = pool_stage_examples(stage)
         path = self._get_path(randomness)
-        second = read_groups(path, len(pool))
+        second = read_inferred_groups(path, len(pool))
         if second is None:
             second = self.inference.infer_groups(pool, randomness, watch)
-            write_groups(path, second)
-        return split_groups(pool, second)
+            write_inferred_groups(path, second)
+        return split_pool_by_group(pool, second)
 
     def _get_path(self, randomness: Randomness) -> Path:
         content = repr((self.data, self.inference, randomness))
@@ -56,7 +56,7 @@ class CachedInference:
         return self.folder / f"{name}.json"
 
 
-def write_groups(path: Path, second: Tensor) -> None:
+def write_inferred_groups(path: Path, second: Tensor) -> None:
     """Write which examples [n] are in the second group."""
     places = np.packbits(second.numpy()).tobytes()
     content = {
@@ -64,10 +64,10 @@ def write_groups(path: Path, second: Tensor) -> None:
         "second": places.hex(),
         "sha256": hashlib.sha256(places).hexdigest(),
     }
-    write_text(path, json.dumps(content) + "\n")
+    write_text_atomically(path, json.dumps(content) + "\n")
 
 
-def read_groups(path: Path, examples: int) -> Tensor | None:
+def read_inferred_groups(path: Path, examples: int) -> Tensor | None:
     """Read which examples [n] are in the second group; None without a valid file."""
     try:
         content = json.loads(path.read_text("utf-8"))

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from cirm.environments import Environment, Stage, check_compatible
+from cirm.environments import Environment, Stage, check_environments_match
 from cirm.likelihoods import Likelihood, make_likelihood
 from cirm.networks import MLP, Activation
-from cirm.objectives import Batch, environment_risks, pool_risks
+from cirm.objectives import Batch, average_risks_over_examples, environment_risks
 from cirm.randomness import Randomness
-from cirm.training import Descent, Terms, Watch, ignore_steps
+from cirm.training import Descent, Terms, Watch, ignore_training_steps
 
 CHUNK = 4096  # examples that the reference model evaluates at once
 
@@ -91,7 +91,7 @@ class EIIL:
         return Descent(self.epochs, self.batch, self.reference_rate)
 
     def __call__(
-        self, stage: Stage, randomness: Randomness, watch: Watch = ignore_steps
+        self, stage: Stage, randomness: Randomness, watch: Watch = ignore_training_steps
     ) -> Stage:
         """Return the environments "inferred 0" and "inferred 1" of a stage's examples.
 
@@ -102,11 +102,14 @@ class EIIL:
             randomness: Source of random numbers with one seed.
             watch: Called after each epoch of the reference model.
         """
-        pool = pool_stage(stage)
-        return split_groups(pool, self.infer_groups(pool, randomness, watch))
+        pool = pool_stage_examples(stage)
+        return split_pool_by_group(pool, self.infer_groups(pool, randomness, watch))
 
     def infer_groups(
-        self, pool: Environment, randomness: Randomness, watch: Watch = ignore_steps
+        self,
+        pool: Environment,
+        randomness: Randomness,
+        watch: Watch = ignore_training_steps,
     ) -> Tensor:
         """Return which examples of the pool are in the second group, [n].
 
@@ -124,7 +127,10 @@ class EIIL:
         return maximise_penalty(slopes, start, self.steps, self.rate) > 0
 
     def compute_slopes(
-        self, pool: Environment, randomness: Randomness, watch: Watch = ignore_steps
+        self,
+        pool: Environment,
+        randomness: Randomness,
+        watch: Watch = ignore_training_steps,
     ) -> Tensor:
         """Train a reference model; return the derivatives of its losses, [n]."""
         likelihood = make_likelihood(pool.task)
@@ -150,7 +156,9 @@ class EIIL:
     def _loss(
         self, params: Tensor, model: tuple[MLP, Likelihood], batch: Batch
     ) -> Terms:
-        risk = pool_risks(environment_risks(*model, params, batch), batch)
+        risk = average_risks_over_examples(
+            environment_risks(*model, params, batch), batch
+        )
         return {"risk": risk, "l2": self.l2 * params.square().sum(-1)}
 
 
@@ -172,7 +180,7 @@ def maximise_penalty(slopes: Tensor, logits: Tensor, steps: int, rate: float) ->
     return logits
 
 
-def split_groups(pool: Environment, second: Tensor) -> Stage:
+def split_pool_by_group(pool: Environment, second: Tensor) -> Stage:
     """Return the groups that are not empty as environments, by `second` [n]."""
     groups = [(second == side).nonzero().T for side in (False, True)]
     filled = [rows for rows in groups if rows.numel()]
@@ -182,11 +190,11 @@ def split_groups(pool: Environment, second: Tensor) -> Stage:
     )
 
 
-def pool_stage(stage: Stage) -> Environment:
+def pool_stage_examples(stage: Stage) -> Environment:
     """Return the examples of all environments of a stage as one environment."""
     if len(stage) == 1:
         return stage[0]
-    check_compatible(stage)
+    check_environments_match(stage)
     targets = [e.targets if e.replicated else e.targets[None] for e in stage]
     name = " and ".join(environment.name for environment in stage)
     return Environment(

@@ -110,7 +110,7 @@ def get_learner_key(learner: LearnerLike) -> str:
     return learner if isinstance(learner, str) else REGISTRY.find_key(cls)
 
 
-def describe_learner(learner: LearnerLike) -> tuple[str, dict[str, Any]]:
+def get_learner_key_and_settings(learner: LearnerLike) -> tuple[str, dict[str, Any]]:
     """Return the key of a learner, and the settings that make up an instance.
 
     `create(key, environment, settings)` with these two gives the same learner, except
@@ -125,7 +125,7 @@ def describe_learner(learner: LearnerLike) -> tuple[str, dict[str, Any]]:
 
     Example:
         >>> from cirm.learners.vrex import VREx
-        >>> key, settings = describe_learner(VREx(penalty=10.0))
+        >>> key, settings = get_learner_key_and_settings(VREx(penalty=10.0))
         >>> key, settings["penalty"], settings["epochs"]
         ('vrex', 10.0, 100)
     """
@@ -143,7 +143,7 @@ def summarise_learner(key: str) -> str:
     return REGISTRY.describe(key)
 
 
-def list_settings(learner: LearnerLike) -> list[tuple[str, Any, Any]]:
+def list_learner_settings(learner: LearnerLike) -> list[tuple[str, Any, Any]]:
     """List the settings of a learner: its own, those of training and of the network.
 
     Args:
@@ -153,20 +153,20 @@ def list_settings(learner: LearnerLike) -> list[tuple[str, Any, Any]]:
         Name, type and default of each setting; for an instance its value.
 
     Example:
-        >>> [name for name, kind, default in list_settings("vrex")][:3]
+        >>> [name for name, kind, default in list_learner_settings("vrex")][:3]
         ['penalty', 'anneal', 'l2']
     """
-    from cirm.settings import list_fields
+    from cirm.settings import list_setting_fields
     from cirm.training import Descent
 
     cls = get_learner_class(learner)
-    fields = list_fields(cls)
+    fields = list_setting_fields(cls)
     descent = fields["descent"][1]
     table = {name: field for name, field in fields.items() if name not in PARTS}
-    for name, (kind, _) in list_fields(Descent).items():
+    for name, (kind, _) in list_setting_fields(Descent).items():
         table[name] = kind, getattr(descent, name)
     table |= NETWORK
-    values = {**cls.defaults, **describe_learner(learner)[1]}
+    values = {**cls.defaults, **get_learner_key_and_settings(learner)[1]}
     return [
         (name, kind, values.get(name, default))
         for name, (kind, default) in table.items()
@@ -192,12 +192,14 @@ def parse_learner_settings(
         >>> parse_learner_settings("erm", {"hidden": "50,50", "epochs": "20"})
         {'hidden': (50, 50), 'epochs': 20}
     """
-    from cirm.settings import parse_value
+    from cirm.settings import parse_setting_value
 
     check_setting_names(learner, texts)
-    kinds = {name: kind for name, kind, _ in list_settings(learner)}
+    kinds = {name: kind for name, kind, _ in list_learner_settings(learner)}
     where = f"learner {get_learner_key(learner)}"
-    return {n: parse_value(kinds[n], t, f"{where}: {n}") for n, t in texts.items()}
+    return {
+        n: parse_setting_value(kinds[n], t, f"{where}: {n}") for n, t in texts.items()
+    }
 
 
 def check_setting_names(learner: LearnerLike, names: Iterable[str]) -> None:
@@ -210,7 +212,7 @@ def check_setting_names(learner: LearnerLike, names: Iterable[str]) -> None:
     Raises:
         ValueError: If a name is unknown; the message lists the known ones.
     """
-    known = [name for name, _, _ in list_settings(learner)]
+    known = [name for name, _, _ in list_learner_settings(learner)]
     for name in names:
         if name not in known:
             raise ValueError(
@@ -219,7 +221,7 @@ def check_setting_names(learner: LearnerLike, names: Iterable[str]) -> None:
             )
 
 
-def get_preset(learner: LearnerLike, name: str) -> Mapping[str, Any]:
+def get_preset_settings(learner: LearnerLike, name: str) -> Mapping[str, Any]:
     """Return the settings that a learner has under the name of a preset.
 
     Args:
@@ -230,7 +232,7 @@ def get_preset(learner: LearnerLike, name: str) -> Mapping[str, Any]:
         ValueError: If the learner has no such preset.
 
     Example:
-        >>> get_preset("gem", "paper")
+        >>> get_preset_settings("gem", "paper")
         {'memory': 100, 'rate': 0.001}
     """
     presets = get_learner_class(learner).presets
@@ -284,19 +286,19 @@ def create(
         10.0
     """
     from cirm.likelihoods import make_likelihood
-    from cirm.settings import list_fields
+    from cirm.settings import list_setting_fields
     from cirm.training import Descent
 
     cls = get_learner_class(learner)
-    given = {**get_preset(learner, preset), **(settings or {})}
+    given = {**get_preset_settings(learner, preset), **(settings or {})}
     check_setting_names(learner, given)
-    values = {**cls.defaults, **describe_learner(learner)[1], **given}
+    values = {**cls.defaults, **get_learner_key_and_settings(learner)[1], **given}
     if network is None and not isinstance(learner, str | type):
         network = learner.network
     chosen = network is not None or any(name in given for name in NETWORK)
     if network is None:
         shape = {n: values.get(n, default) for n, (_, default) in NETWORK.items()}
-        network = _make_network(environment, shape)
+        network = _make_default_network(environment, shape)
     elif fixed := [name for name in NETWORK if name in given]:
         raise ValueError(
             f"The learner {get_learner_key(learner)} already has a network, so the "
@@ -304,7 +306,7 @@ def create(
             "to set it."
         )
     if isinstance(learner, str | type):
-        descent = list_fields(cls)["descent"][1]
+        descent = list_setting_fields(cls)["descent"][1]
     else:
         descent = learner.descent
     steps = [field.name for field in dataclasses.fields(Descent)]
@@ -356,7 +358,9 @@ def try_learner(learner: LearnerLike, regression: bool = False) -> Tensor:
         return bound.predict(state, inputs[None, :20])
 
 
-def _make_network(environment: Environment, shape: Mapping[str, Any]) -> Network:
+def _make_default_network(
+    environment: Environment, shape: Mapping[str, Any]
+) -> Network:
     """Return a network for the inputs and the task of an environment."""
     from cirm.networks import build_network
 

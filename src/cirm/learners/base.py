@@ -12,7 +12,7 @@ from cirm.environments import Stage
 from cirm.likelihoods import CrossEntropy, Likelihood
 from cirm.networks import Network
 from cirm.randomness import Randomness
-from cirm.training import Descent, Terms, Watch, ignore_steps
+from cirm.training import Descent, Terms, Watch, ignore_training_steps
 
 ORIGINAL = {
     "anneal": 190 / 501,
@@ -119,7 +119,7 @@ class Learner(Generic[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Train on one stage.
 

@@ -21,18 +21,18 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.admm import ADMM, Growth, View, split_environments
+from cirm.admm import ADMM, BatchObjectives, Growth, split_batch_by_environment
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.objectives import (
     Batch,
-    apply_heads,
-    environment_means,
+    apply_linear_heads,
+    average_by_environment,
+    compute_head_gradients,
     environment_risks,
-    head_gradients,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms, Watch, ignore_training_steps
 
 
 class State(NamedTuple):
@@ -124,7 +124,7 @@ class BIRM(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Find the w that the environments of the stage and the past agree on."""
         view = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
@@ -145,7 +145,7 @@ class BIRM(Learner[State]):
 
     def make_viewer(
         self, prior: Tensor, examples: int
-    ) -> Callable[[Tensor, Batch], View]:
+    ) -> Callable[[Tensor, Batch], BatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
         return self.view_head if self.constraint == "head" else self.view_network
 
@@ -154,9 +154,9 @@ class BIRM(Learner[State]):
         params = torch.cat([features, shared], 1)
         return State(params, local.mean(1, keepdim=True))
 
-    def view_network(self, features: Tensor, batch: Batch) -> View:
+    def view_network(self, features: Tensor, batch: Batch) -> BatchObjectives:
         """Return risks of whole networks, and gradients by differentiation."""
-        each = split_environments(batch)
+        each = split_batch_by_environment(batch)
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
             params = local.flatten(0, 1)
@@ -164,26 +164,26 @@ class BIRM(Learner[State]):
             (gradients,) = torch.autograd.grad(risks.sum(), local, create_graph=True)
             return {"risk": risks.view(local.shape[:2])}, gradients
 
-        return View(slopes, lambda shared: shared.sum(-1))
+        return BatchObjectives(slopes, lambda shared: shared.sum(-1))
 
-    def view_head(self, features: Tensor, batch: Batch) -> View:
+    def view_head(self, features: Tensor, batch: Batch) -> BatchObjectives:
         """Return risks of heads on shared features, and gradients in closed form."""
         padding = features.new_zeros(len(features), self.network.size - self._cut)
         whole = torch.cat([features, padding], 1)
         hidden = self.network.compute_features(whole, batch.x, batch.noise)
-        each = split_environments(batch._replace(x=hidden.detach()))
+        each = split_batch_by_environment(batch._replace(x=hidden.detach()))
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
-            outputs = apply_heads(local.flatten(0, 1), each.x)
+            outputs = apply_linear_heads(local.flatten(0, 1), each.x)
             losses = self.likelihood.losses(outputs, each.y)
-            risks = environment_means(losses, each.share)
-            gradients = head_gradients(
+            risks = average_by_environment(losses, each.share)
+            gradients = compute_head_gradients(
                 self.likelihood, each.x, outputs, each.y, each.share
             )
             return {"risk": risks.view(local.shape[:2])}, gradients.view_as(local)
 
         def outer(shared: Tensor) -> Tensor:
-            losses = self.likelihood.losses(apply_heads(shared, hidden), batch.y)
-            return environment_means(losses, batch.share).sum(-1)
+            losses = self.likelihood.losses(apply_linear_heads(shared, hidden), batch.y)
+            return average_by_environment(losses, batch.share).sum(-1)
 
-        return View(slopes, outer)
+        return BatchObjectives(slopes, outer)

@@ -24,21 +24,21 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.admm import ADMM, Growth, View, split_environments
+from cirm.admm import ADMM, BatchObjectives, Growth, split_batch_by_environment
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.objectives import Batch, expected_risks
+from cirm.objectives import Batch, compute_expected_risks
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_variational_settings,
+    compute_gaussian_kl,
+    compute_kl_weight,
     flatten_gaussian,
-    init_posterior,
-    kl,
-    kl_factor,
     make_gaussian,
+    make_initial_posterior,
     unflatten_gaussian,
 )
 
@@ -147,7 +147,7 @@ class BVIRM(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Find the posterior that the stage's environments and the past agree on."""
         view = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
@@ -159,7 +159,7 @@ class BVIRM(Learner[State]):
 
     def start_stage(self, state: State) -> tuple[Tensor, Tensor]:
         """Return start values of features [replica, 2f] and w [replica, 2q]."""
-        start = init_posterior(state.start, state.posterior, self.initial_std)
+        start = make_initial_posterior(state.start, state.posterior, self.initial_std)
         features, shared = map(flatten_gaussian, self.split_posterior(start))
         return features, shared
 
@@ -169,9 +169,9 @@ class BVIRM(Learner[State]):
 
     def make_viewer(
         self, prior: Tensor, examples: int
-    ) -> Callable[[Tensor, Batch], View]:
+    ) -> Callable[[Tensor, Batch], BatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
-        kl_weight = self.beta * kl_factor(self.kl_scale, examples)
+        kl_weight = self.beta * compute_kl_weight(self.kl_scale, examples)
         return partial(
             self.view_posterior,
             prior=self.split_posterior(unflatten_gaussian(prior)),
@@ -180,7 +180,7 @@ class BVIRM(Learner[State]):
 
     def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
         """Return the state after a stage; `local` is the w of each environment."""
-        posterior = join_posterior(
+        posterior = join_feature_and_head_posteriors(
             unflatten_gaussian(features), unflatten_gaussian(shared)
         )
         return State(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
@@ -197,16 +197,16 @@ class BVIRM(Learner[State]):
         batch: Batch,
         prior: tuple[Gaussian, Gaussian],
         kl_weight: float,
-    ) -> View:
+    ) -> BatchObjectives:
         """Return expected risks and KLs of posteriors, and their gradients."""
-        each, count = split_environments(batch), len(batch.sizes)
+        each, count = split_batch_by_environment(batch), len(batch.sizes)
         fixed = unflatten_gaussian(features.detach().repeat_interleave(count, 0))
         expected = Gaussian(*(part.repeat_interleave(count, 0) for part in prior[1]))
 
         def slopes(local: Tensor) -> tuple[Terms, Tensor]:
             w = unflatten_gaussian(local.flatten(0, 1))
-            risks = self.risks(join_posterior(fixed, w), each)[:, 0]
-            terms = {"risk": risks, "kl": kl_weight * kl(w, expected)}
+            risks = self.risks(join_feature_and_head_posteriors(fixed, w), each)[:, 0]
+            terms = {"risk": risks, "kl": kl_weight * compute_gaussian_kl(w, expected)}
             objective = (terms["risk"] + terms["kl"]).sum()
             (gradients,) = torch.autograd.grad(objective, local, create_graph=True)
             return {n: t.view(local.shape[:2]) for n, t in terms.items()}, gradients
@@ -214,15 +214,20 @@ class BVIRM(Learner[State]):
         def outer(shared: Tensor) -> Tensor:
             moving = unflatten_gaussian(features)
             risks = self.risks(
-                join_posterior(moving, unflatten_gaussian(shared)), batch
+                join_feature_and_head_posteriors(moving, unflatten_gaussian(shared)),
+                batch,
             )
-            return (risks + kl_weight * kl(moving, prior[0]).unsqueeze(-1)).sum(-1)
+            return (
+                risks + kl_weight * compute_gaussian_kl(moving, prior[0]).unsqueeze(-1)
+            ).sum(-1)
 
-        return View(slopes, outer)
+        return BatchObjectives(slopes, outer)
 
     def risks(self, q: Gaussian, batch: Batch) -> Tensor:
         """Return the expected risk of each environment, [replica, e]."""
-        return expected_risks(self.network, self.likelihood, q, batch, self.samples)
+        return compute_expected_risks(
+            self.network, self.likelihood, q, batch, self.samples
+        )
 
     def split_posterior(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
         """Return the posteriors of the features and of w."""
@@ -231,7 +236,7 @@ class BVIRM(Learner[State]):
         return features, w
 
 
-def join_posterior(features: Gaussian, w: Gaussian) -> Gaussian:
+def join_feature_and_head_posteriors(features: Gaussian, w: Gaussian) -> Gaussian:
     """Return one posterior of all parameters."""
     if not features.mean.shape[1]:
         return w

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cirm.learners.base import Learner, PointState
-from cirm.objectives import Batch, environment_risks, pool_risks
+from cirm.objectives import Batch, average_risks_over_examples, environment_risks
 from cirm.training import Terms
 
 
@@ -42,4 +42,4 @@ class ERM(Learner[PointState]):
     def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        return {"risk": pool_risks(risks, batch)}
+        return {"risk": average_risks_over_examples(risks, batch)}

@@ -19,10 +19,15 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.memory import concatenate_examples, draw_examples, move_to_device
-from cirm.objectives import Batch, environment_risks, pool_risks, quadratic_penalty
+from cirm.memory import concatenate_examples, draw_distinct_examples, move_to_device
+from cirm.objectives import (
+    Batch,
+    average_risks_over_examples,
+    compute_quadratic_penalty,
+    environment_risks,
+)
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms, Watch, ignore_training_steps
 
 
 class State(NamedTuple):
@@ -76,7 +81,7 @@ class EWC(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Minimise the penalised risk, then add the stage to the penalty."""
         past = move_to_device(state, self.descent.device)
@@ -100,14 +105,19 @@ class EWC(Learner[State]):
         risks = environment_risks(self.network, self.likelihood, params, batch)
         penalty = params.new_zeros(len(params))
         if past.anchor.shape[1]:
-            penalty = quadratic_penalty(params, past.anchor[:, 0], past.fisher[:, 0])
-        return {"risk": pool_risks(risks, batch), "penalty": self.strength * penalty}
+            penalty = compute_quadratic_penalty(
+                params, past.anchor[:, 0], past.fisher[:, 0]
+            )
+        return {
+            "risk": average_risks_over_examples(risks, batch),
+            "penalty": self.strength * penalty,
+        }
 
     def draw_fisher_examples(self, stage: Stage, randomness: Randomness) -> Examples:
         """Draw `memory` examples of a stage, evenly from its environments."""
         even, rest = divmod(self.memory, len(stage))
         examples = concatenate_examples(
-            draw_examples(e, even + (i < rest), randomness.at(e.name))
+            draw_distinct_examples(e, even + (i < rest), randomness.at(e.name))
             for i, e in enumerate(stage)
         )
         return Examples(*move_to_device(examples, self.descent.device))

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.memory import Memory, add_to_memory, make_empty_memory
-from cirm.objectives import Batch, environment_risks, pool_risks
+from cirm.memory import ExampleMemory, add_to_memory, make_empty_memory
+from cirm.objectives import Batch, average_risks_over_examples, environment_risks
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps, make_gradient
+from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
 RIDGE = 1e-10  # keeps the Cholesky factor of nearly parallel gradients well defined
 
@@ -31,10 +31,10 @@ class State(NamedTuple):
     """Parameters [replica, p] and the examples kept from past environments."""
 
     params: Tensor
-    memory: Memory
+    memory: ExampleMemory
 
 
-class Past(NamedTuple):
+class StackedMemories(NamedTuple):
     """Memories stacked as [replica, environment, m, ...], with averaging weights.
 
     Shorter memories are padded with examples of weight zero.
@@ -82,7 +82,7 @@ class GEM(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Follow the projected gradients of the risk, then keep some examples."""
         past = stack_memories(state.memory, torch.device(self.descent.device))
@@ -98,16 +98,16 @@ class GEM(Learner[State]):
         )
         return State(params, memory)
 
-    def loss(self, params: Tensor, past: Past, batch: Batch) -> Terms:
+    def loss(self, params: Tensor, past: StackedMemories, batch: Batch) -> Terms:
         """Return the risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        return {"risk": pool_risks(risks, batch)}
+        return {"risk": average_risks_over_examples(risks, batch)}
 
     def gradient(
-        self, params: Tensor, past: Past, batch: Batch
+        self, params: Tensor, past: StackedMemories, batch: Batch
     ) -> tuple[Tensor, Terms]:
         """Return the projected gradient, and how many past gradients opposed it."""
-        gradient, terms = make_gradient(self.loss)(params, past, batch)
+        gradient, terms = make_gradient_function(self.loss)(params, past, batch)
         if not past.weight.shape[1]:
             return gradient, terms
         others = self.past_gradients(params, past)
@@ -122,7 +122,7 @@ class GEM(Learner[State]):
             gradient[diverged] = torch.nan  # so that the loop reports the divergence
         return gradient, {**terms, "opposed": opposed.sum(-1).to(gradient.dtype)}
 
-    def past_gradients(self, params: Tensor, past: Past) -> Tensor:
+    def past_gradients(self, params: Tensor, past: StackedMemories) -> Tensor:
         """Return the gradients of past environments' risks, [replica, e, p]."""
         environments = past.weight.shape[1]
         # Treated as further replicas, all past environments need a single pass.
@@ -133,7 +133,7 @@ class GEM(Learner[State]):
         return torch.autograd.grad(risks, copies)[0].unflatten(0, (-1, environments))
 
 
-def stack_memories(memory: Memory, device: torch.device) -> Past:
+def stack_memories(memory: ExampleMemory, device: torch.device) -> StackedMemories:
     """Stack the memories of past environments along an axis of their own."""
     sizes = memory.sizes
     longest = max(sizes, default=0)
@@ -145,7 +145,7 @@ def stack_memories(memory: Memory, device: torch.device) -> Past:
         weight[place, :size] = 1 / size
         start += size
     x, y = (part[:, rows].to(device) for part in memory.kept)
-    return Past(Examples(x, y), weight.to(device).expand(len(y), -1, -1))
+    return StackedMemories(Examples(x, y), weight.to(device).expand(len(y), -1, -1))
 
 
 def project_gradient(gradient: Tensor, past: Tensor, margin: float = 0.0) -> Tensor:

@@ -23,7 +23,7 @@ from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.likelihoods import SquaredError
 from cirm.randomness import Randomness
-from cirm.training import Watch, ignore_steps
+from cirm.training import Watch, ignore_training_steps
 
 
 class State(NamedTuple):
@@ -38,7 +38,7 @@ class State(NamedTuple):
     coefficients: Tensor
 
 
-class Findings(NamedTuple):
+class InvarianceFindings(NamedTuple):
     """Test results for each feature, [replica, d], and each set, [replica, set].
 
     `parents` are the identified causes, and `p_values` those of the hypothesis that a
@@ -102,7 +102,7 @@ class ICP(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Add the moments of the stage and repeat the search."""
         for environment in stage:
@@ -112,7 +112,9 @@ class ICP(Learner[State]):
                     "two or more are needed. Leave it out, or join it to another one."
                 )
         replicas = len(randomness.seeds)
-        moments = torch.stack([sum_products(*e.take_all(replicas)) for e in stage], 1)
+        moments = torch.stack(
+            [sum_cross_products(*e.take_all(replicas)) for e in stage], 1
+        )
         if state.moments.shape[1]:
             moments = torch.cat([state.moments, moments], 1)
         findings = self.compute_findings(State(moments, state.coefficients))
@@ -130,12 +132,12 @@ class ICP(Learner[State]):
         values = torch.baddbmm(intercept.unsqueeze(-1), x, slopes.unsqueeze(-1))
         return values.unsqueeze(1)
 
-    def compute_findings(self, state: State) -> Findings:
+    def compute_findings(self, state: State) -> InvarianceFindings:
         """Test every candidate set and derive what follows for the features."""
         pooled = state.moments.sum(1)
         sets = list_candidate_sets(pooled, self.most)
-        coefficients, errors = fit_regressions(pooled, sets)
-        p_sets = invariance_p_values(state.moments, coefficients)
+        coefficients, errors = fit_regressions_on_sets(pooled, sets)
+        p_sets = compute_invariance_p_values(state.moments, coefficients)
         accepted = p_sets > self.level
         some = accepted.any(1, keepdim=True)
         parents = (sets | ~accepted.unsqueeze(-1)).all(1) & some
@@ -144,7 +146,7 @@ class ICP(Learner[State]):
         slopes, rejected = coefficients[..., 1:], ~accepted.unsqueeze(-1)
         lower = (slopes - half).masked_fill(rejected, torch.inf).amin(1)
         upper = (slopes + half).masked_fill(rejected, -torch.inf).amax(1)
-        return Findings(
+        return InvarianceFindings(
             parents,
             torch.where(some, without, 1.0),
             lower.masked_fill(~some, torch.nan),
@@ -162,7 +164,7 @@ class ICP(Learner[State]):
         return torch.from_numpy(special.stdtrit(free.numpy(), tail.numpy()))
 
 
-def sum_products(x: Tensor, y: Tensor) -> Tensor:
+def sum_cross_products(x: Tensor, y: Tensor) -> Tensor:
     """Return sums of products of (1, inputs, target), [replica, d + 2, d + 2]."""
     x = x.flatten(2).double()
     whole = torch.cat([torch.ones_like(x[..., :1]), x, y.unsqueeze(-1).double()], -1)
@@ -173,7 +175,7 @@ def list_candidate_sets(pooled: Tensor, most: int) -> Tensor:
     """Return all subsets [replica, set, d] of the `most` strongest features."""
     width = pooled.shape[-1] - 2
     every = torch.ones(len(pooled), 1, width, dtype=torch.bool)
-    coefficients, errors = fit_regressions(pooled, every)
+    coefficients, errors = fit_regressions_on_sets(pooled, every)
     weight = (coefficients[:, 0, 1:] / errors[:, 0].clamp(min=1e-300)).abs()
     chosen = weight.topk(min(most, width), dim=-1).indices.sort(-1).values
     kinds = torch.tensor(list(product([False, True], repeat=chosen.shape[1])))
@@ -182,7 +184,7 @@ def list_candidate_sets(pooled: Tensor, most: int) -> Tensor:
     return every.new_zeros(*kinds.shape[:2], width).scatter(-1, places, kinds)
 
 
-def fit_regressions(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+def fit_regressions_on_sets(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
     """Fit least squares on sets [replica, set, d] of features.
 
     Returns coefficients [replica, set, d + 1] with the intercept first, and standard
@@ -205,7 +207,7 @@ def fit_regressions(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
     return coefficients, (variance * spread).sqrt()
 
 
-def invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor:
+def compute_invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor:
     """Return p-values [replica, set] of equal residuals in all environments."""
     environments = moments.shape[1]
     if environments == 1:
@@ -227,7 +229,7 @@ def invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor:
     return (tests * least).clamp(max=1.0)
 
 
-class Summary(NamedTuple):
+class ResidualSummary(NamedTuple):
     """Number, mean and variance of residuals, all of one shape."""
 
     size: Tensor
@@ -235,15 +237,15 @@ class Summary(NamedTuple):
     variance: Tensor
 
 
-def summarise_residuals(sums: list[Tensor], floor: Tensor) -> Summary:
+def summarise_residuals(sums: list[Tensor], floor: Tensor) -> ResidualSummary:
     """Summarise residuals by [number, sum, sum of squares], with a least variance."""
     size, total, square = sums
     mean = total / size
     variance = (square - total * mean) / (size - 1)
-    return Summary(size, mean, torch.maximum(variance, floor))
+    return ResidualSummary(size, mean, torch.maximum(variance, floor))
 
 
-def t_test(a: Summary, b: Summary) -> Tensor:
+def t_test(a: ResidualSummary, b: ResidualSummary) -> Tensor:
     """Return the two-sided p-value of equal means (Welch's test)."""
     spread_a, spread_b = a.variance / a.size, b.variance / b.size
     both = spread_a + spread_b
@@ -254,7 +256,7 @@ def t_test(a: Summary, b: Summary) -> Tensor:
     return 2 * torch.from_numpy(special.stdtr(free.numpy(), -distance.numpy()))
 
 
-def f_test(a: Summary, b: Summary) -> Tensor:
+def f_test(a: ResidualSummary, b: ResidualSummary) -> Tensor:
     """Return the two-sided p-value of equal variances."""
     ratio = (a.variance / b.variance).numpy()
     free = (a.size - 1).numpy(), (b.size - 1).numpy()

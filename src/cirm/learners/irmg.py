@@ -23,9 +23,14 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.memory import move_to_device
-from cirm.objectives import Batch, average_outputs, environment_means
+from cirm.objectives import Batch, average_by_environment, average_outputs_with_past
 from cirm.randomness import Draws, Randomness
-from cirm.training import Terms, Watch, check_finite, ignore_steps
+from cirm.training import (
+    Terms,
+    Watch,
+    check_parameters_are_finite,
+    ignore_training_steps,
+)
 
 
 class State(NamedTuple):
@@ -99,7 +104,7 @@ class IRMG(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Play until the epochs are over or the games of all replicas have ended."""
         state = move_to_device(state, self.descent.device)
@@ -118,7 +123,7 @@ class IRMG(Learner[State]):
             if epoch_ends or may_stop:
                 score = self._score_average(movers, past, batch)
                 if may_stop:
-                    check_finite(torch.cat(movers, -1), step)
+                    check_parameters_are_finite(torch.cat(movers, -1), step)
                     playing = playing & (score >= 100 * (self.stop_accuracy or 0))
                     stopped = [mover.clone() for mover in movers]
                 if epoch_ends or not playing.any():
@@ -150,7 +155,7 @@ class IRMG(Learner[State]):
             self._average_players(movers, past, x, batch.noise, turn), y
         )
         if not alone:
-            losses = environment_means(losses, batch.share)
+            losses = average_by_environment(losses, batch.share)
         return {f"risk {names[turn]}": losses.mean(-1)}
 
     def _make_movers(
@@ -186,7 +191,7 @@ class IRMG(Learner[State]):
         With a shared representation this is the output of the average head.
         """
         if self._cut:
-            head = average_outputs(members[:-1], list(past.unbind(1)))
+            head = average_outputs_with_past(members[:-1], list(past.unbind(1)))
             params = torch.cat([members[-1], head], -1)
             if not head.requires_grad:
                 return self.network(params, inputs, noise)
@@ -198,7 +203,7 @@ class IRMG(Learner[State]):
             self.network(member, inputs, noise if index == turn else None)
             for index, member in enumerate(members)
         ]
-        return average_outputs(
+        return average_outputs_with_past(
             answers, [self.network(w, inputs) for w in past.unbind(1)]
         )
 

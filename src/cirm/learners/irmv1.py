@@ -22,12 +22,12 @@ from torch import Tensor
 from cirm.learners.base import ORIGINAL, Learner, PointState
 from cirm.objectives import (
     Batch,
-    anneal_penalty,
-    apply_heads,
-    check_penalty,
-    environment_means,
-    gradient_penalties,
-    head_gradients,
+    apply_linear_heads,
+    average_by_environment,
+    check_penalty_settings,
+    compute_gradient_penalties,
+    compute_head_gradients,
+    get_annealed_penalty_weight,
 )
 from cirm.training import Terms
 
@@ -77,7 +77,7 @@ class IRMv1(Learner[PointState]):
     }
 
     def __post_init__(self) -> None:
-        check_penalty("irmv1", self.penalty, self.anneal, self.l2)
+        check_penalty_settings("irmv1", self.penalty, self.anneal, self.l2)
         self.check_setting("slope", self.slope in ("factor", "head"), "factor or head")
         valid = not self.halves or self.slope == "factor"
         self.check_setting("halves", valid, "False if slope is head")
@@ -86,7 +86,7 @@ class IRMv1(Learner[PointState]):
         """Return the penalised risk of each replica."""
         outputs, penalties = self.penalties(params, batch)
         losses = self.likelihood.losses(outputs, batch.y)
-        risk = environment_means(losses, batch.share).mean(-1)
+        risk = average_by_environment(losses, batch.share).mean(-1)
         penalty = penalties.mean(-1)
         weight = self.get_penalty_weight(batch.progress)
         scale = 1 / max(1.0, weight)
@@ -99,16 +99,16 @@ class IRMv1(Learner[PointState]):
         """Return outputs [replica, n, k] and penalties of environments [replica, e]."""
         if self.slope == "factor":
             outputs = self.network(params, batch.x, batch.noise)
-            return outputs, gradient_penalties(
+            return outputs, compute_gradient_penalties(
                 self.likelihood, outputs, batch, self.halves
             )
         features = self.network.compute_features(params, batch.x, batch.noise)
-        outputs = apply_heads(params[:, self.network.head], features)
-        gradients = head_gradients(
+        outputs = apply_linear_heads(params[:, self.network.head], features)
+        gradients = compute_head_gradients(
             self.likelihood, features, outputs, batch.y, batch.share
         )
         return outputs, gradients.square().mean(-1)
 
     def get_penalty_weight(self, progress: float) -> float:
         """Return the weight of the penalty at a fraction of a stage's training."""
-        return anneal_penalty(self.penalty, self.anneal, progress)
+        return get_annealed_penalty_weight(self.penalty, self.anneal, progress)

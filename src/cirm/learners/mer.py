@@ -29,10 +29,20 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.memory import make_empty_examples, select_examples, update_reservoir
-from cirm.objectives import Batch, environment_risks, pool_risks
+from cirm.memory import (
+    make_empty_examples,
+    select_examples_at_rows,
+    update_example_reservoir,
+)
+from cirm.objectives import Batch, average_risks_over_examples, environment_risks
 from cirm.randomness import Draws, Randomness
-from cirm.training import Terms, Watch, check_finite, ignore_steps, make_gradient
+from cirm.training import (
+    Terms,
+    Watch,
+    check_parameters_are_finite,
+    ignore_training_steps,
+    make_gradient_function,
+)
 
 
 class State(NamedTuple):
@@ -101,7 +111,7 @@ class MER(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Learn arriving minibatches with replay, and offer them to the reservoir."""
         memory, seen = state.memory, state.seen
@@ -120,18 +130,18 @@ class MER(Learner[State]):
                 )
                 if self.memory and step <= steps:
                     offered = Examples(arriving.x.cpu(), arriving.y.cpu())
-                    memory, seen = update_reservoir(
+                    memory, seen = update_example_reservoir(
                         memory, seen, offered, self.memory, reservoir_draws
                     )
             if step % steps == 0:
-                check_finite(params, step)
+                check_parameters_are_finite(params, step)
                 watch(step, steps * self.descent.epochs, numbers)
         return State(params.detach(), memory, seen)
 
     def loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
         """Return the risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        return {"risk": pool_risks(risks, batch)}
+        return {"risk": average_risks_over_examples(risks, batch)}
 
     def split_arrivals(self, batch: Batch) -> Iterator[Batch]:
         """Yield what is learned at once: a minibatch or, if literal, one example."""
@@ -154,7 +164,9 @@ class MER(Learner[State]):
         for _ in range(self.batches):
             start = params.detach().clone()
             for batch in (*self.draw_replays(memory, arriving, draws), arriving):
-                params.grad, numbers = make_gradient(self.loss)(params, None, batch)
+                params.grad, numbers = make_gradient_function(self.loss)(
+                    params, None, batch
+                )
                 optimiser.step()
             distance = self.beta * arriving.y.shape[1]
             params.data = start.lerp_(params.detach(), distance)
@@ -174,7 +186,9 @@ class MER(Learner[State]):
         )
         for row in rows.unbind(-1):
             if arrivals <= stored:
-                yield self.descent.make_batch([select_examples(memory, row)], *rest)
+                yield self.descent.make_batch(
+                    [select_examples_at_rows(memory, row)], *rest
+                )
                 continue
             # Weighting all stored examples takes less work than repeating some of them.
             part = torch.full(row.shape, 1 / arrivals)

@@ -16,23 +16,23 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import Memory, add_to_memory, make_empty_memory, move_to_device
+from cirm.memory import ExampleMemory, add_to_memory, make_empty_memory, move_to_device
 from cirm.objectives import (
     Batch,
-    anneal_penalty,
-    environment_means,
-    gradient_penalties,
-    risk_variance,
+    average_by_environment,
+    compute_gradient_penalties,
+    compute_risk_variance,
+    get_annealed_penalty_weight,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms, Watch, ignore_training_steps
 
 
 class State(NamedTuple):
     """Parameters [replica, p] and the examples kept from past environments."""
 
     params: Tensor
-    memory: Memory
+    memory: ExampleMemory
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Replay(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Minimise the penalised risk of stage and memory, then keep some examples."""
         past = move_to_device(state, self.descent.device)
@@ -118,13 +118,15 @@ class Replay(Learner[State]):
         batch = self.descent.make_batch(pieces, batch.noise, batch.progress)
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.losses(outputs, batch.y)
-        risks = environment_means(losses, batch.share)
+        risks = average_by_environment(losses, batch.share)
         if self.penalty_kind == "none":
             return {"risk": risks.mean(-1)}
         if self.penalty_kind == "vrex":
-            penalty = risk_variance(risks)
+            penalty = compute_risk_variance(risks)
         else:
-            penalty = gradient_penalties(self.likelihood, outputs, batch).mean(-1)
-        weight = anneal_penalty(self.penalty, self.anneal, batch.progress)
+            penalty = compute_gradient_penalties(self.likelihood, outputs, batch).mean(
+                -1
+            )
+        weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
         scale = 1 / max(1.0, weight)
         return {"risk": scale * risks.mean(-1), "penalty": scale * weight * penalty}

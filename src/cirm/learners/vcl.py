@@ -19,18 +19,18 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.memory import move_to_device
-from cirm.objectives import Batch, expected_risks, pool_risks
+from cirm.objectives import Batch, average_risks_over_examples, compute_expected_risks
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_variational_settings,
+    compute_gaussian_kl,
+    compute_kl_weight,
     flatten_gaussian,
-    init_posterior,
-    kl,
-    kl_factor,
     make_gaussian,
+    make_initial_posterior,
     unflatten_gaussian,
 )
 
@@ -89,15 +89,15 @@ class VCL(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Minimise the expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
-        start = init_posterior(past.start, past.posterior, self.initial_std)
+        start = make_initial_posterior(past.start, past.posterior, self.initial_std)
         if self.restart:
             means = self.network.init(randomness.at("params"))
             start = make_gaussian(means, self.initial_std)
-        weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
+        weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, weight=weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), past, stage, randomness, watch
@@ -113,5 +113,10 @@ class VCL(Learner[State]):
     def loss(self, params: Tensor, past: State, batch: Batch, weight: float) -> Terms:
         """Return the expected risk and `weight` times the KL of each replica."""
         q = unflatten_gaussian(params)
-        risks = expected_risks(self.network, self.likelihood, q, batch, self.samples)
-        return {"risk": pool_risks(risks, batch), "kl": weight * kl(q, past.posterior)}
+        risks = compute_expected_risks(
+            self.network, self.likelihood, q, batch, self.samples
+        )
+        return {
+            "risk": average_risks_over_examples(risks, batch),
+            "kl": weight * compute_gaussian_kl(q, past.posterior),
+        }

@@ -19,24 +19,24 @@ from cirm.environments import Environment, Examples, Stage
 from cirm.learners.base import Learner
 from cirm.memory import (
     concatenate_examples,
-    draw_rows,
+    draw_distinct_rows,
     make_empty_examples,
     move_to_device,
-    select_k_centers,
-    select_other_rows,
+    select_k_center_rows,
+    select_remaining_rows,
 )
-from cirm.objectives import Batch, expected_risks, pool_risks
+from cirm.objectives import Batch, average_risks_over_examples, compute_expected_risks
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_variational_settings,
+    compute_gaussian_kl,
+    compute_kl_weight,
     flatten_gaussian,
-    init_posterior,
-    kl,
-    kl_factor,
     make_gaussian,
+    make_initial_posterior,
     unflatten_gaussian,
 )
 
@@ -105,14 +105,14 @@ class VCLC(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Train on the stage without its coreset, and for prediction on the coreset."""
         rows = [self.select_coreset(e, randomness.at("coreset", e.name)) for e in stage]
         pairs = list(zip(stage, rows, strict=True))
-        rest = tuple(e.subset(select_other_rows(r, len(e))) for e, r in pairs)
+        rest = tuple(e.subset(select_remaining_rows(r, len(e))) for e, r in pairs)
         past = move_to_device(state, self.descent.device)
-        start = init_posterior(past.start, past.posterior, self.initial_std)
+        start = make_initial_posterior(past.start, past.posterior, self.initial_std)
         posterior = self.train_posterior(start, past.posterior, rest, randomness, watch)
         kept = [state.coreset, *(e.take(r) for e, r in pairs)]
         predictive, coreset = posterior, state.coreset
@@ -130,8 +130,8 @@ class VCLC(Learner[State]):
         """Return the rows [replica, m] of the examples that are kept."""
         size = min(self.coreset, len(environment) // 2)
         if self.select == "random":
-            return draw_rows(randomness, len(environment), size)
-        return select_k_centers(environment.take_all(len(randomness.seeds)).x, size)
+            return draw_distinct_rows(randomness, len(environment), size)
+        return select_k_center_rows(environment.take_all(len(randomness.seeds)).x, size)
 
     def train_posterior(
         self,
@@ -139,10 +139,10 @@ class VCLC(Learner[State]):
         prior: Gaussian,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> Gaussian:
         """Return the posterior after training on a stage."""
-        weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
+        weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, weight=weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), prior, stage, randomness, watch
@@ -160,5 +160,10 @@ class VCLC(Learner[State]):
     ) -> Terms:
         """Return the expected risk and `weight` times the KL of each replica."""
         q = unflatten_gaussian(params)
-        risks = expected_risks(self.network, self.likelihood, q, batch, self.samples)
-        return {"risk": pool_risks(risks, batch), "kl": weight * kl(q, past)}
+        risks = compute_expected_risks(
+            self.network, self.likelihood, q, batch, self.samples
+        )
+        return {
+            "risk": average_risks_over_examples(risks, batch),
+            "kl": weight * compute_gaussian_kl(q, past),
+        }

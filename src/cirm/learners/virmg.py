@@ -29,16 +29,16 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.memory import move_to_device
-from cirm.objectives import Batch, average_outputs, environment_means
+from cirm.objectives import Batch, average_by_environment, average_outputs_with_past
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_variational_settings,
+    compute_gaussian_kl,
+    compute_kl_weight,
     flatten_gaussian,
-    kl,
-    kl_factor,
     make_gaussian,
     unflatten_gaussian,
 )
@@ -56,7 +56,7 @@ class State(NamedTuple):
     representation: Gaussian
 
 
-class Seat(NamedTuple):
+class PlayerSeat(NamedTuple):
     """The name of a mover in records, its start, its prior and the weight of its KL."""
 
     name: str
@@ -126,13 +126,15 @@ class VIRMG(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Play with the environments of the stage, near the last posteriors."""
         state = move_to_device(state, self.descent.device)
         seats = self._make_seats(state, stage, randomness)
         movers = [flatten_gaussian(seat.start) for seat in seats]
-        loss = partial(self.loss, past=split_players(state.players), seats=seats)
+        loss = partial(
+            self.loss, past=split_player_posteriors(state.players), seats=seats
+        )
         steps = self.descent.count_steps(stage)
         for step, _, numbers in self.descent.take_turns(
             loss, movers, stage, randomness
@@ -146,8 +148,8 @@ class VIRMG(Learner[State]):
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of averages of drawn networks."""
         return self._average_players(
-            split_players(state.players),
-            split_players(state.past),
+            split_player_posteriors(state.players),
+            split_player_posteriors(state.past),
             state.representation,
             lambda q: self.network.sample_predictions(q, inputs, self.evaluations),
         )
@@ -158,7 +160,7 @@ class VIRMG(Learner[State]):
         movers: list[Tensor],
         batch: Batch,
         past: list[Gaussian],
-        seats: list[Seat],
+        seats: list[PlayerSeat],
     ) -> Terms:
         """Return the expected risk in the mover's environment, and its KL.
 
@@ -175,19 +177,19 @@ class VIRMG(Learner[State]):
         )
         losses = self.likelihood.losses(outputs, y).mean(1)
         if not alone:
-            losses = environment_means(losses, batch.share)
+            losses = average_by_environment(losses, batch.share)
         name, _, prior, weight = seats[turn]
         return {
             f"risk {name}": losses.mean(-1),
-            f"kl {name}": weight * kl(posteriors[turn], prior),
+            f"kl {name}": weight * compute_gaussian_kl(posteriors[turn], prior),
         }
 
     def _make_seats(
         self, state: State, stage: Stage, randomness: Randomness
-    ) -> list[Seat]:
+    ) -> list[PlayerSeat]:
         """Return a seat for each environment, and for a shared representation."""
-        lasts, seats = split_players(state.players), []
-        starts = lasts or split_players(state.past)
+        lasts, seats = split_player_posteriors(state.players), []
+        starts = lasts or split_player_posteriors(state.past)
         for index, environment in enumerate(stage):
             if index < len(starts):
                 start = starts[index]
@@ -197,19 +199,19 @@ class VIRMG(Learner[State]):
                 start = make_gaussian(means, self.initial_std)
             prior = start if index < len(lasts) else self._make_prior(start)
             weight = self._get_kl_weight(len(environment))
-            seats.append(Seat(environment.name, start, prior, weight))
+            seats.append(PlayerSeat(environment.name, start, prior, weight))
         if self._cut:
             start = state.representation
             prior = start if lasts else self._make_prior(start)
             weight = self._get_kl_weight(sum(map(len, stage)))
-            seats.append(Seat("representation", start, prior, weight))
+            seats.append(PlayerSeat("representation", start, prior, weight))
         return seats
 
     def _make_prior(self, start: Gaussian) -> Gaussian:
         return make_gaussian(start.mean, self.prior_std, centred=True)
 
     def _get_kl_weight(self, examples: int) -> float:
-        return self.beta * kl_factor(self.kl_scale, examples)
+        return self.beta * compute_kl_weight(self.kl_scale, examples)
 
     def _average_players(
         self,
@@ -224,26 +226,30 @@ class VIRMG(Learner[State]):
         output of the average head.
         """
         if self._cut:
-            head = average_players(players, past)
+            head = average_player_posteriors(players, past)
             whole = (torch.cat(pair, -1) for pair in zip(body, head, strict=True))
             return sample(Gaussian(*whole))
         # Predictions use the same noise for all players; rolled, it is independent.
         answers = [sample(q).roll(turn, 1) for turn, q in enumerate([*players, *past])]
-        return average_outputs(answers[: len(players)], answers[len(players) :])
+        return average_outputs_with_past(
+            answers[: len(players)], answers[len(players) :]
+        )
 
 
-def split_players(q: Gaussian) -> list[Gaussian]:
+def split_player_posteriors(q: Gaussian) -> list[Gaussian]:
     """Split [replica, player, p] into the posterior [replica, p] of each player."""
     return [unflatten_gaussian(flat) for flat in flatten_gaussian(q).unbind(1)]
 
 
-def average_players(players: list[Gaussian], past: list[Gaussian]) -> Gaussian:
+def average_player_posteriors(
+    players: list[Gaussian], past: list[Gaussian]
+) -> Gaussian:
     """Return the mean of independent draws from the players and the past.
 
     The past counts as one more player.
     """
     if past:
-        players = [*players, average_players(past, [])]
+        players = [*players, average_player_posteriors(past, [])]
     variance = torch.stack([(2 * q.log_std).exp() for q in players]).mean(0)
     spread = (variance / len(players)).log() / 2
     return Gaussian(torch.stack([q.mean for q in players]).mean(0), spread)

@@ -32,21 +32,21 @@ from cirm.learners.base import ORIGINAL, Learner
 from cirm.memory import move_to_device
 from cirm.objectives import (
     Batch,
-    anneal_penalty,
-    check_penalty,
-    environment_means,
+    average_by_environment,
+    check_penalty_settings,
+    get_annealed_penalty_weight,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_steps
+from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
     Gaussian,
     KLScale,
     check_variational_settings,
+    compute_gaussian_kl,
+    compute_kl_weight,
     flatten_gaussian,
-    init_posterior,
-    kl,
-    kl_factor,
     make_gaussian,
+    make_initial_posterior,
     unflatten_gaussian,
 )
 
@@ -127,7 +127,7 @@ class VIRMv1(Learner[State]):
         check_variational_settings("virmv1", self)
         valid = self.draws in ("sums", "weights")
         self.check_setting("draws", valid, "sums or weights")
-        check_penalty("virmv1", self.penalty, self.anneal, self.l2)
+        check_penalty_settings("virmv1", self.penalty, self.anneal, self.l2)
 
     def init(self, randomness: Randomness) -> State:
         """Return the prior, and random means to start from."""
@@ -139,12 +139,12 @@ class VIRMv1(Learner[State]):
         state: State,
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> State:
         """Minimise the penalised expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
-        start = init_posterior(past.start, past.posterior, self.initial_std)
-        kl_weight = self.beta * kl_factor(self.kl_scale, sum(map(len, stage)))
+        start = make_initial_posterior(past.start, past.posterior, self.initial_std)
+        kl_weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, kl_weight=kl_weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), past, stage, randomness, watch
@@ -170,11 +170,11 @@ class VIRMv1(Learner[State]):
         slopes = self.likelihood.scale_gradients(outputs, batch.y).mean(1)
         weight = self.get_penalty_weight(batch.progress)
         scale = 1 / max(1.0, weight) if self.rescale else 1.0
-        penalty = environment_means(slopes, batch.share).square().mean(-1)
+        penalty = average_by_environment(slopes, batch.share).square().mean(-1)
         terms = {
-            "risk": scale * environment_means(losses, batch.share).mean(-1),
+            "risk": scale * average_by_environment(losses, batch.share).mean(-1),
             "penalty": scale * weight * penalty,
-            "kl": scale * kl_weight * kl(q, past.posterior),
+            "kl": scale * kl_weight * compute_gaussian_kl(q, past.posterior),
         }
         if self.l2:
             squares = q.mean.square() + (2 * q.log_std).exp()
@@ -183,4 +183,4 @@ class VIRMv1(Learner[State]):
 
     def get_penalty_weight(self, progress: float) -> float:
         """Return the weight of the penalty at a fraction of a stage's training."""
-        return anneal_penalty(self.penalty, self.anneal, progress)
+        return get_annealed_penalty_weight(self.penalty, self.anneal, progress)

@@ -17,10 +17,10 @@ from torch import Tensor
 from cirm.learners.base import ORIGINAL, Learner, PointState
 from cirm.objectives import (
     Batch,
-    anneal_penalty,
-    check_penalty,
+    check_penalty_settings,
+    compute_risk_variance,
     environment_risks,
-    risk_variance,
+    get_annealed_penalty_weight,
 )
 from cirm.training import Terms
 
@@ -51,16 +51,16 @@ class VREx(Learner[PointState]):
     }
 
     def __post_init__(self) -> None:
-        check_penalty("vrex", self.penalty, self.anneal, self.l2)
+        check_penalty_settings("vrex", self.penalty, self.anneal, self.l2)
 
     def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
-        weight = anneal_penalty(self.penalty, self.anneal, batch.progress)
+        weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
         scale = 1 / max(1.0, weight)
         terms = {
             "risk": scale * risks.mean(-1),
-            "penalty": scale * weight * risk_variance(risks),
+            "penalty": scale * weight * compute_risk_variance(risks),
         }
         if self.l2:
             terms["l2"] = scale * self.l2 * params.square().sum(-1)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
-from cirm.data.sources import Data, Progress, ignore_progress, open_sources
-from cirm.model.model import ADAPTIVE_LEARNER, Adaptation, Model, format_now
-from cirm.model.warnings import check_new_rows
+from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
+from cirm.model.model import ADAPTIVE_LEARNER, Adaptation, Model, format_current_time
+from cirm.model.warnings import check_inputs_of_environment
 from cirm.randomness import Randomness
 
 
@@ -69,7 +69,7 @@ def adapt(
             f"Fit the model with the learner {ADAPTIVE_LEARNER}, which can."
         )
     schema = model.schema
-    sources = open_sources(data, schema.treatment.shape)
+    sources = open_data_sources(data, schema.treatment.shape)
     rows = read_rows(sources, schema, progress, fill_missing, has_targets=False)
     (name, *others) = rows.rows
     if others:
@@ -78,9 +78,12 @@ def adapt(
             f"{', ...' * (len(others) > 1)}), but a model is adapted to one at a time. "
             "Give the rows of one environment."
         )
-    indices = _choose_rows(rows.store)
+    indices = _choose_adaptation_rows(rows.store)
     inputs, missing = rows.store.take(indices), rows.find_missing(indices, schema)
-    notes = [*rows.notes, *check_new_rows(schema, name, inputs, missing, accept_units)]
+    notes = [
+        *rows.notes,
+        *check_inputs_of_environment(schema, name, inputs, missing, accept_units),
+    ]
     if len(indices) < rows.store.count:
         notes.append(
             f"{len(indices):,} of the {rows.store.count:,} rows, drawn at random, were "
@@ -91,13 +94,13 @@ def adapt(
     progress("adapting", 1)
     with torch.no_grad():
         device = model.learner.descent.device
-        inputs = _sort_inputs(inputs)[None].to(device)
+        inputs = _sort_inputs_by_value(inputs)[None].to(device)
         state = model.learner.adapt(model.state, inputs)
-    adaptation = Adaptation(name, len(indices), format_now(), tuple(notes))
+    adaptation = Adaptation(name, len(indices), format_current_time(), tuple(notes))
     return replace(model, state=state, adaptation=adaptation)
 
 
-def _choose_rows(store: RowStore) -> Tensor:
+def _choose_adaptation_rows(store: RowStore) -> Tensor:
     """Return the indices of all rows, or of as many as fit into memory."""
     size = math.prod(store.shape) * np.dtype(np.float32).itemsize
     most = max(1, MEMORY_BYTES // size)
@@ -106,7 +109,7 @@ def _choose_rows(store: RowStore) -> Tensor:
     return Randomness((0,), ("adapt",)).permutation(store.count)[0][:most]
 
 
-def _sort_inputs(inputs: Tensor) -> Tensor:
+def _sort_inputs_by_value(inputs: Tensor) -> Tensor:
     """Return inputs [n, *shape] in an order that does not depend on that of the rows.
 
     Sums depend on the order of their terms in the last digit, so without this the same

@@ -26,33 +26,39 @@ Cells = NDArray[np.uint8]
 """Text of each row, [n, bytes], with zeros between and after it."""
 
 
-def escape_cells(frame: pd.DataFrame) -> pd.DataFrame:
+def escape_table_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table whose text neither runs in a spreadsheet nor steers a terminal.
 
     Text that a spreadsheet would run as a formula gets an apostrophe in front, and
     control characters are removed. Numbers such as -3.5 stay, also those in text.
     """
-    frame = frame.set_axis([escape_text(str(name)) for name in frame.columns], axis=1)
+    frame = frame.set_axis(
+        [escape_cell_text(str(name)) for name in frame.columns], axis=1
+    )
     for position, dtype in enumerate(frame.dtypes):
         if dtype.kind in "biufcM":  # numbers and dates
             continue
         values = frame.iloc[:, position]
         texts = [text for text in values.unique() if isinstance(text, str)]
-        changed = {text: new for text in texts if (new := escape_text(text)) != text}
+        changed = {
+            text: new for text in texts if (new := escape_cell_text(text)) != text
+        }
         if changed:
             cells = [changed.get(cell, cell) for cell in values.astype(object)]
             frame.isetitem(position, np.array(cells, dtype=object))
     return frame
 
 
-def escape_text(text: str) -> str:
+def escape_cell_text(text: str) -> str:
     """Return text without control characters, and not taken for a formula."""
     text = CONTROL.sub("", text)
     is_formula = FORMULA.match(text) and not NUMBER.fullmatch(text)
     return f"'{text}" if is_formula else text
 
 
-def format_csv(frame: pd.DataFrame, separator: str = ",", header: bool = True) -> str:
+def format_table_as_csv(
+    frame: pd.DataFrame, separator: str = ",", header: bool = True
+) -> str:
     """Return what pandas writes, except that small numbers are 0.00001, not 1e-05."""
     last = _format_last_columns(frame, separator)
     first = _format_first_columns(
@@ -100,7 +106,7 @@ def _format_first_columns(frame: pd.DataFrame, separator: str) -> list[Cells] | 
     if len(rows) != len(frame) or "\0" in text or max(map(len, rows)) > WIDEST_CELL:
         return None
     # Pandas quotes a missing value only where it is the whole row.
-    return [_pad([b"" if row == b'""' else row for row in rows])]
+    return [_pad_rows([b"" if row == b'""' else row for row in rows])]
 
 
 def _format_fractions(values: Values) -> Cells | None:
@@ -127,17 +133,17 @@ def _format_labels(values: Values, separator: str) -> Cells | None:
     few = len(labels) <= len(values) / 10 + 1 and not (codes < 0).any()
     if not few or not all(isinstance(label, str) for label in labels):
         return None
-    cells = [_quote(label, separator).encode() for label in labels]
+    cells = [_quote_cell(label, separator).encode() for label in labels]
     if any(b"\0" in cell or len(cell) > WIDEST_CELL for cell in cells):
         return None
-    return _pad(cells)[codes]
+    return _pad_rows(cells)[codes]
 
 
-def _quote(text: str, separator: str) -> str:
+def _quote_cell(text: str, separator: str) -> str:
     if any(character in text for character in (separator, '"', "\r", "\n")):
         return '"' + text.replace('"', '""') + '"'
     return text
 
 
-def _pad(rows: list[bytes]) -> Cells:
+def _pad_rows(rows: list[bytes]) -> Cells:
     return np.array(rows).view(np.uint8).reshape(len(rows), -1)

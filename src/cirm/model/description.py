@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from cirm.data.columns import Column
+from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
 from cirm.model.model import Adaptation, HistoryEntry, TrainingPlan
 
@@ -90,7 +90,7 @@ def _check_schema(schema: Schema) -> None:
         _demand(treatment.shape == (features,), "shape", "not that of the columns")
 
 
-def _check_column(column: Column) -> None:
+def _check_column(column: ColumnEncoding) -> None:
     place, categories = f"column {column.name!r}", column.categories
     _demand(column.scale > 0, place, "not on a positive scale")
     _demand(len(set(categories)) == len(categories), place, "not of unique categories")

@@ -10,27 +10,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cirm.data.columns import to_text
-from cirm.data.rows import compute_fingerprint, encode_source, find_missing_numbers
+from cirm.data.columns import values_to_text
+from cirm.data.rows import (
+    encode_source_chunks,
+    find_missing_numbers,
+    hash_inputs_and_targets,
+)
 from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
-from cirm.data.sources import Data, Progress, ignore_progress, open_sources
+from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
 from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import (
     PredictionSet,
-    compute_diagnostics,
-    predict_groups,
-    thin_environment,
+    compute_diagnostic_metrics,
+    predict_and_group_examples,
+    take_evenly_spaced_examples,
 )
-from cirm.evaluation.groups import Reference
+from cirm.evaluation.groups import ReferenceModel
 from cirm.model.metrics import (
     Predictions,
+    assign_confidence_bins,
+    compute_interval_half_widths,
     compute_metrics,
-    confidence_bins,
-    interval_half_widths,
 )
 from cirm.model.model import Model
-from cirm.model.predict import join_predictions, predict_inputs
-from cirm.model.warnings import find_input_warnings
+from cirm.model.predict import join_predictions, predict_inputs_in_chunks
+from cirm.model.warnings import list_input_warnings
 from cirm.randomness import Randomness
 
 MOST_KEPT_BYTES = 1 << 26  # of inputs that are kept to recognise training rows
@@ -94,32 +98,34 @@ def evaluate(
     predictions: list[Predictions] = []
     targets: list[Tensor] = []
     kept: list[np.ndarray] = []
-    notes = describe_origin(model)
+    notes = describe_adapted_environment(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups]
-    for source in open_sources(data, schema.treatment.shape):
-        for chunk in encode_source(source, schema, fill_missing, environment, needed):
+    for source in open_data_sources(data, schema.treatment.shape):
+        for chunk in encode_source_chunks(
+            source, schema, fill_missing, environment, needed
+        ):
             frame, inputs = chunk.frame, chunk.inputs
             notes += chunk.notes
             if not predictions:
-                notes += find_input_warnings(
+                notes += list_input_warnings(
                     schema,
                     torch.from_numpy(inputs),
                     find_missing_numbers(frame, schema),
                 )
-            predictions.append(predict_inputs(model, inputs))
+            predictions.append(predict_inputs_in_chunks(model, inputs))
             if sum(part.nbytes for part in kept) < MOST_KEPT_BYTES:
                 kept.append(inputs)
             targets.append(encode_targets(frame[schema.target.name], schema))
             names = read_environment_names(frame, chunk.environment, source.name)
             labels[""].append(names)
             for name in groups:
-                text = to_text(frame[name]).fillna("")
+                text = values_to_text(frame[name]).fillna("")
                 labels[name].append(text.to_numpy(dtype=object))
             progress("predicting", sum(map(len, targets)))
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
-    notes += _find_training_rows(model, kept, torch.cat(targets), joined[""])
-    return _write_report(
+    notes += _warn_of_training_rows(model, kept, torch.cat(targets), joined[""])
+    return _build_evaluation_report(
         model,
         join_predictions(predictions),
         torch.cat(targets),
@@ -128,7 +134,7 @@ def evaluate(
     )
 
 
-def describe_origin(model: Model) -> list[str]:
+def describe_adapted_environment(model: Model) -> list[str]:
     """Return a note on the environment that a model was adapted to, if any."""
     if model.adaptation is None:
         return []
@@ -138,7 +144,7 @@ def describe_origin(model: Model) -> list[str]:
     ]
 
 
-def _find_training_rows(
+def _warn_of_training_rows(
     model: Model, kept: list[np.ndarray], targets: Tensor, names: np.ndarray
 ) -> list[str]:
     """Warn of environments that the model was trained on, if all inputs were kept."""
@@ -149,7 +155,7 @@ def _find_training_rows(
     notes = []
     for name in dict.fromkeys(names):
         rows = np.flatnonzero(names == name)
-        digest = compute_fingerprint([(inputs[rows], targets.numpy()[rows])])
+        digest = hash_inputs_and_targets([(inputs[rows], targets.numpy()[rows])])
         if entry := history.get(digest):
             notes.append(
                 f"environment {name!r}: the model was trained on these rows on "
@@ -158,7 +164,7 @@ def _find_training_rows(
     return notes
 
 
-def _write_report(
+def _build_evaluation_report(
     model: Model,
     predictions: Predictions,
     targets: Tensor,
@@ -166,35 +172,37 @@ def _write_report(
     notes: list[str],
 ) -> dict[str, Any]:
     def score(values: np.ndarray) -> dict[str, dict[str, float]]:
-        return _score_groups(model, predictions, targets, values)
+        return _score_rows_by_label(model, predictions, targets, values)
 
     mean = predictions.mean
     report = {
         "rows": len(targets),
         "overall": compute_metrics(model, predictions, targets),
-        "standard_error": standard_error(model, mean, targets),
+        "standard_error": compute_standard_error(model, mean, targets),
         "environments": score(labels.pop("")),
         "groups": {name: score(values) for name, values in labels.items()},
-        "expected": list_expected_scores(model),
+        "expected": list_training_scores(model),
         "notes": notes,
     }
     if model.task.classes:
         names = np.array(model.task.classes, dtype=object)
         report["classes"] = score(names[targets.numpy()])
-        report["reliability"] = reliability(mean, targets)
+        report["reliability"] = compute_reliability_bins(mean, targets)
     else:
-        half = interval_half_widths(model, predictions.std[:, 0])
+        half = compute_interval_half_widths(model, predictions.std[:, 0])
         inside = (mean[:, 0] - targets).abs() <= half
         report["interval_coverage"] = 100 * float(inside.double().mean())
-    return report | {"verdict": write_verdict(report, choose_metric(model))}
+    return report | {
+        "verdict": compare_with_training_scores(report, choose_main_metric(model))
+    }
 
 
-def choose_metric(model: Model) -> str:
+def choose_main_metric(model: Model) -> str:
     """Return the metric that a model is judged by first."""
     return "accuracy" if model.task.classes else "rmse"
 
 
-def _score_groups(
+def _score_rows_by_label(
     model: Model, predictions: Predictions, targets: Tensor, labels: np.ndarray
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of the rows with each label, for the most frequent labels."""
@@ -209,7 +217,7 @@ def _score_groups(
     return groups
 
 
-def standard_error(model: Model, mean: Tensor, targets: Tensor) -> float:
+def compute_standard_error(model: Model, mean: Tensor, targets: Tensor) -> float:
     """Standard error of the accuracy or of the root mean squared error."""
     if model.task.classes:
         correct = (mean.argmax(-1) == targets).double()
@@ -221,9 +229,9 @@ def standard_error(model: Model, mean: Tensor, targets: Tensor) -> float:
     return float(model.schema.target.scale * error)
 
 
-def list_expected_scores(model: Model) -> dict[str, list[dict[str, Any]]]:
+def list_training_scores(model: Model) -> dict[str, list[dict[str, Any]]]:
     """Return the scores of each training environment: held out, and on arrival."""
-    metric = choose_metric(model)
+    metric = choose_main_metric(model)
     after = [(e, e.held_out or e.rows, e.metrics_after) for e in model.history]
     before = [(e, e.rows, e.metrics_before) for e in model.history if e.metrics_before]
     return {
@@ -235,7 +243,7 @@ def list_expected_scores(model: Model) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def write_verdict(report: dict[str, Any], metric: str) -> str:
+def compare_with_training_scores(report: dict[str, Any], metric: str) -> str:
     """Compare the overall score with those of the training environments."""
     score, error = report["overall"][metric], report["standard_error"]
     unit = " %" if metric == "accuracy" else ""
@@ -259,25 +267,27 @@ def write_verdict(report: dict[str, Any], metric: str) -> str:
     known = [entry for entries in report["expected"].values() for entry in entries]
     worst = min(known, key=lambda entry: sign * entry[metric])
     drop = sign * (worst[metric] - score)
-    chance = math.hypot(error, _score_error(worst[metric], worst["rows"], metric))
+    chance = math.hypot(
+        error, _estimate_score_error(worst[metric], worst["rows"], metric)
+    )
     # Two standard errors: about 5 % of the models without a drop would be blamed.
     if drop > 2 * chance:
         return f"{text}: significantly worse than expected, compared with {expected}"
     return f"{text}: no significant drop compared with {expected}"
 
 
-def _score_error(score: float, rows: int, metric: str) -> float:
+def _estimate_score_error(score: float, rows: int, metric: str) -> float:
     """Standard error of a score over so many rows, if residuals are normal."""
     if metric == "accuracy":
         return math.sqrt(score * (100 - score) / rows)
     return score / math.sqrt(2 * rows)
 
 
-def reliability(mean: Tensor, targets: Tensor) -> list[dict[str, float]]:
+def compute_reliability_bins(mean: Tensor, targets: Tensor) -> list[dict[str, float]]:
     """Mean confidence and accuracy in percent, by bins of confidence."""
     confidence, guess = mean.double().max(-1)
     correct = (guess == targets).double()
-    bins = confidence_bins(confidence)
+    bins = assign_confidence_bins(confidence)
     return [
         {
             "confidence": 100 * float(confidence[bins == index].mean()),
@@ -288,7 +298,7 @@ def reliability(mean: Tensor, targets: Tensor) -> list[dict[str, float]]:
     ]
 
 
-def diagnose_stage(
+def diagnose_stage_environments(
     model: Model, stage: Stage, held_out: Stage, randomness: Randomness
 ) -> dict[str, dict[str, float]]:
     """Return diagnostics of each environment of a stage, on its held-out rows.
@@ -296,14 +306,14 @@ def diagnose_stage(
     The reference model that infers the groups is trained on the stage and discarded.
     """
     predictions = {
-        environment.name: _predict_held_out(
-            model, environment, thin_environment(held, 1), randomness
+        environment.name: _predict_held_out_rows(
+            model, environment, take_evenly_spaced_examples(held, 1), randomness
         )
         for environment, held in zip(stage, held_out, strict=True)
     }
     diagnostics: dict[str, dict[str, float]] = {name: {} for name in predictions}
     shared = ("calibration spread", *FAILURE_NOTES)
-    for where, metric, values in compute_diagnostics(
+    for where, metric, values in compute_diagnostic_metrics(
         model.learner.likelihood, model.task, predictions, last=False
     ):
         if metric == "calibration":  # among the metrics of all held-out rows already
@@ -318,15 +328,15 @@ def diagnose_stage(
     return diagnostics
 
 
-def _predict_held_out(
+def _predict_held_out_rows(
     model: Model, environment: Environment, held: Environment, randomness: Randomness
 ) -> PredictionSet:
     source = randomness.at("diagnostics", environment.name)
-    reference = Reference.fit(thin_environment(environment, 1), source)
-    return predict_groups(model.learner, model.state, held, reference, 1)
+    reference = ReferenceModel.fit(take_evenly_spaced_examples(environment, 1), source)
+    return predict_and_group_examples(model.learner, model.state, held, reference, 1)
 
 
-def find_failures(model: Model, diagnostics: dict[str, float]) -> list[str]:
+def list_failure_warnings(model: Model, diagnostics: dict[str, float]) -> list[str]:
     """Return a warning for each known failure among the diagnostics."""
     # A learner that tests its features says more, and with better reason, itself.
     known = {"shortcut"} if model.explain() else set()

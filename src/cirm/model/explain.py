@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cirm.data.columns import Column
+from cirm.data.columns import ColumnEncoding
 from cirm.learners import REGISTRY, summarise_learner
-from cirm.memory import count_memory
+from cirm.memory import count_stored_memory
 from cirm.model.model import Model, count_column_features
-from cirm.model.predict import predict_tensor
+from cirm.model.predict import predict_inputs_at_once
 from cirm.randomness import Draws, Randomness
 
 IMPORTANCE_ROWS = 1_000  # enough for two digits
@@ -59,7 +59,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "classes": list(model.task.classes),
         "target": schema.target.name,
         "learner": plan.learner,
-        "method": _summarise_method(model),
+        "method": _summarise_learner_of_model(model),
         "settings": {k: plan.settings[k] for k in sorted(plan.settings)},
         "network": plan.network,
         "seed": plan.seed,
@@ -91,7 +91,7 @@ def describe_adaptation(model: Model) -> dict[str, Any] | None:
     return {**adaptation, "notes": list(model.adaptation.notes)}
 
 
-def _summarise_method(model: Model) -> str:
+def _summarise_learner_of_model(model: Model) -> str:
     """Return a line about the learner; nothing that a file names is looked up."""
     if model.plan.learner in REGISTRY.list_keys():
         return summarise_learner(model.plan.learner)
@@ -105,7 +105,7 @@ def count_stored_data(model: Model) -> dict[str, dict[str, int]]:
     standard deviations, quartiles, categories) and the history. `names` are the names
     of categories that stand in the file as they are.
     """
-    memory = dict(count_memory(model.state))
+    memory = dict(count_stored_memory(model.state))
     encoding = model.schema.treatment.encoding
     if encoding is not None:
         numbers = sum(
@@ -147,7 +147,7 @@ def describe_columns(model: Model) -> list[dict[str, Any]]:
     return columns
 
 
-def compute_importance(model: Model, inputs: Tensor) -> dict[str, float]:
+def compute_column_importance(model: Model, inputs: Tensor) -> dict[str, float]:
     """Return the importance of each column of inputs [n, d], largest first.
 
     One column at a time is replaced by values that do not depend on the environment
@@ -161,22 +161,28 @@ def compute_importance(model: Model, inputs: Tensor) -> dict[str, float]:
     if encoding is None or len(encoding.columns) > MOST_COLUMNS:
         return {}
     inputs = inputs[:IMPORTANCE_ROWS]
-    original = predict_tensor(model, inputs).mean
+    original = predict_inputs_at_once(model, inputs).mean
     draws = Randomness((0,), ("reliance",)).start_draws()
     importance, start = {}, 0
     for column in encoding.columns:
         end = start + len(column.features)
         if end > start:
             changed = inputs.clone()
-            changed[:, start:end] = _draw_features(column, len(inputs), draws)
-            change = (predict_tensor(model, changed).mean - original).abs().sum(-1)
+            changed[:, start:end] = _draw_random_features_of_column(
+                column, len(inputs), draws
+            )
+            change = (
+                (predict_inputs_at_once(model, changed).mean - original).abs().sum(-1)
+            )
             factor = 0.5 if model.task.classes else 1.0
             importance[column.name] = factor * float(change.mean())
         start = end
     return dict(sorted(importance.items(), key=lambda item: -item[1]))
 
 
-def _draw_features(column: Column, count: int, draws: Draws) -> Tensor:
+def _draw_random_features_of_column(
+    column: ColumnEncoding, count: int, draws: Draws
+) -> Tensor:
     """Draw features [count, k] of a column that do not depend on an environment."""
     features = torch.zeros(count, len(column.features))
     if column.kind == "category":

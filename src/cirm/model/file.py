@@ -32,7 +32,7 @@ import cirm
 from cirm.data.base import summarise_error
 from cirm.data.schema import Schema
 from cirm.learners.base import Learner
-from cirm.memory import list_tensors
+from cirm.memory import list_tensors_of_state
 from cirm.model.model import Model, restore_learner
 from cirm.model.seal import BLANK, check_digest, check_signature, seal
 from cirm.model.state_tensors import (
@@ -42,7 +42,7 @@ from cirm.model.state_tensors import (
     unflatten_state,
 )
 from cirm.networks import Network
-from cirm.records import write_bytes
+from cirm.records import write_bytes_atomically
 
 if TYPE_CHECKING:
     from cirm.learners import LearnerLike
@@ -98,11 +98,11 @@ def save(model: Model, path: str | Path, key: bytes = b"") -> None:
         ['model.cirm']
     """
     path = Path(path)
-    write_bytes(path, encode_model(model, key))
-    remove_leftovers(path)
+    write_bytes_atomically(path, encode_model_file(model, key))
+    remove_leftover_files(path)
 
 
-def remove_leftovers(path: Path) -> None:
+def remove_leftover_files(path: Path) -> None:
     """Remove temporary files of killed processes; a recent one may be in use."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
         with suppress(OSError):
@@ -110,7 +110,7 @@ def remove_leftovers(path: Path) -> None:
                 left.unlink()
 
 
-def encode_model(model: Model, key: bytes = b"") -> bytes:
+def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     """Return the content of a model file, signed if there is a key."""
     from cirm.model.description import parse_description
 
@@ -186,9 +186,9 @@ def load(
     """
     path = Path(path)
     where = f"model file {str(path)!r}"
-    content = _read_content(path, where)
+    content = _read_file_content(path, where)
     metadata = _parse_metadata(content, where)
-    version = _parse_version(metadata["version"], where)
+    version = _parse_format_version(metadata["version"], where)
     check_digest(content, metadata["sha256"], where)
     if key:
         check_signature(content, metadata, key, where)
@@ -196,7 +196,7 @@ def load(
         tensors = load_tensors(content)
         data = _parse_description(metadata["model"], tensors, version)
         model = _build_model(data, tensors, network, learner)
-        _check_state(model)
+        _check_model_can_predict(model)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     except Exception as error:  # whatever else a file from anywhere may cause
@@ -210,22 +210,22 @@ def load(
     return model.to(device)
 
 
-def read_checksum(path: str | Path) -> str:
+def read_model_checksum(path: str | Path) -> str:
     """Return the checksum in a model file; empty if there is no such file."""
     path = Path(path)
     if not path.exists():
         return ""
     where = f"model file {str(path)!r}"
-    return _parse_metadata(_read_content(path, where), where)["sha256"]
+    return _parse_metadata(_read_file_content(path, where), where)["sha256"]
 
 
 def is_signed(path: str | Path) -> bool:
     """Return whether a model file is signed, with whatever key."""
     where = f"model file {str(path)!r}"
-    return "hmac" in _parse_metadata(_read_content(Path(path), where), where)
+    return "hmac" in _parse_metadata(_read_file_content(Path(path), where), where)
 
 
-def _read_content(path: Path, where: str) -> bytes:
+def _read_file_content(path: Path, where: str) -> bytes:
     if not path.exists():
         raise FileNotFoundError(
             f"{where} does not exist. Check the path, or create it with `cirm fit`."
@@ -266,7 +266,7 @@ def _parse_metadata(content: bytes, where: str) -> dict[str, str]:
     return metadata
 
 
-def _parse_version(text: str, where: str) -> int:
+def _parse_format_version(text: str, where: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:9]) <= VERSION:
         raise ValueError(
             f"{where} has the format version {text[:20]!r}, but cirm "
@@ -331,7 +331,7 @@ def _build_model(
     choice: LearnerLike | None,
 ) -> Model:
     learner = restore_learner(data.plan, data.schema.task, network, choice)
-    _check_size(learner, data.schema)
+    _check_memory_of_predictions(learner, data.schema)
     return Model(
         plan=data.plan,
         schema=data.schema,
@@ -343,7 +343,7 @@ def _build_model(
     )
 
 
-def _check_size(learner: Learner[Any], schema: Schema) -> None:
+def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
     """Raise an error if a prediction would exhaust the memory."""
     copies = getattr(learner, "evaluations", 1) * getattr(learner, "members", 1)
     numbers = copies * learner.network.size + math.prod(schema.treatment.shape)
@@ -354,10 +354,10 @@ def _check_size(learner: Learner[Any], schema: Schema) -> None:
         )
 
 
-def _check_state(model: Model) -> None:
+def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
     misfit = "its parts do not fit together"
-    if any(tensor.isnan().any() for tensor in list_tensors(model.state)):
+    if any(tensor.isnan().any() for tensor in list_tensors_of_state(model.state)):
         raise ValueError(f"its tensors have values that are no numbers. {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:

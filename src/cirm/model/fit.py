@@ -11,23 +11,27 @@ from torch import Tensor
 
 from cirm.data.rows import EncodedRows, read_rows
 from cirm.data.schema import SCHEMA_ROWS, ReadOptions, TaskName, infer_schema
-from cirm.data.sources import Data, Progress, ignore_progress, open_sources
+from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
-from cirm.model.evaluate import diagnose_stage, find_failures
-from cirm.model.explain import IMPORTANCE_ROWS, compute_importance
-from cirm.model.metrics import compute_metrics, residual_quantile
+from cirm.model.evaluate import diagnose_stage_environments, list_failure_warnings
+from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
+from cirm.model.metrics import compute_metrics, compute_residual_quantile
 from cirm.model.model import (
     HistoryEntry,
     Model,
     NetworkLike,
-    build_column_settings,
     build_learner,
-    format_now,
+    build_learner_column_settings,
+    format_current_time,
 )
 from cirm.model.predict import predict_rows
-from cirm.model.warnings import check_new_rows, find_leaks, find_single_class
+from cirm.model.warnings import (
+    check_inputs_of_environment,
+    find_leaking_columns,
+    warn_of_single_class,
+)
 from cirm.randomness import Randomness
 from cirm.training import DivergenceError, Terms
 
@@ -136,7 +140,7 @@ def fit(
         )
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}, but it must be 1 or 3.")
-    sources = open_sources(data, (channels, side, side))
+    sources = open_data_sources(data, (channels, side, side))
     options = ReadOptions(
         target,
         environment,
@@ -151,16 +155,18 @@ def fit(
     schema = draft.schema
     values = {
         **(settings or {}),
-        **build_column_settings(learner, schema, unstable, stable),
+        **build_learner_column_settings(learner, schema, unstable, stable),
     }
     built, plan = build_learner(
         learner, schema.task, schema.treatment.shape, values, preset, network
     )
     plan = replace(plan, seed=seed, held_out=held_out)
     state = built.init(Randomness((seed,)).at("init"))
-    model = Model(plan, schema, built, state, (), format_now()).to(device)
+    model = Model(plan, schema, built, state, (), format_current_time()).to(device)
     rows = read_rows(sources, schema, progress)
-    return _train(model, rows, order, tuple(find_leaks(draft)), progress)
+    return _train_stages(
+        model, rows, order, tuple(find_leaking_columns(draft)), progress
+    )
 
 
 def update(
@@ -213,7 +219,7 @@ def update(
         >>> len(first.history), len(second.history)
         (1, 2)
     """
-    sources = open_sources(data, model.schema.treatment.shape)
+    sources = open_data_sources(data, model.schema.treatment.shape)
     rows = read_rows(sources, model.schema, progress, fill_missing, environment)
     notes = []
     if model.adaptation is not None:
@@ -227,13 +233,15 @@ def update(
         indices = indices[:SCHEMA_ROWS]
         inputs = rows.store.take(indices)
         missing = rows.find_missing(indices, model.schema)
-        notes += check_new_rows(model.schema, name, inputs, missing, accept_units)
+        notes += check_inputs_of_environment(
+            model.schema, name, inputs, missing, accept_units
+        )
     if not again:
-        _check_fingerprints(model, rows)
-    return _train(model, rows, order, tuple(notes), progress)
+        _check_rows_are_new(model, rows)
+    return _train_stages(model, rows, order, tuple(notes), progress)
 
 
-def _train(
+def _train_stages(
     model: Model,
     rows: EncodedRows,
     order: str,
@@ -266,7 +274,11 @@ def _train_stage(
         tuple(rows.environment(n, splits[n][part], model.schema) for n in names)
         for part in (0, 1)
     )
-    before = {n: _score_rows(model, rows, rows.rows[n]) for n in names if model.history}
+    before = {
+        n: _compute_metrics_of_rows(model, rows, rows.rows[n])
+        for n in names
+        if model.history
+    }
     learner = model.learner
     if model.plan.adaptive_epochs:
         learner = learner.pace(stage)
@@ -275,27 +287,27 @@ def _train_stage(
     seconds = round(time.perf_counter() - start, 3)
     after = replace(model, state=state)
     progress("evaluating", 1)
-    diagnostics = diagnose_stage(after, stage, held_out, source)
+    diagnostics = diagnose_stage_environments(after, stage, held_out, source)
     entries = [
         HistoryEntry(
             name=name,
             stage=model.stages,
             rows=len(rows.rows[name]),
             held_out=len(rows.rows[name]) - len(splits[name][0]),
-            time=format_now(),
+            time=format_current_time(),
             epochs=learner.descent.epochs,
             seconds=seconds,
             fingerprint=rows.fingerprint(name),
             metrics_before=before.get(name, {}),
-            metrics_after=_score_rows(after, rows, splits[name][1]),
-            importance=compute_importance(
+            metrics_after=_compute_metrics_of_rows(after, rows, splits[name][1]),
+            importance=compute_column_importance(
                 after, rows.store.take(rows.rows[name][:IMPORTANCE_ROWS])
             ),
             diagnostics=diagnostics[name],
             notes=(
                 *notes,
-                *find_single_class(model.task.classes, environment.targets),
-                *find_failures(after, diagnostics[name]),
+                *warn_of_single_class(model.task.classes, environment.targets),
+                *list_failure_warnings(after, diagnostics[name]),
             ),
         )
         for name, environment in zip(names, stage, strict=True)
@@ -336,7 +348,9 @@ def _split_rows(
     return rows[shuffled[count:].sort().values], rows[shuffled[:count]]
 
 
-def _score_rows(model: Model, rows: EncodedRows, indices: Tensor) -> dict[str, float]:
+def _compute_metrics_of_rows(
+    model: Model, rows: EncodedRows, indices: Tensor
+) -> dict[str, float]:
     indices = indices[:: -(-len(indices) // MOST_SCORED)]
     predictions, targets = predict_rows(model, rows, indices), rows.targets[indices]
     if not predictions.mean.isfinite().all():
@@ -346,11 +360,11 @@ def _score_rows(model: Model, rows: EncodedRows, indices: Tensor) -> dict[str, f
         )
     metrics = compute_metrics(model, predictions, targets)
     if not model.task.classes:
-        metrics["residual_quantile"] = residual_quantile(predictions, targets)
+        metrics["residual_quantile"] = compute_residual_quantile(predictions, targets)
     return metrics
 
 
-def _check_fingerprints(model: Model, rows: EncodedRows) -> None:
+def _check_rows_are_new(model: Model, rows: EncodedRows) -> None:
     """Raise an error if the model was trained on the rows of an environment before."""
     history = {entry.fingerprint: entry for entry in model.history}
     for name in rows.rows:

@@ -42,12 +42,12 @@ def compute_metrics(
         chosen = mean.double().gather(1, targets[:, None])
         metrics = {
             "accuracy": 100 * float((mean.argmax(-1) == targets).double().mean()),
-            "calibration_error": calibration_error(mean, targets),
+            "calibration_error": compute_expected_calibration_error(mean, targets),
             # Clamped, so that one confident mistake does not make the mean infinite.
             "log_loss": float(-chosen.clamp(min=1e-12).log().mean()),
         }
         if len(model.task.classes) == 2 and 0 < int(targets.sum()) < len(targets):
-            metrics["roc_auc"] = roc_auc(mean[:, 1], targets)
+            metrics["roc_auc"] = compute_roc_auc(mean[:, 1], targets)
         return metrics
     scale = model.schema.target.scale
     residuals = (mean[:, 0] - targets).double()
@@ -62,7 +62,7 @@ def compute_metrics(
     return metrics
 
 
-def roc_auc(probabilities: Tensor, targets: Tensor) -> float:
+def compute_roc_auc(probabilities: Tensor, targets: Tensor) -> float:
     """Area under the ROC curve of probabilities [n] for targets [n] of 0 and 1."""
     ranks = torch.tensor(pd.Series(probabilities.double().numpy()).rank().to_numpy())
     positive = targets == 1
@@ -70,7 +70,7 @@ def roc_auc(probabilities: Tensor, targets: Tensor) -> float:
     return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * rest))
 
 
-def calibration_error(probabilities: Tensor, targets: Tensor) -> float:
+def compute_expected_calibration_error(probabilities: Tensor, targets: Tensor) -> float:
     """Expected calibration error in percent, over ten equal bins of confidence.
 
     The mean distance between the probability of the most likely class and how often
@@ -79,16 +79,16 @@ def calibration_error(probabilities: Tensor, targets: Tensor) -> float:
     confidence, guess = probabilities.double().max(-1)
     correct = (guess == targets).double()
     gaps = torch.zeros(CONFIDENCE_BINS, dtype=torch.float64)
-    gaps = gaps.index_add(0, confidence_bins(confidence), correct - confidence)
+    gaps = gaps.index_add(0, assign_confidence_bins(confidence), correct - confidence)
     return 100 * float(gaps.abs().sum()) / len(targets)
 
 
-def confidence_bins(confidence: Tensor) -> Tensor:
+def assign_confidence_bins(confidence: Tensor) -> Tensor:
     """Return the bin of each confidence [n], from 0."""
     return (confidence * CONFIDENCE_BINS).long().clamp(max=CONFIDENCE_BINS - 1)
 
 
-def residual_quantile(predictions: Predictions, targets: Tensor) -> float:
+def compute_residual_quantile(predictions: Predictions, targets: Tensor) -> float:
     """90 % quantile of the absolute residuals, divided by their expected size.
 
     Predictions [n, 1] and targets [n]. The expected size combines the mean squared
@@ -104,7 +104,7 @@ def residual_quantile(predictions: Predictions, targets: Tensor) -> float:
     return float(ratios[rank - 1])
 
 
-def interval_half_widths(model: Model, std: Tensor) -> Tensor:
+def compute_interval_half_widths(model: Model, std: Tensor) -> Tensor:
     """Half widths [n] of 90 % intervals around standardised values with this std [n].
 
     An interval is wide enough for each environment of the history: the residual

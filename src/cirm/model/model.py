@@ -21,10 +21,10 @@ from cirm.learners import (
     NETWORK,
     REGISTRY,
     create,
-    describe_learner,
     get_learner_class,
     get_learner_key,
-    list_settings,
+    get_learner_key_and_settings,
+    list_learner_settings,
 )
 from cirm.learners.base import Learner
 from cirm.likelihoods import make_likelihood
@@ -183,7 +183,7 @@ class Model:
         )
 
 
-def format_now() -> str:
+def format_current_time() -> str:
     """Return the time in ISO format (UTC)."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -195,7 +195,7 @@ def count_column_features(schema: Schema) -> dict[str, int]:
     return {c.name: len(c.features) for c in columns if c.features}
 
 
-def build_column_settings(
+def build_learner_column_settings(
     learner: LearnerLike, schema: Schema, unstable: Sequence[str], stable: Sequence[str]
 ) -> Settings:
     """Return the settings of a learner that depend on the columns of a table.
@@ -203,7 +203,7 @@ def build_column_settings(
     A learner may have the settings `widths`, the number of features of each column,
     and `unstable` and `stable`, columns by their index among these.
     """
-    names = [name for name, _, _ in list_settings(learner)]
+    names = [name for name, _, _ in list_learner_settings(learner)]
     widths = count_column_features(schema)
     settings: Settings = {}
     if "widths" in names:
@@ -215,7 +215,7 @@ def build_column_settings(
                 f"distinguish unstable columns. Use --learner {ADAPTIVE_LEARNER}."
             )
         for name in wanted:
-            _check_column_choice(name, f"--{setting}", schema, list(widths))
+            _check_named_column_is_used(name, f"--{setting}", schema, list(widths))
         if wanted:
             settings[setting] = tuple(map([*widths].index, dict.fromkeys(wanted)))
     if both := [name for name in unstable if name in stable]:
@@ -225,7 +225,7 @@ def build_column_settings(
     return settings
 
 
-def _check_column_choice(
+def _check_named_column_is_used(
     name: str, option: str, schema: Schema, inputs: Sequence[str]
 ) -> None:
     """Raise an error unless a column that the user names is one of the inputs."""
@@ -261,7 +261,7 @@ def build_learner(
     """Return a new learner for a task and inputs of a shape, and the plan for it."""
     if isinstance(network, str):
         settings, network = {**settings, "network": network}, None
-    example: Any = _Example(shape, task)
+    example: Any = _ExampleEnvironment(shape, task)
     if network is not None:
         if given := [name for name in NETWORK if name in settings]:
             raise ValueError(
@@ -277,7 +277,7 @@ def build_learner(
     fixed = preset or is_instance or set(learner.epoch_settings) & set(settings)
     return learner, TrainingPlan(
         learner=get_learner_key(choice),
-        settings=describe_learner(learner)[1],
+        settings=get_learner_key_and_settings(learner)[1],
         network=learner.network.describe(),
         adaptive_epochs=not fixed,
     )
@@ -350,7 +350,7 @@ def _check_network_inputs(network: Network, shape: tuple[int, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class _Example:
+class _ExampleEnvironment:
     """What `create` needs of an environment: the shape of its inputs and the task."""
 
     features: tuple[int, ...]

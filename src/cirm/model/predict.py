@@ -20,19 +20,19 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.rows import EncodedRows, encode_source, find_missing_numbers
+from cirm.data.rows import EncodedRows, encode_source_chunks, find_missing_numbers
 from cirm.data.sources import (
     Data,
     Progress,
     Source,
     ignore_progress,
-    open_sources,
-    prefetch,
+    open_data_sources,
+    prefetch_items,
 )
 from cirm.likelihoods import CrossEntropy
-from cirm.model.metrics import Predictions, interval_half_widths
+from cirm.model.metrics import Predictions, compute_interval_half_widths
 from cirm.model.model import Model
-from cirm.model.warnings import find_input_warnings
+from cirm.model.warnings import list_input_warnings
 
 ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
 MOST_THREADS = 4  # more would wait for one another and for reading the files
@@ -88,7 +88,7 @@ def predict(
     """
     frames = [
         frame
-        for source in open_sources(data, model.schema.treatment.shape)
+        for source in open_data_sources(data, model.schema.treatment.shape)
         for frame in predict_chunks(
             model, source, keep, probabilities, fill_missing, progress
         )
@@ -107,23 +107,23 @@ def predict_chunks(
 ) -> Iterator[pd.DataFrame]:
     """Yield predictions for a source, chunk by chunk; warnings go to `notes`."""
     done = 0
-    chunks = encode_source(source, model.schema, fill_missing, needed=keep)
-    for frame, inputs, _, changes in prefetch(chunks):
+    chunks = encode_source_chunks(source, model.schema, fill_missing, needed=keep)
+    for frame, inputs, _, changes in prefetch_items(chunks):
         if not done and notes is not None:
             notes += changes
-            notes += find_input_warnings(
+            notes += list_input_warnings(
                 model.schema,
                 torch.from_numpy(inputs),
                 find_missing_numbers(frame, model.schema),
             )
         names = _select_kept_columns(model, frame, keep)
-        predictions = predict_inputs(model, inputs)
+        predictions = predict_inputs_in_chunks(model, inputs)
         if bad := int((~predictions.mean.isfinite().all(1)).sum()):
             raise ValueError(
                 f"{source.where}: the predictions of {bad} rows are no finite numbers. "
                 "Check these rows for very large values, or fit the model again."
             )
-        columns = _make_columns(model, predictions, probabilities)
+        columns = _make_prediction_columns(model, predictions, probabilities)
         if clash := [name for name in columns if name in names]:
             raise ValueError(
                 f"{source.where}: the kept column {clash[0]!r} has the name of a "
@@ -148,7 +148,7 @@ def _select_kept_columns(
     return [name for name in dict.fromkeys(wanted) if name in frame.columns]
 
 
-def _make_columns(
+def _make_prediction_columns(
     model: Model, predictions: Predictions, probabilities: bool
 ) -> dict[str, np.ndarray]:
     mean, std = (part.double() for part in predictions)
@@ -156,7 +156,7 @@ def _make_columns(
     if not model.task.classes:
         target = model.schema.target
         values = target.centre + target.scale * mean[:, 0].numpy()
-        half = target.scale * interval_half_widths(model, std[:, 0]).numpy()
+        half = target.scale * compute_interval_half_widths(model, std[:, 0]).numpy()
         spread = target.scale * std[:, 0].numpy() if std.any() else empty
         columns = {"prediction": values, "low": values - half, "high": values + half}
         return columns | {"uncertainty": spread}
@@ -174,7 +174,7 @@ def _make_columns(
     return columns
 
 
-def predict_inputs(
+def predict_inputs_in_chunks(
     model: Model, inputs: np.ndarray, exact: bool = False
 ) -> Predictions:
     """Return predictions for inputs [n, *shape], computed chunk by chunk.
@@ -184,11 +184,11 @@ def predict_inputs(
     """
     rows = torch.from_numpy(inputs)
     if exact:
-        state = _convert_to_double(model.state)
+        state = _convert_state_to_double(model.state)
         model, rows = replace(model, state=state), rows.double()
-    work = partial(predict_tensor, model)
+    work = partial(predict_inputs_at_once, model)
     return join_predictions(
-        map_in_threads(work, rows.split(ROWS_AT_ONCE), _count_workers(model))
+        map_in_threads(work, rows.split(ROWS_AT_ONCE), _count_prediction_threads(model))
     )
 
 
@@ -196,14 +196,14 @@ def predict_rows(model: Model, rows: EncodedRows, indices: Tensor) -> Prediction
     """Return predictions for some rows, given by their indices [m]."""
     return join_predictions(
         [
-            predict_tensor(model, rows.store.take(part))
+            predict_inputs_at_once(model, rows.store.take(part))
             for part in indices.split(ROWS_AT_ONCE)
         ]
     )
 
 
 @torch.no_grad()
-def predict_tensor(model: Model, inputs: Tensor) -> Predictions:
+def predict_inputs_at_once(model: Model, inputs: Tensor) -> Predictions:
     """Return predictions for inputs [n, *shape] that fit into memory."""
     device = model.learner.descent.device
     outputs = model.learner.outputs(model.state, inputs[None].to(device))
@@ -225,16 +225,20 @@ def join_predictions(pieces: Sequence[Predictions]) -> Predictions:
     return Predictions(*(torch.cat(part) for part in zip(*pieces, strict=True)))
 
 
-def _convert_to_double(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
+def _convert_state_to_double(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
     if isinstance(state, Tensor):
         return state.double() if state.is_floating_point() else state
-    return type(state)(*(_convert_to_double(part) for part in state))
+    return type(state)(*(_convert_state_to_double(part) for part in state))
 
 
-def _count_workers(model: Model) -> int:
+def _count_prediction_threads(model: Model) -> int:
     """Return the number of threads; one for a user's module, which may not be safe."""
     safe = model.learner.network.is_thread_safe
-    return count_threads() if safe and model.learner.descent.device == "cpu" else 1
+    return (
+        count_available_threads()
+        if safe and model.learner.descent.device == "cpu"
+        else 1
+    )
 
 
 def map_in_threads(
@@ -252,7 +256,7 @@ def map_in_threads(
             return list(pool.map(work, items))
 
 
-def count_threads() -> int:
+def count_available_threads() -> int:
     """Return the number of cores or OMP_NUM_THREADS, at most four."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdecimal() and int(wanted):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cirm.data.columns import Column, Numbers
+from cirm.data.columns import ColumnEncoding, Numbers
 
 FACTORS = {
     **{10.0**power: f"10^{power}" for power in range(1, 10)},  # prefixes, per cent
@@ -62,7 +62,7 @@ MOST_RATIO = 300.0
 NORMAL_QUARTILE = 0.6745  # of a standard normal distribution
 
 
-class Conversion(NamedTuple):
+class UnitConversion(NamedTuple):
     """A conversion: a number is multiplied by the factor and then moved."""
 
     factor: float
@@ -78,52 +78,58 @@ class UnitChange(NamedTuple):
     is_certain: bool
 
 
-def list_conversions() -> list[Conversion]:
+def list_unit_conversions() -> list[UnitConversion]:
     """Return all known conversions, in both directions."""
-    known = [Conversion(a, 0.0, units) for a, units in FACTORS.items()]
-    known += [Conversion(a, b, units) for (a, b), units in OFFSETS.items()]
-    return known + [Conversion(1 / a, -b / a, units) for a, b, units in known]
+    known = [UnitConversion(a, 0.0, units) for a, units in FACTORS.items()]
+    known += [UnitConversion(a, b, units) for (a, b), units in OFFSETS.items()]
+    return known + [UnitConversion(1 / a, -b / a, units) for a, b, units in known]
 
 
-def compare_units(columns: list[Column], quartiles: Numbers) -> list[UnitChange]:
+def detect_unit_changes(
+    columns: list[ColumnEncoding], quartiles: Numbers
+) -> list[UnitChange]:
     """Return the columns that seem to be in another unit.
 
     Args:
         columns: Columns of numbers as the first environment defines them.
         quartiles: Their lower quartile, median and upper quartile now, [columns, 3].
     """
-    first = np.array([_get_quartiles(column) for column in columns]).reshape(-1, 3)
+    first = np.array([_get_first_quartiles(column) for column in columns]).reshape(
+        -1, 3
+    )
     varies = (first[:, 2] > first[:, 0]) & (quartiles[:, 2] > quartiles[:, 0])
     columns = [
         column for column, is_judged in zip(columns, varies, strict=True) if is_judged
     ]
     first, now = first[varies], quartiles[varies]
     with np.errstate(over="ignore", invalid="ignore"):
-        shift, ratio = _measure_change(first, now)
+        shift, ratio = _measure_quartile_change(first, now)
     widths = (
-        _measure_others(shift, LEAST_SHIFT, MOST_SHIFT),
-        _measure_others(ratio, LEAST_LOG_RATIO, MOST_LOG_RATIO),
+        _measure_change_of_other_columns(shift, LEAST_SHIFT, MOST_SHIFT),
+        _measure_change_of_other_columns(ratio, LEAST_LOG_RATIO, MOST_LOG_RATIO),
     )
-    conversions = list_conversions()
+    conversions = list_unit_conversions()
     with np.errstate(over="ignore", invalid="ignore"):  # NaN is no reason for a doubt
         scores = [
-            _score_change(first, (now - offset) / factor, widths)
+            _score_quartile_change(first, (now - offset) / factor, widths)
             for factor, offset, _ in conversions
         ]
-        gains = np.array(scores) - _score_change(first, now, widths)
+        gains = np.array(scores) - _score_quartile_change(first, now, widths)
     changes = []
     for position, column in enumerate(columns):
         best = int(gains[:, position].argmax())
         gain = gains[best, position]
         if gain > DOUBTFUL:
-            text = _describe(column, first[position], now[position], conversions[best])
+            text = _describe_unit_change(
+                column, first[position], now[position], conversions[best]
+            )
             is_extreme = abs(ratio[position]) > np.log(MOST_RATIO)
             is_certain = bool(gain > CERTAIN or is_extreme)
             changes.append(UnitChange(column.name, text, is_certain))
     return changes
 
 
-def _get_quartiles(column: Column) -> tuple[float, float, float]:
+def _get_first_quartiles(column: ColumnEncoding) -> tuple[float, float, float]:
     """Return quartiles of the first environment; old files have only the scale."""
     if column.quartiles:
         return column.quartiles[0], column.fill, column.quartiles[1]
@@ -131,7 +137,7 @@ def _get_quartiles(column: Column) -> tuple[float, float, float]:
     return column.fill - half, column.fill, column.fill + half
 
 
-def _measure_change(first: Numbers, now: Numbers) -> tuple[Numbers, Numbers]:
+def _measure_quartile_change(first: Numbers, now: Numbers) -> tuple[Numbers, Numbers]:
     """Return the shift of the median, in ranges, and the ranges' log ratio, [c]."""
     before, after = first[:, 2] - first[:, 0], now[:, 2] - now[:, 0]
     # The smaller range, so that a conversion and its inverse count the same.
@@ -139,7 +145,9 @@ def _measure_change(first: Numbers, now: Numbers) -> tuple[Numbers, Numbers]:
     return shift, np.log(after / before)
 
 
-def _measure_others(change: Numbers, least: float, most: float) -> Numbers:
+def _measure_change_of_other_columns(
+    change: Numbers, least: float, most: float
+) -> Numbers:
     """Return the median change of the other columns, within limits, [c]."""
     sizes = np.abs(change)
     if len(sizes) < 2:
@@ -150,21 +158,21 @@ def _measure_others(change: Numbers, least: float, most: float) -> Numbers:
     return np.clip(np.mean(medians, axis=0), least, most)
 
 
-def _score_change(
+def _score_quartile_change(
     first: Numbers, now: Numbers, widths: tuple[Numbers, Numbers]
 ) -> Numbers:
     """Return the log likelihood of a change, [c], under Cauchy distributions.
 
     Their heavy tails leave room for the few columns that change far more than others.
     """
-    changes = _measure_change(first, now)
+    changes = _measure_quartile_change(first, now)
     scaled = np.stack(changes) / np.stack(widths)
     score: Numbers = -np.log1p(scaled**2).sum(0)
     return score
 
 
-def _describe(
-    column: Column, first: Numbers, now: Numbers, conversion: Conversion
+def _describe_unit_change(
+    column: ColumnEncoding, first: Numbers, now: Numbers, conversion: UnitConversion
 ) -> str:
     was, is_now = (", ".join(f"{value:.4g}" for value in part) for part in (first, now))
     factor = f"multiplied by {conversion.factor:.4g}"

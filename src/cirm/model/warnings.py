@@ -8,16 +8,16 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from cirm.data.columns import Column, Flags, Numbers
+from cirm.data.columns import ColumnEncoding, Flags, Numbers
 from cirm.data.schema import Schema, SchemaDraft
-from cirm.model.units import UnitChange, compare_units
+from cirm.model.units import UnitChange, detect_unit_changes
 
 FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little
 NEW_CATEGORIES = 0.05  # fraction of rows with new categories that is worth a warning
 FAR_MEAN = 10.0  # standard deviations from the first mean that are worth a warning
 
 
-def find_leaks(draft: SchemaDraft) -> list[str]:
+def find_leaking_columns(draft: SchemaDraft) -> list[str]:
     """Warn of columns that alone determine the target in every row."""
     encoding, classes = draft.schema.treatment.encoding, draft.schema.task.classes
     if encoding is None or len(draft.frame) < FEWEST_ROWS:
@@ -66,7 +66,7 @@ def _determines_target(
     return bool(changes.sum() == len(np.unique(targets)) - 1 and separate)
 
 
-def find_input_warnings(
+def list_input_warnings(
     schema: Schema, inputs: Tensor, missing: Flags | None = None
 ) -> list[str]:
     """Warn of everything unusual about inputs [n, *shape] that are to be predicted."""
@@ -74,10 +74,10 @@ def find_input_warnings(
         f"{change.text}. Do not trust predictions from it unless the unit is the same."
         for change in find_unit_changes(schema, inputs, missing)
     ]
-    return doubts + find_unusual_values(schema, inputs, missing)
+    return doubts + list_unusual_value_warnings(schema, inputs, missing)
 
 
-def check_new_rows(
+def check_inputs_of_environment(
     schema: Schema,
     name: str,
     inputs: Tensor,
@@ -93,7 +93,7 @@ def check_new_rows(
             "--accept-units (in Python accept_units=True) to use it as it is."
         )
     unusual = [f"{change.text}. Check the unit." for change in changes]
-    unusual += find_unusual_values(schema, inputs, missing)
+    unusual += list_unusual_value_warnings(schema, inputs, missing)
     return [f"environment {name!r}: {text}" for text in unusual]
 
 
@@ -102,21 +102,21 @@ def find_unit_changes(
 ) -> list[UnitChange]:
     """Return the columns of inputs [n, d] that seem to be in another unit."""
     columns, quartiles = [], []
-    for column, values in _iterate_numbers(schema, inputs, missing):
+    for column, values in _iterate_numeric_columns(schema, inputs, missing):
         if len(values) >= FEWEST_ROWS:
             columns.append(column)
             own = np.quantile(values, (0.25, 0.5, 0.75))
             with np.errstate(over="ignore"):
                 quartiles.append(column.centre + column.scale * own)
-    return compare_units(columns, np.array(quartiles).reshape(-1, 3))
+    return detect_unit_changes(columns, np.array(quartiles).reshape(-1, 3))
 
 
-def find_unusual_values(
+def list_unusual_value_warnings(
     schema: Schema, inputs: Tensor, missing: Flags | None = None
 ) -> list[str]:
     """Warn of columns of inputs [n, d] that are shifted, empty or mostly unknown."""
     shifted, empty = [], []
-    for column, values in _iterate_numbers(schema, inputs, missing):
+    for column, values in _iterate_numeric_columns(schema, inputs, missing):
         if not len(values):
             empty.append(f"column {column.name!r}: all values are missing.")
         elif len(values) >= FEWEST_ROWS and abs(float(values.mean())) > FAR_MEAN:
@@ -126,10 +126,10 @@ def find_unusual_values(
                 f"environment: its mean is {mean:.4g}; it was {column.centre:.4g} with "
                 f"a standard deviation of {column.scale:.4g}. Predictions may be poor."
             )
-    return shifted + empty + _find_new_categories(schema, inputs)
+    return shifted + empty + _list_new_category_warnings(schema, inputs)
 
 
-def _find_new_categories(schema: Schema, inputs: Tensor) -> list[str]:
+def _list_new_category_warnings(schema: Schema, inputs: Tensor) -> list[str]:
     encoding = schema.treatment.encoding
     if encoding is None or len(inputs) < FEWEST_ROWS:
         return []
@@ -147,9 +147,9 @@ def _find_new_categories(schema: Schema, inputs: Tensor) -> list[str]:
     return warnings
 
 
-def _iterate_numbers(
+def _iterate_numeric_columns(
     schema: Schema, inputs: Tensor, missing: Flags | None
-) -> Iterator[tuple[Column, Numbers]]:
+) -> Iterator[tuple[ColumnEncoding, Numbers]]:
     """Yield each column of numbers with its standardised values that are not missing.
 
     `missing` [n, columns of numbers] says which are, since an encoded value does not:
@@ -167,7 +167,7 @@ def _iterate_numbers(
         start += len(column.features)
 
 
-def find_single_class(classes: tuple[str, ...], targets: Tensor) -> list[str]:
+def warn_of_single_class(classes: tuple[str, ...], targets: Tensor) -> list[str]:
     """Warn if all targets [n] of an environment are of one class."""
     if classes and len(targets.unique()) == 1:
         only = classes[int(targets.flatten()[0])]

@@ -18,7 +18,7 @@ ACTIVATIONS = ("elu", "relu", "linear")
 """Names of the activations."""
 
 
-class Plan(NamedTuple):
+class LayerPlan(NamedTuple):
     """The sizes of layers from the inputs on, and the activation of each layer.
 
     The flat parameters may be longer than these layers need.
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
 
 def run_layers(
-    plan: Plan, params: Tensor, x: Tensor, masks: Sequence[Tensor | None]
+    plan: LayerPlan, params: Tensor, x: Tensor, masks: Sequence[Tensor | None]
 ) -> Tensor:
     """Return the outputs [replica, n, out] of inputs [replica, n, in].
 
@@ -48,12 +48,12 @@ def run_layers(
     """
     layers = zip(plan.split_layers(params), plan.activations, masks, strict=True)
     for (weight, bias), activation, mask in layers:
-        x = _activate(torch.baddbmm(bias, x, weight), activation, mask)
+        x = _apply_activation(torch.baddbmm(bias, x, weight), activation, mask)
     return x
 
 
-def run_sampled_layers(
-    plan: Plan,
+def run_layers_with_sampled_weights(
+    plan: LayerPlan,
     mean: Tensor,
     log_std: Tensor,
     x: Tensor,
@@ -78,11 +78,11 @@ def run_sampled_layers(
         else:
             sums = torch.addcmul(sums, spread, draw.flatten(1, 2))
         mask = None if mask is None else mask.flatten(1, 2)
-        x = _activate(sums, plan.activations[i], mask)
+        x = _apply_activation(sums, plan.activations[i], mask)
     return x.unflatten(1, axes)
 
 
-def _activate(sums: Tensor, activation: str, mask: Tensor | None) -> Tensor:
+def _apply_activation(sums: Tensor, activation: str, mask: Tensor | None) -> Tensor:
     """Return a layer's outputs, multiplied by its mask if it has one."""
     if activation == "elu":
         outputs: Tensor = _MaskedELU.apply(sums, mask)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from cirm.networks.base import Network
 from cirm.networks.layers import (
     ACTIVATIONS,
+    LayerPlan,
     Layers,
-    Plan,
     run_layers,
-    run_sampled_layers,
+    run_layers_with_sampled_weights,
 )
 from cirm.randomness import Draws, Randomness
 from cirm.variational import Gaussian
@@ -111,9 +111,9 @@ class MLP(Network):
         return self.split_layers(params)[0][0]
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _plan(self) -> LayerPlan:
         hidden = (self.activation,) * (len(self.sizes) - 2)
-        return Plan(self.sizes, (*hidden, "linear"))
+        return LayerPlan(self.sizes, (*hidden, "linear"))
 
     @cached_property
     def size(self) -> int:  # type: ignore[override]
@@ -167,18 +167,18 @@ class MLP(Network):
             self._run_plan(self._plan, params, x, noise)
             for x in inputs.flatten(2).split(CHUNK, 1)
         ]
-        return _concatenate(pieces, 1)
+        return _concatenate_tensors(pieces, 1)
 
     def compute_features(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """The last hidden layer, [replica, n, width]."""
-        plan = Plan(self.sizes[:-1], self._plan.activations[:-1])
+        plan = LayerPlan(self.sizes[:-1], self._plan.activations[:-1])
         x = inputs.flatten(2)
         return self._run_plan(plan, params, x, noise) if plan.activations else x
 
     def _run_plan(
-        self, plan: Plan, params: Tensor, x: Tensor, noise: Draws | None
+        self, plan: LayerPlan, params: Tensor, x: Tensor, noise: Draws | None
     ) -> Tensor:
         masks = [
             self._draw_mask(layer, x, noise, x.shape[1], width)
@@ -201,8 +201,10 @@ class MLP(Network):
                 shape = samples, x.shape[1], width
                 draws.append(noise.approximate_normal(*shape).to(x.device))
                 masks.append(self._draw_mask(layer, x, noise, *shape))
-            pieces.append(run_sampled_layers(self._plan, *q, x, draws, masks))
-        return _concatenate(pieces, 2)
+            pieces.append(
+                run_layers_with_sampled_weights(self._plan, *q, x, draws, masks)
+            )
+        return _concatenate_tensors(pieces, 2)
 
     def _draw_mask(
         self, layer: int, x: Tensor, noise: Draws | None, *shape: int
@@ -214,7 +216,7 @@ class MLP(Network):
         return noise.bernoulli(keep, *shape).div_(keep).to(x.device)
 
 
-def _concatenate(pieces: list[Tensor], axis: int) -> Tensor:
+def _concatenate_tensors(pieces: list[Tensor], axis: int) -> Tensor:
     """Pieces one after another; a single one is not copied."""
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, axis)
 

@@ -6,25 +6,25 @@ Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023.
 from __future__ import annotations
 
 from cirm.paper import beyond, readings, table_5, tables_1_2, tables_3_4
-from cirm.paper.experiment import Experiment
+from cirm.paper.experiment import PaperExperiment
 
-EXPERIMENTS: dict[str, Experiment] = {
+EXPERIMENTS: dict[str, PaperExperiment] = {
     experiment.name: experiment
     for experiment in (
-        tables_1_2.build_table1(),
-        tables_1_2.build_table2(),
-        tables_3_4.build_table3(),
-        tables_3_4.build_table4(),
-        table_5.build_table5(),
-        readings.build_readings(),
-        readings.build_inferred_readings(),
-        beyond.build_beyond(),
-        beyond.build_ablation(),
+        tables_1_2.build_table1_experiment(),
+        tables_1_2.build_table2_experiment(),
+        tables_3_4.build_table3_experiment(),
+        tables_3_4.build_table4_experiment(),
+        table_5.build_table5_experiment(),
+        readings.build_readings_experiment(),
+        readings.build_inferred_readings_experiment(),
+        beyond.build_beyond_experiment(),
+        beyond.build_ablation_experiment(),
     )
 }
 
 
-def get_experiment(name: str) -> Experiment:
+def get_experiment(name: str) -> PaperExperiment:
     """Return the experiment of a name."""
     if name not in EXPERIMENTS:
         raise ValueError(

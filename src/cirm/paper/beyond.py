@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from cirm.evaluation.adaptation import RowCount
-from cirm.paper.experiment import Experiment, Layout, Line, Row, Trial
+from cirm.paper.experiment import (
+    ExperimentRow,
+    ExperimentTrial,
+    PaperExperiment,
+    TableLayout,
+    TableLine,
+)
 from cirm.paper.tables_1_2 import (
     MNIST,
     build_image_experiment,
     build_image_trial,
     list_accuracy_cells,
-    make_cell,
+    make_accuracy_cell,
 )
 from cirm.paper.verdicts import ADAPTED
 
@@ -50,25 +56,29 @@ VARIANTS: dict[str, dict[str, Any]] = {
 NAMES = {"steady": "steady", ORACLE: "steady on gray", "erm": "ERM"}
 
 
-def build_beyond() -> Experiment:
+def build_beyond_experiment() -> PaperExperiment:
     """Return our learner, the same without colour in its images, and ERM."""
-    rows = [_build_row(name, title, data) for name, (title, data) in ROWS.items()]
+    rows = [
+        _build_beyond_row(name, title, data) for name, (title, data) in ROWS.items()
+    ]
     adapted = [(f"{ADAPTED}{count}", f"adapted, {count} rows") for count in ADAPT]
     places = [("steady", "train", "train"), ("steady", "test", "unseen")]
     places += [("steady", split, title) for split, title in adapted]
     places += [(ORACLE, "test", "unseen"), ("erm", "train", "train")]
     places += [("erm", "test", "unseen")]
     lines = [
-        Line((row.name,), tuple((row.name, label, split) for label, split, _ in places))
+        TableLine(
+            (row.name,), tuple((row.name, label, split) for label, split, _ in places)
+        )
         for row in rows
     ]
     columns = tuple((NAMES[label], title) for label, _, title in places)
-    layout = Layout("Accuracy, %", ("",), columns, tuple(lines))
+    layout = TableLayout("Accuracy, %", ("",), columns, tuple(lines))
     title = "Beyond the paper: steady in its protocol, at the Bayes limit once adapted"
     return build_image_experiment("beyond", title, 10, rows, layout)
 
 
-def build_ablation() -> Experiment:
+def build_ablation_experiment() -> PaperExperiment:
     """Return our learner, and the same without some of its parts."""
     rows = [
         _build_ablation_row(name, *ROWS[name])
@@ -77,39 +87,43 @@ def build_ablation() -> Experiment:
     splits = {"test": "unseen", f"{ADAPTED}all": "adapted, all rows"}
     columns = [(row.name, split) for row in rows for split in splits]
     lines = [
-        Line((label,), tuple((name, label, split) for name, split in columns))
+        TableLine((label,), tuple((name, label, split) for name, split in columns))
         for label in VARIANTS
     ]
     headings = tuple((name, splits[split]) for name, split in columns)
-    layout = Layout("Accuracy, %", ("",), headings, tuple(lines))
+    layout = TableLayout("Accuracy, %", ("",), headings, tuple(lines))
     return build_image_experiment(
         "ablation", "What parts of steady give", 5, rows, layout
     )
 
 
-def _build_ablation_row(name: str, title: str, data: dict[str, Any]) -> Row:
+def _build_ablation_row(name: str, title: str, data: dict[str, Any]) -> ExperimentRow:
     trials = tuple(
-        _build_trial(label, data, settings=settings, adapt=ADAPT[-1:])
+        _build_beyond_trial(label, data, settings=settings, adapt=ADAPT[-1:])
         for label, settings in VARIANTS.items()
     )
     cells = list_accuracy_cells(VARIANTS)
-    cells += tuple(make_cell(label, f"{ADAPTED}all") for label in VARIANTS)
-    return Row(name, title, trials, cells)
+    cells += tuple(make_accuracy_cell(label, f"{ADAPTED}all") for label in VARIANTS)
+    return ExperimentRow(name, title, trials, cells)
 
 
-def _build_trial(label: str, data: dict[str, Any], **rest: Any) -> Trial:  # noqa: ANN401
+def _build_beyond_trial(
+    label: str,
+    data: dict[str, Any],
+    **rest: Any,  # noqa: ANN401
+) -> ExperimentTrial:
     return build_image_trial(
         label, "steady", data, selection=FROZEN, preset="", block=10, **rest
     )
 
 
-def _build_row(name: str, title: str, data: dict[str, Any]) -> Row:
+def _build_beyond_row(name: str, title: str, data: dict[str, Any]) -> ExperimentRow:
     gray = {**data, "scheme": "gray"}
     trials = (
-        _build_trial("steady", data, adapt=ADAPT),
-        _build_trial(ORACLE, gray),
+        _build_beyond_trial("steady", data, adapt=ADAPT),
+        _build_beyond_trial(ORACLE, gray),
         build_image_trial("erm", "erm", data),
     )
     cells = list_accuracy_cells(NAMES)
-    cells += tuple(make_cell("steady", f"{ADAPTED}{count}") for count in ADAPT)
-    return Row(name, title, trials, cells)
+    cells += tuple(make_accuracy_cell("steady", f"{ADAPTED}{count}") for count in ADAPT)
+    return ExperimentRow(name, title, trials, cells)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cirm.data.colored import Colored
 from cirm.environments import Environment
-from cirm.records import write_bytes
+from cirm.records import write_bytes_atomically
 from cirm.report.page import Picture
 
 Pixels = NDArray[np.float32]
@@ -37,7 +37,7 @@ _LEFT, _TOP, _APART, _EDGE = 1.85, 0.7, 0.24, 0.18  # inches around the blocks
 _FAINT = "0.35"
 
 
-class Block(NamedTuple):
+class ExampleBlock(NamedTuple):
     """Examples of one environment: inputs [n, 2, height, width] and labels [n]."""
 
     name: str
@@ -46,31 +46,31 @@ class Block(NamedTuple):
     labels: NDArray[np.int64]
 
 
-class Panel(NamedTuple):
+class ExamplePanel(NamedTuple):
     """One colouring of the environments, from the top of the figure down."""
 
     title: str
     note: str
-    blocks: Sequence[Block]
+    blocks: Sequence[ExampleBlock]
 
 
-def draw_examples(dataset: Colored, seed: int = 0) -> Picture:
+def draw_example_picture(dataset: Colored, seed: int = 0) -> Picture:
     """Draw the examples of one colouring, with a caption."""
     caption = "Examples of each environment; the unseen one comes last."
-    return Picture(render_examples([make_panel(dataset, seed)]), caption)
+    return Picture(render_example_figure([make_example_panel(dataset, seed)]), caption)
 
 
-def make_panel(dataset: Colored, seed: int) -> Panel:
+def make_example_panel(dataset: Colored, seed: int) -> ExamplePanel:
     """Collect examples of the training environments, then of the unseen one."""
     problem = dataset.draw((seed,))
     flips = (*dataset.list_flips(), dataset.test_flip)
     environments = (*problem.train, *problem.test)
-    blocks = list(map(_make_block, environments, flips))
+    blocks = list(map(_make_example_block, environments, flips))
     title = f"{Path(dataset.source).name}, {dataset.scheme}"
-    return Panel(title, TITLES[dataset.scheme], blocks)
+    return ExamplePanel(title, TITLES[dataset.scheme], blocks)
 
 
-def to_rgb(inputs: Pixels) -> Pixels:
+def convert_inputs_to_rgb(inputs: Pixels) -> Pixels:
     """Turn inputs [..., 2, height, width] into colours [..., height, width, 3].
 
     Channel 0 is shown green and channel 1 red; what both share is white.
@@ -85,8 +85,8 @@ def to_rgb(inputs: Pixels) -> Pixels:
     return colors
 
 
-def write_examples(panels: Sequence[Panel], path: Path) -> None:
-    """Write the figure of `render_examples` in the format that the name says."""
+def write_example_figure(panels: Sequence[ExamplePanel], path: Path) -> None:
+    """Write the figure of `render_example_figure` in the format that the name says."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         names = ", ".join(f".{name}" for name in FORMATS)
@@ -94,11 +94,11 @@ def write_examples(panels: Sequence[Panel], path: Path) -> None:
             f"{path}: a figure cannot be written as {path.suffix!r}. "
             f"Choose a name that ends with one of {names}."
         )
-    write_bytes(path, render_examples(panels, kind))
+    write_bytes_atomically(path, render_example_figure(panels, kind))
 
 
-def render_examples(
-    panels: Sequence[Panel], kind: str = "png", columns: int = 10
+def render_example_figure(
+    panels: Sequence[ExamplePanel], kind: str = "png", columns: int = 10
 ) -> bytes:
     """Draw panels side by side, in each block a row of examples per label."""
     import matplotlib
@@ -123,7 +123,9 @@ def render_examples(
             axes.text(left, height - 0.55, panel.note, fontsize=9, color=_FAINT)
             for block, top in zip(panel.blocks, tops, strict=True):
                 for row, label in enumerate(labels):
-                    images = to_rgb(block.inputs[block.labels == label][:columns])
+                    images = convert_inputs_to_rgb(
+                        block.inputs[block.labels == label][:columns]
+                    )
                     for n, image in enumerate(images.clip(0, 1)):
                         x, y = left + n * _PITCH, top - row * _PITCH
                         place = (x, x + _CELL, y - _CELL, y)
@@ -142,8 +144,8 @@ def render_examples(
     return file.getvalue()
 
 
-def _make_block(environment: Environment, flip: float) -> Block:
+def _make_example_block(environment: Environment, flip: float) -> ExampleBlock:
     rows = torch.arange(min(len(environment), EXAMPLES))[None]
     x, y = environment.take(rows)
     note = f"colour flips {flip:.0%}"
-    return Block(environment.name, note, x[0].numpy(), y[0].numpy())
+    return ExampleBlock(environment.name, note, x[0].numpy(), y[0].numpy())

@@ -10,8 +10,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from cirm.evaluation.adaptation import RowCount
-from cirm.runs.choice import ChoiceJob
-from cirm.runs.jobs import Job, identify_trial
+from cirm.runs.choice import ValueChoiceJob
+from cirm.runs.jobs import Job, make_trial_identity
 
 Place = tuple[str, str, str]
 """The place of a number in a table: row, learner, split."""
@@ -44,13 +44,13 @@ def read_published_table(name: str) -> Any:  # noqa: ANN401  the tables differ i
     return json.loads(text)[name]
 
 
-def make_published_value(printed: Mapping[str, float] | None) -> PublishedValue | None:
+def parse_published_value(printed: Mapping[str, float] | None) -> PublishedValue | None:
     """Return a mean and standard deviation of paper_tables.json."""
     return None if printed is None else PublishedValue(printed["mean"], printed["std"])
 
 
 @dataclass(frozen=True)
-class Trial:
+class ExperimentTrial:
     """A learner on a data set in an order; with seeds it becomes jobs.
 
     Most attributes are those of `cirm.runs.jobs.Job`.
@@ -83,7 +83,7 @@ class Trial:
     def identity(self) -> str:
         """What its records have in common, whatever the settings were."""
         dataset = {"name": self.dataset, **self.data}
-        return identify_trial(self.label, self.order, dataset)
+        return make_trial_identity(self.label, self.order, dataset)
 
     @property
     def key(self) -> str:
@@ -101,14 +101,14 @@ class Trial:
         A job's key thus changes when a preset does.
         """
         from cirm.inference import get_inference_class
-        from cirm.learners import get_preset
+        from cirm.learners import get_preset_settings
 
-        settings = {**get_preset(self.learner, self.preset), **self.settings}
+        settings = {**get_preset_settings(self.learner, self.preset), **self.settings}
         inference = dict(self.inference)
         if self.infer_preset:
             preset = get_inference_class(self.infer).presets[self.infer_preset]
             inference = {**preset, **inference}
-        choice = partial(ChoiceJob, setting=self.setting, values=self.values)
+        choice = partial(ValueChoiceJob, setting=self.setting, values=self.values)
         return [
             (choice if self.setting else Job)(
                 dataset=self.dataset,
@@ -129,12 +129,12 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Row:
+class ExperimentRow:
     """Trials on the same data, and the table cells that they fill."""
 
     name: str
     title: str
-    trials: tuple[Trial, ...]
+    trials: tuple[ExperimentTrial, ...]
     cells: tuple[TableCell, ...]
 
     @property
@@ -144,7 +144,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """A line of a printed table: its headings, and the place of each number."""
 
     headings: tuple[str, ...]
@@ -152,17 +152,17 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """A printed table; each column has a heading of one or more parts."""
 
     title: str
     corner: tuple[str, ...]
     columns: tuple[tuple[str, ...], ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
 
 
 @dataclass(frozen=True)
-class Experiment:
+class PaperExperiment:
     """One table of the paper.
 
     Attributes:
@@ -174,8 +174,8 @@ class Experiment:
     name: str
     title: str
     seeds: int
-    rows: tuple[Row, ...]
-    layouts: tuple[Layout, ...]
+    rows: tuple[ExperimentRow, ...]
+    layouts: tuple[TableLayout, ...]
     chance: float | None = None
     axis: str = ""
 
@@ -184,7 +184,7 @@ class Experiment:
         """The names of all learners for users, each once."""
         return list(dict.fromkeys(t.key for row in self.rows for t in row.trials))
 
-    def list_trials(self, keys: Iterable[str] = ()) -> list[Trial]:
+    def list_trials(self, keys: Iterable[str] = ()) -> list[ExperimentTrial]:
         """List the trials of these learners or of all, each once."""
         chosen = set(keys)
         for key in chosen - set(self.keys):

@@ -7,62 +7,72 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cirm.data.colored import Colored
-from cirm.data.image_sets import IMAGE_SETS, get_cached_folder
+from cirm.data.image_sets import IMAGE_SETS, get_cached_image_folder
 from cirm.paper import projections
-from cirm.paper.example_images import draw_examples, make_panel, render_examples
-from cirm.paper.experiment import Experiment
+from cirm.paper.example_images import (
+    draw_example_picture,
+    make_example_panel,
+    render_example_figure,
+)
+from cirm.paper.experiment import PaperExperiment
 from cirm.paper.reproduction import combine_summaries, explain_missing_data
-from cirm.records import write_bytes, write_text
+from cirm.records import write_bytes_atomically, write_text_atomically
 from cirm.report import paper_plots
 from cirm.report.drawing import make_svg_file
 from cirm.report.page import Picture
 from cirm.report.paper_page import (
-    Drawing,
-    Part,
+    CaptionedFigure,
+    ExperimentPart,
     build_paper_page,
-    draw_part_sweep,
+    draw_sweep_of_experiment,
     render_comparison_latex,
     render_comparison_markdown,
 )
 
 
-def write_experiment(part: Part, folder: Path, pictures: Iterable[Picture]) -> None:
+def write_experiment_files(
+    part: ExperimentPart, folder: Path, pictures: Iterable[Picture]
+) -> None:
     """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
     summary = part.summary
-    write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
-    write_text(folder / "tables.md", render_comparison_markdown(summary))
-    write_text(folder / "tables.tex", render_comparison_latex(summary))
+    write_text_atomically(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+    write_text_atomically(folder / "tables.md", render_comparison_markdown(summary))
+    write_text_atomically(folder / "tables.tex", render_comparison_latex(summary))
     for data in part.data:
-        drawing = draw_part_sweep(part, data)
+        drawing = draw_sweep_of_experiment(part, data)
         if drawing:
-            write_text(
-                folder / name_sweep_file(data.title), make_svg_file(drawing) + "\n"
+            write_text_atomically(
+                folder / make_sweep_file_name(data.title), make_svg_file(drawing) + "\n"
             )
     title, claims = str(summary["title"]), summary["claims"]
-    page = build_paper_page(title, [part], claims, [*pictures], draw_projections())
-    write_text(folder / "report.html", page)
+    page = build_paper_page(
+        title, [part], claims, [*pictures], draw_projection_figures()
+    )
+    write_text_atomically(folder / "report.html", page)
 
 
-def write_overview(
-    parts: Sequence[Part], folder: Path, pictures: Iterable[Picture]
+def write_overview_files(
+    parts: Sequence[ExperimentPart], folder: Path, pictures: Iterable[Picture]
 ) -> None:
     """Write summary.json and report.html of several experiments together."""
     combined = combine_summaries(parts)
-    write_text(folder / "summary.json", json.dumps(combined, indent=1) + "\n")
+    write_text_atomically(
+        folder / "summary.json", json.dumps(combined, indent=1) + "\n"
+    )
     title = "Continual invariant risk minimisation, reproduced"
     page = build_paper_page(
-        title, parts, combined["claims"], [*pictures], draw_projections()
+        title, parts, combined["claims"], [*pictures], draw_projection_figures()
     )
-    write_text(folder / "report.html", page)
+    write_text_atomically(folder / "report.html", page)
 
 
-def name_sweep_file(title: str) -> str:
+def make_sweep_file_name(title: str) -> str:
     """Return the name of the file of a row's sweep."""
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
     return f"sweep-{'-'.join(words)}.svg"
 
 
-def draw_example_images(experiments: Sequence[Experiment]) -> dict[str, Picture]:
+def draw_example_pictures(experiments: Sequence[PaperExperiment]) -> dict[str, Picture]:
     """Draw examples of each source and scheme that is in the cache, by name."""
     datasets: dict[str, Colored] = {}
     for experiment in experiments:
@@ -72,47 +82,53 @@ def draw_example_images(experiments: Sequence[Experiment]) -> dict[str, Picture]
                 dataset = Colored(**trial.data)
                 name = f"{Path(dataset.source).name}-{dataset.scheme}"
                 datasets.setdefault(name, dataset)
-    return {name: draw_examples(dataset) for name, dataset in datasets.items()}
+    return {name: draw_example_picture(dataset) for name, dataset in datasets.items()}
 
 
-def write_figures(folder: Path) -> None:
+def write_paper_figures(folder: Path) -> None:
     """Write example images and projections, each as a file, and a page of them."""
-    pictures = draw_gallery()
+    pictures = draw_example_gallery()
     for name, picture in pictures.items():
-        write_bytes(folder / f"samples-{name}.png", picture.png)
-    for index, drawing in enumerate(draw_projections(), 1):
-        write_text(folder / f"projection-{index}.svg", make_svg_file(drawing.figure))
-    page = build_paper_page("Figures", [], [], [*pictures.values()], draw_projections())
-    write_text(folder / "report.html", page)
+        write_bytes_atomically(folder / f"samples-{name}.png", picture.png)
+    for index, drawing in enumerate(draw_projection_figures(), 1):
+        write_text_atomically(
+            folder / f"projection-{index}.svg", make_svg_file(drawing.figure)
+        )
+    page = build_paper_page(
+        "Figures", [], [], [*pictures.values()], draw_projection_figures()
+    )
+    write_text_atomically(folder / "report.html", page)
 
 
-def draw_gallery() -> dict[str, Picture]:
+def draw_example_gallery() -> dict[str, Picture]:
     """Draw both colourings of each source in the cache, or of the built-in digits."""
-    cached = [name for name in IMAGE_SETS if get_cached_folder(name).is_dir()]
+    cached = [name for name in IMAGE_SETS if get_cached_image_folder(name).is_dir()]
     pictures = {}
     for source in cached or ["digits"]:
-        both = [make_panel(Colored(source, scheme), 0) for scheme in ("b01", "b11")]
+        both = [
+            make_example_panel(Colored(source, scheme), 0) for scheme in ("b01", "b11")
+        ]
         caption = f"{source}: the two colour schemes; the unseen environment is last."
-        pictures[source] = Picture(render_examples(both), caption)
+        pictures[source] = Picture(render_example_figure(both), caption)
     return pictures
 
 
-def draw_projections() -> list[Drawing]:
+def draw_projection_figures() -> list[CaptionedFigure]:
     """Draw the figures of sequential projection."""
     return [
-        Drawing(
-            paper_plots.plot_simplex(*projections.compute_families()),
+        CaptionedFigure(
+            paper_plots.plot_simplex(*projections.project_onto_mean_families()),
             "Each set contains the distributions of three outcomes with a given mean "
             "of a statistic. The belief is projected onto one set after another, to "
             "the member p of least KL(p || belief), and ends where the sets meet.",
         ),
-        Drawing(
-            paper_plots.plot_supports(*projections.compute_supports()),
+        CaptionedFigure(
+            paper_plots.plot_supports(*projections.project_onto_allowed_outcomes()),
             "Sets given by the outcomes they allow (shaded): after each projection "
             "only outcomes that all sets so far allow are left.",
         ),
-        Drawing(
-            paper_plots.plot_densities(projections.compute_updates()),
+        CaptionedFigure(
+            paper_plots.plot_densities(projections.compute_belief_updates()),
             "q⁺ minimises KL(p || q⁻) + KL(p || q*). It lies between the belief so "
             "far, q⁻, and the best distribution of the current environment, q*. Its "
             "support is their intersection, and it is the q⁻ of the next environment.",

@@ -40,17 +40,17 @@ WIDTHS = (0.11, 0.09, 0.12)
 SPANS = ((0.0, 0.62), (0.25, 0.85), (0.35, 1.0))  # no model is allowed outside
 
 
-def divergence(p: Tensor, q: Tensor) -> Tensor:
+def compute_kl_divergence(p: Tensor, q: Tensor) -> Tensor:
     """Return KL(p || q), which is infinite where p has mass and q has none."""
     return (torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).sum(-1)
 
 
 def project_onto_support(q: Tensor, support: Tensor) -> Tensor:
     """Return argmin KL(p || q) among the distributions p within a support [n]."""
-    return _normalise(q * support, "support")
+    return _normalise_probabilities(q * support, "support")
 
 
-def project_onto_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
+def project_onto_given_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
     """Return the p nearest to q under which statistics [k, n] have means [k].
 
     It is q exp(slope . statistics), normalised, with the slope that gives these means:
@@ -83,10 +83,10 @@ def project_onto_means(q: Tensor, statistics: Tensor, means: Tensor) -> Tensor:
 
 def merge_distributions(first: Tensor, second: Tensor) -> Tensor:
     """Return argmin KL(p || first) + KL(p || second): their geometric mean."""
-    return _normalise((first * second).sqrt(), "other distribution")
+    return _normalise_probabilities((first * second).sqrt(), "other distribution")
 
 
-def project_in_turn(
+def project_onto_sets_in_turn(
     q: Tensor, projections: Iterable[Callable[[Tensor], Tensor]]
 ) -> list[Tensor]:
     """Return q and the results of the projections, each applied to the last."""
@@ -96,7 +96,7 @@ def project_in_turn(
     return path
 
 
-class Families(NamedTuple):
+class ProjectedFamilies(NamedTuple):
     """Sets of distributions of three outcomes, each by its two ends, and a path."""
 
     names: tuple[str, ...]
@@ -104,7 +104,7 @@ class Families(NamedTuple):
     path: list[Values]
 
 
-class Supports(NamedTuple):
+class ProjectedSupports(NamedTuple):
     """The outcomes that each set allows, and the distribution after each projection."""
 
     names: tuple[str, ...]
@@ -112,7 +112,7 @@ class Supports(NamedTuple):
     path: list[Values]
 
 
-class Update(NamedTuple):
+class BeliefUpdate(NamedTuple):
     """Densities on a grid: belief before, best of the environment, belief after."""
 
     before: Values
@@ -120,32 +120,39 @@ class Update(NamedTuple):
     after: Values
 
 
-def compute_families() -> Families:
+def project_onto_mean_families() -> ProjectedFamilies:
     """Project in turn onto three sets given by the mean of a statistic."""
     statistics = torch.tensor(list(STATISTICS.values()), dtype=torch.float64)
     meeting = torch.tensor(MEETING, dtype=torch.float64)
     turns = [
-        partial(project_onto_means, statistics=row[None], means=(row @ meeting)[None])
+        partial(
+            project_onto_given_means, statistics=row[None], means=(row @ meeting)[None]
+        )
         for row in statistics
     ]
-    path = project_in_turn(torch.tensor(START, dtype=torch.float64), turns * ROUNDS)
-    ends = [_find_ends(row.tolist(), float(row @ meeting)) for row in statistics]
-    return Families(tuple(STATISTICS), ends, [p.tolist() for p in path])
+    path = project_onto_sets_in_turn(
+        torch.tensor(START, dtype=torch.float64), turns * ROUNDS
+    )
+    ends = [
+        _find_line_ends_in_triangle(row.tolist(), float(row @ meeting))
+        for row in statistics
+    ]
+    return ProjectedFamilies(tuple(STATISTICS), ends, [p.tolist() for p in path])
 
 
-def compute_supports() -> Supports:
+def project_onto_allowed_outcomes() -> ProjectedSupports:
     """Project in turn onto three sets given by the outcomes they allow."""
     places = torch.arange(OUTCOMES, dtype=torch.float64)
     start = (-0.5 * ((places - 5.5) / 2.6) ** 2).softmax(0)
     masks = [(places >= low) & (places <= high) for low, high in ALLOWED.values()]
-    path = project_in_turn(
+    path = project_onto_sets_in_turn(
         start, [partial(project_onto_support, support=mask) for mask in masks]
     )
     allowed = [mask.tolist() for mask in masks]
-    return Supports(tuple(ALLOWED), allowed, [p.tolist() for p in path])
+    return ProjectedSupports(tuple(ALLOWED), allowed, [p.tolist() for p in path])
 
 
-def compute_updates() -> list[Update]:
+def compute_belief_updates() -> list[BeliefUpdate]:
     """Return the belief after each environment but the first."""
     grid = torch.linspace(0, 1, GRID, dtype=torch.float64)
     best = []
@@ -156,12 +163,14 @@ def compute_updates() -> list[Update]:
     updates, belief = [], best[0]
     for optimum in best[1:]:
         after = merge_distributions(belief, optimum)
-        updates.append(Update(*(d.tolist() for d in (belief, optimum, after))))
+        updates.append(BeliefUpdate(*(d.tolist() for d in (belief, optimum, after))))
         belief = after
     return updates
 
 
-def _find_ends(statistic: Sequence[float], mean: float) -> tuple[Values, Values]:
+def _find_line_ends_in_triangle(
+    statistic: Sequence[float], mean: float
+) -> tuple[Values, Values]:
     """Return the two points on the triangle's edges where a statistic has this mean."""
     ends = []
     for first, second in ((0, 1), (1, 2), (0, 2)):
@@ -173,7 +182,7 @@ def _find_ends(statistic: Sequence[float], mean: float) -> tuple[Values, Values]
     return ends[0], ends[-1]
 
 
-def _normalise(masses: Tensor, where: str) -> Tensor:
+def _normalise_probabilities(masses: Tensor, where: str) -> Tensor:
     if not masses.sum() > 0:
         raise ValueError(f"The {where} and the distribution have no outcome in common.")
     return masses / masses.sum()

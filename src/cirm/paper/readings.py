@@ -15,14 +15,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cirm.paper.experiment import Experiment, Row, Trial, read_published_table
+from cirm.paper.experiment import (
+    ExperimentRow,
+    ExperimentTrial,
+    PaperExperiment,
+    read_published_table,
+)
 from cirm.paper.tables_1_2 import (
     LEARNERS,
     MNIST,
     SPLITS,
     build_image_experiment,
     build_image_trial,
-    build_listing,
+    build_listing_layout,
     list_accuracy_cells,
 )
 from cirm.paper.tables_3_4 import ONE, TWO, build_inference_trial
@@ -104,16 +109,16 @@ READINGS: dict[str, dict[str, dict[str, Any]]] = {
 """By learner and name: what a reading sets over the preset."""
 
 
-def build_readings() -> Experiment:
+def build_readings_experiment() -> PaperExperiment:
     """Return every reading of each learner, below the one that table 1 has."""
-    rows = [_build_row(key) for key in LEARNERS]
+    rows = [_build_readings_row(key) for key in LEARNERS]
     corner = "learner (the paper's train, test): reading"
-    layout = build_listing(rows, (corner,), _format_heading)
+    layout = build_listing_layout(rows, (corner,), _format_row_heading)
     title = "Readings of what the paper leaves open, on table 1's data"
     return build_image_experiment("readings", title, 3, rows, layout)
 
 
-def _build_row(key: str) -> Row:
+def _build_readings_row(key: str) -> ExperimentRow:
     others = {**READINGS[key], "20 epochs": {"epochs": 20}}
     trials = [build_image_trial(key, key, MNIST)]
     trials += [
@@ -122,10 +127,10 @@ def _build_row(key: str) -> Row:
     ]
     trials.append(build_image_trial(f"{key}: colour flip 0.1 first", key, REVERSED))
     cells = list_accuracy_cells(trial.label for trial in trials)
-    return Row(key, f"Readings of {LEARNERS[key]}", tuple(trials), cells)
+    return ExperimentRow(key, f"Readings of {LEARNERS[key]}", tuple(trials), cells)
 
 
-def _format_heading(row: Row, label: str) -> tuple[str]:
+def _format_row_heading(row: ExperimentRow, label: str) -> tuple[str]:
     """Return a learner with the paper's train and test accuracy, and the reading."""
     reading = label.partition(": ")[2] or AS_IN_TABLE_1
     printed = read_published_table("table1")
@@ -164,7 +169,7 @@ SPLIT: dict[str, Readings] = {
 }
 
 
-def build_inferred_readings() -> Experiment:
+def build_inferred_readings_experiment() -> PaperExperiment:
     """Return readings on two given environments, on one split, and on a split pool."""
     one = {**ONE, "examples": SIZE}
     two = {size: {**TWO, "examples": size // 2} for size in POOLED}
@@ -180,26 +185,28 @@ def build_inferred_readings() -> Experiment:
         for size, data in two.items()
     ]
     corner = ("environments", "learner: reading")
-    layout = build_listing(rows, corner, lambda row, label: (row.name, label))
+    layout = build_listing_layout(rows, corner, lambda row, label: (row.name, label))
     title = f"Readings of tables 3 and 4, with {SIZE:,} examples or as said"
     return build_image_experiment("readings-inferred", title, 3, rows, layout)
 
 
 def _build_inferred_row(
     name: str, data: dict[str, Any], infer: str, readings: dict[str, Readings]
-) -> Row:
+) -> ExperimentRow:
     trials = [
-        _change_trial(build_inference_trial(key, data, infer), reading, changes)
+        _make_trial_of_reading(
+            build_inference_trial(key, data, infer), reading, changes
+        )
         for key, changes_by_reading in readings.items()
         for reading, changes in changes_by_reading.items()
     ]
     cells = list_accuracy_cells(trial.label for trial in trials)
-    return Row(name, f"Readings: {name}", tuple(trials), cells)
+    return ExperimentRow(name, f"Readings: {name}", tuple(trials), cells)
 
 
-def _change_trial(
-    trial: Trial, reading: str, changes: dict[str, dict[str, Any]]
-) -> Trial:
+def _make_trial_of_reading(
+    trial: ExperimentTrial, reading: str, changes: dict[str, dict[str, Any]]
+) -> ExperimentTrial:
     """Return a trial of a table with the changes of a reading."""
     return replace(
         trial,

@@ -9,27 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from cirm.data.colored import Colored
-from cirm.data.image_sets import IMAGE_SETS, get_cached_folder
+from cirm.data.image_sets import IMAGE_SETS, get_cached_image_folder
 from cirm.paper import EXPERIMENTS, get_experiment
-from cirm.paper.experiment import Experiment, Row, Trial
+from cirm.paper.experiment import ExperimentRow, ExperimentTrial, PaperExperiment
 from cirm.paper.verdicts import (
     count_verdicts,
-    judge_cells,
+    judge_cells_of_experiment,
     judge_claims,
     summarise_verdicts,
 )
 from cirm.records import Record
-from cirm.report.paper_page import Data, Part, summarise_row
-from cirm.runs.archive import ARCHIVE_NAME, Archive, inherit_jobs, load_archive
+from cirm.report.paper_page import DatasetRecords, ExperimentPart, summarise_row
+from cirm.runs.archive import (
+    ARCHIVE_NAME,
+    JobArchive,
+    copy_jobs_from_other_archives,
+    load_archive,
+)
 from cirm.runs.jobs import Job
-from cirm.runs.local import list_unfinished
+from cirm.runs.local import list_unfinished_jobs
 
 Notes = Mapping[tuple[str, str], str]
 """By row and learner: why there are no records."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReproductionPlan:
     """The jobs of an experiment, and why some trials cannot run.
 
     Attributes:
@@ -39,7 +44,7 @@ class Plan:
         absent: Why the data of a trial are missing, by its identity.
     """
 
-    experiment: Experiment
+    experiment: PaperExperiment
     seeds: int
     jobs: Mapping[str, list[Job]]
     absent: Mapping[str, str]
@@ -52,14 +57,16 @@ class Plan:
 
     def list_waiting_jobs(self, folder: Path) -> list[Job]:
         """List the jobs without results in this folder or those of other tables."""
-        archive = inherit_jobs(self.all_jobs, folder, list_neighbours(folder))
+        archive = copy_jobs_from_other_archives(
+            self.all_jobs, folder, list_folders_of_other_tables(folder)
+        )
         missing = [job for job in self.all_jobs if job.key not in archive.entries]
-        return list_unfinished(missing, folder)
+        return list_unfinished_jobs(missing, folder)
 
 
 def plan_reproduction(
-    experiment: Experiment, seeds: int, keys: Iterable[str] = ()
-) -> Plan:
+    experiment: PaperExperiment, seeds: int, keys: Iterable[str] = ()
+) -> ReproductionPlan:
     """Plan a reproduction with these learners, or all."""
     jobs, absent = {}, {}
     for trial in experiment.list_trials(keys):
@@ -68,18 +75,18 @@ def plan_reproduction(
             absent[trial.identity] = reason
         else:
             jobs[trial.identity] = trial.plan_jobs(range(seeds))
-    return Plan(experiment, seeds, jobs, absent)
+    return ReproductionPlan(experiment, seeds, jobs, absent)
 
 
-def explain_missing_data(trial: Trial) -> str:
+def explain_missing_data(trial: ExperimentTrial) -> str:
     """Return why a trial's data are missing, or "" if they are not."""
-    remedy = explain_supply(trial)
-    if not remedy or get_cached_folder(trial.source).is_dir():
+    remedy = explain_how_to_get_data(trial)
+    if not remedy or get_cached_image_folder(trial.source).is_dir():
         return ""
     return f"{trial.source} is not in the cache: run {remedy}"
 
 
-def explain_supply(trial: Trial) -> str:
+def explain_how_to_get_data(trial: ExperimentTrial) -> str:
     """Return how to supply a trial's data, or "" if they are built in."""
     source = trial.source
     if source not in IMAGE_SETS:
@@ -90,15 +97,15 @@ def explain_supply(trial: Trial) -> str:
     )
 
 
-def list_neighbours(folder: Path) -> list[Path]:
+def list_folders_of_other_tables(folder: Path) -> list[Path]:
     """List the folders of other tables beside this one, since tables share jobs."""
     if folder.name not in EXPERIMENTS:
         return []
     return [folder.with_name(name) for name in EXPERIMENTS if name != folder.name]
 
 
-def collect_rows(
-    experiment: Experiment, archive: Archive, seeds: Sequence[int]
+def collect_records_by_row(
+    experiment: PaperExperiment, archive: JobArchive, seeds: Sequence[int]
 ) -> dict[str, list[Record]]:
     """Return the records of each row, by its name."""
     return {
@@ -112,7 +119,7 @@ def collect_rows(
 
 
 def explain_missing_records(
-    plan: Plan, failures: Mapping[str, str], archive: Archive
+    plan: ReproductionPlan, failures: Mapping[str, str], archive: JobArchive
 ) -> dict[tuple[str, str], str]:
     """Return, by row and learner, why there are no records of planned jobs."""
     notes: dict[tuple[str, str], str] = {}
@@ -128,34 +135,34 @@ def explain_missing_records(
     return notes
 
 
-def select_distinct_rows(experiment: Experiment) -> list[Row]:
+def select_distinct_rows(experiment: PaperExperiment) -> list[ExperimentRow]:
     """Return the rows with different trials, the first of each."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, ExperimentRow] = {}
     for row in experiment.rows:
         rows.setdefault("".join(trial.identity for trial in row.trials), row)
     return list(rows.values())
 
 
 def summarise_experiment(
-    experiment: Experiment, archive: Archive, seeds: int, notes: Notes
-) -> Part:
+    experiment: PaperExperiment, archive: JobArchive, seeds: int, notes: Notes
+) -> ExperimentPart:
     """Summarise an experiment from the records of an archive."""
-    records = collect_rows(experiment, archive, range(seeds))
+    records = collect_records_by_row(experiment, archive, range(seeds))
     numbers = {name: summarise_row(rows) for name, rows in records.items() if rows}
-    cells = judge_cells(experiment, numbers, notes)
+    cells = judge_cells_of_experiment(experiment, numbers, notes)
     command = f"cirm reproduce {experiment.name} --seeds {seeds}"
     data = [
-        Data(row.title, records[row.name], list_color_flips(row))
+        DatasetRecords(row.title, records[row.name], list_color_flips(row))
         for row in select_distinct_rows(experiment)
         if records[row.name]
     ]
-    commits = list_commits(experiment, archive)
+    commits = list_source_commits(experiment, archive)
     summary = summarise_verdicts(experiment, cells, command, commits)
     axis = {"axis": experiment.axis} if experiment.axis else {}
-    return Part(summary, data, experiment.chance, **axis)
+    return ExperimentPart(summary, data, experiment.chance, **axis)
 
 
-def read_experiment(folder: Path) -> Part:
+def read_experiment_summary(folder: Path) -> ExperimentPart:
     """Summarise the experiment whose records a folder holds."""
     if not (folder / ARCHIVE_NAME).exists():
         raise FileNotFoundError(
@@ -174,13 +181,15 @@ def read_experiment(folder: Path) -> Part:
     for row, trial in trials:
         if not archive.list_entries(trial.identity):
             # The same on every machine, whatever its cache holds.
-            way = "" if trial.source in available else explain_supply(trial)
+            way = "" if trial.source in available else explain_how_to_get_data(trial)
             note = f"not run (the images come by {way})" if way else "not run"
             notes[row, trial.label] = note
-    return summarise_experiment(experiment, archive, count_seeds(archive), notes)
+    return summarise_experiment(
+        experiment, archive, count_archived_seeds(archive), notes
+    )
 
 
-def combine_summaries(parts: Sequence[Part]) -> dict[str, Any]:
+def combine_summaries(parts: Sequence[ExperimentPart]) -> dict[str, Any]:
     """Combine the cells of several experiments, and judge the claims by all of them."""
     cells = [
         {"experiment": part.summary["experiment"], **cell}
@@ -195,7 +204,7 @@ def combine_summaries(parts: Sequence[Part]) -> dict[str, Any]:
     }
 
 
-def list_commits(experiment: Experiment, archive: Archive) -> list[str]:
+def list_source_commits(experiment: PaperExperiment, archive: JobArchive) -> list[str]:
     """List the commits of the source code that an experiment's records come from."""
     entries = [
         e for t in experiment.list_trials() for e in archive.list_entries(t.identity)
@@ -203,13 +212,13 @@ def list_commits(experiment: Experiment, archive: Archive) -> list[str]:
     return list(dict.fromkeys(str(entry["commit"]) for entry in entries))
 
 
-def count_seeds(archive: Archive) -> int:
+def count_archived_seeds(archive: JobArchive) -> int:
     """Return one more than the largest seed of an archive."""
     entries = archive.entries.values()
     return max((max(entry["seeds"]) for entry in entries), default=-1) + 1
 
 
-def list_color_flips(row: Row) -> tuple[float, ...]:
+def list_color_flips(row: ExperimentRow) -> tuple[float, ...]:
     """List the colour flips of a row's training environments."""
     trial = row.trials[0]
     return Colored(**trial.data).list_flips() if trial.dataset == "colored" else ()

@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cirm.paper.experiment import (
-    Experiment,
-    Layout,
-    Line,
+    ExperimentRow,
+    ExperimentTrial,
+    PaperExperiment,
     PublishedValue,
-    Row,
     TableCell,
-    Trial,
-    make_published_value,
+    TableLayout,
+    TableLine,
+    parse_published_value,
     read_published_table,
 )
 
@@ -112,37 +112,39 @@ PUBLISHED: dict[tuple[bool, bool, bool], tuple[float, ...]] = {
 """By hidden variable, heteroskedastic noise and scrambled features."""
 
 
-def build_table5() -> Experiment:
+def build_table5_experiment() -> PaperExperiment:
     """Return table 5: the paper's set-up and those of the original IRM experiments."""
     printed = read_published_table("table5")
     numbers = {
-        (key, kind): make_published_value(printed[key][kind])
+        (key, kind): parse_published_value(printed[key][kind])
         for key in PAPER
         for kind in KINDS
     }
     ways = {**WAYS, **{key: way for key, (_, way) in MORE.items()}}
-    first = _build_row("table5", "the paper's set-up", TABLE5, ways, numbers, {})
+    first = _build_table5_row("table5", "the paper's set-up", TABLE5, ways, numbers, {})
     others = [_build_variant(*setup) for setup in PUBLISHED]
     names = {**PAPER, **{key: name for key, (name, _) in MORE.items()}}
     lines = [
-        Line((name,), tuple((first.name, key, kind) for kind in KINDS))
+        TableLine((name,), tuple((first.name, key, kind) for kind in KINDS))
         for key, name in names.items()
     ]
     columns = tuple((heading,) for heading in KINDS.values())
-    layout = Layout("Squared error of the coefficients", ("",), columns, tuple(lines))
-    return Experiment(
+    layout = TableLayout(
+        "Squared error of the coefficients", ("",), columns, tuple(lines)
+    )
+    return PaperExperiment(
         name="table5",
         title="Table 5: the linear structural causal model",
         seeds=5,
         rows=(first, *others),
-        layouts=(layout, _build_variants(others)),
+        layouts=(layout, _build_variants_layout(others)),
     )
 
 
-def _build_variants(rows: list[Row]) -> Layout:
+def _build_variants_layout(rows: list[ExperimentRow]) -> TableLayout:
     """Return a layout with a line per set-up and a pair of columns per learner."""
     lines = [
-        Line(
+        TableLine(
             (row.name,),
             tuple((row.name, key, kind) for key in PAPER for kind in KINDS),
         )
@@ -150,10 +152,10 @@ def _build_variants(rows: list[Row]) -> Layout:
     ]
     columns = tuple((name, kind) for name in PAPER.values() for kind in KINDS)
     title = "Variants of the original IRM experiments, beside its published figures"
-    return Layout(title, ("set-up",), columns, tuple(lines))
+    return TableLayout(title, ("set-up",), columns, tuple(lines))
 
 
-def _build_variant(hidden: bool, hetero: bool, scramble: bool) -> Row:
+def _build_variant(hidden: bool, hetero: bool, scramble: bool) -> ExperimentRow:
     kind = "hetero" if hetero else "homo"
     flags = {"hidden": hidden, "scrambled": scramble}
     name = ", ".join([kind, *(word for word, is_set in flags.items() if is_set)])
@@ -167,28 +169,30 @@ def _build_variant(hidden: bool, hetero: bool, scramble: bool) -> Row:
     pairs = [(key, kind) for key in ("erm", "icp", "irmv1") for kind in KINDS]
     elsewhere = {pair: PublishedValue(next(values)) for pair in pairs}
     ways = {**WAYS, "irmv1": BY_HEAD}
-    return _build_row(name, name, data, ways, {}, elsewhere)
+    return _build_table5_row(name, name, data, ways, {}, elsewhere)
 
 
-def _build_row(
+def _build_table5_row(
     name: str,
     title: str,
     data: dict[str, Any],
     ways: Mapping[str, Mapping[str, Any]],
     printed: dict[tuple[str, str], PublishedValue | None],
     elsewhere: dict[tuple[str, str], PublishedValue],
-) -> Row:
-    trials = tuple(_build_trial(key, data, way) for key, way in ways.items())
+) -> ExperimentRow:
+    trials = tuple(_build_table5_trial(key, data, way) for key, way in ways.items())
     cells = [
         TableCell(key, kind, "coefficients", printed.get(pair), elsewhere.get(pair))
         for key in ways
         for kind in KINDS
         for pair in [(key, kind)]
     ]
-    return Row(name, title, trials, tuple(cells))
+    return ExperimentRow(name, title, trials, tuple(cells))
 
 
-def _build_trial(key: str, data: dict[str, Any], way: Mapping[str, Any]) -> Trial:
+def _build_table5_trial(
+    key: str, data: dict[str, Any], way: Mapping[str, Any]
+) -> ExperimentTrial:
     common = {
         "learner": key.partition(",")[0],
         "selection": FIXED,
@@ -196,6 +200,6 @@ def _build_trial(key: str, data: dict[str, Any], way: Mapping[str, Any]) -> Tria
         "block": BLOCK,
     }
     data = {**data, **FIRST_TWO} if key == "birm" else data
-    return Trial(
+    return ExperimentTrial(
         label=key, dataset="scm", data=data, order="joint", **{**common, **way}
     )

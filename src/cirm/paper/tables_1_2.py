@@ -7,14 +7,14 @@ from typing import Any
 
 from cirm.paper.experiment import (
     CHANCE,
-    Experiment,
-    Layout,
-    Line,
+    ExperimentRow,
+    ExperimentTrial,
+    PaperExperiment,
     Place,
-    Row,
     TableCell,
-    Trial,
-    make_published_value,
+    TableLayout,
+    TableLine,
+    parse_published_value,
     read_published_table,
 )
 from cirm.runs.jobs import PAPER_SELECTION
@@ -73,43 +73,47 @@ AXIS = "colour flip of the unseen environment"
 SPLITS = ("train", "test")
 
 
-def build_table1() -> Experiment:
+def build_table1_experiment() -> PaperExperiment:
     """Return table 1: train and test accuracy on two environments of MNIST."""
     printed = read_published_table("table1")
     numbers = {split: printed[split] for split in SPLITS}
-    row = _build_row("mnist", MNIST, numbers)
+    row = _build_image_row("mnist", MNIST, numbers)
     columns = {**LEARNERS, **REFERENCES}
     lines = [
-        Line((split,), tuple((row.name, label, split) for label in columns))
+        TableLine((split,), tuple((row.name, label, split) for label in columns))
         for split in numbers
     ]
     title = "Table 1: two consecutive environments of coloured MNIST"
     return build_image_experiment(
-        "table1", title, 5, [row], _build_layout("Accuracy, %", ("",), lines)
+        "table1", title, 5, [row], _build_table_layout("Accuracy, %", ("",), lines)
     )
 
 
-def build_table2() -> Experiment:
+def build_table2_experiment() -> PaperExperiment:
     """Return table 2: test accuracy by environments, data set and colour scheme."""
     rows, lines = [], []
     for printed in read_published_table("table2")["rows"]:
         group, value = printed["group"], printed["value"]
-        row = _build_row(
+        row = _build_image_row(
             f"{group}={value}", DATA[group, value], {"test": printed["cells"]}
         )
         rows.append(row)
         places: list[Place] = [(row.name, c, "test") for c in (*LEARNERS, *REFERENCES)]
-        lines.append(Line((group, SOURCES.get(value, value)), tuple(places)))
+        lines.append(TableLine((group, SOURCES.get(value, value)), tuple(places)))
     title = "Table 2: by number of environments (n), data set (d) and colours (c)"
-    layout = _build_layout("Test accuracy, %", ("", ""), lines)
+    layout = _build_table_layout("Test accuracy, %", ("", ""), lines)
     return build_image_experiment("table2", title, 5, rows, layout)
 
 
 def build_image_experiment(
-    name: str, title: str, seeds: int, rows: Sequence[Row], layout: Layout
-) -> Experiment:
+    name: str,
+    title: str,
+    seeds: int,
+    rows: Sequence[ExperimentRow],
+    layout: TableLayout,
+) -> PaperExperiment:
     """Return an experiment on coloured images of two classes."""
-    return Experiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
+    return PaperExperiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
 
 
 def build_image_trial(
@@ -120,46 +124,54 @@ def build_image_trial(
     selection: str = PAPER_SELECTION,
     preset: str = "paper",
     **rest: Any,  # noqa: ANN401  further fields of Trial
-) -> Trial:
+) -> ExperimentTrial:
     """Return a trial on coloured images, with the paper's settings unless given."""
-    return Trial(label, learner, "colored", data, order, selection, preset, **rest)
+    return ExperimentTrial(
+        label, learner, "colored", data, order, selection, preset, **rest
+    )
 
 
-def make_cell(
+def make_accuracy_cell(
     label: str, split: str, printed: Mapping[str, float] | None = None
 ) -> TableCell:
     """Return the cell of an accuracy, with the paper's number if it prints one."""
-    return TableCell(label, split, "accuracy", make_published_value(printed))
+    return TableCell(label, split, "accuracy", parse_published_value(printed))
 
 
 def list_accuracy_cells(labels: Iterable[str]) -> tuple[TableCell, ...]:
     """List accuracies that the paper does not print."""
-    return tuple(make_cell(label, split) for label in labels for split in SPLITS)
+    return tuple(
+        make_accuracy_cell(label, split) for label in labels for split in SPLITS
+    )
 
 
-def build_listing(
-    rows: Iterable[Row],
+def build_listing_layout(
+    rows: Iterable[ExperimentRow],
     corner: tuple[str, ...],
-    heads: Callable[[Row, str], tuple[str, ...]],
-) -> Layout:
+    heads: Callable[[ExperimentRow, str], tuple[str, ...]],
+) -> TableLayout:
     """Return a layout with a line for each learner of each row."""
     lines = [
-        Line(heads(row, label), tuple((row.name, label, split) for split in SPLITS))
+        TableLine(
+            heads(row, label), tuple((row.name, label, split) for split in SPLITS)
+        )
         for row in rows
         for label in row.labels
     ]
     columns = tuple((split,) for split in SPLITS)
-    return Layout("Accuracy, %", corner, columns, tuple(lines))
+    return TableLayout("Accuracy, %", corner, columns, tuple(lines))
 
 
-def _build_layout(title: str, corner: tuple[str, ...], lines: list[Line]) -> Layout:
+def _build_table_layout(
+    title: str, corner: tuple[str, ...], lines: list[TableLine]
+) -> TableLayout:
     names = (*LEARNERS.values(), *REFERENCES.values())
-    return Layout(title, corner, tuple((name,) for name in names), tuple(lines))
+    return TableLayout(title, corner, tuple((name,) for name in names), tuple(lines))
 
 
-def _build_row(
+def _build_image_row(
     name: str, data: dict[str, Any], printed: Mapping[str, Mapping[str, Any]]
-) -> Row:
+) -> ExperimentRow:
     """Return all learners and references on one data set.
 
     `printed` has the paper's numbers by split and learner.
@@ -171,13 +183,13 @@ def _build_row(
         for label, key in JOINT.items()
     ]
     cells = [
-        make_cell(trial.label, split, values.get(trial.label))
+        make_accuracy_cell(trial.label, split, values.get(trial.label))
         for split, values in printed.items()
         for trial in trials
     ]
-    cells += [make_cell(CHANCE, split) for split in printed]
+    cells += [make_accuracy_cell(CHANCE, split) for split in printed]
     title = (
         f"{SOURCES[data['source']]}, {data['scheme']}, "
         f"{data['environments']} environments"
     )
-    return Row(name, title, tuple(trials), tuple(cells))
+    return ExperimentRow(name, title, tuple(trials), tuple(cells))

@@ -12,11 +12,11 @@ from typing import Any
 
 from cirm.paper.experiment import (
     CHANCE,
-    Experiment,
-    Layout,
-    Line,
-    Row,
-    Trial,
+    ExperimentRow,
+    ExperimentTrial,
+    PaperExperiment,
+    TableLayout,
+    TableLine,
     read_published_table,
 )
 from cirm.paper.tables_1_2 import (
@@ -25,7 +25,7 @@ from cirm.paper.tables_1_2 import (
     build_image_experiment,
     build_image_trial,
     list_accuracy_cells,
-    make_cell,
+    make_accuracy_cell,
 )
 
 LEARNERS = {"irmv1": "IRMv1", "c-virmv1": "C-VIRMv1"}
@@ -59,39 +59,44 @@ SELECTIONS = {
 }
 
 
-def build_table3() -> Experiment:
+def build_table3_experiment() -> PaperExperiment:
     """Return table 3: two environments at once, with and without inference."""
     printed = read_published_table("table3")
-    rows = [_build_row(name, name, TWO, printed[name]) for name in INFERENCES]
+    rows = [_build_inference_row(name, name, TWO, printed[name]) for name in INFERENCES]
     heads = ("No EIIL", "EIIL")
     lines = [
-        Line((head,), (*_list_places(row), *_list_reference_places(row)))
+        TableLine(
+            (head,),
+            (*_list_learner_cell_places(row), *_list_reference_cell_places(row)),
+        )
         for head, row in zip(heads, rows, strict=True)
     ]
     names = (*LEARNERS.values(), *REFERENCES.values())
     columns = [(name, split) for name in names for split in HEADINGS]
-    layout = Layout("Accuracy, %", ("",), tuple(columns), tuple(lines))
+    layout = TableLayout("Accuracy, %", ("",), tuple(columns), tuple(lines))
     title = "Table 3: two environments at once, given and inferred"
     return build_image_experiment("table3", title, 10, rows, layout)
 
 
-def build_table4() -> Experiment:
+def build_table4_experiment() -> PaperExperiment:
     """Return table 4: one environment of several sizes, with and without inference."""
     rows, lines = [], []
     for printed in read_published_table("table4")["rows"]:
         size = printed["examples"]
         data = {**ONE, "examples": size}
         pair = [
-            _build_row(f"{size} {way}", way, data, printed[way], references=not infer)
+            _build_inference_row(
+                f"{size} {way}", way, data, printed[way], references=not infer
+            )
             for way, infer in INFERENCES.items()
         ]
         rows += pair
         places = (
-            *_list_places(pair[0]),
-            *_list_places(pair[1]),
-            *_list_reference_places(pair[0]),
+            *_list_learner_cell_places(pair[0]),
+            *_list_learner_cell_places(pair[1]),
+            *_list_reference_cell_places(pair[0]),
         )
-        lines.append(Line((f"{size:,}",), places))
+        lines.append(TableLine((f"{size:,}",), places))
     groups = {
         "Without inference": LEARNERS,
         "With EIIL": LEARNERS,
@@ -103,12 +108,14 @@ def build_table4() -> Experiment:
         for name in names.values()
         for split in HEADINGS
     ]
-    layout = Layout("Accuracy, %", ("examples",), tuple(columns), tuple(lines))
+    layout = TableLayout("Accuracy, %", ("examples",), tuple(columns), tuple(lines))
     title = "Table 4: one environment, with and without inference"
     return build_image_experiment("table4", title, 5, rows, layout)
 
 
-def build_inference_trial(key: str, data: dict[str, Any], infer: str) -> Trial:
+def build_inference_trial(
+    key: str, data: dict[str, Any], infer: str
+) -> ExperimentTrial:
     """Return a learner with published settings, on given or inferred environments."""
     preset, settings = PRESETS[key]
     label = f"{key} after {infer}" if infer else key
@@ -118,33 +125,33 @@ def build_inference_trial(key: str, data: dict[str, Any], infer: str) -> Trial:
     )  # fmt: skip
 
 
-def _list_places(row: Row) -> tuple[tuple[str, str, str], ...]:
+def _list_learner_cell_places(row: ExperimentRow) -> tuple[tuple[str, str, str], ...]:
     labels = [trial.label for trial in row.trials if trial.label not in REFERENCES]
     return tuple((row.name, label, split) for label in labels for split in SPLITS)
 
 
-def _list_reference_places(row: Row) -> tuple[tuple[str, str, str], ...]:
+def _list_reference_cell_places(row: ExperimentRow) -> tuple[tuple[str, str, str], ...]:
     return tuple((row.name, label, split) for label in REFERENCES for split in SPLITS)
 
 
-def _build_row(
+def _build_inference_row(
     name: str,
     kind: str,
     data: dict[str, Any],
     printed: dict[str, Any],
     references: bool = True,
-) -> Row:
+) -> ExperimentRow:
     """Return both learners on one data set, with or without cells of references."""
     infer = INFERENCES[kind]
     trials, cells = [], []
     for key in LEARNERS:
         trial = build_inference_trial(key, data, infer)
         trials.append(trial)
-        cells += [make_cell(trial.label, s, printed[key][s]) for s in SPLITS]
+        cells += [make_accuracy_cell(trial.label, s, printed[key][s]) for s in SPLITS]
     for label, images in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
         way = "joint", SELECTIONS["erm"], "irm"
         trials.append(build_image_trial(label, "erm", images, *way))
     cells += list_accuracy_cells(REFERENCES if references else ())
     count = data["examples"] * data["environments"]
     title = f"{count:,} examples, environments {'inferred' if infer else 'as given'}"
-    return Row(name, title, tuple(trials), tuple(cells))
+    return ExperimentRow(name, title, tuple(trials), tuple(cells))

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
-from cirm.paper.experiment import CHANCE, Experiment, Row, TableCell
+from cirm.paper.experiment import CHANCE, ExperimentRow, PaperExperiment, TableCell
 
 ROUNDING = 1e-9  # a difference on the border of the band is within it
 FLOORS = {"accuracy": 2.0, "coefficients": 0.02}
@@ -48,7 +48,7 @@ CLAIMS = (
 )
 
 
-def judge_value(
+def compare_with_published_value(
     mean: float, std: float | None, paper: Mapping[str, Any], metric: str, split: str
 ) -> str:
     """Compare a measured number with the paper's: "match", "better" or "differs"."""
@@ -61,8 +61,8 @@ def judge_value(
     return "better" if gap < 0 else "differs"
 
 
-def judge_cells(
-    experiment: Experiment,
+def judge_cells_of_experiment(
+    experiment: PaperExperiment,
     measurements: Mapping[str, Measurements],
     notes: Mapping[tuple[str, str], str],
 ) -> list[Cell]:
@@ -80,8 +80,8 @@ def judge_cells(
 
 
 def _judge_cell(
-    experiment: Experiment,
-    row: Row,
+    experiment: PaperExperiment,
+    row: ExperimentRow,
     cell: TableCell,
     measurements: Mapping[str, Measurements],
     notes: Mapping[tuple[str, str], str],
@@ -115,7 +115,9 @@ def _judge_cell(
         return {**judged, "verdict": NO_DATA, "note": note}
     if paper := judged["paper"]:
         place = cell.metric, cell.split
-        judged["verdict"] = judge_value(value["mean"], value["std"], paper, *place)
+        judged["verdict"] = compare_with_published_value(
+            value["mean"], value["std"], paper, *place
+        )
     return judged
 
 
@@ -126,7 +128,10 @@ def count_verdicts(cells: Sequence[Cell]) -> dict[str, int]:
 
 
 def summarise_verdicts(
-    experiment: Experiment, cells: Sequence[Cell], command: str, commits: Sequence[str]
+    experiment: PaperExperiment,
+    cells: Sequence[Cell],
+    command: str,
+    commits: Sequence[str],
 ) -> dict[str, Any]:
     """Return the content of summary.json."""
     return {
@@ -148,14 +153,21 @@ def judge_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     as those of the references, do not count. Rows without a measurement are named.
     """
     printed_cells = [cell for cell in cells if cell["paper"]]
-    ours = {_get_place(c): c["mean"] for c in printed_cells if c["mean"] is not None}
-    printed = {_get_place(c): c["paper"]["mean"] for c in printed_cells}
+    ours = {
+        _get_cell_place(c): c["mean"] for c in printed_cells if c["mean"] is not None
+    }
+    printed = {_get_cell_place(c): c["paper"]["mean"] for c in printed_cells}
     measured_rows = set(_list_sequential_rows(ours))
     missing = [r for r in _list_sequential_rows(printed) if r not in measured_rows]
     answers = []
     for statement, check in zip(CLAIMS, CHECKS, strict=True):
         holds, figures = check(ours)
-        if figures and missing and check in (check_others_low, check_proposed_higher):
+        if (
+            figures
+            and missing
+            and check
+            in (check_other_learners_are_low, check_proposed_learners_are_higher)
+        ):
             figures.append(f"not measured: {', '.join(missing)}")
         answers.append(
             {
@@ -168,29 +180,35 @@ def judge_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return answers
 
 
-def check_others_low(means: Means) -> Answer:
+def check_other_learners_are_low(means: Means) -> Answer:
     """Check the first claim: in every row the highest of the others is below 30 %."""
     rows = _list_sequential_rows(means)
-    highest = {row: best for row in rows if (best := _find_highest_other(means, row))}
+    highest = {
+        row: best
+        for row in rows
+        if (best := _find_highest_unproposed_learner(means, row))
+    }
     figures = [
         f"{row}: the highest is {name} with {value:.1f} %"
         for row, (name, value) in highest.items()
     ]
     complete = all((row, name, "test") in means for row in highest for name in OTHERS)
-    return _combine([value < LOW for _, value in highest.values()], complete), figures
+    return _combine_row_verdicts(
+        [value < LOW for _, value in highest.values()], complete
+    ), figures
 
 
-def check_proposed_higher(means: Means) -> Answer:
+def check_proposed_learners_are_higher(means: Means) -> Answer:
     """Check the second: in every row the lowest proposed is above the highest other."""
     verdicts, figures, complete = [], [], True
     for row in _list_sequential_rows(means):
-        highest = _find_highest_other(means, row)
-        proposed = _select_scores(means, row, PROPOSED)
+        highest = _find_highest_unproposed_learner(means, row)
+        proposed = _select_test_accuracies(means, row, PROPOSED)
         if not highest or not proposed:
             complete = False
             continue
         name = min(proposed, key=lambda n: proposed[n])
-        others = _select_scores(means, row, OTHERS)
+        others = _select_test_accuracies(means, row, OTHERS)
         complete = complete and len(proposed) == len(PROPOSED)
         complete = complete and len(others) == len(OTHERS)
         verdicts.append(proposed[name] > highest[1])
@@ -198,17 +216,17 @@ def check_proposed_higher(means: Means) -> Answer:
             f"{row}: {name} {proposed[name]:.1f} % is the lowest proposed, "
             f"{highest[0]} {highest[1]:.1f} % the highest other"
         )
-    return _combine(verdicts, complete), figures
+    return _combine_row_verdicts(verdicts, complete), figures
 
 
-def check_inference(means: Means) -> Answer:
+def check_inference_improves_with_examples(means: Means) -> Answer:
     """Check the third: with inference accuracy rises with the examples.
 
     With the most examples it must be above guessing and above that without inference.
     """
     verdicts, figures, complete = [], [], True
     for learner in ("irmv1", "c-virmv1"):
-        values = _list_by_size(means, f"{learner} after eiil")
+        values = _list_accuracies_by_example_count(means, f"{learner} after eiil")
         plain = means.get((f"{max(values, default=0)} no-eiil", learner, "test"))
         if len(values) < 2 or plain is None:
             complete = False
@@ -221,10 +239,10 @@ def check_inference(means: Means) -> Answer:
         figures.append(
             f"{learner} after eiil, by examples: {listed}; without eiil {plain:.1f} %"
         )
-    return _combine(verdicts, complete), figures
+    return _combine_row_verdicts(verdicts, complete), figures
 
 
-def check_causal_model(means: Means) -> Answer:
+def check_birm_recovers_causal_model(means: Means) -> Answer:
     """Check the fourth: both errors of BIRM are below those of IRM and ERM."""
     kinds, names = ("causal", "noncausal"), ("birm", "irmv1", "erm")
     if not all(("table5", n, k) in means for n in names for k in kinds):
@@ -240,18 +258,18 @@ def check_causal_model(means: Means) -> Answer:
 
 
 CHECKS: tuple[Callable[[Means], Answer], ...] = (
-    check_others_low,
-    check_proposed_higher,
-    check_inference,
-    check_causal_model,
+    check_other_learners_are_low,
+    check_proposed_learners_are_higher,
+    check_inference_improves_with_examples,
+    check_birm_recovers_causal_model,
 )
 
 
-def _get_place(cell: Mapping[str, Any]) -> tuple[str, str, str]:
+def _get_cell_place(cell: Mapping[str, Any]) -> tuple[str, str, str]:
     return cell["row"], cell["learner"], cell["split"]
 
 
-def _list_by_size(means: Means, learner: str) -> dict[int, float]:
+def _list_accuracies_by_example_count(means: Means, learner: str) -> dict[int, float]:
     """Return test accuracy by number of examples, for a learner after inference."""
     sizes = sorted(
         int(row.removesuffix(" eiil"))
@@ -269,18 +287,22 @@ def _list_sequential_rows(means: Means) -> list[str]:
     return list(dict.fromkeys(rows))
 
 
-def _select_scores(means: Means, row: str, names: Sequence[str]) -> dict[str, float]:
+def _select_test_accuracies(
+    means: Means, row: str, names: Sequence[str]
+) -> dict[str, float]:
     """Return the test accuracies of a row by learner, of those that have one."""
     return {n: means[row, n, "test"] for n in names if (row, n, "test") in means}
 
 
-def _find_highest_other(means: Means, row: str) -> tuple[str, float] | None:
+def _find_highest_unproposed_learner(
+    means: Means, row: str
+) -> tuple[str, float] | None:
     """Return the highest of the learners that are not proposed, and its accuracy."""
-    scores = _select_scores(means, row, OTHERS)
+    scores = _select_test_accuracies(means, row, OTHERS)
     return max(scores.items(), key=lambda item: item[1], default=None)
 
 
-def _combine(verdicts: Sequence[bool], complete: bool) -> bool | None:
+def _combine_row_verdicts(verdicts: Sequence[bool], complete: bool) -> bool | None:
     """Return False if any is, True if all are and none is missing, else None."""
     if not all(verdicts):
         return False

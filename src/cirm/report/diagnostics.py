@@ -9,7 +9,7 @@ from cirm.records import Record, Score
 from cirm.report import page
 from cirm.report.markup import Markup
 from cirm.report.page import Section
-from cirm.report.summary import average_seeds, group_by_learner
+from cirm.report.summary import average_over_seeds, group_by_learner
 from cirm.report.table import (
     Row,
     Table,
@@ -60,7 +60,7 @@ EXPLANATION = (
 )
 
 
-class Diagnosis(NamedTuple):
+class LearnerDiagnosis(NamedTuple):
     """A learner's diagnostics after the last stage, for all environments together.
 
     `numbers` are statistics over seeds by metric; `failed` counts the seeds with each
@@ -75,20 +75,24 @@ class Diagnosis(NamedTuple):
     trained: bool
 
 
-def collect_diagnostics(records: Sequence[Record]) -> dict[str, Diagnosis]:
+def collect_learner_diagnoses(records: Sequence[Record]) -> dict[str, LearnerDiagnosis]:
     """Collect the diagnostics of each learner that has some."""
     return {
-        learner: _diagnose([row for row in rows if row.environment == "all"])
-        for learner, rows in _select_last_scores(records).items()
+        learner: _make_learner_diagnosis(
+            [row for row in rows if row.environment == "all"]
+        )
+        for learner, rows in _select_last_diagnostic_scores(records).items()
     }
 
 
-def summarise_diagnostics(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+def summarise_learner_diagnoses(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     """Return the diagnostics of each learner as plain values, for summary.json."""
-    return {name: one._asdict() for name, one in collect_diagnostics(records).items()}
+    return {
+        name: one._asdict() for name, one in collect_learner_diagnoses(records).items()
+    }
 
 
-def describe_failures(diagnoses: Mapping[str, Diagnosis]) -> list[str]:
+def describe_diagnosed_failures(diagnoses: Mapping[str, LearnerDiagnosis]) -> list[str]:
     """Return a sentence for each failure: where it happened and what it means."""
     sentences = []
     for key, (name, meaning) in FAILURES.items():
@@ -102,7 +106,7 @@ def describe_failures(diagnoses: Mapping[str, Diagnosis]) -> list[str]:
     return sentences
 
 
-def describe_basis(diagnoses: Mapping[str, Diagnosis]) -> str:
+def describe_diagnosed_examples(diagnoses: Mapping[str, LearnerDiagnosis]) -> str:
     """Say which examples the diagnostics come from."""
     if any(one.trained for one in diagnoses.values()):
         return (
@@ -113,14 +117,16 @@ def describe_basis(diagnoses: Mapping[str, Diagnosis]) -> str:
     return "Measured on new examples of the training environments."
 
 
-def build_diagnostics_table(diagnoses: Mapping[str, Diagnosis], metric: str) -> Table:
+def build_diagnostics_table(
+    diagnoses: Mapping[str, LearnerDiagnosis], metric: str
+) -> Table:
     """Build the table of diagnostics, a row for each learner."""
     unit = "%" if metric == "accuracy" else "squared error"
     headings = [f"worst group, {unit}", *list(COLUMNS.values())[1:]]
     rows: list[Row] = []
     for learner, one in diagnoses.items():
         cells = [
-            make_statistic_cell(one.numbers.get(n), _get_unit(n, metric))
+            make_statistic_cell(one.numbers.get(n), _get_metric_for_digits(n, metric))
             for n in COLUMNS
         ]
         rows.append([learner, *cells, f"{one.succeeded} of {one.seeds}"])
@@ -130,22 +136,22 @@ def build_diagnostics_table(diagnoses: Mapping[str, Diagnosis], metric: str) -> 
 
 def build_diagnostics_section(records: Sequence[Record], metric: str) -> Section | None:
     """Build the section of a page; None without diagnostics."""
-    diagnoses = collect_diagnostics(records)
+    diagnoses = collect_learner_diagnoses(records)
     if not diagnoses:
         return None
     content: list[str | Table] = [
-        f"{EXPLANATION} {describe_basis(diagnoses)}",
+        f"{EXPLANATION} {describe_diagnosed_examples(diagnoses)}",
         build_diagnostics_table(diagnoses, metric),
-        page.render_list(describe_failures(diagnoses)),
+        page.render_notes_as_list(describe_diagnosed_failures(diagnoses)),
         *(
-            _render_groups(learner, rows, metric)
-            for learner, rows in _select_last_scores(records).items()
+            _render_scores_by_group(learner, rows, metric)
+            for learner, rows in _select_last_diagnostic_scores(records).items()
         ),
     ]
     return Section("Can the models be trusted?", content)
 
 
-def _select_last_scores(records: Sequence[Record]) -> dict[str, list[Score]]:
+def _select_last_diagnostic_scores(records: Sequence[Record]) -> dict[str, list[Score]]:
     """The diagnostic scores of each learner that has some, after its last stage."""
     selected = {}
     for learner, scores in group_by_learner(records, Score).items():
@@ -156,7 +162,7 @@ def _select_last_scores(records: Sequence[Record]) -> dict[str, list[Score]]:
     return selected
 
 
-def _diagnose(rows: list[Score]) -> Diagnosis:
+def _make_learner_diagnosis(rows: list[Score]) -> LearnerDiagnosis:
     metrics: dict[str, list[Score]] = {}
     for row in rows:
         metrics.setdefault(row.metric, []).append(row)
@@ -165,8 +171,11 @@ def _diagnose(rows: list[Score]) -> Diagnosis:
         for key in FAILURES
     }
     seeds = {row.seed for row in rows}
-    return Diagnosis(
-        {name: average_seeds(scores)._asdict() for name, scores in metrics.items()},
+    return LearnerDiagnosis(
+        {
+            name: average_over_seeds(scores)._asdict()
+            for name, scores in metrics.items()
+        },
         {key: len(some) for key, some in failed.items()},
         len(seeds.difference(*failed.values())),
         len(seeds),
@@ -174,25 +183,25 @@ def _diagnose(rows: list[Score]) -> Diagnosis:
     )
 
 
-def _render_groups(learner: str, scores: list[Score], metric: str) -> Markup:
+def _render_scores_by_group(learner: str, scores: list[Score], metric: str) -> Markup:
     """A learner's environments and groups, in a block that opens with a click."""
     rows: list[Row] = []
     for place in dict.fromkeys(s.environment for s in scores if s.environment != "all"):
         here = [score for score in scores if score.environment == place]
         cells = [
             make_statistic_cell(
-                average_seeds(s for s in here if s.metric in names),
-                _get_unit(names[0], metric),
+                average_over_seeds(s for s in here if s.metric in names),
+                _get_metric_for_digits(names[0], metric),
             )
             for names in GROUP_COLUMNS
         ]
         rows.append([place, *cells])
     columns = ["environment: group", *GROUP_COLUMNS.values()]
     table = render_html(Table("Environments and groups", columns, rows))
-    return page.render_details(f"{learner}: environments and groups", table)
+    return page.render_collapsible_block(f"{learner}: environments and groups", table)
 
 
-def _get_unit(name: str, metric: str) -> str:
+def _get_metric_for_digits(name: str, metric: str) -> str:
     """The metric whose digits a diagnostic is written with."""
     if name in ("worst group", "reference"):
         return metric

@@ -1,8 +1,9 @@
 """What all figures share: colours, looks, axes, and the way from matplotlib to a page.
 
-matplotlib draws each figure in the light colours of figures.css. `as_markup` puts CSS
-variables in the place of these colours, so that one figure serves light pages, dark
-pages and paper. Text stays text, and the same data give the same bytes.
+matplotlib draws each figure in the light colours of figures.css.
+`render_as_inline_svg` puts CSS variables in the place of these colours, so that one
+figure serves light pages, dark pages and paper. Text stays text, and the same data give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ P = ParamSpec("P")
 Pair = tuple[float, float]
 
 
-def as_markup(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Markup]:
+def render_as_inline_svg(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Markup]:
     """Let a function that returns axes and their description return inline SVG."""
 
     @wraps(draw)
@@ -57,8 +58,9 @@ def as_markup(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Markup]:
             ax, label = draw(*args, **kwargs)
             none = {"Date": None}  # which would differ from day to day
             ax.figure.canvas.print_figure(file, format="svg", metadata=none)
-        return _simplify(
-            ElementTree.fromstring(file.getvalue()), replace_unprintable(label)
+        return _simplify_svg(
+            ElementTree.fromstring(file.getvalue()),
+            replace_unprintable(label),
         )
 
     return render
@@ -66,45 +68,45 @@ def as_markup(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Markup]:
 
 def make_svg_file(figure: str) -> str:
     """Turn a figure into the content of an .svg file, with its colours inside."""
-    return figure.replace("<title>", f"<style>{_read_css()}</style><title>", 1)
+    return figure.replace("<title>", f"<style>{_read_figure_css()}</style><title>", 1)
 
 
-def get_color(name: str) -> str:
+def get_css_color(name: str) -> str:
     """Return the light colour that figures.css gives to a variable."""
-    return _read_colors()[name]
+    return _read_css_colors()[name]
 
 
-def get_look(style: int, marks: bool = True) -> dict[str, Any]:
+def get_line_style(style: int, marks: bool = True) -> dict[str, Any]:
     """Return a learner's look, for `Axes.plot`; the first 24 styles differ."""
     if style == CHANCE:
-        return {"color": get_color("muted"), "lw": 1.5, "ls": DOTS}
+        return {"color": get_css_color("muted"), "lw": 1.5, "ls": DOTS}
     if style == CEILING:
-        shape = make_ring("ink") if marks else {"color": get_color("ink")}
+        shape = get_ring_style("ink") if marks else {"color": get_css_color("ink")}
         return {**shape, "lw": 1.5, "ls": (0, (3.5, 3.5))}
     return {
-        "color": get_color(f"s{style % HUES}"),
+        "color": get_css_color(f"s{style % HUES}"),
         "lw": 2,
         "ls": DASHES[style // HUES % len(DASHES)],
         "marker": MARKERS[style % len(MARKERS)] if marks else "",
         "ms": 8,
-        "mec": get_color("page"),
+        "mec": get_css_color("page"),
     }
 
 
-def get_variant(style: int, number: int) -> int:
+def get_style_variant(style: int, number: int) -> int:
     """Return a style in the same colour, for another line of the same learner."""
     # The first dashes are those of the learners after the first six.
     return style + HUES * (2 + number) if style >= 0 else style
 
 
-def make_ring(tone: str) -> dict[str, Any]:
+def get_ring_style(tone: str) -> dict[str, Any]:
     """Return the look of a hollow mark."""
-    hue = get_color(tone)
-    look = {"color": hue, "mec": hue, "mfc": get_color("page"), "mew": 1.5}
+    hue = get_css_color(tone)
+    look = {"color": hue, "mec": hue, "mfc": get_css_color("page"), "mew": 1.5}
     return {**look, "marker": "o", "ms": 7}
 
 
-def name_part(name: str, tips: Sequence[str] = ()) -> str:
+def encode_svg_id(name: str, tips: Sequence[str] = ()) -> str:
     """Encode a part's class, and what its marks tell when pointed at, as its gid."""
     return json.dumps([name, *tips])
 
@@ -128,7 +130,7 @@ def make_blank_axes(
     return ax
 
 
-def add_text(
+def add_text_label(
     ax: Axes,
     text: str,
     at: Pair,
@@ -139,7 +141,7 @@ def add_text(
 ) -> None:
     """Write a text some pixels away from a point of the axes."""
     place: dict[str, Any] = {"xycoords": "data", "textcoords": "offset pixels"}
-    look = {"color": get_color(tone), "ha": align, "annotation_clip": False}
+    look = {"color": get_css_color(tone), "ha": align, "annotation_clip": False}
     ax.annotate(replace_unprintable(text), at, offset, **place | look | options)
 
 
@@ -148,7 +150,7 @@ def replace_unprintable(text: str) -> str:
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _simplify(root: ElementTree.Element, label: str) -> Markup:
+def _simplify_svg(root: ElementTree.Element, label: str) -> Markup:
     """Reduce matplotlib's SVG to what a page needs.
 
     Ids of several figures on one page would clash, so nothing has an id: marks are
@@ -160,11 +162,11 @@ def _simplify(root: ElementTree.Element, label: str) -> Markup:
     def copy(element: ElementTree.Element, tips: list[str]) -> ElementTree.Element:
         kind, name = element.tag.removeprefix(tag), element.get("id", "")
         keys = ("viewBox", "d", "x", "y", "style")
-        look = {key: _abbreviate(element.get(key, "")) for key in keys}
+        look = {key: _shorten_svg_text(element.get(key, "")) for key in keys}
         if name.startswith("["):
             look["class"], *tips = json.loads(name)
         if kind == "use":
-            kind, look["d"] = "path", _abbreviate(marks[element.get(HREF, "")])
+            kind, look["d"] = "path", _shorten_svg_text(marks[element.get(HREF, "")])
             look["transform"] = f"translate({look.pop('x')} {look.pop('y')})"
         twin = ElementTree.Element(kind, {k: v for k, v in look.items() if v})
         twin.text = element.text if kind == "text" else None
@@ -186,9 +188,9 @@ def _simplify(root: ElementTree.Element, label: str) -> Markup:
     return Markup(ElementTree.tostring(whole, encoding="unicode"))
 
 
-def _abbreviate(text: str) -> str:
+def _shorten_svg_text(text: str) -> str:
     """Round numbers to what an eye can see, and put variables in place of colours."""
-    names = {value: name for name, value in _read_colors().items()}
+    names = {value: name for name, value in _read_css_colors().items()}
     text = re.sub(r"#[0-9a-f]{6}", lambda m: f"var(--{names[m[0]]})", text)
     text = re.sub(r" font-family:[^;]*;", "", text)
     text = re.sub(r"-?\d+\.\d+", lambda m: f"{round(float(m[0]), 1) + 0.0:g}", text)
@@ -196,11 +198,11 @@ def _abbreviate(text: str) -> str:
 
 
 @cache
-def _read_css() -> str:
+def _read_figure_css() -> str:
     return files("cirm.report").joinpath("figures.css").read_text(encoding="utf-8")
 
 
 @cache
-def _read_colors() -> dict[str, str]:
-    light = _read_css().partition("@media")[0]
+def _read_css_colors() -> dict[str, str]:
+    light = _read_figure_css().partition("@media")[0]
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))

@@ -7,11 +7,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from cirm.report.drawing import (
-    add_text,
-    as_markup,
-    get_color,
+    add_text_label,
+    encode_svg_id,
+    get_css_color,
     make_blank_axes,
-    name_part,
+    render_as_inline_svg,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class HeatCell(NamedTuple):
     strength: float
 
 
-@as_markup
+@render_as_inline_svg
 def plot_heat_map(
     rows: Sequence[str],
     columns: Sequence[tuple[str, str]],
@@ -52,16 +52,18 @@ def plot_heat_map(
     for (row, column), cell in cells.items():
         _draw_cell(ax, row, column, cell)
     for row, name in enumerate(rows):
-        add_text(ax, name, (0, row + 0.5), (-10, -4), "right", size=12)
+        add_text_label(ax, name, (0, row + 0.5), (-10, -4), "right", size=12)
     start = 0
     for group, members in groupby(columns, key=lambda column: column[0]):
         count = len(list(members))
         if group:
             middle = start + count / 2
-            add_text(ax, group, (middle, 0), (0, 30), "center", "muted", size=12)
+            add_text_label(ax, group, (middle, 0), (0, 30), "center", "muted", size=12)
         for column in range(start, start + count):
             heading = columns[column][1]
-            add_text(ax, heading, (column + 0.5, 0), (0, 9), "center", "muted", size=11)
+            add_text_label(
+                ax, heading, (column + 0.5, 0), (0, 9), "center", "muted", size=11
+            )
         start += count
     return ax, label
 
@@ -69,7 +71,7 @@ def plot_heat_map(
 def _draw_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
     from matplotlib.patches import Rectangle
 
-    color = get_color(GOOD if cell.strength >= 0 else BAD)
+    color = get_css_color(GOOD if cell.strength >= 0 else BAD)
     strength = min(1.0, abs(cell.strength))
     # The gap keeps neighbours apart where their colours are alike.
     place, size = (column + 0.03, row + 0.04), (0.94, 0.92)
@@ -77,6 +79,6 @@ def _draw_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
         Rectangle(place, *size, facecolor=color, alpha=0.1 + 0.6 * strength, lw=0)
     )
     middle = (column + 0.5, row + 0.5)
-    add_text(ax, cell.text, middle, (0, 1), "center", size=13, weight="bold")
-    part = name_part("cell-note")
-    add_text(ax, cell.note, middle, (0, -13), "center", size=10, gid=part)
+    add_text_label(ax, cell.text, middle, (0, 1), "center", size=13, weight="bold")
+    part = encode_svg_id("cell-note")
+    add_text_label(ax, cell.note, middle, (0, -13), "center", size=10, gid=part)

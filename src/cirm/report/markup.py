@@ -17,13 +17,17 @@ class Markup(str):
 
 def join_markup(*parts: str) -> Markup:
     """Parts one after another: markup as it is, any other text escaped."""
-    return Markup("".join(p if isinstance(p, Markup) else _escape(p) for p in parts))
+    return Markup(
+        "".join(p if isinstance(p, Markup) else _escape_html(p) for p in parts)
+    )
 
 
-def tag(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
+def make_html_element(
+    name: str, /, *children: str, **attributes: str | float | None
+) -> Markup:
     """An element; _ in attribute names is -, at the end nothing; None is left out."""
     pairs = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_escape(_format_attribute(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{_escape_html(_format_value(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -32,10 +36,10 @@ def tag(name: str, /, *children: str, **attributes: str | float | None) -> Marku
     return Markup(f"<{name}{pairs}>{join_markup(*children)}</{name}>")
 
 
-def _format_attribute(value: str | float) -> str:
+def _format_value(value: str | float) -> str:
     # A tenth of a pixel is finer than any screen, and keeps the page small.
     return value if isinstance(value, str) else f"{round(value, 1) + 0.0:g}"
 
 
-def _escape(text: str) -> str:
+def _escape_html(text: str) -> str:
     return escape(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)

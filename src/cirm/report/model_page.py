@@ -49,11 +49,11 @@ def build_model_page(content: Content, command: str = "") -> str:
     if content["adaptation"]:
         lead = f"{summarise_adaptation(content['adaptation'])} {lead}"
     elif verdict := content["explanation"].get("verdict"):
-        lead = f"{end_sentence(verdict)} {lead}"
+        lead = f"{add_full_stop(verdict)} {lead}"
     names = ("learner", "seed", "network")
     settings = {name: content[name] for name in names} | content["settings"]
     sections = [
-        Section("", [page.render_facts(_list_model_facts(content))]),
+        Section("", [page.render_large_numbers(_list_model_facts(content))]),
         _build_adaptation_section(content["adaptation"]),
         _build_explanation_section(content),
         _build_environments_section(history),
@@ -62,7 +62,11 @@ def build_model_page(content: Content, command: str = "") -> str:
         _build_memory_section(content),
         _build_columns_section(content),
         Section(
-            "Settings", [page.render_command(command), page.render_settings(settings)]
+            "Settings",
+            [
+                page.render_shell_command(command),
+                page.render_settings_as_lines(settings),
+            ],
         ),
     ]
     return page.render_page(str(content["model"]), lead, sections)
@@ -72,7 +76,7 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
     """Build the page of an evaluation, from what `cirm evaluate --json` prints."""
     sections = [
         Section("Scores", [build_scores_table(content)]),
-        _build_expected_section(content),
+        _build_expected_scores_section(content),
         _build_calibration_section(content),
         _build_notes_section(content["notes"], command),
     ]
@@ -195,7 +199,7 @@ def _build_environments_section(history: Sequence[Content]) -> Section:
         "environment that the model has never seen."
     )
     table = build_environments_table(history)
-    return Section("Environments", [table, text, page.render_list(notes)])
+    return Section("Environments", [table, text, page.render_notes_as_list(notes)])
 
 
 def _build_diagnostics_section(history: Sequence[Content]) -> Section | None:
@@ -239,7 +243,7 @@ def summarise_adaptation(adaptation: Content) -> str:
     rows = adaptation["rows"]
     text = f"Adapted to {adaptation['name']} by {rows:,} row{'s' * (rows != 1)} "
     verdict = adaptation.get("verdict")
-    return text + "without targets." + (f" {end_sentence(verdict)}" if verdict else "")
+    return text + "without targets." + (f" {add_full_stop(verdict)}" if verdict else "")
 
 
 def build_effects_table(adaptation: Content) -> Table | None:
@@ -260,15 +264,15 @@ def build_effects_table(adaptation: Content) -> Table | None:
     )
 
 
-def list_evidence(explanation: Content) -> list[str]:
+def list_evidence_sentences(explanation: Content) -> list[str]:
     """List the sentences behind what the learner decided, unstable features first."""
     evidence = explanation["evidence"]
     sentences = [one["sentence"] for one in explanation.get("unstable", ())]
     sentences += [evidence] if isinstance(evidence, str) else evidence
-    return [end_sentence(sentence) for sentence in dict.fromkeys(sentences)]
+    return [add_full_stop(sentence) for sentence in dict.fromkeys(sentences)]
 
 
-def end_sentence(text: str) -> str:
+def add_full_stop(text: str) -> str:
     """Return a sentence with its full stop."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
@@ -277,13 +281,18 @@ def _build_adaptation_section(adaptation: Content | None) -> Section | None:
     if not adaptation:
         return None
     sentences = [effect.get("sentence", "") for effect in adaptation.get("effects", ())]
-    told = page.render_list([end_sentence(text) for text in sentences if text])
+    told = page.render_notes_as_list(
+        [add_full_stop(text) for text in sentences if text]
+    )
     parts: list[str | Table] = [summarise_adaptation(adaptation), told]
     if table := build_effects_table(adaptation):
         parts.append(table)
     for title, name in ADAPTATION_PARTS.items():
         if items := adaptation.get(name):
-            parts += [f"{title}:", page.render_list([*map(end_sentence, items)])]
+            parts += [
+                f"{title}:",
+                page.render_notes_as_list([*map(add_full_stop, items)]),
+            ]
     return Section(f"Adapted to {adaptation['name']}", parts)
 
 
@@ -291,8 +300,8 @@ def _build_explanation_section(content: Content) -> Section | None:
     explanation = content["explanation"]
     if not explanation.get("verdict"):
         return None
-    parts: list[str | Table] = [end_sentence(explanation["verdict"])]
-    parts.append(page.render_list(list_evidence(explanation)))
+    parts: list[str | Table] = [add_full_stop(explanation["verdict"])]
+    parts.append(page.render_notes_as_list(list_evidence_sentences(explanation)))
     if counts := explanation.get("rows"):
         rows = [["rows", *(f"{count:,}" for count in counts.values())]]
         for kind in ("plain", "invariant"):
@@ -318,7 +327,7 @@ def _build_columns_section(content: Content) -> Section | None:
     return Section("Columns", [text, table]) if rows else None
 
 
-def _build_expected_section(content: Content) -> Section:
+def _build_expected_scores_section(content: Content) -> Section:
     words = {"held_out": "after learning it", "on_arrival": "before learning it"}
     rows: list[Row] = []
     for kind, entries in content["expected"].items():
@@ -355,7 +364,7 @@ def _build_calibration_section(content: Content) -> Section | None:
 def _build_notes_section(notes: Sequence[str], command: str) -> Section | None:
     if not notes and not command:
         return None
-    content = [page.render_list(notes), page.render_command(command)]
+    content = [page.render_notes_as_list(notes), page.render_shell_command(command)]
     return Section("Notes and command", content)
 
 

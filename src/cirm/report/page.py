@@ -9,7 +9,7 @@ from importlib.resources import files
 from json import dumps
 from typing import Any
 
-from cirm.report.markup import Markup, join_markup, tag
+from cirm.report.markup import Markup, join_markup, make_html_element
 from cirm.report.table import Table, render_html
 
 # The page contains all it needs, so the browser need not load anything.
@@ -71,22 +71,26 @@ def render_page(title: str, lead: str, sections: Iterable[Section | None]) -> st
     """
     folder = files("cirm.report")
     css = [folder.joinpath(n).read_text("utf-8") for n in ("figures.css", "page.css")]
-    head = tag(
+    head = make_html_element(
         "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", title),
-        tag("style", Markup("".join(css))),
+        make_html_element("meta", charset="utf-8"),
+        make_html_element(
+            "meta", name="viewport", content="width=device-width, initial-scale=1"
+        ),
+        make_html_element("meta", name="color-scheme", content="light dark"),
+        make_html_element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        make_html_element("title", title),
+        make_html_element("style", Markup("".join(css))),
     )
-    header = tag("header", tag("h1", title), render_paragraph(lead, "lead"))
+    header = make_html_element(
+        "header", make_html_element("h1", title), render_paragraph(lead, "lead")
+    )
     body = [_render_section(section) for section in sections if section]
-    content = tag("body", tag("main", header, *body))
-    return f"<!doctype html>\n{tag('html', head, content, lang='en')}\n"
+    content = make_html_element("body", make_html_element("main", header, *body))
+    return f"<!doctype html>\n{make_html_element('html', head, content, lang='en')}\n"
 
 
-def render_content(content: Sequence[str | Table]) -> Markup:
+def render_section_content(content: Sequence[str | Table]) -> Markup:
     """Render tables and text; markup stays as it is."""
     parts = []
     for part in content:
@@ -100,71 +104,92 @@ def render_content(content: Sequence[str | Table]) -> Markup:
 
 def render_paragraph(text: str, class_: str | None = None) -> Markup:
     """Render a paragraph; text between backticks becomes code."""
-    return tag("p", *_render_code_spans(text), class_=class_)
+    return make_html_element("p", *_render_code_spans(text), class_=class_)
 
 
-def render_list(items: Sequence[str]) -> Markup:
+def render_notes_as_list(items: Sequence[str]) -> Markup:
     """Render a list of notes, if any; text between backticks becomes code."""
-    notes = [tag("li", *_render_code_spans(item)) for item in items]
-    return tag("ul", *notes) if notes else Markup()
+    notes = [make_html_element("li", *_render_code_spans(item)) for item in items]
+    return make_html_element("ul", *notes) if notes else Markup()
 
 
 def render_figure(caption: str, wide: Markup, narrow: Markup | None = None) -> Markup:
     """Render a figure with its caption, if any; `narrow` replaces it on a phone."""
-    below = tag("figcaption", caption) if caption else Markup()
+    below = make_html_element("figcaption", caption) if caption else Markup()
     if narrow is None:
-        return tag("figure", wide, below)
-    both = tag("div", wide, class_="wide"), tag("div", narrow, class_="narrow")
-    return tag("figure", *both, below)
+        return make_html_element("figure", wide, below)
+    both = (
+        make_html_element("div", wide, class_="wide"),
+        make_html_element("div", narrow, class_="narrow"),
+    )
+    return make_html_element("figure", *both, below)
 
 
-def render_panels(caption: str, figures: Sequence[Markup]) -> Markup:
+def render_figures_side_by_side(caption: str, figures: Sequence[Markup]) -> Markup:
     """Render small figures side by side, as many to a row as fit."""
-    return render_figure(caption, tag("div", *figures, class_="panels"))
+    return render_figure(caption, make_html_element("div", *figures, class_="panels"))
 
 
 def render_picture(picture: Picture) -> Markup:
     """Render a picture as part of the page itself."""
     source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
-    image = tag("img", src=source, alt=picture.caption)
-    return tag("figure", image, tag("figcaption", picture.caption), class_="picture")
+    image = make_html_element("img", src=source, alt=picture.caption)
+    return make_html_element(
+        "figure",
+        image,
+        make_html_element("figcaption", picture.caption),
+        class_="picture",
+    )
 
 
-def render_details(summary: str, content: Markup, aside: str = "") -> Markup:
+def render_collapsible_block(summary: str, content: Markup, aside: str = "") -> Markup:
     """Render a block that opens with a click; `aside` follows its name in grey."""
-    extra = tag("span", aside, class_="aside") if aside else Markup()
-    return tag("details", tag("summary", summary, extra), content)
+    extra = make_html_element("span", aside, class_="aside") if aside else Markup()
+    return make_html_element(
+        "details", make_html_element("summary", summary, extra), content
+    )
 
 
-def render_settings(settings: Mapping[str, Any]) -> Markup:
+def render_settings_as_lines(settings: Mapping[str, Any]) -> Markup:
     """Render names and values as preformatted lines."""
     lines = [
         f"{name}: {dumps(value, ensure_ascii=False, default=str)}"
         for name, value in settings.items()
     ]
-    return tag("pre", tag("code", "\n".join(lines)))
+    return make_html_element("pre", make_html_element("code", "\n".join(lines)))
 
 
-def render_command(text: str) -> Markup:
+def render_shell_command(text: str) -> Markup:
     """Render a command, if any, whose lines break only between its words."""
-    words = [tag("span", word) for word in text.split(" ")]
-    return tag("pre", tag("code", Markup(" ".join(words)))) if text else Markup()
+    words = [make_html_element("span", word) for word in text.split(" ")]
+    return (
+        make_html_element("pre", make_html_element("code", Markup(" ".join(words))))
+        if text
+        else Markup()
+    )
 
 
-def render_facts(facts: Sequence[tuple[str, str]]) -> Markup:
+def render_large_numbers(facts: Sequence[tuple[str, str]]) -> Markup:
     """Render large numbers, if any, as pairs of number and description."""
-    items = [tag("div", tag("dt", what), tag("dd", number)) for number, what in facts]
-    return tag("dl", *items, class_="facts") if items else Markup()
+    items = [
+        make_html_element(
+            "div", make_html_element("dt", what), make_html_element("dd", number)
+        )
+        for number, what in facts
+    ]
+    return make_html_element("dl", *items, class_="facts") if items else Markup()
 
 
 def _render_section(section: Section) -> Markup:
-    heading = tag("h2", section.heading) if section.heading else Markup()
-    content = render_content(section.content)
-    return tag("section", heading, content) if content else Markup()
+    heading = make_html_element("h2", section.heading) if section.heading else Markup()
+    content = render_section_content(section.content)
+    return make_html_element("section", heading, content) if content else Markup()
 
 
 def _render_code_spans(text: str) -> list[str]:
     pieces = text.split("`")
     if isinstance(text, Markup) or len(pieces) % 2 == 0:
         return [text]
-    return [tag("code", p) if n % 2 else p for n, p in enumerate(pieces) if p]
+    return [
+        make_html_element("code", p) if n % 2 else p for n, p in enumerate(pieces) if p
+    ]

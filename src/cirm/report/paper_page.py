@@ -8,18 +8,22 @@ from typing import Any, NamedTuple
 
 from cirm.records import Curve, Record, Run, Score
 from cirm.report import page
-from cirm.report.markup import Markup, join_markup, tag
+from cirm.report.markup import Markup, join_markup, make_html_element
 from cirm.report.page import Picture, Section
 from cirm.report.run_page import (
-    View,
-    build_curve_section,
-    build_gap_section,
-    build_picture_section,
-    build_stage_section,
+    FigureData,
+    build_example_image_section,
+    build_generalisation_gap_section,
+    build_stage_scores_section,
     build_sweep_section,
-    draw_sweep,
+    build_training_curve_section,
+    prepare_sweep_figure,
 )
-from cirm.report.summary import average_seeds, describe_choice, summarise_records
+from cirm.report.summary import (
+    average_over_seeds,
+    describe_how_settings_were_chosen,
+    summarise_records,
+)
 from cirm.report.table import (
     LATEX_MARKS,
     MARKS,
@@ -28,14 +32,14 @@ from cirm.report.table import (
     Column,
     Row,
     Table,
-    drop_empty,
+    drop_empty_rows_and_columns,
     escape_markdown,
     make_statistic_cell,
     render_latex,
     render_markdown,
-    transpose,
+    transpose_table,
 )
-from cirm.report.text import format_seconds, join_words, list_selections
+from cirm.report.text import describe_settings_choices, format_seconds, join_words
 
 Claims = Sequence[Mapping[str, Any]]
 Summary = Mapping[str, Any]
@@ -58,7 +62,7 @@ ANSWERS = {True: "holds", False: "does not hold", None: "not known"}
 ANSWER_VERDICTS = {True: "match", False: "differs", None: "no-data"}
 
 
-class Data(NamedTuple):
+class DatasetRecords(NamedTuple):
     """The records of learners on the same data.
 
     `trained` holds the positions of the training environments on the sweep's axis.
@@ -69,7 +73,7 @@ class Data(NamedTuple):
     trained: Sequence[float] = ()
 
 
-class Drawing(NamedTuple):
+class CaptionedFigure(NamedTuple):
     """A figure that is not made from records, with its caption."""
 
     figure: Markup
@@ -77,21 +81,21 @@ class Drawing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class ExperimentPart:
     """One experiment: its summary as in summary.json, and its data.
 
     `chance` is the accuracy of guessing in percent; `axis` is what sweeps vary.
     """
 
     summary: Summary
-    data: Sequence[Data]
+    data: Sequence[DatasetRecords]
     chance: float | None = None
     axis: str = "position of the unseen environment"
 
-    def get_view(self, data: Data) -> View:
+    def get_view(self, data: DatasetRecords) -> FigureData:
         """Return what figures need of one row's data."""
         learners = summarise_records(data.records)["learners"]
-        return View(data.records, learners, self.chance)
+        return FigureData(data.records, learners, self.chance)
 
 
 def summarise_row(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
@@ -101,7 +105,7 @@ def summarise_row(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     for name, entry in learners.items():
         for kind in ("causal", "noncausal"):
             rows = [s for s in truth if (s.learner, s.environment) == (name, kind)]
-            entry[kind] = average_seeds(rows)._asdict()
+            entry[kind] = average_over_seeds(rows)._asdict()
     return learners
 
 
@@ -128,21 +132,23 @@ def build_comparison_tables(summary: Summary) -> list[Table]:
         ]
         sources = [SOURCES[key] for key in keys] if keys != ["mean"] else []
         table = Table(layout["title"], columns, rows, (), heads, sources)
-        tables.append(drop_empty(table))
+        tables.append(drop_empty_rows_and_columns(table))
     return [table for table in tables if table.rows]
 
 
-def fit_to_screen(table: Table) -> Table:
+def transpose_wide_table(table: Table) -> Table:
     """Return the table, transposed if it is wide and has few rows."""
     is_low = len(table.values) > WIDE and len(table.rows) < 4
-    return transpose(table) if is_low else table
+    return transpose_table(table) if is_low else table
 
 
 def render_comparison_markdown(summary: Summary) -> str:
     """Render all tables of a summary in Markdown, with a legend and what is missing."""
-    tables = map(fit_to_screen, build_comparison_tables(summary))
-    notes = [f"- {escape_markdown(note)}\n" for note in describe_missing(summary)]
-    parts = [*map(render_markdown, tables), f"{write_legend(summary)}\n"]
+    tables = map(transpose_wide_table, build_comparison_tables(summary))
+    notes = [
+        f"- {escape_markdown(note)}\n" for note in describe_missing_numbers(summary)
+    ]
+    parts = [*map(render_markdown, tables), f"{write_table_legend(summary)}\n"]
     return "\n".join([*parts, *(["".join(notes)] if notes else [])])
 
 
@@ -165,7 +171,7 @@ def render_comparison_latex(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def write_legend(summary: Summary) -> str:
+def write_table_legend(summary: Summary) -> str:
     """Say what the numbers are and, if there are verdicts, what their marks mean."""
     if not any(cell["verdict"] for cell in summary["cells"]):
         return SPREAD
@@ -176,7 +182,7 @@ def write_legend(summary: Summary) -> str:
     )
 
 
-def describe_missing(summary: Summary) -> list[str]:
+def describe_missing_numbers(summary: Summary) -> list[str]:
     """Say why numbers are missing, each reason once with the rows and learners."""
     reasons: dict[str, dict[str, dict[str, None]]] = {}
     for cell in summary["cells"]:
@@ -184,19 +190,21 @@ def describe_missing(summary: Summary) -> list[str]:
             rows = reasons.setdefault(cell["note"], {})
             rows.setdefault(cell["row"], {})[cell["learner"]] = None
     return [
-        "; ".join(f"{row} ({_count_learners(names)})" for row, names in rows.items())
+        "; ".join(
+            f"{row} ({_count_learner_names(names)})" for row, names in rows.items()
+        )
         + f": {reason}"
         for reason, rows in reasons.items()
     ]
 
 
-def count_paper_verdicts(parts: Sequence[Part]) -> dict[str, int]:
+def count_paper_verdicts(parts: Sequence[ExperimentPart]) -> dict[str, int]:
     """Count the paper's numbers by verdict, over all parts."""
     cells = [cell for part in parts for cell in part.summary["cells"] if cell["paper"]]
     return {v: sum(cell["verdict"] == v for cell in cells) for v in MARKS}
 
 
-def write_lead(parts: Sequence[Part], claims: Claims) -> str:
+def write_lead_sentences(parts: Sequence[ExperimentPart], claims: Claims) -> str:
     """Say in two sentences how our numbers compare and which claims hold."""
     counts = count_paper_verdicts(parts)
     total = sum(counts.values())
@@ -210,7 +218,10 @@ def write_lead(parts: Sequence[Part], claims: Claims) -> str:
     )
     if counts["no-data"]:
         text += f"; {counts['no-data']} were not measured"
-    answers = [_list_claims(claims, holds=True), _list_claims(claims, holds=False)]
+    answers = [
+        _describe_claims_that_hold(claims, holds=True),
+        _describe_claims_that_hold(claims, holds=False),
+    ]
     return ". ".join([text, *filter(None, answers)]) + "."
 
 
@@ -227,14 +238,16 @@ def build_claims_table(claims: Claims) -> Table | None:
     return Table("The paper's claims", map(Column, names), rows) if rows else None
 
 
-def draw_part_sweep(part: Part, data: Data) -> Markup | None:
+def draw_sweep_of_experiment(
+    part: ExperimentPart, data: DatasetRecords
+) -> Markup | None:
     """Draw the score over the sweep as a figure of its own; None without a sweep."""
-    draw = draw_sweep(part.get_view(data), part.axis, data.trained)
+    draw = prepare_sweep_figure(part.get_view(data), part.axis, data.trained)
     return draw() if draw else None
 
 
 def render_results_document(
-    parts: Sequence[Part],
+    parts: Sequence[ExperimentPart],
     claims: Claims,
     images: Mapping[str, Sequence[tuple[str, str]]],
     made_by: str,
@@ -244,14 +257,18 @@ def render_results_document(
     `images` are titles and files by experiment; `made_by` is the command.
     """
     lines = ["# Results", "", f"Made by `{made_by}`; do not edit.", ""]
-    lines += [write_lead(parts, claims), ""]
+    lines += [write_lead_sentences(parts, claims), ""]
     table = build_claims_table(claims)
     if table:
         lines.append(render_markdown(replace(table, title="")))
     for part in parts:
         summary = part.summary
         lines += [f"## {summary['title']}", "", f"    {summary['command']}", ""]
-        lines += [_describe_origin(summary), "", render_comparison_markdown(summary)]
+        lines += [
+            _describe_origin_of_numbers(summary),
+            "",
+            render_comparison_markdown(summary),
+        ]
         for title, path in images.get(str(summary["experiment"]), ()):
             lines += [f"![{title}]({path})", ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -259,25 +276,29 @@ def render_results_document(
 
 def build_paper_page(
     title: str,
-    parts: Sequence[Part],
+    parts: Sequence[ExperimentPart],
     claims: Claims,
     pictures: Sequence[Picture] = (),
-    drawings: Sequence[Drawing] = (),
+    drawings: Sequence[CaptionedFigure] = (),
 ) -> str:
     """Build the page of one or more experiments as one HTML document."""
     counts = count_paper_verdicts(parts)
     facts = [(str(counts[verdict]), word) for verdict, word in VERDICTS.items()]
-    numbers = page.render_facts(facts if any(counts.values()) else ())
+    numbers = page.render_large_numbers(facts if any(counts.values()) else ())
     content: list[Section | None] = [Section("", [numbers])]
     for part in parts:
         content += _build_part_sections(part, is_alone=len(parts) == 1)
     content += [
         _build_claims_section(claims) if parts else None,
-        build_picture_section(pictures),
+        build_example_image_section(pictures),
         _build_drawings_section(drawings),
         _build_settings_section(parts) if parts else None,
     ]
-    lead = write_lead(parts, claims) if parts else "The figures of the paper, redrawn."
+    lead = (
+        write_lead_sentences(parts, claims)
+        if parts
+        else "The figures of the paper, redrawn."
+    )
     return page.render_page(title, lead, content)
 
 
@@ -296,11 +317,11 @@ def _build_cell(cell: Mapping[str, Any] | None, keys: Sequence[str]) -> Cell:
     return replace(ours, verdict=cell["verdict"], others=tuple(others))
 
 
-def _count_learners(names: Mapping[str, None]) -> str:
+def _count_learner_names(names: Mapping[str, None]) -> str:
     return join_words(list(names)) if len(names) < 4 else f"{len(names)} learners"
 
 
-def _list_claims(claims: Claims, holds: bool) -> str:
+def _describe_claims_that_hold(claims: Claims, holds: bool) -> str:
     """A sentence on the claims that hold, or on those that do not; empty if none."""
     numbers = [str(n) for n, claim in enumerate(claims, 1) if claim["holds"] is holds]
     if not numbers:
@@ -310,7 +331,7 @@ def _list_claims(claims: Claims, holds: bool) -> str:
     return f"Claims {join_words(numbers)} {'hold' if holds else 'do not hold'}"
 
 
-def _describe_origin(summary: Summary) -> str:
+def _describe_origin_of_numbers(summary: Summary) -> str:
     """Seeds, source code, settings and time of an experiment's numbers."""
     cells = [cell for cell in summary["cells"] if cell["seeds"]]
     if not cells:
@@ -319,63 +340,70 @@ def _describe_origin(summary: Summary) -> str:
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     seconds = {(c["row"], c["learner"]): c["seconds"] or 0.0 for c in cells}
     commits = join_words([f"`{name}`" for name in summary["commits"]]) or "not known"
-    settings = list_selections((c["learner"], c["selection"]) for c in cells)
+    settings = describe_settings_choices((c["learner"], c["selection"]) for c in cells)
     return (
         f"Seeds 0 to N - 1 with N = {seeds}; source code {commits}; "
         f"{format_seconds(sum(seconds.values()))} s of computing. {settings}"
     )
 
 
-def _build_part_sections(part: Part, is_alone: bool) -> list[Section]:
+def _build_part_sections(part: ExperimentPart, is_alone: bool) -> list[Section]:
     """The tables of an experiment, then the figures of its data."""
-    tables = [fit_to_screen(table) for table in build_comparison_tables(part.summary)]
+    tables = [
+        transpose_wide_table(table) for table in build_comparison_tables(part.summary)
+    ]
     content: list[str | Table] = []
     for table in tables:
         content += [f"{table.title}.{BELOW if table.sources else ''}", table]
-    content.append(page.render_paragraph(write_legend(part.summary), "small"))
-    content.append(page.render_list(describe_missing(part.summary)))
+    content.append(page.render_paragraph(write_table_legend(part.summary), "small"))
+    content.append(page.render_notes_as_list(describe_missing_numbers(part.summary)))
     if not is_alone:
-        details = [_render_data(part, data) for data in part.data]
+        details = [_render_figures_of_data(part, data) for data in part.data]
         return [Section(str(part.summary["title"]), [*content, *details])]
     has_paper = any(count_paper_verdicts([part]).values())
     heading = "Our numbers and the paper's" if has_paper else "Our numbers"
     sections = [Section(heading, content)]
     for data in part.data[:1]:
         sections += _build_data_sections(part, data)
-    others = [_render_data(part, data) for data in part.data[1:]]
+    others = [_render_figures_of_data(part, data) for data in part.data[1:]]
     return sections + ([Section("Figures of the other rows", others)] if others else [])
 
 
-def _build_data_sections(part: Part, data: Data) -> list[Section]:
+def _build_data_sections(part: ExperimentPart, data: DatasetRecords) -> list[Section]:
     """The figures of one row's data."""
     view = part.get_view(data)
     sections = [
         build_sweep_section(view, part.axis, data.trained),
-        build_stage_section(view),
-        build_gap_section(view),
+        build_stage_scores_section(view),
+        build_generalisation_gap_section(view),
         _build_residual_section(view),
     ]
     return [section for section in sections if section]
 
 
-def _render_data(part: Part, data: Data) -> Markup:
+def _render_figures_of_data(part: ExperimentPart, data: DatasetRecords) -> Markup:
     """The figures of one row's data in a block that opens with a click."""
     pieces = [
-        join_markup(tag("h3", section.heading), page.render_content(section.content))
+        join_markup(
+            make_html_element("h3", section.heading),
+            page.render_section_content(section.content),
+        )
         for section in _build_data_sections(part, data)
     ]
     learners = len(part.get_view(data).learners)
-    return page.render_details(data.title, join_markup(*pieces), f"{learners} learners")
+    return page.render_collapsible_block(
+        data.title, join_markup(*pieces), f"{learners} learners"
+    )
 
 
-def _build_residual_section(view: View) -> Section | None:
+def _build_residual_section(view: FigureData) -> Section | None:
     """How far ADMM is from its constraints; None where no learner uses it."""
     records = [
         record
         for record in view.records
         if not isinstance(record, Curve) or record.metric in RESIDUALS
     ]
-    section = build_curve_section(replace(view, records=records))
+    section = build_training_curve_section(replace(view, records=records))
     if section is None:
         return None
     text = (
@@ -397,16 +425,16 @@ def _build_claims_section(claims: Claims) -> Section | None:
     return Section(table.title, [text, table])
 
 
-def _build_drawings_section(drawings: Sequence[Drawing]) -> Section | None:
+def _build_drawings_section(drawings: Sequence[CaptionedFigure]) -> Section | None:
     figures = [page.render_figure(caption, figure) for figure, caption in drawings]
     return Section("Sequential projection", figures) if figures else None
 
 
-def _build_settings_section(parts: Sequence[Part]) -> Section:
+def _build_settings_section(parts: Sequence[ExperimentPart]) -> Section:
     """The command of each experiment, and the settings of its learners and data."""
     content: list[Markup] = []
     for part in parts:
-        content.append(page.render_command(str(part.summary["command"])))
+        content.append(page.render_shell_command(str(part.summary["command"])))
         commits = join_words(list(part.summary["commits"]))
         if commits:
             content.append(page.render_paragraph(f"Source code: {commits}.", "small"))
@@ -414,23 +442,26 @@ def _build_settings_section(parts: Sequence[Part]) -> Section:
     return Section("Settings, and the command to run it again", content)
 
 
-def _render_part_settings(part: Part) -> list[Markup]:
+def _render_part_settings(part: ExperimentPart) -> list[Markup]:
     """A block by learner, or by learner and data where its settings differ."""
     blocks: dict[str, dict[Markup, list[str]]] = {}
     datasets: dict[Markup, None] = {}
     for data in part.data:
         for run in (record for record in data.records if isinstance(record, Run)):
-            chosen = {"settings": describe_choice(run), "order": run.order}
-            block = page.render_settings({**chosen, **run.settings})
+            chosen = {
+                "settings": describe_how_settings_were_chosen(run),
+                "order": run.order,
+            }
+            block = page.render_settings_as_lines({**chosen, **run.settings})
             titles = blocks.setdefault(run.learner, {}).setdefault(block, [])
             titles += [data.title] if data.title not in titles else []
-            datasets[page.render_settings(run.dataset)] = None
+            datasets[page.render_settings_as_lines(run.dataset)] = None
     details = []
     for learner, titles_by_block in blocks.items():
         for block, titles in titles_by_block.items():
             others = f" and {len(titles) - 1} others" if len(titles) > 1 else ""
             place = f": {titles[0]}{others}" if len(titles_by_block) > 1 else ""
-            details.append(page.render_details(f"{learner}{place}", block))
+            details.append(page.render_collapsible_block(f"{learner}{place}", block))
     if datasets:
-        details.append(page.render_details("data", join_markup(*datasets)))
+        details.append(page.render_collapsible_block("data", join_markup(*datasets)))
     return details

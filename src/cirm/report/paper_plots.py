@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cirm.report.drawing import (
-    add_text,
-    as_markup,
-    get_color,
-    get_look,
+    add_text_label,
+    encode_svg_id,
+    get_css_color,
+    get_line_style,
     make_blank_axes,
-    name_part,
+    render_as_inline_svg,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ NAMES = ("q⁻", "q*", "q⁺")
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-@as_markup
+@render_as_inline_svg
 def plot_simplex(
     names: Sequence[str],
     ends: Sequence[tuple[Distribution, Distribution]],
@@ -34,25 +34,32 @@ def plot_simplex(
     """Plot sets as lines in the triangle of three outcomes, and the projections."""
     box = (40, 40, 440, 40 + 400 * HEIGHT)
     ax = make_blank_axes((550, 80 + 400 * HEIGHT), box, (0, 1), (0, HEIGHT))
-    corners = [_locate(corner) for corner in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
-    ax.plot(*zip(*corners, corners[0], strict=True), color=get_color("muted"), lw=1)
+    corners = [
+        _locate_in_triangle(corner) for corner in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+    ]
+    ax.plot(*zip(*corners, corners[0], strict=True), color=get_css_color("muted"), lw=1)
     for number, (corner, lift) in enumerate(zip(corners, (-20, -20, 10), strict=True)):
-        add_text(ax, f"outcome {number + 1}", corner, (0, lift), "center", "muted")
+        add_text_label(
+            ax, f"outcome {number + 1}", corner, (0, lift), "center", "muted"
+        )
     for style, (name, set_ends) in enumerate(zip(names, ends, strict=True)):
-        left, right = sorted(map(_locate, set_ends))
-        ax.plot(*zip(left, right, strict=True), **get_look(style, marks=False))
+        left, right = sorted(map(_locate_in_triangle, set_ends))
+        ax.plot(
+            *zip(left, right, strict=True),
+            **get_line_style(style, marks=False),
+        )
         slope = math.atan2(right[1] - left[1], right[0] - left[0])
         beyond = (14 * math.cos(slope), 14 * math.sin(slope) - 4)
-        add_text(ax, name, right, beyond)
-    steps = [_locate(belief) for belief in beliefs]
-    ax.plot(*zip(*steps, strict=True), **get_look(BELIEF))
-    add_text(ax, _index(0), steps[0], (12, -4))
-    add_text(ax, _index(len(steps) - 1), steps[-1], (12, -18))
+        add_text_label(ax, name, right, beyond)
+    steps = [_locate_in_triangle(belief) for belief in beliefs]
+    ax.plot(*zip(*steps, strict=True), **get_line_style(BELIEF))
+    add_text_label(ax, _index(0), steps[0], (12, -4))
+    add_text_label(ax, _index(len(steps) - 1), steps[-1], (12, -18))
     text = f"{len(steps) - 1} projections in turn onto the sets {', '.join(names)}"
     return ax, text
 
 
-@as_markup
+@render_as_inline_svg
 def plot_supports(
     names: Sequence[str],
     allowed: Sequence[Sequence[bool]],
@@ -68,22 +75,25 @@ def plot_supports(
     for row, belief in enumerate(beliefs):
         base = -row - 0.95
         name = f"{_index(row)} in {names[row - 1]}" if row else _index(0)
-        add_text(ax, name, (-0.5, base), (-96, 18))
+        add_text_label(ax, name, (-0.5, base), (-96, 18))
         mask = allowed[row - 1] if row else [False] * len(outcomes)
-        hue = get_look(max(row - 1, 0))["color"]
+        hue = get_line_style(max(row - 1, 0))["color"]
         inside = [n for n in outcomes if mask[n]]
-        ax.bar(inside, 0.8, 1, base, color=hue, alpha=0.13, gid=name_part("band"))
+        ax.bar(inside, 0.8, 1, base, color=hue, alpha=0.13, gid=encode_svg_id("band"))
         heights = [0.8 * mass / top for mass in belief]
         held = [n for n in outcomes if belief[n] > 0]
         tall = [heights[n] for n in held]
-        ax.bar(held, tall, 0.75, base, color=get_look(BELIEF)["color"])
+        ax.bar(held, tall, 0.75, base, color=get_line_style(BELIEF)["color"])
         ax.plot(
-            (-0.5, len(outcomes) - 0.5), (base, base), color=get_color("muted"), lw=1
+            (-0.5, len(outcomes) - 0.5),
+            (base, base),
+            color=get_css_color("muted"),
+            lw=1,
         )
     return ax, f"Distributions after projection onto {', '.join(names)}"
 
 
-@as_markup
+@render_as_inline_svg
 def plot_densities(
     steps: Sequence[tuple[Distribution, Distribution, Distribution]],
 ) -> tuple[Axes, str]:
@@ -93,21 +103,21 @@ def plot_densities(
     for row, densities in enumerate(steps):
         base = -(row + 1) + 24 / 190
         place = (0, -row - 16 / 190)
-        add_text(ax, f"environment {row + 2}", place, weight="bold")
-        ax.plot((0, last), (base, base), color=get_color("muted"), lw=1)
+        add_text_label(ax, f"environment {row + 2}", place, weight="bold")
+        ax.plot((0, last), (base, base), color=get_css_color("muted"), lw=1)
         top = max(max(density) for density in densities)
         for style, name, density in zip((1, 0, 2), NAMES, densities, strict=True):
             heights = [base + 140 / 190 * mass / top for mass in density]
-            ax.plot(heights, **get_look(style, marks=False))
+            ax.plot(heights, **get_line_style(style, marks=False))
             if style == 2:
-                hue = get_look(style)["color"]
+                hue = get_line_style(style)["color"]
                 ax.fill_between(range(last + 1), base, heights, color=hue, alpha=0.13)
             peak = max(range(last + 1), key=lambda n: heights[n])
-            add_text(ax, name, (peak, heights[peak]), (0, 6), "center")
+            add_text_label(ax, name, (peak, heights[peak]), (0, 6), "center")
     return ax, f"Beliefs after environments 2 to {len(steps) + 1}"
 
 
-def _locate(belief: Distribution) -> tuple[float, float]:
+def _locate_in_triangle(belief: Distribution) -> tuple[float, float]:
     """Return where a distribution of three outcomes lies in the triangle."""
     _, second, third = belief
     return second + third / 2, HEIGHT * third

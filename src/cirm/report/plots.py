@@ -11,16 +11,16 @@ from cirm.report.drawing import (
     CHANCE,
     DOTS,
     Pair,
-    add_text,
-    as_markup,
-    get_color,
-    get_look,
+    add_text_label,
+    encode_svg_id,
+    get_css_color,
+    get_line_style,
+    get_ring_style,
     make_blank_axes,
-    make_ring,
-    name_part,
+    render_as_inline_svg,
     replace_unprintable,
 )
-from cirm.report.summary import Point, Statistic, Track
+from cirm.report.summary import Point, StageScores, Statistic
 from cirm.report.text import describe_metric, format_mean, join_words
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A learner's points; `style` numbers its look: 0, 1, ... or CEILING or CHANCE."""
 
     label: str
@@ -53,9 +53,9 @@ class ScorePair:
     style: int
 
 
-@as_markup
-def plot_sweep(
-    lines: Sequence[Line],
+@render_as_inline_svg
+def plot_scores_over_sweep(
+    lines: Sequence[PlotLine],
     *,
     axis: str = "position",
     metric: str = "accuracy",
@@ -69,21 +69,21 @@ def plot_sweep(
     """
     lines = [line for line in lines if line.points]
     points = [point for line in lines for point in line.points] or [Point(0, 0, None)]
-    xlim, ylim = _find_range(points), _choose_score_limits(points, metric)
+    xlim, ylim = _find_x_range(points), _choose_score_limits(points, metric)
     shown = [*lines, *_make_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
-    ax = _make_large_axes(shown, width, 380, xlim, ylim, (axis, unit))
+    ax = _make_page_axes(shown, width, 380, xlim, ylim, (axis, unit))
     if trained:
-        _shade(ax, min(trained), max(trained), "training")
+        _shade_range(ax, min(trained), max(trained), "training")
     for line in shown:
         _draw_line(ax, line, marks=True)
-    _add_names(ax, shown)
-    return ax, f"Unseen {unit} over {axis}, for {_list_names(lines)}"
+    _add_line_names(ax, shown)
+    return ax, f"Unseen {unit} over {axis}, for {_list_line_names(lines)}"
 
 
-@as_markup
-def plot_curves(
-    lines: Sequence[Line],
+@render_as_inline_svg
+def plot_training_curves(
+    lines: Sequence[PlotLine],
     *,
     metric: str,
     starts: Sequence[float] = (),
@@ -91,23 +91,23 @@ def plot_curves(
     width: int = WIDE,
 ) -> tuple[Axes, str]:
     """Plot a training quantity over steps; lines break where a stage starts."""
-    lines = [line for line in (_thin(line, log) for line in lines) if line.points]
+    lines = [line for line in (_thin_line(line, log) for line in lines) if line.points]
     points = [point for line in lines for point in line.points] or [Point(1, 1, None)]
     xlim, ylim = (
-        _find_range(points),
+        _find_x_range(points),
         _choose_round_limits([p.mean for p in points], log),
     )
-    ax = _make_large_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
+    ax = _make_page_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
     for start in starts[1:]:
-        ax.axvline(start, color=get_color("muted"), lw=1, ls=(0, (1, 4)))
+        ax.axvline(start, color=get_css_color("muted"), lw=1, ls=(0, (1, 4)))
     for line in lines:
-        for part in _split_stages(line, starts):
+        for part in _split_at_stages(line, starts):
             _draw_line(ax, part)
-    _add_names(ax, lines)
-    return ax, f"{metric} over training steps, for {_list_names(lines)}"
+    _add_line_names(ax, lines)
+    return ax, f"{metric} over training steps, for {_list_line_names(lines)}"
 
 
-@as_markup
+@render_as_inline_svg
 def plot_training_against_unseen(
     pairs: Sequence[ScorePair],
     *,
@@ -118,7 +118,9 @@ def plot_training_against_unseen(
     """Plot the unseen over the training score; on the diagonal nothing is lost."""
     scores = [(p, p.train.mean, p.test.mean) for p in pairs]
     known = [(p, a, b) for p, a, b in scores if a is not None and b is not None]
-    lines = [Line(p.label, (Point(a, b, p.test.std),), p.style) for p, a, b in known]
+    lines = [
+        PlotLine(p.label, (Point(a, b, p.test.std),), p.style) for p, a, b in known
+    ]
     ylim = _choose_score_limits([line.points[0] for line in lines], metric)
     xlim = _choose_score_limits([Point(0, a, p.train.std) for p, a, _ in known], metric)
     if metric == "accuracy":
@@ -127,30 +129,30 @@ def plot_training_against_unseen(
     shown = [*lines, *_make_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
     titles = (f"training {unit}", f"unseen {unit}")
-    ax = _make_large_axes(shown, width, 400, xlim, ylim, titles)
+    ax = _make_page_axes(shown, width, 400, xlim, ylim, titles)
     low, high = max(xlim[0], ylim[0]), min(xlim[1], ylim[1])
     if low < high:
-        ax.plot([low, high], [low, high], color=get_color("muted"), lw=1)
+        ax.plot([low, high], [low, high], color=get_css_color("muted"), lw=1)
         at = low + 0.82 * (high - low)
-        _add_note(ax, "nothing lost", (at, at), (-8, 6), "right")
+        _add_halo_text(ax, "nothing lost", (at, at), (-8, 6), "right")
     for line in shown[len(lines) :]:
         _draw_line(ax, line)
-    _add_names(ax, shown)
+    _add_line_names(ax, shown)
     for pair, train, test in known:
-        look = get_look(pair.style)
+        look = get_line_style(pair.style)
         bar = {"color": look["color"], "alpha": 0.6, "lw": 1.5}
         ax.plot(_clip_interval(train, pair.train.std, xlim), [test] * 2, **bar)
         ax.plot([train] * 2, _clip_interval(test, pair.test.std, ylim), **bar)
         means = f"{format_mean(train, metric)} → {format_mean(test, metric)}"
         tip = f"{pair.label}: {means}"
-        ax.plot(train, test, **look, zorder=3, gid=name_part("mark", [tip]))
-    return ax, f"Unseen over {titles[0]}, for {_list_names(lines)}"
+        ax.plot(train, test, **look, zorder=3, gid=encode_svg_id("mark", [tip]))
+    return ax, f"Unseen over {titles[0]}, for {_list_line_names(lines)}"
 
 
-@as_markup
-def plot_stream(
+@render_as_inline_svg
+def plot_scores_after_stages(
     label: str,
-    tracks: Sequence[Track],
+    tracks: Sequence[StageScores],
     *,
     style: int = 0,
     metric: str = "accuracy",
@@ -170,16 +172,16 @@ def plot_stream(
         _draw_line(ax, line)
     past = [track for track in tracks if track.split == "train"]
     for order, track in enumerate(past, 1):
-        _draw_track(ax, track, strength=0.35 + 0.65 * order / len(past))
+        _draw_stage_scores(ax, track, strength=0.35 + 0.65 * order / len(past))
     for track in tracks:
         if track not in past:
-            _draw_line(ax, Line(track.environment, track.points, style), marks=True)
+            _draw_line(ax, PlotLine(track.environment, track.points, style), marks=True)
     unit = describe_metric(metric)
     return ax, f"{label}: {unit} in each environment after each stage"
 
 
-@as_markup
-def plot_trials(
+@render_as_inline_svg
+def plot_scores_of_trials(
     name: str,
     label: str,
     trials: Sequence[tuple[int, float, float]],
@@ -199,41 +201,41 @@ def plot_trials(
         name, _choose_round_limits([x for _, x, _ in trials], log), ylim, log=log
     )
     for guide in guides:
-        ax.axhline(guide, color=get_color("muted"), lw=1.5, ls=DOTS)
+        ax.axhline(guide, color=get_css_color("muted"), lw=1.5, ls=DOTS)
     for number, x, score in sorted(trials, key=lambda trial: trial[0] == picked):
         tip = f"trial {number}: {name} {x:.3g}, score {score:.3g}"
-        look = get_look(int(number == picked))
-        ax.plot(x, score, **look, gid=name_part("mark", [tip]))
+        look = get_line_style(int(number == picked))
+        ax.plot(x, score, **look, gid=encode_svg_id("mark", [tip]))
     return ax, label
 
 
-@as_markup
-def plot_span(
+@render_as_inline_svg
+def plot_score_range(
     pair: ScorePair, *, low: float, high: float, references: Sequence[float] = ()
 ) -> tuple[Axes, str]:
     """Plot training (ring) and unseen score (mark) on a line, for a table's row."""
     ax = make_blank_axes((200, 22), (7, 0, 193, 22), (low, high), (-1, 1))
     for reference in references:
-        ax.axvline(reference, color=get_color("muted"), lw=1.5, ls=DOTS)
+        ax.axvline(reference, color=get_css_color("muted"), lw=1.5, ls=DOTS)
     ends = [s.mean for s in (pair.train, pair.test) if s.mean is not None]
-    ax.plot(ends, [0] * len(ends), color=get_color("muted"), lw=1.5)
+    ax.plot(ends, [0] * len(ends), color=get_css_color("muted"), lw=1.5)
     if pair.train.mean is not None:
-        ax.plot(pair.train.mean, 0, **make_ring("muted"))
+        ax.plot(pair.train.mean, 0, **get_ring_style("muted"))
     if pair.test.mean is not None:
-        ax.plot(pair.test.mean, 0, **get_look(pair.style))
+        ax.plot(pair.test.mean, 0, **get_line_style(pair.style))
     text = " to ".join(f"{end:.3g}" for end in ends) or "not measured"
     return ax, f"{pair.label}: {text}"
 
 
-@as_markup
-def plot_swatch(style: int) -> tuple[Axes, str]:
+@render_as_inline_svg
+def plot_legend_swatch(style: int) -> tuple[Axes, str]:
     """Plot a style's line and mark, for a table's row."""
     ax = make_blank_axes((27, 14), (0, 0, 27, 14), (0, 2), (-1, 1))
-    ax.plot([0, 1, 2], [0, 0, 0], **get_look(style), markevery=[1])
+    ax.plot([0, 1, 2], [0, 0, 0], **get_line_style(style), markevery=[1])
     return ax, "line and mark in the figures"
 
 
-def spread_apart(
+def spread_label_positions(
     positions: Sequence[float], gap: float, low: float, high: float
 ) -> list[float]:
     """Move positions at least a gap apart, in their order and as little as needed.
@@ -256,8 +258,8 @@ def spread_apart(
     return places
 
 
-def _make_large_axes(
-    lines: Sequence[Line],
+def _make_page_axes(
+    lines: Sequence[PlotLine],
     width: int,
     height: int,
     xlim: Pair,
@@ -269,11 +271,11 @@ def _make_large_axes(
     longest = max((len(line.label) for line in lines), default=0)
     below, right = 46, width - min(longest * LETTER, NAME_ROOM) - 44
     if width < WIDE:
-        rows = -(-len(lines) // _count_columns(lines, width))
+        rows = -(-len(lines) // _count_legend_columns(lines, width))
         below, right, height = 58 + 20 * rows, width - 12, height - 70
     size, box = (width, height + below), (48, below, right, height + below - 30)
     ax = make_blank_axes(size, box, xlim, ylim)
-    _show_axes(ax, titles, color=get_color("muted"), log=(False, log))
+    _show_ticks_and_titles(ax, titles, color=get_css_color("muted"), log=(False, log))
     return ax
 
 
@@ -281,16 +283,16 @@ def _make_panel_axes(
     heading: str, xlim: Pair, ylim: Pair, title: str = "", log: bool = False
 ) -> Axes:
     ax = make_blank_axes((220, 206), (36, 42, 214, 170), xlim, ylim)
-    titles = (title, _shorten(heading, 187))
-    _show_axes(
-        ax, titles, color=get_color("ink"), weight="bold", log=(log, False), ticks=4
+    titles = (title, _shorten_text(heading, 187))
+    _show_ticks_and_titles(
+        ax, titles, color=get_css_color("ink"), weight="bold", log=(log, False), ticks=4
     )
     if ylim == (0, 100):
         ax.set_yticks((0, 50, 100))
     return ax
 
 
-def _show_axes(
+def _show_ticks_and_titles(
     ax: Axes,
     titles: tuple[str, str],
     *,
@@ -306,17 +308,23 @@ def _show_axes(
     xscale, yscale = ("log" if each else "linear" for each in log)
     ax.set(xscale=xscale, yscale=yscale, **limits)
     for axis, logarithmic in zip((ax.xaxis, ax.yaxis), log, strict=True):
-        axis.set_major_locator(_make_locator(logarithmic, ticks))
+        axis.set_major_locator(_make_tick_locator(logarithmic, ticks))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(_format_decade if logarithmic else _format_tick)
     if limits["ylim"] == (0, 100):
         ax.set_yticks((0, 25, 50, 75, 100))
-    ax.tick_params(length=0, labelsize=12, labelcolor=get_color("muted"), pad=7)
+    ax.tick_params(length=0, labelsize=12, labelcolor=get_css_color("muted"), pad=7)
     ax.set_axisbelow(True)
-    ax.grid(axis="y", color=get_color("rule"), lw=1, gid=name_part("rule"))
+    ax.grid(axis="y", color=get_css_color("rule"), lw=1, gid=encode_svg_id("rule"))
     ax.spines[["left", "right", "top"]].set_visible(False)
-    ax.spines["bottom"].set(color=get_color("muted"), lw=1, gid=name_part("base"))
-    ax.set_xlabel(replace_unprintable(titles[0]), color=get_color("muted"), labelpad=7)
+    ax.spines["bottom"].set(
+        color=get_css_color("muted"), lw=1, gid=encode_svg_id("base")
+    )
+    ax.set_xlabel(
+        replace_unprintable(titles[0]),
+        color=get_css_color("muted"),
+        labelpad=7,
+    )
     look: dict[str, Any] = {"size": 13, "pad": 14, **heading}
     ax.set_title(
         replace_unprintable(titles[1]),
@@ -326,46 +334,50 @@ def _show_axes(
     )
 
 
-def _add_names(ax: Axes, lines: Sequence[Line]) -> None:
+def _add_line_names(ax: Axes, lines: Sequence[PlotLine]) -> None:
     """Name each line beside the end of a wide plot, or below a narrow one."""
-    names = [_shorten(line.label, NAME_ROOM) for line in lines]
+    names = [_shorten_text(line.label, NAME_ROOM) for line in lines]
     width, box = ax.figure.bbox.width, ax.bbox
     if width < WIDE:
-        _add_legend(ax, lines, names)
+        _add_line_legend(ax, lines, names)
         return
     ends = [(line.points[-1].x, line.points[-1].mean) for line in lines]
     heights = [ax.transData.transform(end)[1] for end in ends]
-    places = spread_apart(heights, NAME_GAP, box.y0 - 36, box.y1)
+    places = spread_label_positions(heights, NAME_GAP, box.y0 - 36, box.y1)
     for line, name, end, y in zip(lines, names, ends, places, strict=True):
-        look = {"color": get_look(line.style)["color"], "alpha": 0.75, "lw": 1}
+        look = {
+            "color": get_line_style(line.style)["color"],
+            "alpha": 0.75,
+            "lw": 1,
+        }
         leader = {"arrowstyle": "-", "shrinkA": 5, "shrinkB": 0, "relpos": (0, 0.5)}
         ax.annotate(
             replace_unprintable(name),
             end,
             (box.x1 + 37, y - 4),
             textcoords="figure pixels",
-            color=get_color("ink"),
+            color=get_css_color("ink"),
             annotation_clip=False,
             arrowprops={**leader, **look, "patchA": None},
         )
 
 
-def _add_legend(ax: Axes, lines: Sequence[Line], names: Sequence[str]) -> None:
+def _add_line_legend(ax: Axes, lines: Sequence[PlotLine], names: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
 
     ax.figure.legend(
-        [Line2D([], [], **get_look(line.style)) for line in lines],
+        [Line2D([], [], **get_line_style(line.style)) for line in lines],
         [replace_unprintable(name) for name in names],
         loc="lower left",
         bbox_to_anchor=(0, 0),
-        ncols=_count_columns(lines, ax.figure.bbox.width),
-        labelcolor=get_color("ink"),
+        ncols=_count_legend_columns(lines, ax.figure.bbox.width),
+        labelcolor=get_css_color("ink"),
         frameon=False,
         borderaxespad=0,
     )
 
 
-def _count_columns(lines: Sequence[Line], width: float) -> int:
+def _count_legend_columns(lines: Sequence[PlotLine], width: float) -> int:
     """Count the columns of names that fit a width: 2 or 1."""
     sizes = [min(len(line.label) * LETTER, NAME_ROOM) + 60 for line in lines]
     half = -(-len(lines) // 2)
@@ -374,26 +386,26 @@ def _count_columns(lines: Sequence[Line], width: float) -> int:
     )
 
 
-def _add_note(
+def _add_halo_text(
     ax: Axes, text: str, at: Pair, offset: Pair, align: str = "center"
 ) -> None:
     """Write a small text with a halo, so that it can lie on lines."""
-    part = name_part("note")
-    add_text(ax, text, at, offset, align, "muted", size=12, zorder=4, gid=part)
+    part = encode_svg_id("note")
+    add_text_label(ax, text, at, offset, align, "muted", size=12, zorder=4, gid=part)
 
 
-def _shade(ax: Axes, low: float, high: float, text: str) -> None:
+def _shade_range(ax: Axes, low: float, high: float, text: str) -> None:
     """Shade a range of x, at least 6 pixels wide, with a note at its foot."""
     pixels = ax.transData.transform([(low, 0), (high, 0)])
     pixels[1, 0] = max(pixels[1, 0], pixels[0, 0] + 6)
     (low, _), (high, _) = ax.transData.inverted().transform(pixels)
-    ax.axvspan(low, high, color=get_color("muted"), alpha=0.13, lw=0)
-    _add_note(ax, text, ((low + high) / 2, ax.get_ylim()[0]), (0, 7))
+    ax.axvspan(low, high, color=get_css_color("muted"), alpha=0.13, lw=0)
+    _add_halo_text(ax, text, ((low + high) / 2, ax.get_ylim()[0]), (0, 7))
 
 
-def _draw_line(ax: Axes, line: Line, marks: bool = False) -> None:
+def _draw_line(ax: Axes, line: PlotLine, marks: bool = False) -> None:
     """Draw the mean as a line within a band of one standard deviation each way."""
-    limits, look = ax.get_ylim(), get_look(line.style, marks)
+    limits, look = ax.get_ylim(), get_line_style(line.style, marks)
     band = [
         (p.x, *_clip_interval(p.mean, p.std, limits))
         for p in line.points
@@ -401,34 +413,38 @@ def _draw_line(ax: Axes, line: Line, marks: bool = False) -> None:
     ]
     if len(band) > 1:
         at, low, high = zip(*band, strict=True)
-        part = name_part("band")
+        part = encode_svg_id("band")
         outline = [*at, *reversed(at)], [*low, *reversed(high)]
         ax.fill(*outline, color=look["color"], alpha=0.13, lw=0, gid=part)
-    tips = [_describe(line.label, point) for point in line.points] if marks else []
+    tips = (
+        [_describe_point(line.label, point) for point in line.points] if marks else []
+    )
     means = [_clip_interval(point.mean, 0, limits)[0] for point in line.points]
     xs = [point.x for point in line.points]
-    ax.plot(xs, means, **look, gid=name_part("line", tips))
+    ax.plot(xs, means, **look, gid=encode_svg_id("line", tips))
 
 
-def _draw_track(ax: Axes, track: Track, strength: float) -> None:
+def _draw_stage_scores(ax: Axes, track: StageScores, strength: float) -> None:
     """Draw a training environment: rings until it arrives, then dots."""
-    grey, page = get_color("muted"), get_color("page")
+    grey, page = get_css_color("muted"), get_css_color("page")
     xs, means = [p.x for p in track.points], [p.mean for p in track.points]
     fills = [grey if x >= (track.arrival or 0) else page for x in xs]
-    part = name_part("mark", [_describe(track.environment, p) for p in track.points])
-    ax.plot(xs, means, color=grey, lw=1.5, alpha=strength, gid=name_part("line"))
+    part = encode_svg_id(
+        "mark", [_describe_point(track.environment, p) for p in track.points]
+    )
+    ax.plot(xs, means, color=grey, lw=1.5, alpha=strength, gid=encode_svg_id("line"))
     ax.scatter(xs, means, 25, fills, ec=grey, alpha=strength, zorder=3, gid=part)
 
 
-def _make_chance_lines(chance: float | None, xlim: Pair) -> list[Line]:
+def _make_chance_lines(chance: float | None, xlim: Pair) -> list[PlotLine]:
     """Return the score of guessing as a line; none if it is not known."""
     if chance is None:
         return []
     points = tuple(Point(end, chance, None) for end in xlim)
-    return [Line(f"chance, {chance:.3g} %", points, CHANCE)]
+    return [PlotLine(f"chance, {chance:.3g} %", points, CHANCE)]
 
 
-def _find_range(points: Sequence[Point]) -> Pair:
+def _find_x_range(points: Sequence[Point]) -> Pair:
     low, high = min(p.x for p in points), max(p.x for p in points)
     return low, high if high > low else low + 1
 
@@ -446,11 +462,11 @@ def _choose_round_limits(values: Sequence[float], log: bool = False) -> Pair:
     if log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         return 10.0**first, 10.0 ** max(last, first + 1)
-    low, high = _make_locator(log).view_limits(low, high)
+    low, high = _make_tick_locator(log).view_limits(low, high)
     return float(low), float(high)
 
 
-def _make_locator(log: bool, ticks: int = 5) -> Locator:
+def _make_tick_locator(log: bool, ticks: int = 5) -> Locator:
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     if log:
@@ -473,30 +489,32 @@ def _clip_interval(mean: float, std: float | None, limits: Pair) -> list[float]:
     return [min(max(end, limits[0]), limits[1]) for end in ends]
 
 
-def _describe(label: str, point: Point) -> str:
+def _describe_point(label: str, point: Point) -> str:
     spread = "" if point.std is None else f" ± {point.std:.3g}"
     return f"{label} at {point.x:g}: {point.mean:.4g}{spread}"
 
 
-def _list_names(lines: Sequence[Line]) -> str:
+def _list_line_names(lines: Sequence[PlotLine]) -> str:
     return join_words([line.label for line in lines]) or "no learner"
 
 
-def _shorten(text: str, room: float) -> str:
+def _shorten_text(text: str, room: float) -> str:
     """Cut a text to the letters that fit into so many pixels."""
     letters = max(int(room / LETTER), 2)
     return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"
 
 
-def _split_stages(line: Line, starts: Sequence[float]) -> list[Line]:
+def _split_at_stages(line: PlotLine, starts: Sequence[float]) -> list[PlotLine]:
     parts: dict[int, list[Point]] = {}
     for point in line.points:
         parts.setdefault(sum(start <= point.x for start in starts), []).append(point)
-    return [Line(line.label, tuple(points), line.style) for points in parts.values()]
+    return [
+        PlotLine(line.label, tuple(points), line.style) for points in parts.values()
+    ]
 
 
-def _thin(line: Line, log: bool) -> Line:
+def _thin_line(line: PlotLine, log: bool) -> PlotLine:
     """Keep few enough points to draw, the last one included."""
     points = [p for p in line.points if p.mean > 0 or not log]
     stride = max(-(-len(points) // MOST_POINTS), 1)
-    return Line(line.label, (*points[:-1:stride], *points[-1:]), line.style)
+    return PlotLine(line.label, (*points[:-1:stride], *points[-1:]), line.style)

@@ -10,21 +10,21 @@ from typing import Any
 from cirm.records import Record, Run, Score
 from cirm.report import page, plots
 from cirm.report.diagnostics import build_diagnostics_section
-from cirm.report.drawing import CEILING, get_variant
+from cirm.report.drawing import CEILING, get_style_variant
 from cirm.report.markup import Markup, join_markup
 from cirm.report.page import Picture, Section
-from cirm.report.plots import Line, ScorePair
+from cirm.report.plots import PlotLine, ScorePair
 from cirm.report.summary import (
     Point,
     Statistic,
-    Trace,
-    average_seeds,
-    collect_adapted_sweep,
-    collect_curves,
-    collect_sweep,
-    collect_tracks,
+    TrainingCurve,
+    average_over_seeds,
+    collect_adapted_sweep_scores,
+    collect_stage_scores,
+    collect_sweep_scores,
+    collect_training_curves,
     group_by_learner,
-    is_ceiling,
+    is_ceiling_learner,
     summarise_records,
 )
 from cirm.report.table import Cell, Column, Row, Table, make_statistic_cell
@@ -32,12 +32,12 @@ from cirm.report.text import (
     describe_adaptation,
     describe_curve,
     describe_metric,
+    describe_settings_choices,
     format_bytes,
     format_seconds,
     join_words,
     list_adapted_rows,
-    list_facts,
-    list_selections,
+    list_headline_numbers,
     write_headline,
 )
 
@@ -49,7 +49,7 @@ ADAPTED_NOTE = (
 
 
 @dataclass(frozen=True)
-class View:
+class FigureData:
     """What the figures of a page need.
 
     `learners` are those of summary.json; `chance` is the accuracy of guessing in
@@ -73,29 +73,31 @@ class View:
 
     def get_style(self, learner: str) -> int:
         """Return the number of a learner's style, the same in every figure."""
-        if is_ceiling(learner):
+        if is_ceiling_learner(learner):
             return CEILING
-        return [name for name in self.learners if not is_ceiling(name)].index(learner)
+        return [name for name in self.learners if not is_ceiling_learner(name)].index(
+            learner
+        )
 
     def get_name(self, learner: str) -> str:
         """Return a learner's name in figures."""
-        if not is_ceiling(learner):
+        if not is_ceiling_learner(learner):
             return learner
-        is_only = sum(map(is_ceiling, self.learners)) == 1
+        is_only = sum(map(is_ceiling_learner, self.learners)) == 1
         return "ceiling, without colour" if is_only else f"ceiling: {learner}"
 
-    def get_line(self, learner: str, points: tuple[Point, ...]) -> Line:
+    def get_line(self, learner: str, points: tuple[Point, ...]) -> PlotLine:
         """Return a learner's line."""
-        return Line(self.get_name(learner), points, self.get_style(learner))
+        return PlotLine(self.get_name(learner), points, self.get_style(learner))
 
-    def list_adapted_lines(self, learner: str) -> list[Line]:
+    def list_adapted_lines(self, learner: str) -> list[PlotLine]:
         """Return the lines of a learner after adaptation, in its colour."""
-        own = collect_adapted_sweep(self.records).get(learner, {})
+        own = collect_adapted_sweep_scores(self.records).get(learner, {})
         return [
-            Line(
+            PlotLine(
                 f"{self.get_name(learner)}, adapted ({rows})",
                 points,
-                get_variant(self.get_style(learner), number),
+                get_style_variant(self.get_style(learner), number),
             )
             for number, (rows, points) in enumerate(own.items())
         ]
@@ -148,17 +150,19 @@ def build_run_page(
             "Run it first, or give the records of another run."
         )
     summary = summarise_records(records)
-    view = View(records, summary["learners"], chance)
+    view = FigureData(records, summary["learners"], chance)
     unseen = {score.environment for score in scores if score.split == "test"}
     content = [
-        Section("", [page.render_facts(list_facts(summary, chance))]),
+        Section(
+            "", [page.render_large_numbers(list_headline_numbers(summary, chance))]
+        ),
         _build_results_section(summary, view, notes),
-        build_picture_section(pictures),
+        build_example_image_section(pictures),
         build_sweep_section(view, axis, trained),
-        build_stage_section(view),
-        build_gap_section(view),
+        build_stage_scores_section(view),
+        build_generalisation_gap_section(view),
         build_diagnostics_section(records, view.metric),
-        build_curve_section(view),
+        build_training_curve_section(view),
         _build_memory_section(view),
         _build_settings_section(view, command),
     ]
@@ -205,7 +209,11 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
     headings += [f"unseen, {describe_adaptation(rows)}" for rows in adapted]
     columns = ["learner", *headings, "seconds", "examples kept", "size of the state"]
     choices = [(learner, entry["selection"]) for learner, entry in learners.items()]
-    notes = [_describe_seeds(learners), list_selections(choices)] if rows else []
+    notes = (
+        [_describe_number_of_seeds(learners), describe_settings_choices(choices)]
+        if rows
+        else []
+    )
     if adapted:
         notes[0] += f" {ADAPTED_NOTE}"
     return Table("Results", columns, rows, notes)
@@ -221,7 +229,9 @@ def build_coefficient_table(records: Sequence[Record]) -> Table | None:
     kinds = list(dict.fromkeys(score.environment for score in scores))
     rows: list[Row] = []
     for learner, own in group_by_learner(scores, Score).items():
-        errors = [average_seeds(s for s in own if s.environment == k) for k in kinds]
+        errors = [
+            average_over_seeds(s for s in own if s.environment == k) for k in kinds
+        ]
         rows.append(
             [learner, *(make_statistic_cell(error, "error") for error in errors)]
         )
@@ -245,7 +255,7 @@ def build_memory_table(learners: Mapping[str, Mapping[str, Any]]) -> Table | Non
     return Table("Memory", columns, rows, row_headings=2) if rows else None
 
 
-def build_picture_section(pictures: Sequence[Picture]) -> Section | None:
+def build_example_image_section(pictures: Sequence[Picture]) -> Section | None:
     """Build the section with example images; None without any."""
     if not pictures:
         return None
@@ -255,10 +265,10 @@ def build_picture_section(pictures: Sequence[Picture]) -> Section | None:
 
 
 def build_sweep_section(
-    view: View, axis: str, trained: Sequence[float] = ()
+    view: FigureData, axis: str, trained: Sequence[float] = ()
 ) -> Section | None:
     """Build the section with the score over the whole sweep; None without a sweep."""
-    draw = draw_sweep(view, axis, trained)
+    draw = prepare_sweep_figure(view, axis, trained)
     if draw is None:
         return None
     caption = "Each point is an unseen environment, scored after the last stage"
@@ -266,7 +276,7 @@ def build_sweep_section(
         caption += (
             "; adapted: after so many of its rows without their labels were given"
         )
-    figure = _render_both_widths(draw, caption + view.bands)
+    figure = _render_figure_in_two_widths(draw, caption + view.bands)
     return Section("Scores across unseen environments", [figure])
 
 
@@ -277,16 +287,16 @@ def build_sweep_figure(
     trained: Sequence[float] = (),
 ) -> Markup | None:
     """Build the figure of a run's sweep on its own; None without a sweep."""
-    view = View(records, summarise_records(records)["learners"], chance)
-    draw = draw_sweep(view, axis, trained)
+    view = FigureData(records, summarise_records(records)["learners"], chance)
+    draw = prepare_sweep_figure(view, axis, trained)
     return draw() if draw else None
 
 
-def draw_sweep(
-    view: View, axis: str, trained: Sequence[float] = ()
+def prepare_sweep_figure(
+    view: FigureData, axis: str, trained: Sequence[float] = ()
 ) -> partial[Markup] | None:
     """Prepare the figure of the sweep, to be drawn in any width; None without one."""
-    sweep = collect_sweep(view.records)
+    sweep = collect_sweep_scores(view.records)
     if not sweep:
         return None
     lines = []
@@ -294,7 +304,7 @@ def draw_sweep(
         lines.append(view.get_line(name, points))
         lines += view.list_adapted_lines(name)
     return partial(
-        plots.plot_sweep,
+        plots.plot_scores_over_sweep,
         lines,
         axis=axis,
         metric=view.metric,
@@ -303,14 +313,14 @@ def draw_sweep(
     )
 
 
-def build_stage_section(view: View) -> Section | None:
+def build_stage_scores_section(view: FigureData) -> Section | None:
     """Build the section with the scores after each stage; None with a single stage."""
-    stream = collect_tracks(view.records)
+    stream = collect_stage_scores(view.records)
     points = (p for tracks in stream.values() for t in tracks for p in t.points)
     if max((point.x for point in points), default=1) < 2:
         return None
     drawings = [
-        plots.plot_stream(
+        plots.plot_scores_after_stages(
             view.get_name(name),
             tracks,
             style=view.get_style(name),
@@ -324,10 +334,12 @@ def build_stage_section(view: View) -> Section | None:
         "training environments; the later one arrives, the darker its line, and rings "
         "mark the stages before it arrives. Coloured lines: unseen environments."
     )
-    return Section("Scores after each stage", [page.render_panels(caption, drawings)])
+    return Section(
+        "Scores after each stage", [page.render_figures_side_by_side(caption, drawings)]
+    )
 
 
-def build_gap_section(view: View) -> Section | None:
+def build_generalisation_gap_section(view: FigureData) -> Section | None:
     """Build the section on training and unseen scores; None without unseen ones."""
     pairs = [view.get_pair(name) for name in view.learners]
     if all(pair.test.mean is None for pair in pairs):
@@ -342,15 +354,15 @@ def build_gap_section(view: View) -> Section | None:
         "The further a learner is from the diagonal, the more it relies on features "
         "that do not carry over to the unseen environments"
     )
-    figure = _render_both_widths(draw, caption)
+    figure = _render_figure_in_two_widths(draw, caption)
     return Section("Training scores and unseen scores", [figure])
 
 
-def build_curve_section(view: View) -> Section | None:
+def build_training_curve_section(view: FigureData) -> Section | None:
     """Build the section with a figure for each training curve; None without any."""
     drawings = [
-        _render_both_widths(_draw_curve(view, metric, traces))
-        for metric, traces in collect_curves(view.records).items()
+        _render_figure_in_two_widths(_draw_training_curve(view, metric, traces))
+        for metric, traces in collect_training_curves(view.records).items()
     ]
     text = (
         f"Means over seeds{view.bands}. A dotted vertical line marks the start of a "
@@ -359,8 +371,8 @@ def build_curve_section(view: View) -> Section | None:
     return Section("Training curves", [text, *drawings]) if drawings else None
 
 
-def _draw_curve(
-    view: View, metric: str, traces: Mapping[str, Trace]
+def _draw_training_curve(
+    view: FigureData, metric: str, traces: Mapping[str, TrainingCurve]
 ) -> partial[Markup]:
     lines = [view.get_line(name, trace.points) for name, trace in traces.items()]
     means = [point.mean for line in lines for point in line.points]
@@ -368,7 +380,7 @@ def _draw_curve(
     log = bool(means) and min(means) > 0 and max(means) > 100 * min(means)
     starts = {trace.starts for trace in traces.values()}
     return partial(
-        plots.plot_curves,
+        plots.plot_training_curves,
         lines,
         metric=describe_curve(metric),
         starts=starts.pop() if len(starts) == 1 else (),
@@ -376,14 +388,14 @@ def _draw_curve(
     )
 
 
-def _render_both_widths(draw: partial[Markup], caption: str = "") -> Markup:
+def _render_figure_in_two_widths(draw: partial[Markup], caption: str = "") -> Markup:
     """Render a figure as drawn for a wide page and for a phone."""
     wide, narrow = draw(width=plots.WIDE), draw(width=plots.NARROW)
     return page.render_figure(f"{caption}." if caption else "", wide, narrow)
 
 
 def _build_results_section(
-    summary: Mapping[str, Any], view: View, notes: Sequence[str]
+    summary: Mapping[str, Any], view: FigureData, notes: Sequence[str]
 ) -> Section:
     """The scores of each learner, with a drawing in the place of the costs."""
     table = build_results_table(summary)
@@ -395,9 +407,9 @@ def _build_results_section(
     rows = []
     for row in table.rows:
         pair = view.get_pair(row[0].text)
-        swatch = plots.plot_swatch(pair.style)
+        swatch = plots.plot_legend_swatch(pair.style)
         name = replace(row[0], markup=join_markup(swatch, row[0].text))
-        span = plots.plot_span(pair, low=low, high=high, references=chance)
+        span = plots.plot_score_range(pair, low=low, high=high, references=chance)
         rows.append([name, *row[1:scores], Cell(markup=span)])
     scale = f"from {low:.3g} to {high:.3g}{', dotted: chance' if chance else ''}"
     columns = [*table.columns[:scores], Column(scale)]
@@ -405,10 +417,10 @@ def _build_results_section(
     if scores > 2:
         seeds += " Ring: training score; filled mark: unseen score."
     content = Table(table.title, columns, rows, [seeds, selection])
-    return Section("Results", [content, page.render_list(notes)])
+    return Section("Results", [content, page.render_notes_as_list(notes)])
 
 
-def _describe_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
+def _describe_number_of_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
     seeds = [max(e["train"]["seeds"], e["test"]["seeds"]) for e in learners.values()]
     few, many = min(seeds), max(seeds)
     if many < 2:
@@ -417,7 +429,7 @@ def _describe_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
     return f"Mean ± standard deviation over {count} seeds, after the last stage."
 
 
-def _build_memory_section(view: View) -> Section | None:
+def _build_memory_section(view: FigureData) -> Section | None:
     table = build_memory_table(view.learners)
     if table is None:
         return None
@@ -436,10 +448,10 @@ def _build_memory_section(view: View) -> Section | None:
     return Section("Data kept from earlier environments", [text, table])
 
 
-def _build_settings_section(view: View, command: str) -> Section:
-    content = [page.render_command(command)]
+def _build_settings_section(view: FigureData, command: str) -> Section:
+    content = [page.render_shell_command(command)]
     for learner, entry in view.learners.items():
-        lines = page.render_settings(
+        lines = page.render_settings_as_lines(
             {
                 "settings": entry["selection"],
                 "order": entry["order"],
@@ -447,10 +459,12 @@ def _build_settings_section(view: View, command: str) -> Section:
             }
         )
         seconds = f"{format_seconds(entry['seconds'])} s"
-        content.append(page.render_details(learner, lines, seconds))
+        content.append(page.render_collapsible_block(learner, lines, seconds))
     datasets = {str(r.dataset): r.dataset for r in view.records if isinstance(r, Run)}
     content += [
-        page.render_details("data set", page.render_settings(dataset))
+        page.render_collapsible_block(
+            "data set", page.render_settings_as_lines(dataset)
+        )
         for dataset in datasets.values()
     ]
     return Section("Settings, and the command to run it again", content)

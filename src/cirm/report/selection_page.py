@@ -8,7 +8,7 @@ from typing import Any
 from cirm.report import page
 from cirm.report.markup import Markup
 from cirm.report.page import Section
-from cirm.report.plots import plot_trials
+from cirm.report.plots import plot_scores_of_trials
 from cirm.report.table import Column, Row, Table, make_statistic_cell
 from cirm.report.text import describe_metric, join_words
 
@@ -23,21 +23,21 @@ def build_selection_page(search: Search, command: str = "") -> str:
             f"the search for settings of {search['learner']} has no finished trial, so "
             "no rule could choose. Run more trials, or a smaller search space."
         )
-    rules = [f"{get_rule_name(r)}: {search['rules'][r]}." for r in search["picks"]]
+    rules = [f"{get_rule_title(r)}: {search['rules'][r]}." for r in search["picks"]]
     content = [
         Section(
             "Settings chosen by each rule",
-            [build_picks_table(search), page.render_list(rules)],
+            [build_selected_settings_table(search), page.render_notes_as_list(rules)],
         ),
         *(_build_scores_section(search, rule) for rule in search["picks"]),
         _build_trials_section(search),
         _build_commands_section(search, command),
     ]
     title = f"Settings of {search['learner']}"
-    return page.render_page(title, _write_lead(search), content)
+    return page.render_page(title, _write_lead_paragraph(search), content)
 
 
-def build_picks_table(search: Search) -> Table:
+def build_selected_settings_table(search: Search) -> Table:
     """Build the table of what each rule chooses, with the scores of a later run."""
     metric, picks = search["metric"], search["picks"]
     is_revealed = any("revealed" in pick for pick in picks.values())
@@ -46,14 +46,14 @@ def build_picks_table(search: Search) -> Table:
         scores = pick.get("revealed") or {}
         rows.append(
             [
-                get_rule_name(rule),
+                get_rule_title(rule),
                 make_statistic_cell(pick["score"], metric),
                 str(pick["trial"]),
                 *(
                     make_statistic_cell(scores.get(split), metric)
                     for split in (("train", "test") if is_revealed else ())
                 ),
-                format_settings(pick["settings"]),
+                format_settings_as_assignments(pick["settings"]),
             ]
         )
     columns: list[Column | str] = ["rule", "score by the rule", "trial"]
@@ -73,19 +73,21 @@ def build_picks_table(search: Search) -> Table:
     return Table(title, columns, rows, notes)
 
 
-def get_rule_name(rule: str) -> str:
+def get_rule_title(rule: str) -> str:
     """Return a rule's name, with a warning if it uses the test environment."""
     return ORACLE if rule == "oracle" else rule
 
 
-def format_settings(settings: Mapping[str, Any]) -> str:
+def format_settings_as_assignments(settings: Mapping[str, Any]) -> str:
     """Format settings as name=value; "defaults" if there are none."""
     return (
         ", ".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
     )
 
 
-def draw_trials(search: Search, rule: str, name: str, log: bool) -> Markup | None:
+def draw_scores_over_setting(
+    search: Search, rule: str, name: str, log: bool
+) -> Markup | None:
     """Draw a rule's score over a setting; None if the setting is not a number."""
     scores = {
         trial["trial"]: trial["scores"][rule]["mean"]
@@ -99,9 +101,9 @@ def draw_trials(search: Search, rule: str, name: str, log: bool) -> Markup | Non
     ]
     if not trials or not all(isinstance(x, int | float) for _, x, _ in trials):
         return None
-    return plot_trials(
+    return plot_scores_of_trials(
         name,
-        f"Score by the rule {get_rule_name(rule)} over {name}",
+        f"Score by the rule {get_rule_title(rule)} over {name}",
         trials,
         picked=search["picks"][rule]["trial"],
         reference=scores.get(0),
@@ -109,7 +111,7 @@ def draw_trials(search: Search, rule: str, name: str, log: bool) -> Markup | Non
     )
 
 
-def _write_lead(search: Search) -> str:
+def _write_lead_paragraph(search: Search) -> str:
     trials, seeds = len(search["trials"]), len(search["seeds"])
     text = (
         f"{trials} combinations of settings were tried on {search['dataset']['name']}, "
@@ -130,7 +132,11 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
     drawings = [
         figure
         for name, space in search["space"].items()
-        if (figure := draw_trials(search, rule, name, space.endswith(":log")))
+        if (
+            figure := draw_scores_over_setting(
+                search, rule, name, space.endswith(":log")
+            )
+        )
     ]
     if not drawings:
         return None
@@ -138,8 +144,8 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
         "Each dot is a trial, and the square is the chosen one. The dotted line is the "
         "score of trial 0, which has the settings before the search."
     )
-    heading = f"Scores by the rule {get_rule_name(rule)}"
-    return Section(heading, [page.render_panels(caption, drawings)])
+    heading = f"Scores by the rule {get_rule_title(rule)}"
+    return Section(heading, [page.render_figures_side_by_side(caption, drawings)])
 
 
 def _build_trials_section(search: Search) -> Section:
@@ -152,9 +158,9 @@ def _build_trials_section(search: Search) -> Section:
             else trial["state"]
             for rule in rules
         ]
-        settings = format_settings(trial["settings"])
+        settings = format_settings_as_assignments(trial["settings"])
         rows.append([str(trial["trial"]), *cells, settings])
-    names = map(get_rule_name, rules)
+    names = map(get_rule_title, rules)
     columns: list[Column | str] = ["trial", *names, Column("settings")]
     space = ", ".join(f"{name}={text}" for name, text in search["space"].items())
     text = (
@@ -167,12 +173,12 @@ def _build_trials_section(search: Search) -> Section:
 def _build_commands_section(search: Search, command: str) -> Section:
     content: list[str] = []
     if command:
-        content += ["Repeat the search:", page.render_command(command)]
+        content += ["Repeat the search:", page.render_shell_command(command)]
     rules: dict[str, list[str]] = {}
     for rule, pick in search["picks"].items():
-        rules.setdefault(str(pick.get("command", "")), []).append(get_rule_name(rule))
+        rules.setdefault(str(pick.get("command", "")), []).append(get_rule_title(rule))
     for text, names in rules.items():
         if text:
             content.append(f"Use the settings chosen by {join_words(names)}:")
-            content.append(page.render_command(text))
+            content.append(page.render_shell_command(text))
     return Section("Commands", content)

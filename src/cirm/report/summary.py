@@ -42,7 +42,7 @@ class Point(NamedTuple):
     std: float | None
 
 
-class Track(NamedTuple):
+class StageScores(NamedTuple):
     """The scores in one environment after each stage; stages count from 1.
 
     `arrival` is the stage in which it is learned, None if it is never learned.
@@ -54,7 +54,7 @@ class Track(NamedTuple):
     points: tuple[Point, ...]
 
 
-class Trace(NamedTuple):
+class TrainingCurve(NamedTuple):
     """A training curve through all stages, and the first step of each stage."""
 
     points: tuple[Point, ...]
@@ -96,74 +96,76 @@ def summarise_records(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def collect_tracks(records: Sequence[Record]) -> dict[str, list[Track]]:
+def collect_stage_scores(records: Sequence[Record]) -> dict[str, list[StageScores]]:
     """Collect each learner's score in each environment after each stage."""
     return {
         learner: [
             track
             for split in ("train", "test")
-            for track in _build_tracks(
-                [s for s in _select_main_metric(scores) if s.split == split]
+            for track in _build_stage_scores(
+                [s for s in _select_scores_of_main_metric(scores) if s.split == split]
             )
         ]
         for learner, scores in group_by_learner(records, Score).items()
     }
 
 
-def collect_sweep(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
+def collect_sweep_scores(records: Sequence[Record]) -> dict[str, tuple[Point, ...]]:
     """Collect each learner's score along the axis of a sweep, after the last stage."""
     curves = {}
     for learner, scores in group_by_learner(records, Score).items():
-        last = _select_last_stage(_select_main_metric(scores))
+        last = _select_scores_of_last_stage(_select_scores_of_main_metric(scores))
         placed = [s for s in last if s.split == "sweep" and s.position is not None]
-        groups = _group(placed, lambda s: s.position or 0.0)
-        curves[learner] = _build_points(
-            (x, average_seeds(groups[x])) for x in sorted(groups)
+        groups = _group_rows_by_key(placed, lambda s: s.position or 0.0)
+        curves[learner] = _build_mean_points(
+            (x, average_over_seeds(groups[x])) for x in sorted(groups)
         )
     return {learner: points for learner, points in curves.items() if points}
 
 
-def collect_adapted_sweep(
+def collect_adapted_sweep_scores(
     records: Sequence[Record],
 ) -> dict[str, dict[str, tuple[Point, ...]]]:
     """Collect scores after adaptation along a sweep, by learner and number of rows."""
     curves: dict[str, dict[str, tuple[Point, ...]]] = {}
     for learner, scores in group_by_learner(records, AdaptedScore).items():
         placed = [s for s in scores if s.split == "sweep" and s.position is not None]
-        for rows, own in _group(placed, lambda s: s.rows).items():
-            groups = _group(own, lambda s: s.position or 0.0)
-            curves.setdefault(learner, {})[rows] = _build_points(
-                (x, average_seeds(groups[x])) for x in sorted(groups)
+        for rows, own in _group_rows_by_key(placed, lambda s: s.rows).items():
+            groups = _group_rows_by_key(own, lambda s: s.position or 0.0)
+            curves.setdefault(learner, {})[rows] = _build_mean_points(
+                (x, average_over_seeds(groups[x])) for x in sorted(groups)
             )
     return curves
 
 
-def collect_curves(records: Sequence[Record]) -> dict[str, dict[str, Trace]]:
+def collect_training_curves(
+    records: Sequence[Record],
+) -> dict[str, dict[str, TrainingCurve]]:
     """Collect the training curves by metric and learner, each through all stages."""
-    traces: dict[str, dict[str, Trace]] = {}
+    traces: dict[str, dict[str, TrainingCurve]] = {}
     for learner, curves in group_by_learner(records, Curve).items():
-        for metric, rows in _group(curves, lambda c: c.metric).items():
-            traces.setdefault(metric, {})[learner] = _build_trace(rows)
+        for metric, rows in _group_rows_by_key(curves, lambda c: c.metric).items():
+            traces.setdefault(metric, {})[learner] = _build_training_curve(rows)
     return traces
 
 
-def average_seeds(rows: Iterable[Score | AdaptedScore | Curve]) -> Statistic:
+def average_over_seeds(rows: Iterable[Score | AdaptedScore | Curve]) -> Statistic:
     """Average within each seed, then over seeds, with the standard deviation."""
     means = [
         fmean(row.value for row in seed)
-        for seed in _group(rows, lambda row: row.seed).values()
+        for seed in _group_rows_by_key(rows, lambda row: row.seed).values()
     ]
     if not means or not all(map(math.isfinite, means)):
         return Statistic(None, None, len(means))
     return Statistic(fmean(means), stdev(means) if len(means) > 1 else None, len(means))
 
 
-def describe_choice(run: Run) -> str:
+def describe_how_settings_were_chosen(run: Run) -> str:
     """Say how the settings of a run were chosen."""
     return SELECTIONS.get(run.selection, run.selection) or "not recorded"
 
 
-def is_ceiling(learner: str) -> bool:
+def is_ceiling_learner(learner: str) -> bool:
     """Whether a learner is the ceiling: the one that cannot see colour."""
     return re.search(r"^gr[ae]y|\bon gr[ae]y", learner.casefold()) is not None
 
@@ -180,55 +182,57 @@ def _summarise_learner(
             f"the records of learner {learner!r} come from runs with different "
             f"settings: {' and '.join(settings)}. Summarise these runs separately."
         )
-    last = _select_last_stage(_select_main_metric(scores))
+    last = _select_scores_of_last_stage(_select_scores_of_main_metric(scores))
     return {
         "metric": last[0].metric if last else METRICS[0],
         "order": runs[0].order if runs else last[0].order,
         **{
-            split: average_seeds(s for s in last if s.split == split)._asdict()
+            split: average_over_seeds(s for s in last if s.split == split)._asdict()
             for split in ("train", "test")
         },
         "adapted": {
-            rows: average_seeds(own)._asdict()
-            for rows, own in _group(
+            rows: average_over_seeds(own)._asdict()
+            for rows, own in _group_rows_by_key(
                 (s for s in adapted if s.split == "test"), lambda s: s.rows
             ).items()
         },
         "settings": runs[0].settings if runs else {},
-        "selection": describe_choice(runs[0]) if runs else "not recorded",
+        "selection": describe_how_settings_were_chosen(runs[0])
+        if runs
+        else "not recorded",
         "memory": runs[0].memory if runs else {},
         "seconds": sum(run.seconds for run in runs) if runs else None,
     }
 
 
-def _select_main_metric(scores: Sequence[Score]) -> list[Score]:
+def _select_scores_of_main_metric(scores: Sequence[Score]) -> list[Score]:
     """The scores of the metric that tables show."""
     present = dict.fromkeys(score.metric for score in scores)
     chosen = next((m for m in (*METRICS, *present) if m in present), None)
     return [score for score in scores if score.metric == chosen]
 
 
-def _select_last_stage(scores: list[Score]) -> list[Score]:
+def _select_scores_of_last_stage(scores: list[Score]) -> list[Score]:
     last = max((score.stage for score in scores), default=0)
     return [score for score in scores if score.stage == last]
 
 
-def _build_tracks(scores: list[Score]) -> list[Track]:
+def _build_stage_scores(scores: list[Score]) -> list[StageScores]:
     stages = sorted({score.stage for score in scores})
-    environments = _group(scores, lambda s: s.environment)
+    environments = _group_rows_by_key(scores, lambda s: s.environment)
     tracks = []
     for index, (environment, rows) in enumerate(environments.items()):
-        after = _group(rows, lambda s: stages.index(s.stage) + 1)
-        points = _build_points(
-            (stage, average_seeds(after[stage])) for stage in sorted(after)
+        after = _group_rows_by_key(rows, lambda s: stages.index(s.stage) + 1)
+        points = _build_mean_points(
+            (stage, average_over_seeds(after[stage])) for stage in sorted(after)
         )
         split, order = rows[0].split, rows[0].order
-        arrival = _find_arrival(order, index) if split == "train" else None
-        tracks.append(Track(environment, split, arrival, points))
+        arrival = _find_arrival_stage(order, index) if split == "train" else None
+        tracks.append(StageScores(environment, split, arrival, points))
     return tracks
 
 
-def _find_arrival(order: str, index: int) -> int | None:
+def _find_arrival_stage(order: str, index: int) -> int | None:
     """The stage in which the training environment of this index arrives, if known."""
     if order in ("joint", "sequential"):
         return 1 if order == "joint" else index + 1
@@ -237,22 +241,24 @@ def _find_arrival(order: str, index: int) -> int | None:
     return next((n for n, end in enumerate(ends, 1) if index < end), None)
 
 
-def _build_trace(rows: list[Curve]) -> Trace:
+def _build_training_curve(rows: list[Curve]) -> TrainingCurve:
     points: list[Point] = []
     starts: list[float] = []
-    for _, stage in sorted(_group(rows, lambda c: c.stage).items()):
-        steps = _group(stage, lambda c: c.step)
+    for _, stage in sorted(_group_rows_by_key(rows, lambda c: c.stage).items()):
+        steps = _group_rows_by_key(stage, lambda c: c.step)
         first, end = min(steps), points[-1].x if points else -math.inf
         # Steps that begin anew in each stage continue where the last stage ended.
         shift = end + 1 - first if first <= end else 0
         starts.append(first + shift)
-        points += _build_points(
-            (s + shift, average_seeds(steps[s])) for s in sorted(steps)
+        points += _build_mean_points(
+            (s + shift, average_over_seeds(steps[s])) for s in sorted(steps)
         )
-    return Trace(tuple(points), tuple(starts))
+    return TrainingCurve(tuple(points), tuple(starts))
 
 
-def _build_points(places: Iterable[tuple[float, Statistic]]) -> tuple[Point, ...]:
+def _build_mean_points(
+    places: Iterable[tuple[float, Statistic]],
+) -> tuple[Point, ...]:
     """The points that have a mean."""
     return tuple(Point(x, s.mean, s.std) for x, s in places if s.mean is not None)
 
@@ -271,7 +277,7 @@ def group_by_learner(records: Sequence[Record], kind: type[T]) -> dict[str, list
     return groups
 
 
-def _group(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+def _group_rows_by_key(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     groups: dict[K, list[T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

@@ -13,7 +13,7 @@ from itertools import chain, groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
-from cirm.report.markup import Markup, join_markup, tag
+from cirm.report.markup import Markup, join_markup, make_html_element
 from cirm.report.summary import Statistic
 from cirm.report.text import format_mean
 
@@ -184,7 +184,7 @@ def make_statistic_cell(
     return Cell(format_mean(statistic["mean"], metric), spread)
 
 
-def transpose(table: Table) -> Table:
+def transpose_table(table: Table) -> Table:
     """Return the table with rows and columns exchanged; all values align right."""
     heads = table.row_headings
     names = [(*column.groups, column.heading) for column in table.values]
@@ -202,7 +202,7 @@ def transpose(table: Table) -> Table:
     return Table(table.title, columns, rows, table.notes, width, table.sources)
 
 
-def drop_empty(table: Table) -> Table:
+def drop_empty_rows_and_columns(table: Table) -> Table:
     """Return the table without rows and columns whose cells are all empty."""
     heads = table.row_headings
     rows = [row for row in table.rows if any(cell != Cell() for cell in row[heads:])]
@@ -216,7 +216,7 @@ def drop_empty(table: Table) -> Table:
     return Table(table.title, columns, rows, table.notes, heads, table.sources)
 
 
-def separate_sources(table: Table, beside: bool) -> Table:
+def separate_sources_of_numbers(table: Table, beside: bool) -> Table:
     """Give each source of the numbers columns of its own, or rows of its own."""
     if not table.sources:
         return table
@@ -264,12 +264,15 @@ def render_html(table: Table) -> Markup:
     cells_by_column = zip(*table.rows, strict=True)
     has_spread = [any(cell.spread for cell in cells) for cells in cells_by_column]
     headings = [
-        tag("th", c.heading, class_=CLASSES[c.align], scope="col")
+        make_html_element("th", c.heading, class_=CLASSES[c.align], scope="col")
         for c in table.columns
     ]
     groups = [
-        [tag("th", n, colspan=str(span), scope="colgroup") for n, span in level]
-        for level in _merge_groups(table.values)
+        [
+            make_html_element("th", n, colspan=str(span), scope="colgroup")
+            for n, span in level
+        ]
+        for level in _merge_column_groups(table.values)
     ]
     body = []
     for row in table.rows:
@@ -277,24 +280,30 @@ def render_html(table: Table) -> Markup:
         for place, (cell, column) in enumerate(zip(row, table.columns, strict=True)):
             is_name, class_ = place < heads, CLASSES[column.align]
             cells.append(
-                tag(
+                make_html_element(
                     "th" if is_name else "td",
-                    _render_cell(cell, has_spread[place]),
+                    _render_html_cell(cell, has_spread[place]),
                     class_=" ".join(filter(None, [cell.verdict, class_])) or None,
                     scope="row" if is_name else None,
                     title=cell.verdict,
                 )
             )
-        body.append(tag("tr", *cells))
+        body.append(make_html_element("tr", *cells))
     head = [
-        *(tag("tr", *[tag("td")] * heads, *n) for n in groups),
-        tag("tr", *headings),
+        *(
+            make_html_element("tr", *[make_html_element("td")] * heads, *n)
+            for n in groups
+        ),
+        make_html_element("tr", *headings),
     ]
-    inside = tag("table", tag("thead", *head), tag("tbody", *body))
+    inside = make_html_element(
+        "table", make_html_element("thead", *head), make_html_element("tbody", *body)
+    )
     kind = "scroll dense" if len(table.columns) > WIDE else "scroll"
-    notes = [tag("p", note, class_="small") for note in table.notes]
+    notes = [make_html_element("p", note, class_="small") for note in table.notes]
     return join_markup(
-        tag("div", inside, class_=kind, tabindex="0", role="group"), *notes
+        make_html_element("div", inside, class_=kind, tabindex="0", role="group"),
+        *notes,
     )
 
 
@@ -317,7 +326,7 @@ def render_terminal(table: Table) -> Group:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    flat = separate_sources(table, beside=False)
+    flat = separate_sources_of_numbers(table, beside=False)
     body = RichTable(
         header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
@@ -325,7 +334,7 @@ def render_terminal(table: Table) -> Group:
         is_name = place < flat.row_headings
         width = max([LINE, *(len(str(row[place])) for row in flat.rows)])
         body.add_column(
-            Text(fill(_join_heading(column), width)),
+            Text(fill(_join_heading_parts(column), width)),
             justify=column.align,
             style="bold" if is_name else "",
             no_wrap=is_name or column.align == "right",
@@ -354,9 +363,9 @@ def render_markdown(table: Table) -> str:
         | 1 | 2 |
     """
     count = len(table.values) * max(len(table.sources), 1)
-    flat = separate_sources(table, beside=count <= WIDE)
+    flat = separate_sources_of_numbers(table, beside=count <= WIDE)
     lines = [
-        [escape_markdown(_join_heading(column)) for column in flat.columns],
+        [escape_markdown(_join_heading_parts(column)) for column in flat.columns],
         ["--:" if column.align == "right" else ":--" for column in flat.columns],
         *([escape_markdown(str(cell)) for cell in row] for row in flat.rows),
     ]
@@ -382,7 +391,7 @@ def render_latex(table: Table, legend: str = "") -> str:
         >>> "erm & 10" in render_latex(table)
         True
     """
-    flat = separate_sources(table, beside=False)
+    flat = separate_sources_of_numbers(table, beside=False)
     heads, is_crowded = flat.row_headings, len(flat.values) > WIDE
     title = [f"{escape_latex(flat.title)}."] if flat.title else []
     caption = " ".join([*title, *map(escape_latex, flat.notes), legend]).strip()
@@ -393,7 +402,7 @@ def render_latex(table: Table, legend: str = "") -> str:
         f"\\begin{{tabular}}{{{''.join(c.align[0] for c in flat.columns)}}}",
         r"\toprule",
     ]
-    for level in _merge_groups(flat.values):
+    for level in _merge_column_groups(flat.values):
         names = [
             f"\\multicolumn{{{span}}}{{c}}{{{escape_latex(name)}}}"
             for name, span in level
@@ -436,30 +445,36 @@ def escape_latex(text: str) -> str:
     return text.translate(LATEX_SPECIAL)
 
 
-def _join_heading(column: Column) -> str:
+def _join_heading_parts(column: Column) -> str:
     return " ".join([*column.groups, column.heading])
 
 
-def _merge_groups(columns: Sequence[Column]) -> list[list[tuple[str, int]]]:
+def _merge_column_groups(columns: Sequence[Column]) -> list[list[tuple[str, int]]]:
     """The groups of each level, each with the number of columns that it spans."""
     levels = zip(*(column.groups for column in columns), strict=True)
     return [[(name, len(list(same))) for name, same in groupby(n)] for n in levels]
 
 
-def _render_cell(cell: Cell, has_spread: bool) -> Markup:
+def _render_html_cell(cell: Cell, has_spread: bool) -> Markup:
     """The content; where a column has spreads all take their room, so means align."""
     if cell.markup is not None:
         return cell.markup
     lines = cell.text.split("\n")
-    spread = tag("span", f" ± {cell.spread}" if cell.spread else "", class_="spread")
+    spread = make_html_element(
+        "span", f" ± {cell.spread}" if cell.spread else "", class_="spread"
+    )
     others = [
-        tag("div", _render_cell(other, has_spread), class_="other")
+        make_html_element("div", _render_html_cell(other, has_spread), class_="other")
         for other in cell.others
         if other != Cell()
     ]
     return join_markup(
         f"{MARKS[cell.mark]} " if cell.mark else "",
-        *(lines if len(lines) == 1 else [tag("div", line) for line in lines]),
+        *(
+            lines
+            if len(lines) == 1
+            else [make_html_element("div", line) for line in lines]
+        ),
         spread if has_spread and cell.text else "",
         *others,
     )

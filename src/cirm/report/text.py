@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cirm.report.summary import is_ceiling
+from cirm.report.summary import is_ceiling_learner
 
 Entry = Mapping[str, Any]
 UNITS = {"accuracy": "accuracy, %", "error": "mean squared error"}
@@ -73,7 +73,7 @@ def join_words(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def list_selections(choices: Iterable[tuple[str, str]]) -> str:
+def describe_settings_choices(choices: Iterable[tuple[str, str]]) -> str:
     """Say how settings were chosen, from pairs of a learner and the words for it."""
     learners: dict[str, dict[str, None]] = {}
     for learner, words in choices:
@@ -93,56 +93,58 @@ def write_headline(
     `chance` is the accuracy of guessing in percent, `unseen` the number of unseen
     environments.
     """
-    tested, ceilings = _select_tested(summary)
+    tested, ceilings = _select_tested_learners(summary)
     if not tested:
         return (
             "No unseen environment was scored; all scores are from the training "
             "environments."
         )
-    first, best = _choose_first(tested), _rank(tested)[-1]
+    first, best = _choose_learner_to_mention_first(tested), _rank_learners(tested)[-1]
     is_accuracy = tested[first]["metric"] == "accuracy"
     text = f"{first} has {'an accuracy' if is_accuracy else 'a mean squared error'} of "
     if tested[first]["train"]["mean"] is not None:
-        text += f"{_format_score(tested[first], 'train')} in the training environments "
-        text += "and "
+        trained = _format_split_score(tested[first], "train")
+        text += f"{trained} in the training environments and "
     where = "environment" if unseen == 1 else "environments"
-    text += f"{_format_score(tested[first])} in the unseen {where}"
-    if is_accuracy and _is_below(tested[first], chance):
+    text += f"{_format_split_score(tested[first])} in the unseen {where}"
+    if is_accuracy and _is_below_chance(tested[first], chance):
         text += f", which is worse than chance ({chance:.3g}\N{NO-BREAK SPACE}%)"
-    sentences = [text, _compare_others(tested, first, best, chance)]
-    for name, rows in _choose_adapted(tested):
+    sentences = [text, _describe_other_learners(tested, first, best, chance)]
+    for name, rows in _choose_best_adapted_learner(tested):
         count = "all" if rows == "all" else f"{int(rows):,}"
         score = _format_statistic(tested[name]["adapted"][rows], tested[name]["metric"])
         sentences.append(
             f"After adapting to {count} unlabelled rows there, {name} reaches {score}"
         )
     for name in [*ceilings][:1]:
-        score = _format_score(ceilings[name])
+        score = _format_split_score(ceilings[name])
         sentences.append(
             f"A classifier that cannot see colour ({name}) reaches {score}"
         )
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
-def list_facts(
+def list_headline_numbers(
     summary: Mapping[str, Any], chance: float | None = None
 ) -> list[tuple[str, str]]:
     """Return the numbers of the headline, each with its description."""
-    tested, ceilings = _select_tested(summary)
+    tested, ceilings = _select_tested_learners(summary)
     if not tested:
         return []
     facts = []
-    for name in dict.fromkeys((_choose_first(tested), _rank(tested)[-1])):
+    for name in dict.fromkeys(
+        (_choose_learner_to_mention_first(tested), _rank_learners(tested)[-1])
+    ):
         train, metric = tested[name]["train"]["mean"], tested[name]["metric"]
         before = "" if train is None else f"{format_mean(train, metric)} → "
-        change = f"{before}{_format_score(tested[name])}"
+        change = f"{before}{_format_split_score(tested[name])}"
         facts.append((change, f"{name}, training → unseen"))
-    for name, rows in _choose_adapted(tested):
+    for name, rows in _choose_best_adapted_learner(tested):
         score = _format_statistic(tested[name]["adapted"][rows], tested[name]["metric"])
         facts.append((score, f"{name}, unseen, {describe_adaptation(rows)}"))
     if chance is not None:
         facts.append((f"{chance:.3g} %", "chance"))
-    ceiling = [_format_score(entry) for entry in ceilings.values()][:1]
+    ceiling = [_format_split_score(entry) for entry in ceilings.values()][:1]
     return facts + [(score, "ceiling, without colour") for score in ceiling]
 
 
@@ -153,7 +155,7 @@ def _format_significant(number: float) -> str:
     return f"{number:.{max(3 - whole, 0)}f}"
 
 
-def _format_score(entry: Entry, split: str = "test") -> str:
+def _format_split_score(entry: Entry, split: str = "test") -> str:
     return _format_statistic(entry[split], entry["metric"])
 
 
@@ -162,7 +164,7 @@ def _format_statistic(statistic: Mapping[str, Any], metric: str) -> str:
     return f"{format_mean(statistic['mean'], metric)}{unit}"
 
 
-def _choose_adapted(tested: Mapping[str, Entry]) -> list[tuple[str, str]]:
+def _choose_best_adapted_learner(tested: Mapping[str, Entry]) -> list[tuple[str, str]]:
     """Return the learner that adapts best, with its largest number of rows, if any."""
     adapted = {
         name: (rows[-1], entry["adapted"][rows[-1]]["mean"])
@@ -177,16 +179,16 @@ def _choose_adapted(tested: Mapping[str, Entry]) -> list[tuple[str, str]]:
     return [(best, known[best][0])]
 
 
-def _compare_others(
+def _describe_other_learners(
     tested: Mapping[str, Entry], first: str, best: str, chance: float | None
 ) -> str:
     """How the other learners do in the unseen environments; empty without others."""
     if best == first:
         return "No other learner does better there" if len(tested) > 1 else ""
-    reached = f"the best learner, {best}, reaches {_format_score(tested[best])}"
+    reached = f"the best learner, {best}, reaches {_format_split_score(tested[best])}"
     if chance is None or tested[best]["metric"] != "accuracy":
         return f"T{reached[1:]}"
-    count = sum(_is_below(other, chance) for other in tested.values())
+    count = sum(_is_below_chance(other, chance) for other in tested.values())
     some = f"{count} of {len(tested)} learners {'are' if count > 1 else 'is'}"
     if count in (0, len(tested)):
         some = f"All {count} learners are" if count else "No learner is"
@@ -196,29 +198,29 @@ def _compare_others(
     return f"{some} below chance there; {reached}{doubt}"
 
 
-def _select_tested(summary: Mapping[str, Any]) -> tuple[dict[str, Entry], ...]:
+def _select_tested_learners(summary: Mapping[str, Any]) -> tuple[dict[str, Entry], ...]:
     """The learners with a score in unseen environments, and the ceilings with one."""
     tested = {
         n: e for n, e in summary["learners"].items() if e["test"]["mean"] is not None
     }
     return (
-        {name: entry for name, entry in tested.items() if not is_ceiling(name)},
-        {name: entry for name, entry in tested.items() if is_ceiling(name)},
+        {name: entry for name, entry in tested.items() if not is_ceiling_learner(name)},
+        {name: entry for name, entry in tested.items() if is_ceiling_learner(name)},
     )
 
 
-def _choose_first(tested: Mapping[str, Entry]) -> str:
+def _choose_learner_to_mention_first(tested: Mapping[str, Entry]) -> str:
     """The learner to mention first: the baseline, else the worst."""
-    return BASELINE if BASELINE in tested else _rank(tested)[0]
+    return BASELINE if BASELINE in tested else _rank_learners(tested)[0]
 
 
-def _rank(tested: Mapping[str, Entry]) -> list[str]:
+def _rank_learners(tested: Mapping[str, Entry]) -> list[str]:
     """Learners from the worst in the unseen environments to the best."""
     names = sorted(tested, key=lambda name: tested[name]["test"]["mean"])
     return names if tested[names[0]]["metric"] == "accuracy" else names[::-1]
 
 
-def _is_below(entry: Entry, chance: float | None) -> bool:
+def _is_below_chance(entry: Entry, chance: float | None) -> bool:
     """Whether the score is below chance by more than the seeds differ."""
     highest = entry["test"]["mean"] + (entry["test"]["std"] or 0.0)
     return chance is not None and bool(highest < chance)

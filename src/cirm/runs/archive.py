@@ -22,10 +22,10 @@ from cirm.records import (
     Score,
     has_same_settings,
     read_records,
-    write_text,
+    write_text_atomically,
 )
-from cirm.runs.jobs import Job, identify_trial
-from cirm.runs.local import get_record_path
+from cirm.runs.jobs import Job, make_trial_identity
+from cirm.runs.local import get_path_of_records
 
 ARCHIVE_NAME = "records.json"
 CURVES = ("consensus", "constraint")
@@ -35,7 +35,7 @@ Entry = dict[str, Any]
 
 
 @dataclass
-class Archive:
+class JobArchive:
     """Packed jobs by key, in the order in which they were added."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Archive:
         self.entries = {
             old_key: old
             for old_key, old in self.entries.items()
-            if not is_superseded(old, entry)
+            if not is_packed_job_superseded(old, entry)
         }
         self.entries[key] = entry
 
@@ -56,17 +56,17 @@ class Archive:
             record
             for entry in self.list_entries(trial)
             if seeds & set(entry["seeds"])
-            for record in unpack_records(entry)
+            for record in unpack_records_of_job(entry)
             if isinstance(record, Run) or record.seed in seeds
         ]
 
     def list_entries(self, trial: str) -> list[Entry]:
         """List the packed jobs of a trial, by its identity, in order of their seeds."""
-        entries = [e for e in self.entries.values() if get_trial(e) == trial]
+        entries = [e for e in self.entries.values() if get_trial_identity(e) == trial]
         return sorted(entries, key=lambda entry: entry["seeds"])
 
 
-def pack_records(records: Sequence[Record]) -> Entry:
+def pack_records_of_job(records: Sequence[Record]) -> Entry:
     """Pack one job's records into an entry that repeats nothing."""
     (run,) = (record for record in records if isinstance(record, Run))
     setup = asdict(run)
@@ -76,20 +76,20 @@ def pack_records(records: Sequence[Record]) -> Entry:
         if isinstance(score, Score):
             where = score.stage, score.environment, score.split, score.metric
             place = (*where, score.position)
-            rows.setdefault(place, {})[score.seed] = _round(score.value)
-    adapted = _pack_adapted(records, seeds)
+            rows.setdefault(place, {})[score.seed] = _round_number(score.value)
+    adapted = _pack_adapted_scores(records, seeds)
     return {
         "seeds": list(seeds),
         "seconds": round(seconds, 2),
         "setup": setup,
         "layout": [list(place) for place in rows],
         "scores": [[row[seed] for row in rows.values()] for seed in seeds],
-        "curves": _pack_curves(records, seeds),
+        "curves": _pack_training_curves(records, seeds),
         **({"adapted": adapted} if adapted else {}),
     }
 
 
-def unpack_records(entry: Entry) -> list[Record]:
+def unpack_records_of_job(entry: Entry) -> list[Record]:
     """Return the records that were packed."""
     setup, seeds = entry["setup"], tuple(entry["seeds"])
     label, order = setup["learner"], setup["order"]
@@ -116,11 +116,11 @@ def unpack_records(entry: Entry) -> list[Record]:
     return records
 
 
-def load_archive(folder: Path) -> Archive:
+def load_archive(folder: Path) -> JobArchive:
     """Read the archive of a folder; it is empty if there is no file."""
     path = folder / ARCHIVE_NAME
     if not path.exists():
-        return Archive()
+        return JobArchive()
     try:
         stored = json.loads(path.read_text("utf-8"))
         entries = {
@@ -135,10 +135,10 @@ def load_archive(folder: Path) -> Archive:
         raise ValueError(
             f"{path} is not an archive of records. Move it away to start a new one."
         ) from None
-    return Archive(entries)
+    return JobArchive(entries)
 
 
-def save_archive(archive: Archive, folder: Path) -> None:
+def save_archive(archive: JobArchive, folder: Path) -> None:
     """Write the archive of a folder atomically, with a line per item."""
     parts: dict[str, dict[str, int]] = {"layouts": {}, "setups": {}}
     jobs = []
@@ -153,24 +153,28 @@ def save_archive(archive: Archive, folder: Path) -> None:
         f'"{name}": [\n' + ",\n".join(lines) + "\n]"
         for name, lines in zip(PARTS, (*parts.values(), jobs), strict=True)
     ]
-    write_text(folder / ARCHIVE_NAME, "{\n" + ",\n".join(lists) + "\n}\n")
+    write_text_atomically(folder / ARCHIVE_NAME, "{\n" + ",\n".join(lists) + "\n}\n")
 
 
-def pack_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> Archive:
+def pack_jobs_into_archive(
+    jobs: Iterable[Job], folder: Path, commit: str
+) -> JobArchive:
     """Add every job with a file in the folder to its archive, and return it."""
     archive = load_archive(folder)
     missing = [job for job in jobs if job.key not in archive.entries]
-    finished = [job for job in missing if get_record_path(job, folder).exists()]
+    finished = [job for job in missing if get_path_of_records(job, folder).exists()]
     for job in finished:
-        records = read_records(get_record_path(job, folder))
+        records = read_records(get_path_of_records(job, folder))
         origin = {"commit": commit, "revision": job.revision}
-        archive.put(job.key, {**origin, **pack_records(records)})
+        archive.put(job.key, {**origin, **pack_records_of_job(records)})
     if finished:
         save_archive(archive, folder)
     return archive
 
 
-def inherit_jobs(jobs: Iterable[Job], folder: Path, others: Iterable[Path]) -> Archive:
+def copy_jobs_from_other_archives(
+    jobs: Iterable[Job], folder: Path, others: Iterable[Path]
+) -> JobArchive:
     """Add jobs that archives of other folders hold, and return the archive."""
     archive, keys = load_archive(folder), {job.key for job in jobs}
     new: dict[str, Entry] = {}
@@ -184,16 +188,18 @@ def inherit_jobs(jobs: Iterable[Job], folder: Path, others: Iterable[Path]) -> A
     return archive
 
 
-def get_trial(entry: Mapping[str, Any]) -> str:
+def get_trial_identity(entry: Mapping[str, Any]) -> str:
     """Return the identity of the trial that a packed job belongs to."""
     setup = entry["setup"]
-    return identify_trial(setup["learner"], setup["order"], setup["dataset"])
+    return make_trial_identity(setup["learner"], setup["order"], setup["dataset"])
 
 
-def is_superseded(old: Entry, new: Entry) -> bool:
+def is_packed_job_superseded(old: Entry, new: Entry) -> bool:
     """Return whether a newer packed job replaces an old one."""
     one, other = old["setup"], new["setup"]
-    if one["learner"] != other["learner"] or get_trial(old) != get_trial(new):
+    if one["learner"] != other["learner"] or get_trial_identity(
+        old
+    ) != get_trial_identity(new):
         return False
     # The identity of a trial leaves out the inference; here it counts.
     same = _format_json(one["dataset"]) == _format_json(other["dataset"])
@@ -202,13 +208,15 @@ def is_superseded(old: Entry, new: Entry) -> bool:
     return not same or bool(set(old["seeds"]) & set(new["seeds"]))
 
 
-def _pack_curves(records: Sequence[Record], seeds: Sequence[int]) -> list[list[Any]]:
+def _pack_training_curves(
+    records: Sequence[Record], seeds: Sequence[int]
+) -> list[list[Any]]:
     """Return stage, metric, steps and each seed's values of the stored curves."""
     curves: dict[tuple[int, str], dict[int, dict[int, float]]] = {}
     for curve in records:
         if isinstance(curve, Curve) and curve.metric in CURVES:
             lines = curves.setdefault((curve.stage, curve.metric), {})
-            lines.setdefault(curve.step, {})[curve.seed] = _round(curve.value)
+            lines.setdefault(curve.step, {})[curve.seed] = _round_number(curve.value)
     rows = []
     for (stage, metric), lines in curves.items():
         steps = list(lines)
@@ -219,18 +227,20 @@ def _pack_curves(records: Sequence[Record], seeds: Sequence[int]) -> list[list[A
     return rows
 
 
-def _pack_adapted(records: Sequence[Record], seeds: Sequence[int]) -> list[list[Any]]:
+def _pack_adapted_scores(
+    records: Sequence[Record], seeds: Sequence[int]
+) -> list[list[Any]]:
     """Return rows, environment, split, metric, position and each seed's value."""
     places: dict[tuple[Any, ...], dict[int, float]] = {}
     for score in records:
         if isinstance(score, AdaptedScore):
             where = score.rows, score.environment, score.split, score.metric
             row = places.setdefault((*where, score.position), {})
-            row[score.seed] = _round(score.value)
+            row[score.seed] = _round_number(score.value)
     return [[*place, [row[seed] for seed in seeds]] for place, row in places.items()]
 
 
-def _round(value: float) -> float:
+def _round_number(value: float) -> float:
     return float(f"{value:.6g}")
 
 

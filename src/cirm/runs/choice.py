@@ -15,7 +15,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from cirm.records import AdaptedScore, Record, Run, Score
-from cirm.runs.jobs import Job, draw_problem, execute, run_learner
+from cirm.runs.jobs import (
+    Job,
+    draw_environments_of_job,
+    execute_job,
+    run_learner_of_job,
+)
 
 if TYPE_CHECKING:
     from cirm.environments import Problem
@@ -24,7 +29,7 @@ VALIDATION, CHOSEN = "validation", "chosen"  # a split, and where a choice is re
 
 
 @dataclass(frozen=True)
-class ChoiceJob(Job):
+class ValueChoiceJob(Job):
     """A job that tries several values of a setting.
 
     For each seed it chooses the value with the least mean error, or the highest
@@ -42,13 +47,13 @@ class ChoiceJob(Job):
     held: int = 1
 
 
-@execute.register(ChoiceJob)
-def choose_value(
-    job: ChoiceJob, progress: Callable[[float], None], folder: Path | None = None
+@execute_job.register(ValueChoiceJob)
+def run_each_value_and_choose(
+    job: ValueChoiceJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Run a learner with each value and return the records of each seed's best."""
     start = time.perf_counter()
-    problem = hold_out_environments(draw_problem(job), job.held)
+    problem = hold_out_environments(draw_environments_of_job(job), job.held)
     names = {environment.name for environment in problem.test[: job.held]}
     records: dict[float, list[Record]] = {}
     for index, value in enumerate(job.values):
@@ -58,9 +63,9 @@ def choose_value(
         def report(done: float, index: int = index) -> None:
             progress((index + done) / len(job.values))
 
-        rows = run_learner(one, problem, report, folder)
-        records[value] = [_set_split(row, names) for row in rows]
-    best = {seed: find_best(records, seed) for seed in job.seeds}
+        rows = run_learner_of_job(one, problem, report, folder)
+        records[value] = [_mark_held_out_scores(row, names) for row in rows]
+    best = {seed: find_best_value(records, seed) for seed in job.seeds}
     choices = [
         Score(job.name, job.order, seed, 0, CHOSEN, VALIDATION, job.setting, value)
         for seed, value in best.items()
@@ -94,7 +99,7 @@ def hold_out_environments(problem: Problem, count: int) -> Problem:
     )
 
 
-def find_best(records: Mapping[float, Sequence[Record]], seed: int) -> float:
+def find_best_value(records: Mapping[float, Sequence[Record]], seed: int) -> float:
     """Return the first value with the best validation score of a seed."""
 
     def cost(value: float) -> float:
@@ -110,7 +115,7 @@ def find_best(records: Mapping[float, Sequence[Record]], seed: int) -> float:
     return min(records, key=cost)
 
 
-def _set_split(record: Record, names: set[str]) -> Record:
+def _mark_held_out_scores(record: Record, names: set[str]) -> Record:
     """Mark scores on held-out environments as neither training nor test scores."""
     if isinstance(record, Score | AdaptedScore) and record.environment in names:
         return replace(record, split=VALIDATION)

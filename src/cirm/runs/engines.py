@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cirm.runs import local
 from cirm.runs.jobs import Job
-from cirm.runs.local import Report, ignore_progress
+from cirm.runs.local import Report, ignore_job_progress
 
 ENGINES = ("local", "ray")
 
@@ -57,7 +57,7 @@ class Engine:
         return self.workers or cores
 
     def __call__(
-        self, jobs: Sequence[Job], folder: Path, report: Report = ignore_progress
+        self, jobs: Sequence[Job], folder: Path, report: Report = ignore_job_progress
     ) -> dict[str, str]:
         """Run the jobs without records in the folder.
 
@@ -70,7 +70,7 @@ class Engine:
             The reason of each failure, by the job's key.
         """
         if self.name == "local":
-            return local.run_jobs(jobs, folder, self.job_limit, report)
+            return local.run_jobs_locally(jobs, folder, self.job_limit, report)
         from cirm.runs import ray_engine
 
         return ray_engine.run_on_cluster(

@@ -47,7 +47,7 @@ class Job:
         infer: Key of the environment inference; none if empty.
         inference: Settings of the inference.
         label: The learner's name in tables.
-        files: Names and content of the user's files, see `hash_files`.
+        files: Names and content of the user's files, see `hash_files_of_dataset`.
         diagnose: Whether diagnostics are added to the records.
         adapt: Numbers of unlabelled rows of the unseen environments to adapt to.
     """
@@ -100,7 +100,7 @@ class Job:
         return self.label or self.learner
 
 
-def hash_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
+def hash_files_of_dataset(dataset: Dataset, data: Mapping[str, Any]) -> str:
     """Return the content of a data set's files as JSON, or "" if it declares none.
 
     The JSON maps each setting that names files to their names and SHA-256 hashes. Names
@@ -109,7 +109,7 @@ def hash_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     """
     content: dict[str, list[tuple[str, str]]] = {}
     for file in dataset.files():
-        setting, name = _find_setting(file, data)
+        setting, name = _find_setting_of_file(file, data)
         status = file.stat() if file.is_file() else None
         digest = status and _hash_file(str(file), status.st_mtime_ns, status.st_size)
         content.setdefault(setting, []).append((name, digest or ""))
@@ -120,7 +120,7 @@ def hash_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     return json.dumps(content, sort_keys=True) if content else ""
 
 
-def _find_setting(file: Path, data: Mapping[str, Any]) -> tuple[str, str]:
+def _find_setting_of_file(file: Path, data: Mapping[str, Any]) -> tuple[str, str]:
     """Return the setting that names a file or a folder above it, and the rest."""
     for setting, value in data.items():
         parts = [value, *value.split(",")] if isinstance(value, str) else []
@@ -138,24 +138,26 @@ def _hash_file(path: str, time: int, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def describe_data(job: Job) -> dict[str, Any]:
+def describe_data_of_job(job: Job) -> dict[str, Any]:
     """Return a job's data and inference as they are recorded."""
     data = {"name": job.dataset, **job.data}
     return {**data, "infer": {"by": job.infer, **job.inference}} if job.infer else data
 
 
 @singledispatch  # other kinds of job register their own
-def execute(
+def execute_job(
     job: Job, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Run a job in this process, on one thread, and return its records.
 
     Jobs of the same data share inferred environments in the folder, if there is one.
     """
-    return list(run_learner(job, draw_problem(job), progress, folder))
+    return list(
+        run_learner_of_job(job, draw_environments_of_job(job), progress, folder)
+    )
 
 
-def draw_problem(job: Job) -> Problem:
+def draw_environments_of_job(job: Job) -> Problem:
     """Draw the environments for a job's seeds, and use one thread from now on."""
     import torch
 
@@ -165,7 +167,7 @@ def draw_problem(job: Job) -> Problem:
     return create_dataset(job.dataset, job.data).draw(job.seeds)
 
 
-def run_learner(
+def run_learner_of_job(
     job: Job,
     problem: Problem,
     progress: Callable[[float], None],
@@ -181,16 +183,16 @@ def run_learner(
         job.order,
         job.seeds,
         label=job.name,
-        dataset=describe_data(job),
+        dataset=describe_data_of_job(job),
         selection=job.selection,
-        transform=create_transform(job, folder),
+        transform=create_inference_of_job(job, folder),
         progress=progress,
         diagnose=job.diagnose,
         adapt=job.adapt,
     )
 
 
-def create_transform(job: Job, folder: Path | None) -> Transform | None:
+def create_inference_of_job(job: Job, folder: Path | None) -> Transform | None:
     """Return the environment inference of a job, or None."""
     if not job.infer:
         return None
@@ -206,7 +208,7 @@ def create_transform(job: Job, folder: Path | None) -> Transform | None:
     )
 
 
-def identify_trial(label: str, order: str, dataset: dict[str, Any]) -> str:
+def make_trial_identity(label: str, order: str, dataset: dict[str, Any]) -> str:
     """Return a trial's label, order and data as text."""
     data = {name: value for name, value in dataset.items() if name != "infer"}
     return json.dumps([label, order, data], sort_keys=True)

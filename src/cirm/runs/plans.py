@@ -11,13 +11,13 @@ from cirm.environments import Problem, Stream
 from cirm.inference import get_inference_class
 from cirm.learners import (
     create,
-    describe_learner,
     get_learner_class,
-    get_preset,
+    get_learner_key_and_settings,
+    get_preset_settings,
     parse_learner_settings,
 )
-from cirm.runs.jobs import PAPER_SELECTION, Job, hash_files
-from cirm.settings import parse_assignments, parse_settings
+from cirm.runs.jobs import PAPER_SELECTION, Job, hash_files_of_dataset
+from cirm.settings import parse_assignments, parse_settings_by_type
 
 if TYPE_CHECKING:
     from cirm.evaluation.adaptation import RowCount
@@ -37,7 +37,7 @@ class PreparedDataset(NamedTuple):
         data: Its settings.
         problem: What it gives for the first seed.
         description: What was found in the user's data.
-        files: Names and content of its files, see `hash_files`.
+        files: Names and content of its files, see `hash_files_of_dataset`.
     """
 
     dataset: str
@@ -50,19 +50,21 @@ class PreparedDataset(NamedTuple):
 def prepare_dataset(dataset: str, texts: Mapping[str, str]) -> PreparedDataset:
     """Create a data set from settings in text, and draw it once to check them."""
     cls = get_dataset_class(dataset)
-    data = parse_settings(cls, texts, f"data set {dataset}")
+    data = parse_settings_by_type(cls, texts, f"data set {dataset}")
     instance = cls(**data)
     problem, description = instance.draw((0,)), instance.describe()
-    files = hash_files(instance, data)
+    files = hash_files_of_dataset(instance, data)
     return PreparedDataset(dataset, data, problem, description, files)
 
 
-def spell_learner(learner: LearnerLike, preset: str = "") -> tuple[str, dict[str, Any]]:
+def spell_out_learner(
+    learner: LearnerLike, preset: str = ""
+) -> tuple[str, dict[str, Any]]:
     """Return key and settings of a learner, as jobs store them.
 
     A key or class has no settings. An instance has all of its own, below the preset.
     """
-    key, settings = describe_learner(learner)
+    key, settings = get_learner_key_and_settings(learner)
     if "<locals>" in key:
         raise ValueError(
             f"The learner {key!r} is defined inside a function, so other processes "
@@ -73,7 +75,7 @@ def spell_learner(learner: LearnerLike, preset: str = "") -> tuple[str, dict[str
             f"The learner {key!r} has a network of its own, which jobs cannot store. "
             "Leave out the network and use settings such as hidden, or call cirm.run."
         )
-    return key, {**settings, **get_preset(key, preset)} if settings else {}
+    return key, {**settings, **get_preset_settings(key, preset)} if settings else {}
 
 
 def plan_jobs(
@@ -119,7 +121,7 @@ def plan_jobs(
         >>> [(job.learner, job.seeds, job.settings["penalty"]) for job in jobs]
         [('vrex', (0, 1), 10.0)]
     """
-    key, settings = spell_learner(learner, preset)
+    key, settings = spell_out_learner(learner, preset)
     settings |= parse_learner_settings(key, parse_assignments(list(texts), "--set"))
     if infer:
         get_inference_class(infer)
@@ -137,7 +139,7 @@ def plan_jobs(
             data=on.data,
             settings=settings,
             preset=preset,
-            selection=describe_selection(key, preset, settings),
+            selection=describe_setting_selection(key, preset, settings),
             infer=infer,
             label=label or (f"{key} after {infer}" if infer else key),
             files=on.files,
@@ -147,7 +149,7 @@ def plan_jobs(
     ]
 
 
-def plan_ceiling(
+def plan_ceiling_jobs(
     dataset: str,
     texts: Mapping[str, str],
     order: str,
@@ -164,9 +166,11 @@ def plan_ceiling(
     return plan_jobs(gray, "erm", order, seeds, preset=preset, label="erm on gray")
 
 
-def describe_selection(learner: str, preset: str, settings: Mapping[str, Any]) -> str:
+def describe_setting_selection(
+    learner: str, preset: str, settings: Mapping[str, Any]
+) -> str:
     """Describe in words how settings were chosen."""
-    if not get_preset(learner, preset):
+    if not get_preset_settings(learner, preset):
         words = "library defaults, not tuned to these data"
     elif preset != "paper":
         words = f"preset {preset}, published values"

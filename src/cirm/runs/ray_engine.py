@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from cirm import __version__
-from cirm.records import format_record, write_text
-from cirm.runs.jobs import Job, execute
+from cirm.records import format_record, write_text_atomically
+from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import (
     FAILURES,
     Report,
-    get_record_path,
-    ignore_progress,
-    list_unfinished,
+    get_path_of_records,
+    ignore_job_progress,
+    list_unfinished_jobs,
 )
 
 TRIES = 4  # of a job whose worker is lost: machines of a cluster come and go
@@ -37,22 +37,22 @@ def run_on_cluster(
     jobs: Sequence[Job],
     folder: Path,
     workers: int,
-    report: Report = ignore_progress,
+    report: Report = ignore_job_progress,
     address: str = "",
 ) -> dict[str, str]:
     """Run the unfinished jobs and return the reason of each failure by job key.
 
     At most `workers` run at a time; 0: as many as the cluster has cores.
     """
-    waiting = list_unfinished(jobs, folder)
+    waiting = list_unfinished_jobs(jobs, folder)
     if not waiting:
         return {}
-    with connect(address):
-        return _run_tasks(waiting, folder, workers, report)
+    with connect_to_ray(address):
+        return _run_jobs_as_ray_tasks(waiting, folder, workers, report)
 
 
 @contextmanager
-def connect(address: str) -> Iterator[None]:
+def connect_to_ray(address: str) -> Iterator[None]:
     """Connect to the cluster at an address, or start one without an address.
 
     A process that is already connected stays connected.
@@ -63,7 +63,7 @@ def connect(address: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    check_address(address)
+    check_ray_address(address)
     ray.init(
         address=address or None,
         include_dashboard=False,
@@ -76,7 +76,7 @@ def connect(address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def check_address(address: str) -> None:
+def check_ray_address(address: str) -> None:
     """Raise if no cluster answers at an address; Ray itself waits for minutes."""
     if address in ("", "auto", "local"):
         return
@@ -90,7 +90,7 @@ def check_address(address: str) -> None:
         ) from None
 
 
-def _run_tasks(
+def _run_jobs_as_ray_tasks(
     jobs: list[Job], folder: Path, workers: int, report: Report
 ) -> dict[str, str]:
     import ray
@@ -108,15 +108,15 @@ def _run_tasks(
             ready, _ = ray.wait(list(running), timeout=PAUSE)
             if ready:  # then all that are ready, not only the first
                 ready, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
-            for key, part in _read_progress(board).items():
+            for key, part in _read_progress_from_board(board).items():
                 report(jobs_by_key[key], part)
             for reference in ready:
                 job = running.pop(reference)
-                text, reason = _get_result(reference)
+                text, reason = _get_task_result(reference)
                 if reason:
                     failures[job.key] = reason
                 else:
-                    write_text(get_record_path(job, folder), text)
+                    write_text_atomically(get_path_of_records(job, folder), text)
                     report(job, 1.0)
     finally:
         for reference in running:  # only after an interrupt
@@ -125,7 +125,7 @@ def _run_tasks(
     return failures
 
 
-def _get_result(reference: Any) -> tuple[str, str]:  # noqa: ANN401  a reference of ray
+def _get_task_result(reference: Any) -> tuple[str, str]:  # noqa: ANN401  a reference of ray
     """Return the text of a task's records, or "" and the reason of the failure."""
     import ray
 
@@ -142,7 +142,7 @@ def _get_result(reference: Any) -> tuple[str, str]:  # noqa: ANN401  a reference
         )
 
 
-def _read_progress(board: Any) -> dict[str, float]:  # noqa: ANN401  a handle of ray
+def _read_progress_from_board(board: Any) -> dict[str, float]:  # noqa: ANN401  a handle of ray
     """Return the progress reported since the last call, {} while the board restarts."""
     import ray
 
@@ -185,7 +185,7 @@ def run_remote_job(job: Job, version: str, board: Any) -> tuple[str, str]:  # no
             board.put.remote(job.key, done)
 
     try:
-        records = execute(job, progress)
+        records = execute_job(job, progress)
     except FAILURES as error:
         return "", str(error) or type(error).__name__
     return "".join(format_record(record) + "\n" for record in records), ""

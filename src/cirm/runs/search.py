@@ -19,10 +19,15 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from cirm.records import Record, Run, Score, read_records
-from cirm.runs.jobs import Job, describe_data, draw_problem, execute
-from cirm.runs.local import get_record_path
-from cirm.runs.plans import PreparedDataset, plan_jobs, spell_learner
-from cirm.runs.search_space import Space, draw_settings, format_space
+from cirm.runs.jobs import (
+    Job,
+    describe_data_of_job,
+    draw_environments_of_job,
+    execute_job,
+)
+from cirm.runs.local import get_path_of_records
+from cirm.runs.plans import PreparedDataset, plan_jobs, spell_out_learner
+from cirm.runs.search_space import Space, draw_trial_settings, format_search_space
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,16 +58,16 @@ class CandidateJob(Job):
 
 
 @dataclass(frozen=True)
-class Search:
+class RandomSearch:
     """A random search: draws from a space of settings, scored by rules.
 
     Attributes:
-        on: The data set without test environments, see `drop_test_environments`.
+        on: The data set without test environments, see `remove_test_environments`.
         learner: A key, the name of an entry point, an import path, a class, or an
             instance without a network.
         order: Order of the environments, as `cirm.run` takes it.
         seeds: Seeds of each trial.
-        space: The settings to draw, from `parse_space`.
+        space: The settings to draw, from `parse_search_space`.
         rules: Keys of rules, or rules.
         trials: Number of trials; the first has the settings as they are.
         preset: Named settings that all trials start from.
@@ -90,19 +95,21 @@ class Search:
         A search with more trials or other rules continues in the same folder.
         """
         (first,) = replace(self, rules=("held-out",)).plan_trial(0)
-        text = " ".join([first.key, str(self.draw), str(format_space(self.space))])
+        text = " ".join(
+            [first.key, str(self.draw), str(format_search_space(self.space))]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def learner_key(self) -> str:
         """Key or import path of the learner."""
-        return spell_learner(self.learner)[0]
+        return spell_out_learner(self.learner)[0]
 
     def get_rules(self) -> dict[str, Rule]:
         """Return the rules by name."""
-        from cirm.evaluation.selection import get_rule
+        from cirm.evaluation.selection import get_selection_rule
 
-        rules = [get_rule(rule) for rule in self.rules]
+        rules = [get_selection_rule(rule) for rule in self.rules]
         named = {rule.name: rule for rule in rules}
         if len(named) < len(rules):
             names = ", ".join(rule.name for rule in rules)
@@ -112,10 +119,10 @@ class Search:
     def get_settings(self, trial: int) -> dict[str, Any]:
         """Return the settings of a trial that are neither defaults nor the preset's."""
         settings = {
-            **spell_learner(self.learner, self.preset)[1],
+            **spell_out_learner(self.learner, self.preset)[1],
             **(self.settings or {}),
         }
-        return settings | draw_settings(self.space, trial, self.draw)
+        return settings | draw_trial_settings(self.space, trial, self.draw)
 
     def plan_trial(self, trial: int) -> list[CandidateJob]:
         """Plan the jobs of a trial, first the one with all environments."""
@@ -144,7 +151,7 @@ class Search:
                 held=self.held,
                 left=index,
                 oracle=index is None and any(rule.sees_test for rule in rules),
-                rules=_spell_rules(rules, index is not None),
+                rules=_describe_custom_rules(rules, index is not None),
             )
             for index in left
         ]
@@ -155,36 +162,38 @@ class Search:
         return list({job.key: job for job in jobs}.values())
 
 
-def drop_test_environments(on: PreparedDataset) -> PreparedDataset:
+def remove_test_environments(on: PreparedDataset) -> PreparedDataset:
     """Return a data set without its test environments and sweep."""
     from cirm.environments import Problem
 
     return on._replace(problem=Problem(on.problem.train))
 
 
-@execute.register(CandidateJob)
-def score_candidate(
+@execute_job.register(CandidateJob)
+def train_and_score_candidate(
     job: CandidateJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Return the scores of a candidate, or that it diverged, and a run record."""
-    from cirm.evaluation.run import collect_settings
+    from cirm.evaluation.run import collect_learner_settings
     from cirm.learners import create
 
     start = time.perf_counter()
-    problem = draw_problem(job)
+    problem = draw_environments_of_job(job)
     learner = create(job.learner, problem.train[0], job.settings, job.preset)
     rows: list[Record] = [
         Score(job.name, job.order, seed, 0, where, "selection", metric, value)
-        for where, metric, values in _compute_scores(job, learner, problem, progress)
+        for where, metric, values in _compute_rule_scores(
+            job, learner, problem, progress
+        )
         for seed, value in zip(job.seeds, values.tolist(), strict=True)
     ]
     seconds = time.perf_counter() - start
-    settings, data = collect_settings(learner), describe_data(job)
+    settings, data = collect_learner_settings(learner), describe_data_of_job(job)
     name, order, words = job.name, job.order, job.selection
     return [*rows, Run(name, order, job.seeds, settings, data, words, seconds=seconds)]
 
 
-def _compute_scores(
+def _compute_rule_scores(
     job: CandidateJob,
     learner: Learner[Any],
     problem: Problem,
@@ -207,7 +216,7 @@ def _compute_scores(
         yield "all", DIVERGED, torch.ones(len(seeds))
         return
     where = "all" if job.left is None else data.whole[job.left].name
-    for rule in _load_rules(job):
+    for rule in _load_rules_of_job(job):
         if rule.find_obstacle(stages, len(problem.train), len(test)):
             continue
         if rule.sees_test and job.oracle:
@@ -217,7 +226,7 @@ def _compute_scores(
             yield where, rule.name, rule.score(trained, data)
 
 
-def _spell_rules(
+def _describe_custom_rules(
     rules: Iterable[Rule], leaves_out: bool
 ) -> tuple[tuple[str, dict[str, Any]], ...]:
     """Return import path and settings of the rules that are not built in."""
@@ -238,16 +247,16 @@ def _spell_rules(
     return tuple(spelled)
 
 
-def _load_rules(job: CandidateJob) -> list[Rule]:
+def _load_rules_of_job(job: CandidateJob) -> list[Rule]:
     """Return all rules that a job's training can be scored by."""
-    from cirm.evaluation.selection import REGISTRY, RULES, get_rule
+    from cirm.evaluation.selection import REGISTRY, RULES, get_selection_rule
 
-    rules = [get_rule(key) for key in RULES]
+    rules = [get_selection_rule(key) for key in RULES]
     rules += [REGISTRY.load(path)(**settings) for path, settings in job.rules]
     return [rule for rule in rules if rule.leaves_out == (job.left is not None)]
 
 
-def summarise_search(search: Search, folder: Path) -> dict[str, Any]:
+def summarise_search(search: RandomSearch, folder: Path) -> dict[str, Any]:
     """Return the trials with their scores, and what each rule picks."""
     rules = search.get_rules()
     trials = [_summarise_trial(search, n, folder) for n in range(search.trials)]
@@ -260,20 +269,22 @@ def summarise_search(search: Search, folder: Path) -> dict[str, Any]:
         "held": search.held,
         "metric": "accuracy" if search.on.problem.train[0].task.classes else "error",
         "rules": {name: rule.description for name, rule in rules.items()},
-        "space": format_space(search.space),
+        "space": format_search_space(search.space),
         "trials": trials,
         "picks": {
             rule: pick
             for rule in rules
-            if (pick := _pick_trial(trials, rule)) is not None
+            if (pick := _pick_best_trial(trials, rule)) is not None
         },
     }
 
 
-def _summarise_trial(search: Search, trial: int, folder: Path) -> dict[str, Any]:
+def _summarise_trial(search: RandomSearch, trial: int, folder: Path) -> dict[str, Any]:
     """Return a trial's state, and mean and standard deviation over seeds by rule."""
     jobs = search.plan_trial(trial)
-    paths = [path for job in jobs if (path := get_record_path(job, folder)).exists()]
+    paths = [
+        path for job in jobs if (path := get_path_of_records(job, folder)).exists()
+    ]
     rows = [
         row for path in paths for row in read_records(path) if isinstance(row, Score)
     ]
@@ -294,7 +305,7 @@ def _summarise_trial(search: Search, trial: int, folder: Path) -> dict[str, Any]
     return {"trial": trial, "settings": settings, "state": state, "scores": scores}
 
 
-def _pick_trial(
+def _pick_best_trial(
     trials: Sequence[Mapping[str, Any]], rule: str
 ) -> dict[str, Any] | None:
     """Return the first trial with the highest score by a rule."""
@@ -309,29 +320,31 @@ def _pick_trial(
     }
 
 
-def plan_search(
+def plan_random_search(
     data: PreparedDataset,
     learner: str,
     rules: Sequence[str],
     spaces: Sequence[str],
     assignments: Sequence[str],
     **fields: Any,  # noqa: ANN401  fields of Search
-) -> tuple[Search, dict[str, str]]:
+) -> tuple[RandomSearch, dict[str, str]]:
     """Plan a search after checking everything that could fail when it runs.
 
     The rules may be "all"; those that cannot be used are returned with the reason.
     """
     from cirm.environments import Stream
-    from cirm.evaluation.selection import RULES, get_rule
+    from cirm.evaluation.selection import RULES, get_selection_rule
     from cirm.learners import parse_learner_settings
-    from cirm.runs.search_space import parse_space
+    from cirm.runs.search_space import parse_search_space
     from cirm.settings import parse_assignments
 
     problem = data.problem
     stages = len(Stream.from_order(problem.train, fields["order"]))
     keys = list(RULES if "all" in rules else dict.fromkeys(rules))
     obstacles = [
-        get_rule(key).find_obstacle(stages, len(problem.train), len(problem.test))
+        get_selection_rule(key).find_obstacle(
+            stages, len(problem.train), len(problem.test)
+        )
         for key in keys
     ]
     unused = {key: why for key, why in zip(keys, obstacles, strict=True) if why}
@@ -341,21 +354,23 @@ def plan_search(
     fixed = parse_learner_settings(
         learner, parse_assignments(list(assignments), "--set")
     )
-    space = {n: s for n, s in parse_space(learner, spaces).items() if n not in fixed}
+    space = {
+        n: s for n, s in parse_search_space(learner, spaces).items() if n not in fixed
+    }
     if not 0 < fields["held"] < 1:
         raise ValueError(
             f"--hold-out: {fields['held']:g} is not a fraction between 0 and 1."
         )
-    search = Search(
-        drop_test_environments(data), learner, space=space, settings=fixed,
+    search = RandomSearch(
+        remove_test_environments(data), learner, space=space, settings=fixed,
         rules=tuple(key for key in keys if key not in unused), **fields,
     )  # fmt: skip
     search.plan()  # raises an error for impossible settings before anything runs
     return search, unused
 
 
-def plan_picks(
-    search: Search,
+def plan_jobs_of_selected_trials(
+    search: RandomSearch,
     data: PreparedDataset,
     seeds: tuple[int, ...],
     picks: Iterable[Mapping[str, Any]],
@@ -364,7 +379,8 @@ def plan_picks(
     jobs = {}
     for pick in picks:
         texts = [
-            f"{n}={format_setting(value)}" for n, value in pick["settings"].items()
+            f"{n}={format_setting_value(value)}"
+            for n, value in pick["settings"].items()
         ]
         planned = plan_jobs(
             data, search.learner_key, search.order, seeds, preset=search.preset,
@@ -376,21 +392,21 @@ def plan_picks(
     return jobs
 
 
-def format_command(search: Search, settings: Mapping[str, Any]) -> str:
+def format_run_command(search: RandomSearch, settings: Mapping[str, Any]) -> str:
     """Return the command that runs the learner with these settings."""
     words = ["cirm", "run", "--dataset", search.on.dataset]
     for name, value in search.on.data.items():
-        words += [f"--{name.replace('_', '-')}", format_setting(value)]
+        words += [f"--{name.replace('_', '-')}", format_setting_value(value)]
     words += ["--learner", search.learner_key, "--order", search.order]
     words += ["--seeds", str(len(search.seeds))]
     words += ["--preset", search.preset] if search.preset else []
     for name, value in settings.items():
-        words += ["--set", f"{name}={format_setting(value)}"]
+        words += ["--set", f"{name}={format_setting_value(value)}"]
     return shlex.join(words)
 
 
-def format_setting(value: object) -> str:
+def format_setting_value(value: object) -> str:
     """Return a setting's value as it is written on the command line."""
     if isinstance(value, tuple | list):
-        return ",".join(map(format_setting, value))
+        return ",".join(map(format_setting_value, value))
     return str(value).lower() if isinstance(value, bool | None) else str(value)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cirm.learners import check_setting_names, get_learner_key, list_settings
+from cirm.learners import check_setting_names, get_learner_key, list_learner_settings
 from cirm.randomness import Randomness
-from cirm.settings import parse_value
+from cirm.settings import parse_setting_value
 
 if TYPE_CHECKING:
     from cirm.learners import LearnerLike
@@ -49,7 +49,7 @@ SEPARATOR = re.compile(r",\s*(?=[A-Za-z_]\w*\s*=)")  # values may contain commas
 
 
 @dataclass(frozen=True)
-class Range:
+class SearchRange:
     """Numbers from low to high, uniform or, with `log`, log-uniform."""
 
     low: float
@@ -71,7 +71,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SearchAlternatives:
     """Equally likely alternatives, and the text that each was read from."""
 
     values: tuple[Any, ...]
@@ -85,18 +85,18 @@ class Choice:
         return "|".join(self.texts)
 
 
-Space = Mapping[str, Range | Choice]
+Space = Mapping[str, SearchRange | SearchAlternatives]
 
 
-def parse_space(learner: LearnerLike, texts: Iterable[str] = ()) -> Space:
+def parse_search_space(learner: LearnerLike, texts: Iterable[str] = ()) -> Space:
     """Parse a space; without texts, return the learner's own or the common one."""
     assignments = [part for text in texts for part in SEPARATOR.split(text)]
-    kinds = {name: kind for name, kind, _ in list_settings(learner)}
+    kinds = {name: kind for name, kind, _ in list_learner_settings(learner)}
     if not assignments:
         key = get_learner_key(learner).removeprefix("c-")
         common = ",".join(f"{n}={t}" for n, t in COMMON.items() if n in kinds)
         assignments = SEPARATOR.split(SPACES.get(key, common))
-    space: dict[str, Range | Choice] = {}
+    space: dict[str, SearchRange | SearchAlternatives] = {}
     for part in assignments:
         name, equals, text = (word.strip() for word in part.partition("="))
         if not (name and equals and text):
@@ -105,11 +105,11 @@ def parse_space(learner: LearnerLike, texts: Iterable[str] = ()) -> Space:
                 "name=low..high:log or name=a|b|c."
             )
         check_setting_names(learner, [name])
-        space[name] = _parse_values(kinds[name], text, f"--space: {name}")
+        space[name] = _parse_values_to_search(kinds[name], text, f"--space: {name}")
     return space
 
 
-def draw_settings(space: Space, trial: int, seed: int = 0) -> dict[str, Any]:
+def draw_trial_settings(space: Space, trial: int, seed: int = 0) -> dict[str, Any]:
     """Draw the settings of a trial; none for the first, which tries the defaults.
 
     A draw depends on the trial and the setting alone: it stays the same with more
@@ -121,22 +121,30 @@ def draw_settings(space: Space, trial: int, seed: int = 0) -> dict[str, Any]:
     return {n: s.at(float(source.at(n).uniform(1)[0, 0])) for n, s in space.items()}
 
 
-def format_space(space: Space) -> dict[str, str]:
+def format_search_space(space: Space) -> dict[str, str]:
     """Return the text of each setting's values."""
     return {name: str(part) for name, part in space.items()}
 
 
-def _parse_values(kind: Any, text: str, where: str) -> Range | Choice:  # noqa: ANN401
+def _parse_values_to_search(
+    kind: Any,  # noqa: ANN401
+    text: str,
+    where: str,
+) -> SearchRange | SearchAlternatives:
     if ".." not in text:
         parts = tuple(part.strip() for part in text.split("|"))
-        return Choice(tuple(parse_value(kind, part, where) for part in parts), parts)
+        return SearchAlternatives(
+            tuple(parse_setting_value(kind, part, where) for part in parts), parts
+        )
     if kind not in (int, float):
         raise ValueError(
             f"{where} is not a number and has no range {text!r}. List values as a|b."
         )
     ends, _, scale = text.partition(":")
     low, _, high = ends.partition("..")
-    first, last = (parse_value(float, end.strip(), where) for end in (low, high))
+    first, last = (
+        parse_setting_value(float, end.strip(), where) for end in (low, high)
+    )
     log = scale.strip() == "log"
     if (scale and not log) or not -math.inf < first < last < math.inf:
         raise ValueError(
@@ -148,4 +156,4 @@ def _parse_values(kind: Any, text: str, where: str) -> Range | Choice:  # noqa: 
             f"{where} has the range {text!r}, which must be positive on a log scale. "
             "Use a positive low end, or leave out :log."
         )
-    return Range(first, last, log, kind is int)
+    return SearchRange(first, last, log, kind is int)

@@ -22,7 +22,7 @@ GUESSED_SECONDS = {
 USUAL_SECONDS = 7.0  # of the other learners
 
 JobTime = tuple[str, float, float]
-"""A finished job: its learner's name, its `job_size`, and its seconds."""
+"""A finished job: its learner's name, its `compute_job_work`, and its seconds."""
 
 
 class JobTracker:
@@ -30,8 +30,8 @@ class JobTracker:
 
     `workers` jobs run at a time; 0 means as many as have been seen running. `times`
     are those of jobs that finished earlier: a learner is assumed to take as long per
-    unit of `job_size` on other data and seeds. All units and seconds of a learner are
-    added up, so that large jobs count most: small ones are mostly overhead.
+    unit of `compute_job_work` on other data and seeds. All units and seconds of a
+    learner are added up, so that large jobs count most: small ones are mostly overhead.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class JobTracker:
         if self.fractions[job.key] < 1:
             self.fractions[job.key] = 1.0
             self.running.pop(job.key, None)
-            self.times.append((job.name, job_size(job), seconds))
+            self.times.append((job.name, compute_job_work(job), seconds))
 
     @property
     def finished_jobs(self) -> int:
@@ -103,10 +103,13 @@ class JobTracker:
     def _estimate_seconds(self) -> dict[str, float]:
         """Return the expected seconds of each job, at the speed seen so far."""
         rates = self._measure_rates()
-        ratios = [rate / guess_seconds(name) for name, rate in rates.items()]
+        ratios = [
+            rate / guess_seconds_per_work_unit(name) for name, rate in rates.items()
+        ]
         slowdown = sum(ratios) / len(ratios) if ratios else 1.0
         return {
-            key: job_size(job) * rates.get(job.name, slowdown * guess_seconds(job.name))
+            key: compute_job_work(job)
+            * rates.get(job.name, slowdown * guess_seconds_per_work_unit(job.name))
             for key, job in self.jobs.items()
         }
 
@@ -116,7 +119,9 @@ class JobTracker:
         for key, (start, first) in list(self.first_reports.items()):
             if self.fractions[key] - first > MIN_FRACTION:
                 seconds = (self.clock() - start) / (self.fractions[key] - first)
-                running[self.jobs[key].name] = seconds / job_size(self.jobs[key])
+                running[self.jobs[key].name] = seconds / compute_job_work(
+                    self.jobs[key]
+                )
         units: dict[str, float] = {}
         seconds_spent: dict[str, float] = {}
         for name, size, seconds in list(self.times):  # another thread may append
@@ -125,19 +130,19 @@ class JobTracker:
         return running | {name: seconds_spent[name] / units[name] for name in units}
 
 
-def job_size(job: Job) -> float:
+def compute_job_work(job: Job) -> float:
     """Return the work of a job, in units of 2,000 examples of one seed."""
-    return data_size(job.data, len(job.seeds))
+    return compute_data_work(job.data, len(job.seeds))
 
 
-def data_size(data: Mapping[str, object], seeds: int) -> float:
+def compute_data_work(data: Mapping[str, object], seeds: int) -> float:
     """Return the work on a data set, in units of 2,000 examples of one seed."""
     counts = [data.get("environments", 2), data.get("examples", 1000)]
     first, second = (float(n) if isinstance(n, int) else 1000.0 for n in counts)
     return first * second / 2000 * seeds
 
 
-def guess_seconds(learner: str) -> float:
+def guess_seconds_per_work_unit(learner: str) -> float:
     """Return the rough seconds of a learner per unit of work."""
     return GUESSED_SECONDS.get(learner, USUAL_SECONDS)
 

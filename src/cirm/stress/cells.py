@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cirm.data import create_dataset
-from cirm.data.planted import list_tables
+from cirm.data.planted import list_table_files
 from cirm.evaluation.adaptation import RowCount
 from cirm.learners import get_learner_class
-from cirm.runs.jobs import Job, hash_files
+from cirm.runs.jobs import Job, hash_files_of_dataset
 
 ADAPT: tuple[RowCount, ...] = (30, 100, 300, "all")
 BASELINE = "erm"
@@ -156,7 +156,7 @@ class StressCell:
                 settings=dict(self.condition.settings),
                 selection="defaults, the same in all cells",
                 label=f"{learner}, {network}" if network else learner,
-                files=hash_files(dataset, data),
+                files=hash_files_of_dataset(dataset, data),
                 diagnose=False,
                 adapt=adapt if get_learner_class(learner).adapts else (),
             )
@@ -193,7 +193,7 @@ def list_kinds(source: str, tables: Iterable[str] = ()) -> list[Kind]:
                 f"--table is {table!r}. Give a folder with one file for each place, a "
                 "colon and the column to predict, such as tables/hospitals:outcome."
             )
-        list_tables(Path(folder).expanduser())
+        list_table_files(Path(folder).expanduser())
         for plant, (title, data) in PLANTS.items():
             place = {"path": folder, "target": target, **data}
             name = Path(folder).name
@@ -249,7 +249,7 @@ def _has_enough(kind: Kind, condition: Condition, source: str) -> bool:
     if path is None:
         return True
     if condition.factor == "places":
-        return count < len(list_tables(Path(path).expanduser()))
+        return count < len(list_table_files(Path(path).expanduser()))
     return condition.value != "5,000"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cirm.report import page
 from cirm.report.heat_map import HeatCell, plot_heat_map
-from cirm.report.markup import Markup, tag
+from cirm.report.markup import Markup, make_html_element
 from cirm.report.page import Picture, Section
 from cirm.report.table import Cell, Column, Table, make_statistic_cell
 from cirm.report.text import describe_adaptation, join_words, list_adapted_rows
@@ -52,7 +52,7 @@ def build_stress_page(
         "Regressions: explained variance in percent."
     )
     content = [
-        Section("", [page.render_facts(list_stress_facts(cells))]),
+        Section("", [page.render_large_numbers(list_stress_facts(cells))]),
         Section(
             "Unseen: nothing known of the place",
             [_render_map(cells, _make_unseen_cell, f"{unseen}. {legend}"), *notes]
@@ -70,10 +70,10 @@ def build_stress_page(
             "Kinds of shortcut",
             [
                 *(page.render_picture(picture) for picture in pictures),
-                page.render_list(_describe_kinds(cells)),
+                page.render_notes_as_list(_describe_kinds(cells)),
             ],
         ),
-        Section("The command to run it again", [page.render_command(command)]),
+        Section("The command to run it again", [page.render_shell_command(command)]),
     ]
     title = f"Stress map of {learner}"
     return page.render_page(title, write_stress_lead(cells, learner), content)
@@ -184,7 +184,9 @@ def _render_map(
     }
     label = caption.partition(".")[0]
     drawing = plot_heat_map(kinds, conditions, made, label=label)
-    return page.render_figure(caption, tag("div", drawing, class_="scroll"))
+    return page.render_figure(
+        caption, make_html_element("div", drawing, class_="scroll")
+    )
 
 
 def _make_unseen_cell(cell: Summary) -> HeatCell:

@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from cirm.records import AdaptedScore, Record, Score
-from cirm.report.summary import average_seeds
-from cirm.runs.archive import Archive, load_archive, unpack_records
+from cirm.report.summary import average_over_seeds
+from cirm.runs.archive import JobArchive, load_archive, unpack_records_of_job
 from cirm.runs.jobs import Job
-from cirm.runs.local import list_unfinished
+from cirm.runs.local import list_unfinished_jobs
 from cirm.stress.cells import BASELINE, StressCell
 from cirm.stress.limits import compute_limit
 
@@ -54,10 +54,12 @@ class StressPlan:
     def list_waiting_jobs(self, folder: Path) -> list[Job]:
         """List the jobs without results in this folder."""
         entries = load_archive(folder).entries
-        return list_unfinished([j for j in self.jobs if j.key not in entries], folder)
+        return list_unfinished_jobs(
+            [j for j in self.jobs if j.key not in entries], folder
+        )
 
 
-def summarise_cells(plan: StressPlan, archive: Archive) -> list[dict[str, Any]]:
+def summarise_cells(plan: StressPlan, archive: JobArchive) -> list[dict[str, Any]]:
     """Return the scores of each cell that has results, as plain values.
 
     Scores are accuracies in percent; in a regression, the share of the target's
@@ -81,14 +83,14 @@ def summarise_cells(plan: StressPlan, archive: Archive) -> list[dict[str, Any]]:
 
 
 def _summarise_cell(
-    cell: StressCell, roles: Mapping[str, list[Job]], archive: Archive
+    cell: StressCell, roles: Mapping[str, list[Job]], archive: JobArchive
 ) -> dict[str, Any] | None:
     records = {
         role: [
             record
             for job in jobs
             if job.key in archive.entries
-            for record in unpack_records(archive.entries[job.key])
+            for record in unpack_records_of_job(archive.entries[job.key])
         ]
         for role, jobs in roles.items()
     }
@@ -133,7 +135,7 @@ def _select_unseen(records: Sequence[Record]) -> list[Score]:
 
 def _average(scores: Sequence[Score | AdaptedScore]) -> dict[str, Any]:
     """Return mean and standard deviation over seeds, errors as explained variance."""
-    statistic = average_seeds(scores)._asdict()
+    statistic = average_over_seeds(scores)._asdict()
     if scores and scores[0].metric == "error" and statistic["mean"] is not None:
         statistic["mean"] = 100 * (1 - statistic["mean"])
         if statistic["std"] is not None:

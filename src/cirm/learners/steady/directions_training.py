@@ -10,7 +10,12 @@ from torch import Tensor
 
 from cirm.likelihoods import Likelihood
 from cirm.randomness import Draws, Randomness
-from cirm.training import Descent, Watch, check_finite, ignore_steps
+from cirm.training import (
+    Descent,
+    Watch,
+    check_parameters_are_finite,
+    ignore_training_steps,
+)
 
 Model = Callable[[Tensor, Tensor, Draws | None], Tensor]
 """Outputs [model, n, k] of parameters [model, p], inputs [model, n, ...] and noise."""
@@ -55,7 +60,7 @@ def train_members(
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
-    watch: Watch = ignore_steps,
+    watch: Watch = ignore_training_steps,
 ) -> Ensemble:
     """Train members from parameters `start` [replica, member, p].
 
@@ -95,7 +100,7 @@ def train_members(
             early[live] = params
         if step % CHECK and step < steps:
             continue
-        check_finite(params, step)
+        check_parameters_are_finite(params, step)
         with torch.no_grad():
             losses = _compute_losses(model, params, held_out, size, likelihood, None)
         better = losses < lowest[live]

@@ -23,7 +23,7 @@ from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.likelihoods import CrossEntropy
 from cirm.randomness import Randomness
-from cirm.training import Descent, Watch, ignore_steps
+from cirm.training import Descent, Watch, ignore_training_steps
 
 Trust = Literal["invariant", "interval", "average"]
 
@@ -117,7 +117,7 @@ class Steady(Learner[Any]):
         state: Any,  # noqa: ANN401
         stage: Stage,
         randomness: Randomness,
-        watch: Watch = ignore_steps,
+        watch: Watch = ignore_training_steps,
     ) -> Any:  # noqa: ANN401
         """Look for unstable features, and learn from the environments of a stage."""
         return self._make_engine().observe(state, stage, randomness, watch)
