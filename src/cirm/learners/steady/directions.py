@@ -3,9 +3,9 @@
 At each stage the differences between class means are compared with those of earlier
 environments. A change leads to a feature, a function of the inputs with one value per
 class, and to a view of the inputs without it; the search is repeated in the view until
-nothing is left. An ensemble learns the classes from the view, given what the features
-say. What they say in each environment is a table P(value | class), counted where there
-are labels and estimated by EM where there are none.
+nothing is left. An ensemble learns the classes from the view. What the features say of
+the classes in an environment is a table P(value | class), counted where there are
+labels and estimated by EM where there are none.
 """
 
 from __future__ import annotations
@@ -19,40 +19,37 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.steady import directions_explain as explain
+from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_adapt import (
-    adapt_replica,
-    measure_gain,
-)
-from cirm.learners.steady.directions_features import Feature, make_network
-from cirm.learners.steady.directions_search import RANK, Moments
-from cirm.learners.steady.directions_stage import (
+from cirm.learners.steady.directions_adapt import adapt_replica, correct_logits
+from cirm.learners.steady.directions_reference import (
     Hypothesis,
+    ask_reference,
+    tally_answers,
+    train_reference,
+)
+from cirm.learners.steady.directions_stable import centre_logits, train_stable
+from cirm.learners.steady.directions_stage import (
     Outcome,
+    StageRows,
     search_stage,
     see_rows,
-    tally_answers,
 )
-from cirm.learners.steady.directions_stage import Stage as StageRows
 from cirm.learners.steady.directions_state import (
-    MOST_FEATURES,
-    MOST_PLACES,
-    Adaptation,
     Reference,
     State,
-    count_channels,
     pick_replica,
     stack_replicas,
 )
 from cirm.learners.steady.directions_training import (
-    EARLY,
     Ensemble,
     Rows,
     compute_members,
     pick_held_out,
     train_members,
 )
-from cirm.learners.steady.directions_views import View
+from cirm.learners.steady.directions_update import conclude
+from cirm.learners.steady.directions_views import count_channels
 from cirm.randomness import Draws, Randomness
 from cirm.training import Watch
 
@@ -68,31 +65,10 @@ class Directions:
 
     def init(self, randomness: Randomness) -> State:
         """Return the state before any data: new networks, nothing else."""
-        replicas = len(randomness.seeds)
         network, members = self.learner.network, self.learner.members
         params = network.init(randomness.at("params").spawn(members))
         params[:, network.head] = 0  # a new network says nothing
-        empty = torch.zeros(replicas, 0)
-        zero = torch.zeros(replicas)
-        members_ = params.view(replicas, members, -1)
-        return State(
-            members=members_,
-            frame=torch.tensor([[0.0, 1.0]]).repeat(replicas, 1),
-            correction=empty,
-            temperature=torch.ones(replicas),
-            moments=Moments(empty, empty, empty),
-            features=Feature(empty, empty, empty),
-            views=View(empty, empty),
-            found=zero,
-            looks=zero,
-            p_values=empty,
-            tables=empty,
-            places=zero,
-            gains=empty,
-            leak=torch.zeros(replicas, 3),
-            reference=Reference(members_, empty, zero),
-            adaptation=Adaptation(empty, empty, empty, torch.zeros(replicas, 4)),
-        )
+        return states.start_state(params.view(len(randomness.seeds), members, -1))
 
     def observe(
         self, state: State, stage: Stage, randomness: Randomness, watch: Watch
@@ -102,59 +78,49 @@ class Directions:
         pieces = [environment.take_all(replicas) for environment in stage]
         inputs = torch.cat([piece.x for piece in pieces], 1).float()
         targets = torch.cat([piece.y for piece in pieces], 1)
-        places = torch.repeat_interleave(
-            torch.arange(len(stage)), torch.tensor([len(e) for e in stage])
-        )
         if not self.learner.classes:
             return self._observe_values(state, inputs, targets, randomness, watch)
+        sizes = torch.tensor([len(environment) for environment in stage])
+        places = torch.repeat_interleave(torch.arange(len(stage)), sizes)
+        shape = tuple(inputs.shape[2:])
         if not state.tables.numel():
-            state = self._allocate(state, tuple(inputs.shape[2:]))
-        state = self.forget_adaptation(state)
-        references = self._make_hypotheses(state, inputs, targets, places, randomness)
+            state = states.allocate(state, shape, self.learner.classes)
+        state = states.forget_adaptation(state)
+        hypotheses = self._ask(state, inputs, targets, places, randomness)
         outcomes = []
         for r, seed in enumerate(randomness.seeds):
             one = pick_replica(state, r)
-            past = one.moments if one.places else None
             outcome = search_stage(
                 StageRows(inputs[r].flatten(1), targets[r], places),
-                past,
-                _list_features(one),
-                references[r],
+                one.moments if one.places else None,
+                states.list_features(one),
+                hypotheses[r],
                 int(one.looks),
                 self.learner.level,
-                count_channels(tuple(inputs.shape[2:])),
+                shape,
                 self.learner.classes,
                 Randomness((seed,), randomness.path),
             )
             outcomes.append(outcome)
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
-        offset = torch.stack(
-            [
-                _make_offset(o, t, places, self.learner.classes)
-                for o, t in zip(outcomes, targets, strict=True)
-            ]
-        ).float()
-        none = torch.zeros(*targets.shape, 0)
-        rows = Rows(seen, targets, offset, none)
-        fit = train_members(
+        fit, judgements = train_stable(
             self._run_network,
             state.members,
-            rows,
+            seen,
+            targets,
+            [outcome.values for outcome in outcomes],
+            places,
             self.learner.likelihood,
             self.learner.descent,
             randomness.at("train"),
             watch,
         )
-        outputs = compute_members(self._run_network, fit.params, seen)
-        held_out = _centre(pick_held_out(outputs, fit.folds))
-        states = [
-            self._conclude(state, r, outcomes[r], targets[r], places, held_out[r])
-            for r in range(replicas)
+        parts = [
+            conclude(pick_replica(state, r), outcomes[r], judgements[r], t, places)
+            for r, t in enumerate(targets)
         ]
-        state = stack_replicas(states)._replace(members=fit.params)
-        return self._renew_reference(
-            state, fit, seen, targets, places, references, outcomes
-        )
+        state = stack_replicas(parts)._replace(members=fit.params)
+        return self._renew_reference(state, fit, seen, targets, hypotheses, outcomes)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
@@ -166,22 +132,19 @@ class Directions:
         stable, values = self._compute_stable(state, inputs)
         results = []
         for r, logits in enumerate(stable):
-            log_tables = state.adaptation.draws[r]
-            if log_tables.numel() and values[r].numel():
-                found = len(values[r])
-                evidence = tables.score_values(log_tables[:, :found], values[r])
-                results.append(logits + evidence.to(logits))
-            else:
-                draws = max(1, log_tables.shape[0] if log_tables.numel() else 1)
-                results.append(logits.expand(draws, -1, -1))
-        return torch.stack(results)
+            draws = state.adaptation.draws[r]
+            known = draws[:, : len(values[r])] if len(values[r]) else draws
+            evidence = tables.score_values(known, values[r]) if len(values[r]) else 0.0
+            results.append(logits.expand(max(1, len(draws)), -1, -1) + evidence)
+        return torch.stack(results).float()
 
     def adapt(self, state: State, inputs: Tensor) -> State:
         """Estimate what the features say in the environment of unlabelled inputs."""
         if not self.learner.classes or not state.tables.numel():
             return state
-        state = self.forget_adaptation(state)
-        stable, values = self._compute_stable(state, inputs.float())
+        state = states.forget_adaptation(state)
+        with torch.no_grad():
+            stable, values = self._compute_stable(state, inputs.float())
         parts = [
             adapt_replica(pick_replica(state, r), stable[r], values[r])
             for r in range(len(stable))
@@ -194,41 +157,6 @@ class Directions:
         """Explain which features are unstable and what an adaptation changed."""
         return explain.explain_state(state, bool(self.learner.classes))
 
-    def forget_adaptation(self, state: State) -> State:
-        """Return the state as if it had not been adapted."""
-        kept = state.adaptation
-        draws = torch.zeros_like(kept.draws[:, :1])
-        notes = torch.zeros_like(kept.notes)
-        return state._replace(adaptation=kept._replace(draws=draws, notes=notes))
-
-    def _allocate(self, state: State, shape: tuple[int, ...]) -> State:
-        """Return the first state with room for what inputs of a shape will need."""
-        replicas, k = len(state.members), self.learner.classes
-        d, channels = torch.Size(shape).numel(), count_channels(shape)
-        width = k + 2 * channels * (channels > 1)
-        size = make_network(width, k).size
-
-        def room(*sizes: int) -> Tensor:
-            return torch.zeros(replicas, *sizes)
-
-        j = MOST_FEATURES
-        factor = room(min(RANK, d), d).double()
-        return state._replace(
-            correction=room(j, k, k),
-            moments=Moments(room(k).double(), room(k, d).double(), factor),
-            features=Feature(
-                room(j, d, k), room(j, 2, width).double(), room(j, 5, size)
-            ),
-            views=View(room(j, k, channels, channels), room(j, k, d)),
-            p_values=room(j),
-            tables=room(MOST_PLACES, j, k, k),
-            gains=room(MOST_PLACES, 5),
-            reference=state.reference._replace(tally=room(k, 3).double()),
-            adaptation=Adaptation(
-                room(1, j, k, k), room(j, k, k), room(j, k, k), room(4)
-            ),
-        )
-
     def _run_network(
         self, params: Tensor, inputs: Tensor, noise: Draws | None
     ) -> Tensor:
@@ -238,29 +166,34 @@ class Directions:
             outputs = self.learner.likelihood.logits(outputs)  # type: ignore[attr-defined]
         return outputs
 
+    def _see(
+        self, state: State, inputs: Tensor, views: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return inputs without the first so many features, and values [feature, n]."""
+        channels = count_channels(tuple(inputs.shape[2:]))
+        rows, values = [], []
+        for r, count in enumerate(views.tolist()):
+            features = states.list_features(pick_replica(state, r))[: int(count)]
+            seen, _, known = see_rows(inputs[r].flatten(1), features, channels)
+            rows.append(seen)
+            none = torch.zeros(0, len(seen)).long()
+            values.append(torch.stack(known) if known else none)
+        return torch.stack(rows).view(inputs.shape), values
+
     def _compute_stable(
         self, state: State, inputs: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
-        channels = count_channels(tuple(inputs.shape[2:]))
-        rows, values = [], []
-        for r in range(len(inputs)):
-            one = pick_replica(state, r)
-            seen, known = see_rows(inputs[r].flatten(1), _list_features(one), channels)
-            rows.append(seen)
-            values.append(
-                torch.stack(known) if known else torch.zeros(0, len(seen)).long()
-            )
-        seen = torch.stack(rows).view(inputs.shape)
+        seen, values = self._see(state, inputs, state.found)
         logits = compute_members(self._run_network, state.members, seen)
-        logits = _centre(logits).mean(1)
+        logits = centre_logits(logits).mean(1)
         corrected = [
             correct_logits(pick_replica(state, r), logits[r], values[r])
             for r in range(len(inputs))
         ]
         return torch.stack(corrected), values
 
-    def _make_hypotheses(
+    def _ask(
         self,
         state: State,
         inputs: Tensor,
@@ -268,97 +201,32 @@ class Directions:
         places: Tensor,
         randomness: Randomness,
     ) -> list[Hypothesis | None]:
-        """Return the answers of the easiest predictor, and how often they are right."""
-        if not bool(state.places[0]) and int(places.max()) == 0:
+        """Return how often the easiest predictor is right in each environment."""
+        is_first, classes = not bool(state.places[0]), self.learner.classes
+        if is_first and int(places.max()) == 0:
             return [None] * len(inputs)
-        if not bool(state.places[0]):  # several environments at once: trained on all
-            offset = torch.zeros(*targets.shape, self.learner.classes)
-            rows = Rows(inputs, targets, offset, offset[..., :0])
-            descent = self.learner.descent.__class__(
-                epochs=EARLY, rate=self.learner.descent.rate
-            )
-            fit = train_members(
+        if is_first:  # several environments at once: it is trained on all of them
+            answers, right = train_reference(
                 self._run_network,
                 state.members,
-                rows,
+                inputs,
+                targets,
                 self.learner.likelihood,
-                descent,
+                self.learner.descent,
                 randomness.at("reference"),
             )
-            outputs = compute_members(self._run_network, fit.early, inputs)
-            answers = pick_held_out(outputs, fit.folds).argmax(-1)
-            right = (answers == targets).double()
         else:
-            channels = count_channels(tuple(inputs.shape[2:]))
-            seen = []
-            for r in range(len(inputs)):
-                one = pick_replica(state, r)
-                features = _list_features(one)[: int(one.reference.views)]
-                seen.append(see_rows(inputs[r].flatten(1), features, channels)[0])
-            rows_ = torch.stack(seen).view(inputs.shape)
-            outputs = compute_members(self._run_network, state.reference.params, rows_)
-            answers = outputs.log_softmax(-1).mean(1).argmax(-1)
-            right = (outputs.argmax(-1) == targets[:, None]).double().mean(1)
-        result: list[Hypothesis | None] = []
+            seen, _ = self._see(state, inputs, state.reference.views)
+            params = state.reference.params
+            answers, right = ask_reference(self._run_network, params, seen, targets)
+        hypotheses: list[Hypothesis | None] = []
         for r in range(len(inputs)):
-            here = [
-                tally_answers(
-                    right[r][places == p], targets[r][places == p], self.learner.classes
-                )
-                for p in range(int(places.max()) + 1)
-            ]
-            before = [state.reference.tally[r]] if bool(state.places[r]) else []
-            result.append(Hypothesis(answers[r], before, here))
-        return result
-
-    def _conclude(
-        self,
-        state: State,
-        replica: int,
-        outcome: Outcome,
-        targets: Tensor,
-        places: Tensor,
-        held_out: Tensor,
-    ) -> State:
-        """Return one replica's state after training, its networks left as they were."""
-        one = pick_replica(state, replica)
-        k = self.learner.classes
-        first = int(one.found)
-        found = first + len(outcome.known)
-        for j, known in enumerate(outcome.known, first):
-            one = _store_feature(one, j, known)
-        values = torch.stack(outcome.values) if outcome.values else None
-        correction = torch.zeros_like(one.correction)
-        leak = one.leak
-        if values is not None:
-            measured = tables.measure_leak(held_out, values, targets)
-            correction[:found] = measured.parts.to(correction)
-            leak = torch.tensor([measured.size, measured.error, 0.0])
-        one = one._replace(
-            correction=correction,
-            temperature=torch.ones(()),
-            moments=outcome.moments,
-            found=torch.tensor(float(found)),
-            looks=torch.tensor(float(outcome.looks)),
-        )
-        none = torch.zeros(0, len(targets)).long()
-        known_values = none if values is None else values
-        logits = correct_logits(one, held_out, known_values, frequencies=False)
-        offset = _make_offset(outcome, targets, places, k)
-        scale = tables.fit_temperature(logits, offset, targets)
-        one = one._replace(temperature=torch.tensor(scale))
-        logits = correct_logits(one, held_out, known_values)
-        accuracy = (logits.argmax(-1) == targets).float().mean()
-        leak = torch.cat([leak[:2], accuracy[None]])
-        one = one._replace(leak=leak)
-        for place in range(int(places.max()) + 1):
-            here = places == place
-            one = _store_place(
-                one,
-                tables.count_values(known_values[:, here], targets[here], k),
-                measure_gain(logits[here], known_values[:, here], targets[here]),
-            )
-        return one
+            tallies = [] if is_first else [state.reference.tally[r]]
+            for place in range(int(places.max()) + 1):
+                here = places == place
+                tallies.append(tally_answers(right[r][here], targets[r][here], classes))
+            hypotheses.append(Hypothesis(answers[r], tallies))
+        return hypotheses
 
     def _renew_reference(
         self,
@@ -366,24 +234,23 @@ class Directions:
         fit: Ensemble,
         seen: Tensor,
         targets: Tensor,
-        places: Tensor,
         hypotheses: list[Hypothesis | None],
         outcomes: list[Outcome],
     ) -> State:
-        """Return the state with the tallies of the reference, or with a new one."""
+        """Return the state with the tallies of the reference, or with a new one.
+
+        A reference is kept until a feature was found, which is what it answered by.
+        """
+        is_first = not state.reference.tally.any()
         outputs = compute_members(self._run_network, fit.early, seen)
         right = (pick_held_out(outputs, fit.folds).argmax(-1) == targets).double()
-        params, tally = state.reference.params.clone(), state.reference.tally.clone()
-        views = state.reference.views.clone()
-        for r, (outcome, hypothesis) in enumerate(
-            zip(outcomes, hypotheses, strict=True)
-        ):
-            first = not hypothesis or not hypothesis.before
-            if first or outcome.known:
+        params, tally, views = (part.clone() for part in state.reference)
+        for r, hypothesis in enumerate(hypotheses):
+            if hypothesis is None or outcomes[r].found or is_first:
                 params[r], views[r] = fit.early[r], state.found[r]
                 tally[r] = tally_answers(right[r], targets[r], self.learner.classes)
-            elif hypothesis:
-                tally[r] += torch.stack(hypothesis.here).sum(0)
+            else:
+                tally[r] = torch.stack(hypothesis.tallies).sum(0)
         return state._replace(reference=Reference(params, tally, views))
 
     def _observe_values(
@@ -411,83 +278,3 @@ class Directions:
             watch,
         )
         return state._replace(members=fit.params, frame=frame, places=state.places + 1)
-
-
-def correct_logits(
-    state: State, logits: Tensor, values: Tensor, frequencies: bool = True
-) -> Tensor:
-    """Return the stable logits [n, k] of one replica, without leak and calibrated.
-
-    The frequencies of the classes are those of all rows so far.
-    """
-    for j, feature in enumerate(values):
-        logits = logits - state.correction[j][feature]
-    logits = state.temperature * logits
-    if frequencies:
-        logits = logits + tables.normalise(state.moments.counts).log().to(logits)
-    return logits
-
-
-def _centre(logits: Tensor) -> Tensor:
-    """Return logits less their mean over classes."""
-    return logits - logits.mean(-1, keepdim=True)
-
-
-def _list_features(state: State) -> list[tuple[Feature, View]]:
-    """Return the features of one replica, each with its view."""
-    return [
-        (pick_replica(state.features, j), pick_replica(state.views, j))
-        for j in range(int(state.found))
-    ]
-
-
-def _make_offset(
-    outcome: Outcome, targets: Tensor, places: Tensor, classes: int
-) -> Tensor:
-    """Return what is known of each row: its environment's tables and frequencies."""
-    offset = torch.zeros(len(targets), classes).double()
-    for place in range(int(places.max()) + 1):
-        here = places == place
-        counts = torch.bincount(targets[here], minlength=classes).double()
-        offset[here] += tables.normalise(counts).log()
-        if outcome.values:
-            values = torch.stack(outcome.values)[:, here]
-            table = tables.count_values(values, targets[here], classes)
-            offset[here] += tables.score_values(tables.normalise(table).log(), values)
-    return offset
-
-
-def _store_feature(state: State, j: int, known: Any) -> State:  # noqa: ANN401
-    """Return one replica's state with a feature at place j."""
-
-    def put(room: Tensor, value: Tensor) -> Tensor:
-        room = room.clone()
-        room[j] = value.to(room)
-        return room
-
-    table = state.tables.clone()
-    if known.past.sum():
-        table[: int(state.places), j] = known.past.to(table) / int(state.places)
-    features = (put(*pair) for pair in zip(state.features, known.feature, strict=True))
-    views = (put(*pair) for pair in zip(state.views, known.view, strict=True))
-    return state._replace(
-        features=Feature(*features),
-        views=View(*views),
-        p_values=put(state.p_values, torch.tensor(known.p_value)),
-        tables=table,
-    )
-
-
-def _store_place(state: State, counts: Tensor, gain: Tensor) -> State:
-    """Return one replica's state with the tables and the gain of one more place."""
-    place = int(state.places)
-    table, gains = state.tables.clone(), state.gains.clone()
-    if place == MOST_PLACES:  # the two oldest places become one
-        table = torch.cat([table[:1] + table[1:2], table[2:], 0 * table[:1]])
-        gains = torch.cat([gains[1:], 0 * gains[:1]])
-        place -= 1
-    table[place, : len(counts)] = counts.to(table)
-    gains[place] = gain.to(gains)
-    return state._replace(
-        tables=table, gains=gains, places=torch.tensor(float(place + 1))
-    )

@@ -46,6 +46,17 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
     return Adaptation(draws, table, error, notes)
 
 
+def correct_logits(state: State, logits: Tensor, values: Tensor) -> Tensor:
+    """Return stable logits [n, k] of one replica: without leak, calibrated, with prior.
+
+    The frequencies of the classes are those of all rows so far.
+    """
+    for j, feature in enumerate(values):
+        logits = logits - state.correction[j][feature]
+    frequencies = tables.normalise(state.moments.counts)
+    return state.temperature * logits + frequencies.log().to(logits)
+
+
 def compare_fit(logits: Tensor, values: Tensor, table: Tensor) -> tuple[float, float]:
     """Return the mean log likelihood of values if they say nothing, and with tables."""
     classes = logits.shape[1]

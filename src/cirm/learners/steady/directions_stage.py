@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import (
-    Feature,
     compute_values,
     find_feature,
     make_guesses,
 )
+from cirm.learners.steady.directions_reference import Hypothesis, compare_tallies
 from cirm.learners.steady.directions_search import Moments
-from cirm.learners.steady.directions_state import MOST_FEATURES
+from cirm.learners.steady.directions_state import MOST_FEATURES, Known
 from cirm.learners.steady.directions_views import (
-    View,
+    LinearView,
     apply_view,
+    count_channels,
     fit_view,
     linearise_view,
 )
@@ -32,16 +32,15 @@ FIRST_LOOK = (
 SAME = 0.3  # correlation within classes above which two features are one
 
 
-class Known(NamedTuple):
-    """The unstable features of a replica: feature, view, p-value and past table."""
+class Found(NamedTuple):
+    """A feature that was found, its p-value, and its table [class, value] before."""
 
-    feature: Feature
-    view: View
+    known: Known
     p_value: float
     past: Tensor
 
 
-class Stage(NamedTuple):
+class StageRows(NamedTuple):
     """Rows [n, d] of a stage, classes [n], and the environment [n] of each row."""
 
     rows: Tensor
@@ -49,94 +48,84 @@ class Stage(NamedTuple):
     places: Tensor
 
 
-class Hypothesis(NamedTuple):
-    """The easiest predictor: its answers [n], how often it was right, before and here.
-
-    `before` and `here` are lists of tallies [k, 3] of environments.
-    """
-
-    answers: Tensor
-    before: list[Tensor]
-    here: list[Tensor]
-
-
 class Outcome(NamedTuple):
     """What a search gives: new features, rows in the view, values, moments to carry."""
 
-    known: list[Known]
+    found: list[Found]
     rows: Tensor
-    values: list[Tensor]
+    values: Tensor
     moments: Moments
     looks: int
 
 
 def search_stage(
-    stage: Stage,
+    stage: StageRows,
     past: Moments | None,
-    features: list[tuple[Feature, View]],
+    features: list[Known],
     hypothesis: Hypothesis | None,
     looks: int,
     level: float,
-    channels: int,
+    shape: tuple[int, ...],
     classes: int,
     randomness: Randomness,
 ) -> Outcome:
     """Search for features whose meaning changed, one after another."""
-    rows, values = see_rows(stage.rows, features, channels)
-    known: list[Known] = []
-    environments = int(stage.places.max()) + 1
-    comparisons = environments - 1 + (past is not None)
+    channels = count_channels(shape)
+    seen, rows, values = see_rows(stage.rows.double(), features, channels)
+    found: list[Found] = []
+    comparisons = int(stage.places.max()) + (past is not None)
     alpha = spend_level(level, looks, comparisons)
-    while len(features) + len(known) < MOST_FEATURES and comparisons:
+    while len(features) + len(found) < MOST_FEATURES and comparisons:
         series = _measure_series(rows, stage, past, classes)
-        p_value, before, here = _compare_series(
-            series, hypothesis if not known else None
-        )
+        tested = hypothesis if not found else None
+        p_value, before, here = _compare_series(series, tested)
         if p_value >= alpha:
             break
-        pooled = search.pool_moments(before, here)
-        axes = search.find_axes(pooled)
-        offset = _make_offset(values, stage, classes)
+        axes = search.find_axes(search.pool_moments(before, here))
         change = search.measure_change(before, here, axes)
-        at = randomness.at("search", len(features) + len(known))
-        wide = rows.double()
-        guesses = make_guesses(wide, stage.targets, change, axes, channels, offset, at)
-        if hypothesis is not None and not known:
-            guesses.append(hypothesis.answers)
+        offset = _make_offset(values, stage, classes)
+        at = randomness.at("search", len(features) + len(found))
+        guesses = make_guesses(rows, stage.targets, change, axes, channels, offset, at)
+        if tested is not None:
+            guesses.append(tested.answers)
         finding = find_feature(
-            wide, stage.targets, guesses, before, here, axes, channels, values, at
+            rows, stage.targets, guesses, before, here, axes, channels, values, at
         )
         if finding is None or _is_known(finding.values, values, stage.targets, classes):
             break
-        view = fit_view(wide, finding.values, stage.targets, classes, channels)
-        straight = linearise_view(view, wide, finding.values, stage.targets, axes)
-        table = torch.full((classes, classes), 0.0).double()
+        pair = finding.values, stage.targets
+        view = fit_view(seen, *pair, classes, shape)
+        line = linearise_view(fit_view(rows, *pair, classes, shape), rows, *pair, axes)
+        table = torch.zeros(classes, classes).double()
         if past is not None:
-            scores, means = wide @ straight.scores, past.means @ straight.scores
-            table = tables.infer_past_table(
-                scores, means, finding.values, stage.targets
-            )
+            scores = rows @ line.scores
+            table = tables.infer_past_table(scores, past.means @ line.scores, *pair)
             table = table * past.counts[:, None]
-            past = Moments(past.counts, straight(past.means), straight(past.factor))
-        known.append(Known(finding.feature, view, p_value, table))
-        rows = apply_view(view, wide, finding.values).float()
+            past = Moments(past.counts, line(past.means), line(past.factor))
+        found.append(Found(Known(finding.feature, view, line), p_value, table))
+        seen, rows = apply_view(view, seen, finding.values), line(rows)
         values = [*values, finding.values]
-    series = _measure_series(rows, stage, past, classes)
-    moments = series[0]
-    for one in series[1:]:
+    moments, *series = _measure_series(rows, stage, past, classes)
+    for one in series:
         moments = search.pool_moments(moments, one)
-    return Outcome(known, rows, values, moments, looks + comparisons)
+    none = torch.zeros(0, len(rows)).long()
+    stacked = torch.stack(values) if values else none
+    return Outcome(found, seen, stacked, moments, looks + comparisons)
 
 
 def see_rows(
-    rows: Tensor, features: list[tuple[Feature, View]], channels: int
-) -> tuple[Tensor, list[Tensor]]:
-    """Return rows [n, d] without the features, and the values [n] of each."""
-    values = []
-    for feature, view in features:
+    rows: Tensor, features: list[Known], channels: int
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Return rows [n, d] without the features, and the values [n] of each.
+
+    The first are as the stable model sees them, the second as the search does.
+    """
+    seen, values = rows, []
+    for feature, view, line in features:
         values.append(compute_values(feature, rows, channels))
-        rows = apply_view(view, rows, values[-1])
-    return rows, values
+        seen = apply_view(view, seen, values[-1])
+        rows = LinearView(*(part.to(rows) for part in line))(rows)
+    return seen, rows, values
 
 
 def spend_level(level: float, looks: int, comparisons: int) -> float:
@@ -151,27 +140,8 @@ def spend_level(level: float, looks: int, comparisons: int) -> float:
     return total
 
 
-def tally_answers(right: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """Return [k, 3]: rows of a class, and sums of `right` [n] and of its square."""
-    tally = torch.zeros(classes, 3, dtype=torch.float64)
-    parts = torch.stack([torch.ones_like(right), right, right.square()], 1).double()
-    return tally.index_add_(0, targets.cpu(), parts.cpu())
-
-
-def compare_tallies(before: Tensor, here: Tensor) -> float:
-    """Return the p-value of a change of the mean share of right answers of a class."""
-    change, variance = 0.0, 0.0
-    for first, second in zip(before.tolist(), here.tolist(), strict=True):
-        if min(first[0], second[0]) < 2:
-            continue
-        for sign, (n, total, square) in ((1, first), (-1, second)):
-            change += sign * total / n
-            variance += max(square / n - (total / n) ** 2, 0.25 / n) / n
-    return float(2 * stats.norm.sf(abs(change) / max(variance, 1e-12) ** 0.5))
-
-
 def _measure_series(
-    rows: Tensor, stage: Stage, past: Moments | None, classes: int
+    rows: Tensor, stage: StageRows, past: Moments | None, classes: int
 ) -> list[Moments]:
     """Return the moments of the past, if any, and of each environment."""
     series = [] if past is None else [past]
@@ -193,10 +163,8 @@ def _compare_series(
         axes = search.find_axes(search.pool_moments(before, here))
         p_values = [search.measure_change(before, here, axes).p_value]
         if hypothesis is not None:
-            tallies = [*hypothesis.before, *hypothesis.here]
-            first = len(tallies) - len(series[1:])
-            past = torch.stack(tallies[: first + i]).sum(0)
-            p_values.append(compare_tallies(past, tallies[first + i]))
+            past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
+            p_values.append(compare_tallies(past, hypothesis.tallies[i + 1]))
         p_value = min(1.0, len(p_values) * min(p_values))
         results.append((p_value, before, here))
         before = search.pool_moments(before, here)
@@ -204,7 +172,7 @@ def _compare_series(
     return min(1.0, best[0] * len(results)), best[1], best[2]
 
 
-def _make_offset(values: list[Tensor], stage: Stage, classes: int) -> Tensor:
+def _make_offset(values: list[Tensor], stage: StageRows, classes: int) -> Tensor:
     """Return what the known features say of the classes, [n, k]."""
     offset = torch.zeros(len(stage.targets), classes).double()
     if not values:

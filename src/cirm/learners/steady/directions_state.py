@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.directions_features import Feature
-from cirm.learners.steady.directions_search import Moments
-from cirm.learners.steady.directions_views import View
+from cirm.learners.steady.directions_features import MEMBERS, Feature, make_network
+from cirm.learners.steady.directions_search import RANK, Moments
+from cirm.learners.steady.directions_views import LinearView, View, count_channels
 
 Part = TypeVar("Part")
 
@@ -54,9 +54,10 @@ class State(NamedTuple):
         correction: What is subtracted from the stable logits for each value,
             [replica, feature, value, class].
         temperature: Factor of the stable logits, [replica].
-        moments: Class means and scatter, in the view without the features.
+        moments: Class means and scatter, of inputs mapped by `lines`.
         features: The unstable features, [replica, feature, ...].
-        views: How each is taken out of the inputs, [replica, feature, ...].
+        views: How each is taken out of the inputs of the stable model.
+        lines: The same by linear maps, for the search.
         found: Number of features, [replica].
         looks: Number of tests between environments, [replica].
         p_values: The p-value with which each feature was found, [replica, feature].
@@ -77,6 +78,7 @@ class State(NamedTuple):
     moments: Moments
     features: Feature
     views: View
+    lines: LinearView
     found: Tensor
     looks: Tensor
     p_values: Tensor
@@ -88,9 +90,78 @@ class State(NamedTuple):
     adaptation: Adaptation
 
 
-def count_channels(shape: tuple[int, ...]) -> int:
-    """Return the number of channels of inputs: that of images, else one."""
-    return shape[0] if len(shape) == 3 else 1
+class Known(NamedTuple):
+    """A feature of one replica, and how it is taken out of inputs."""
+
+    feature: Feature
+    view: View
+    line: LinearView
+
+
+def start_state(members: Tensor) -> State:
+    """Return the state before any data, of networks [replica, member, p]."""
+    replicas = len(members)
+    empty, zero = torch.zeros(replicas, 0), torch.zeros(replicas)
+    return State(
+        members=members,
+        frame=torch.tensor([[0.0, 1.0]]).repeat(replicas, 1),
+        correction=empty,
+        temperature=torch.ones(replicas),
+        moments=Moments(empty, empty, empty),
+        features=Feature(empty, empty, empty),
+        views=View(empty, empty),
+        lines=LinearView(empty, empty, empty),
+        found=zero,
+        looks=zero,
+        p_values=empty,
+        tables=empty,
+        places=zero,
+        gains=empty,
+        leak=torch.zeros(replicas, 3),
+        reference=Reference(members, empty, zero),
+        adaptation=Adaptation(empty, empty, empty, torch.zeros(replicas, 4)),
+    )
+
+
+def allocate(state: State, shape: tuple[int, ...], classes: int) -> State:
+    """Return the first state with room for what inputs of a shape need."""
+    k, d, c = classes, torch.Size(shape).numel(), count_channels(shape)
+
+    def room(*sizes: int) -> Tensor:
+        return torch.zeros(len(state.members), *sizes)
+
+    j = MOST_FEATURES
+    width = k + 2 * c * (c > 1)
+    size = make_network(width, k).size
+    factor = room(min(RANK, d), d).double()
+    return state._replace(
+        correction=room(j, k, k),
+        moments=Moments(room(k).double(), room(k, d).double(), factor),
+        features=Feature(room(j, d, k), room(j, 2, width), room(j, MEMBERS, size)),
+        views=View(room(j, k, c, c), room(j, k, d)),
+        lines=LinearView(room(j, c, c), room(j, d, k), room(j, k, d)),
+        p_values=room(j),
+        tables=room(MOST_PLACES, j, k, k),
+        gains=room(MOST_PLACES, 5),
+        reference=state.reference._replace(tally=room(k, 3).double()),
+        adaptation=Adaptation(room(1, j, k, k), room(j, k, k), room(j, k, k), room(4)),
+    )
+
+
+def forget_adaptation(state: State) -> State:
+    """Return the state as if it had not been adapted."""
+    kept = state.adaptation
+    draws, notes = torch.zeros_like(kept.draws[:, :1]), torch.zeros_like(kept.notes)
+    return state._replace(adaptation=kept._replace(draws=draws, notes=notes))
+
+
+def list_features(state: State) -> list[Known]:
+    """Return the features of one replica."""
+    parts = state.features, state.views, state.lines
+    return [
+        Known(*(pick_replica(part, j) for part in parts))  # type: ignore[arg-type]
+        for j in range(int(state.found))
+    ]
 
 
 def pick_replica(part: Part, replica: int) -> Part:

@@ -113,10 +113,10 @@ def fit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> float:
 
 
 class Leak(NamedTuple):
-    """What stable logits say of features beyond the class: [feature, value, class].
+    """What logits say of features beyond the class: [feature, value, class].
 
-    `size` is its root mean square and `error` its standard error, both in units of the
-    separation of the classes by the logits.
+    `parts` are shrunk by their noise. `size` is the root mean square before, and
+    `error` that of the noise, in units of the separation of classes by the logits.
     """
 
     parts: Tensor
@@ -128,24 +128,22 @@ def measure_leak(logits: Tensor, values: Tensor, targets: Tensor) -> Leak:
     """Regress logits [n, k] on values [feature, n], with a level for each class."""
     logits = logits.double()
     classes = logits.shape[1]
-    one_hot = F.one_hot(values, classes).double()
-    design = one_hot.transpose(0, 1).flatten(1)  # [n, feature * value]
+    design = F.one_hot(values, classes).double().transpose(0, 1).flatten(1)
     level = F.one_hot(targets, classes).double()
     inverse = torch.linalg.pinv(level)
-    rest, logits_rest = (t - level @ (inverse @ t) for t in (design, logits))
-    product = torch.linalg.pinv(rest.T @ rest, rtol=1e-6)
-    parts = product @ (rest.T @ logits_rest)
-    noise = (logits_rest - rest @ parts).var(0)
+    rest, outcome = (t - level @ (inverse @ t) for t in (design, logits))
+    square = rest.T @ rest
+    parts = torch.linalg.pinv(square, rtol=1e-6) @ (rest.T @ outcome)
     fitted = rest @ parts
-    means = inverse @ logits
-    separation = (
-        means.diagonal() - (means.sum(0) - means.diagonal()) / max(1, classes - 1)
-    ).mean()
-    separation = separation.clamp(min=1e-6)
-    freedom = int((torch.linalg.eigvalsh(rest.T @ rest) > 1e-6 * len(rest)).sum())
-    error = (noise.mean() * freedom / len(rest)).sqrt()
+    freedom = int((torch.linalg.eigvalsh(square) > 1e-6 * len(rest)).sum())
     size = fitted.square().mean().sqrt()
-    parts = parts.unflatten(0, (len(values), classes))
+    error = ((outcome - fitted).square().mean() * freedom / len(rest)).sqrt()
+    means = inverse @ logits
+    own = means.diagonal()
+    others = (means.sum(0) - own) / max(1, classes - 1)
+    separation = (own - others).mean().clamp(min=1e-6)
+    kept = (1 - (error / size.clamp(min=1e-12)).square()).clamp(min=0)
+    parts = kept * parts.unflatten(0, (len(values), classes))
     parts = parts - parts.mean(1, keepdim=True)
     return Leak(parts, float(size / separation), float(error / separation))
 

@@ -30,6 +30,11 @@ class View(NamedTuple):
     shift: Tensor
 
 
+def count_channels(shape: tuple[int, ...]) -> int:
+    """Return the number of channels of inputs: that of images, else one."""
+    return shape[0] if len(shape) == 3 else 1
+
+
 def apply_view(view: View, rows: Tensor, values: Tensor) -> Tensor:
     """Return rows [n, d] as if their feature, now at values [n], were at one value."""
     channels = view.mixing.shape[-1]
@@ -42,10 +47,17 @@ def apply_view(view: View, rows: Tensor, values: Tensor) -> Tensor:
 
 
 def fit_view(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int, channels: int
+    rows: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    classes: int,
+    shape: tuple[int, ...],
 ) -> View:
-    """Return the view that takes a feature out of rows [n, d], given their classes."""
-    k, d = classes, rows.shape[1]
+    """Return the view that takes a feature out of rows [n, d], given their classes.
+
+    The shape of the inputs, [channel, height, width] or [d], tells what they are.
+    """
+    k, d, channels = classes, rows.shape[1], count_channels(shape)
     cells = torch.nn.functional.one_hot(values * k + targets, k * k).to(rows)
     counts = cells.sum(0)
     means = (cells.T @ rows / counts.clamp(min=1)[:, None]).unflatten(0, (k, k))
@@ -83,7 +95,7 @@ def fit_view(
         total = shared[value].sum()
         if value != common and total > 0:
             raw = shared[value] @ (means[common] - mixed_means[value]) / total
-            shift[value] = _shrink_shift(raw, total, axes)
+            shift[value] = _shrink_shift(raw, total, axes, residuals, shape)
     return View(mixing, shift)
 
 
@@ -195,16 +207,58 @@ def _whiten_channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return centre, (axes * root) @ axes.T, (axes * inverse) @ axes.T
 
 
-def _shrink_shift(shift: Tensor, rows: Tensor, axes: Axes) -> Tensor:
+def _shrink_shift(
+    shift: Tensor, rows: Tensor, axes: Axes, residuals: Tensor, shape: tuple[int, ...]
+) -> Tensor:
     """Return a shift [d] without what may be the noise of a mean over so many rows.
 
-    Along each axis it is shrunk by the largest square that noise reaches along any
-    (2 log of their number).
+    Marks show in few pixels, textures in few waves, other traces along quiet axes: what
+    exceeds the largest noise there is kept as it is. Pixels and waves are tried in both
+    orders, and the one that explains more is used. What is left along axes is shrunk as
+    a whole (James and Stein), to nothing if it looks like noise.
     """
-    along = axes.vectors.T @ shift
+
+    def keep(part: Tensor) -> Tensor:
+        return _keep_clear(part, rows, residuals)
+
+    def keep_waves(part: Tensor) -> Tensor:
+        waves = _transform(torch.stack([part, *residuals]), shape)
+        return _transform(_keep_clear(waves[0], rows, waves[1:])[None], shape)[0]
+
+    steps = [keep, keep_waves] if len(shape) == 3 else [keep]
+    results = []
+    for order in (steps, steps[::-1]):
+        kept = torch.zeros_like(shift)
+        for step in order:
+            kept = kept + step(shift - kept)
+        along = axes.vectors.T @ (shift - kept)
+        results.append((float((along.square() / axes.variances).sum()), kept, along))
+    _, kept, along = min(results, key=lambda result: result[0])
+    quiet = shift - kept - axes.vectors @ along  # hardly varies within cells
     squares = along.square() * rows / axes.variances
-    kept = (1 - 2 * math.log(max(2, len(along))) / squares.clamp(min=1e-9)).clamp(min=0)
-    return shift - axes.vectors @ ((1 - kept) * along)
+    clear = squares > _largest_noise(len(shift))
+    count = int((~clear).sum())
+    noise = count + 2 * (2 * count) ** 0.5  # two standard deviations above its mean
+    factor = (1 - noise / squares[~clear].sum().clamp(min=1e-9)).clamp(min=0)
+    return kept + quiet + axes.vectors @ torch.where(clear, along, factor * along)
+
+
+def _keep_clear(shift: Tensor, rows: Tensor, residuals: Tensor) -> Tensor:
+    """Return the entries of a shift [d] that exceed the noise of a mean of rows."""
+    variances = residuals.square().mean(0)
+    clear = shift.square() * rows > _largest_noise(len(shift)) * variances
+    return torch.where(clear, shift, 0.0)
+
+
+def _largest_noise(count: int) -> float:
+    """Return about the largest square among so many standard normal numbers."""
+    return 2 * math.log(max(2, count))
+
+
+def _transform(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the Hartley transform of pictures [n, d], which is its own inverse."""
+    waves = torch.fft.fft2(rows.unflatten(1, shape), norm="ortho")
+    return (waves.real - waves.imag).flatten(1)
 
 
 def mean_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:

@@ -1,0 +1,86 @@
+"""The easiest predictor, as a hypothesis of what may change between environments.
+
+A network is stopped early, after a fixed number of steps, when it has learned the
+easiest feature and little else. How often its answers are right is compared between
+environments: one number, and hence a sharper test than one of many directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+from cirm.learners.steady.directions_training import (
+    EARLY,
+    Model,
+    Rows,
+    compute_members,
+    pick_held_out,
+    train_members,
+)
+from cirm.likelihoods import Likelihood
+from cirm.randomness import Randomness
+from cirm.training import Descent
+
+
+class Hypothesis(NamedTuple):
+    """Answers [n] of the easiest predictor, and how often it was right.
+
+    `tallies` [place, k, 3] are those of earlier environments, if any, as the first one,
+    and of each environment of the stage.
+    """
+
+    answers: Tensor
+    tallies: list[Tensor]
+
+
+def train_reference(
+    model: Model,
+    start: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    likelihood: Likelihood,
+    descent: Descent,
+    randomness: Randomness,
+) -> tuple[Tensor, Tensor]:
+    """Return held-out answers [replica, n] of a network stopped early, and if right."""
+    classes = likelihood.classes  # type: ignore[attr-defined]
+    offset = torch.zeros(*targets.shape, classes)
+    rows = Rows(inputs, targets, offset, offset[..., :0])
+    short = replace(descent, epochs=EARLY)
+    fit = train_members(model, start, rows, likelihood, short, randomness)
+    outputs = compute_members(model, fit.early, inputs)
+    answers = pick_held_out(outputs, fit.folds).argmax(-1)
+    return answers, (answers == targets).double()
+
+
+def ask_reference(
+    model: Model, params: Tensor, inputs: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the answers [replica, n] on new rows, and the share of right members."""
+    outputs = compute_members(model, params, inputs)
+    answers = outputs.log_softmax(-1).mean(1).argmax(-1)
+    return answers, (outputs.argmax(-1) == targets[:, None]).double().mean(1)
+
+
+def tally_answers(right: Tensor, targets: Tensor, classes: int) -> Tensor:
+    """Return [k, 3]: rows of a class, and sums of `right` [n] and of its square."""
+    tally = torch.zeros(classes, 3, dtype=torch.float64)
+    parts = torch.stack([torch.ones_like(right), right, right.square()], 1).double()
+    return tally.index_add_(0, targets.cpu(), parts.cpu())
+
+
+def compare_tallies(before: Tensor, here: Tensor) -> float:
+    """Return the p-value of a change of how often the answers of a class are right."""
+    change, variance = 0.0, 0.0
+    for first, second in zip(before.tolist(), here.tolist(), strict=True):
+        if min(first[0], second[0]) < 2:
+            continue
+        for sign, (n, total, square) in ((1, first), (-1, second)):
+            change += sign * total / n
+            variance += max(square / n - (total / n) ** 2, 0.25 / n) / n
+    return float(2 * stats.norm.sf(abs(change) / max(variance, 1e-12) ** 0.5))

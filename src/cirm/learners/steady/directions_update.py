@@ -1,0 +1,79 @@
+"""Update the state of one replica after a stage."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady import directions_tables as tables
+from cirm.learners.steady.directions_adapt import measure_gain
+from cirm.learners.steady.directions_features import Feature
+from cirm.learners.steady.directions_stable import Judgement
+from cirm.learners.steady.directions_stage import Found, Outcome
+from cirm.learners.steady.directions_state import MOST_PLACES, State
+from cirm.learners.steady.directions_views import LinearView, View
+
+
+def conclude(
+    state: State, outcome: Outcome, judged: Judgement, targets: Tensor, places: Tensor
+) -> State:
+    """Return the state after a stage; its networks are left as they were."""
+    classes = judged.logits.shape[1]
+    for j, found in enumerate(outcome.found, int(state.found)):
+        state = _store_feature(state, j, found)
+    correction = torch.zeros_like(state.correction)
+    if len(outcome.values):
+        correction[: len(outcome.values)] = judged.leak.parts.to(correction)
+    logits = judged.logits + tables.normalise(outcome.moments.counts).log()
+    right = float((logits.argmax(-1) == targets).double().mean())
+    state = state._replace(
+        correction=correction,
+        temperature=torch.tensor(judged.temperature),
+        moments=outcome.moments,
+        found=torch.tensor(float(len(outcome.values))),
+        looks=torch.tensor(float(outcome.looks)),
+        leak=torch.tensor([judged.leak.size, judged.leak.error, right]),
+    )
+    for place in range(int(places.max()) + 1):
+        here = places == place
+        values = outcome.values[:, here]
+        counts = tables.count_values(values, targets[here], classes)
+        gain = measure_gain(logits[here], values, targets[here])
+        state = _store_place(state, counts, gain)
+    return state
+
+
+def _store_feature(state: State, j: int, found: Found) -> State:
+    """Return the state with a feature at position j."""
+
+    def put(room: Tensor, value: Tensor) -> Tensor:
+        room = room.clone()
+        room[j] = value.to(room)
+        return room
+
+    table, places = state.tables.clone(), int(state.places)
+    if places:
+        table[:places, j] = found.past.to(table) / places
+    known = found.known
+    return state._replace(
+        features=Feature(*map(put, state.features, known.feature)),
+        views=View(*map(put, state.views, known.view)),
+        lines=LinearView(*map(put, state.lines, known.line)),
+        p_values=put(state.p_values, torch.tensor(found.p_value)),
+        tables=table,
+    )
+
+
+def _store_place(state: State, counts: Tensor, gain: Tensor) -> State:
+    """Return the state with the tables and the gain of one more place."""
+    place = int(state.places)
+    table, gains = state.tables.clone(), state.gains.clone()
+    if place == MOST_PLACES:  # the two oldest places become one
+        table = torch.cat([table[:1] + table[1:2], table[2:], 0 * table[:1]])
+        gains = torch.cat([gains[1:], 0 * gains[:1]])
+        place -= 1
+    table[place, : len(counts)] = counts.to(table)
+    gains[place] = gain.to(gains)
+    return state._replace(
+        tables=table, gains=gains, places=torch.tensor(float(place + 1))
+    )
