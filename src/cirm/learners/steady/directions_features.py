@@ -3,7 +3,8 @@
 Its first guess is the class as a small network reads it from what changed. What tells
 the guess apart among rows of the same class, its linear discriminants, is then looked
 up in all inputs, and a small network of these scores gives the values of the feature.
-All functions treat one replica.
+A colour is read from the brightness of the channels alone, which show no shapes. All
+functions treat one replica.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ DESCENT = Descent(epochs=120, batch=0, rate=5e-3)
 class Feature(NamedTuple):
     """A function of rows [n, d]: linear scores [d, k], their scale, and a network.
 
-    `scale` [2, k + 2 c] standardises the scores and the brightness of the channels;
-    `params` [member, p] are the network's.
+    `scale` [2, k + 2 c] standardises the scores and the brightness of the channels,
+    `params` [member, p] are the network's, and `is_colour` is 1 if it is read from the
+    brightness alone, else from the scores alone.
     """
 
     scores: Tensor
     scale: Tensor
     params: Tensor
+    is_colour: Tensor
 
 
 class Finding(NamedTuple):
@@ -66,7 +69,8 @@ def make_network(width: int, classes: int) -> MLP:
 
 def compute_values(feature: Feature, rows: Tensor, channels: int) -> Tensor:
     """Return the values [n] of a feature of rows [n, d]."""
-    inputs = _describe(rows, feature.scores.to(rows), channels)
+    scores = feature.scores.to(rows)
+    inputs = _describe(rows, scores, channels, bool(feature.is_colour))
     inputs = ((inputs - feature.scale[0]) / feature.scale[1]).to(feature.params)
     network = make_network(inputs.shape[1], feature.scores.shape[1])
     outputs = network(feature.params, inputs.expand(len(feature.params), -1, -1))
@@ -76,7 +80,7 @@ def compute_values(feature: Feature, rows: Tensor, channels: int) -> Tensor:
 def find_feature(
     rows: Tensor,
     targets: Tensor,
-    guesses: list[Tensor],
+    guesses: list[tuple[Tensor, bool]],
     past: Moments,
     new: Moments,
     axes: Axes,
@@ -86,20 +90,22 @@ def find_feature(
 ) -> Finding | None:
     """Return the feature, out of several first guesses [n], that changed most clearly.
 
-    Its merit is by how many standard errors what it says of the classes has changed,
-    times the share of its variance within classes that the inputs explain linearly: a
-    feature is something that inputs show, not a mixture.
+    Each guess comes with whether it is of a colour. The merit of a feature is by how
+    many standard errors what it says of the classes has changed, times how surely the
+    inputs show it even where its value is not what the class suggests: a feature is not
+    a mixture with what tells the class.
     """
     findings = []
-    for i, guess in enumerate(guesses):
+    classes = len(new.counts)
+    for i, (guess, is_colour) in enumerate(guesses):
         at = randomness.at("feature", i)
-        finding = _refine(rows, targets, guess, axes, channels, known, at)
+        finding = _refine(
+            rows, targets, guess, is_colour, axes, channels, known, classes, at
+        )
         if finding is not None:
-            classes = len(new.counts)
             scores = fit_discriminants(rows, finding.values, targets, classes, axes)
             z = measure_pattern(scores.T, past, new, axes)[0]
-            share = _explain_variance(rows @ scores, finding.values, targets, classes)
-            findings.append(finding._replace(merit=abs(z) * share))
+            findings.append(finding._replace(merit=abs(z) * finding.merit))
     return max(findings, key=lambda finding: finding.merit, default=None)
 
 
@@ -111,21 +117,22 @@ def make_guesses(
     channels: int,
     offset: Tensor,
     randomness: Randomness,
-) -> list[Tensor]:
+) -> list[tuple[Tensor, bool]]:
     """Return first guesses [n]: the class as read from the axes that changed most.
 
-    For inputs with channels also the class as read from the brightness of each.
+    For inputs with channels also the class as read from the brightness of each. Each
+    guess comes with whether it is of a colour.
     """
     order = change.axes.argsort()[:MOST_CHANGED]
     order = order[(change.axes[order] < 0.05) | (order == order[0])]
     views = [axes.whiten(rows)[:, order]]
     if channels > 1:
-        views.append(_describe(rows, axes.vectors[:, :0], channels))
+        views.append(_measure_brightness(rows, channels))
     guesses = []
     for i, view in enumerate(views):
         at = randomness.at("guess", i)
         answers = _learn(view, targets, offset, offset[:, :0], at)[2]
-        guesses.append(answers.argmax(-1))
+        guesses.append((answers.argmax(-1), i > 0))
     return guesses
 
 
@@ -133,15 +140,14 @@ def _refine(
     rows: Tensor,
     targets: Tensor,
     guess: Tensor,
+    is_colour: bool,
     axes: Axes,
     channels: int,
     known: list[Tensor],
+    classes: int,
     randomness: Randomness,
 ) -> Finding | None:
-    """Return the function of all inputs that tells a guess apart within classes."""
-    classes = int(targets.max()) + 1
-    for values in (guess, *known):
-        classes = max(classes, int(values.max()) + 1)
+    """Return the function of inputs that tells a guess apart within classes."""
     context = torch.cat([F.one_hot(v, classes) for v in (targets, *known)], 1).to(rows)
     offset = torch.zeros(len(rows), classes).to(rows)
     values, finding = guess, None
@@ -149,21 +155,31 @@ def _refine(
         if len(values.unique()) < 2:
             return None
         scores = fit_discriminants(rows, values, targets, classes, axes)
-        inputs = _describe(rows, scores, channels)
+        inputs = _describe(rows, scores, channels, is_colour)
         at = randomness.at("turn", turn)
         params, scale, answers = _learn(inputs, values, offset, context, at)
-        values = answers.argmax(-1)
-        finding = Finding(Feature(scores.float(), scale, params), values, 0.0)
+        before, values = values, answers.argmax(-1)
+        clarity = _measure_clarity(values, before, targets, classes)
+        feature = Feature(scores.float(), scale, params, torch.tensor(float(is_colour)))
+        finding = Finding(feature, values, clarity)
     return finding if len(values.unique()) > 1 else None
 
 
-def _describe(rows: Tensor, scores: Tensor, channels: int) -> Tensor:
-    """Return the scores of rows and, if there are channels, the brightness of each."""
+def _describe(rows: Tensor, scores: Tensor, channels: int, is_colour: bool) -> Tensor:
+    """Return what a feature is read from, as wide for a colour as for scores."""
     if channels == 1:
         return rows @ scores
+    bright = _measure_brightness(rows, channels)
+    parts = [rows @ scores * (not is_colour), bright * is_colour]
+    return torch.cat(parts, 1)
+
+
+def _measure_brightness(rows: Tensor, channels: int) -> Tensor:
+    """Return each channel's share of the brightness and of the contrast, [n, 2 c]."""
     pixels = rows.unflatten(1, (channels, -1))
-    levels = [pixels.mean(2), pixels.square().mean(2).sqrt()]
-    return torch.cat([rows @ scores, *levels], 1)
+    levels = pixels.mean(2).abs(), pixels.square().mean(2).sqrt()
+    shares = [level / level.sum(1, keepdim=True).clamp(min=1e-6) for level in levels]
+    return torch.cat(shares, 1)
 
 
 def _learn(
@@ -188,11 +204,15 @@ def _learn(
     return fit.params[0], scale, pick_held_out(outputs, fit.folds)[0]
 
 
-def _explain_variance(
-    scores: Tensor, values: Tensor, targets: Tensor, classes: int
+def _measure_clarity(
+    answers: Tensor, values: Tensor, targets: Tensor, classes: int
 ) -> float:
-    """Return the share of a feature's variance within classes that scores explain."""
-    member = F.one_hot(values, classes).to(scores)
-    rest = [t - mean_by_group(t, targets, classes)[targets] for t in (member, scores)]
-    unexplained = (rest[0] - rest[1]).square().sum()
-    return float(1 - unexplained / rest[0].square().sum().clamp(min=1e-9))
+    """Return how often held-out answers [n] are right, values independent of classes.
+
+    Rows are weighted by P(value) / P(value | class).
+    """
+    member = F.one_hot(values, classes).double()
+    given = mean_by_group(member, targets, classes)[targets]
+    weights = ((member.mean(0) - given) * member).sum(1) / (given * member).sum(1) + 1
+    right = (answers == values).double()
+    return float((weights * right).sum() / weights.sum())

@@ -10,6 +10,7 @@ from torch import Tensor
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import (
+    Finding,
     compute_values,
     find_feature,
     make_guesses,
@@ -29,6 +30,7 @@ from cirm.randomness import Randomness
 FIRST_LOOK = (
     0.7  # of the level is spent on the first comparison, where most is at stake
 )
+WEAK = 2.0  # standard errors: a guess with less is compared with the easiest predictor
 SAME = 0.3  # correlation within classes above which two features are one
 
 
@@ -86,11 +88,12 @@ def search_stage(
         offset = _make_offset(values, stage, classes)
         at = randomness.at("search", len(features) + len(found))
         guesses = make_guesses(rows, stage.targets, change, axes, channels, offset, at)
-        if tested is not None:
-            guesses.append(tested.answers)
-        finding = find_feature(
-            rows, stage.targets, guesses, before, here, axes, channels, values, at
-        )
+        parts = before, here, axes, channels, values, at
+        finding = find_feature(rows, stage.targets, guesses, *parts)
+        if tested is not None and (finding is None or finding.merit < WEAK):
+            guesses = [(tested.answers, False)]
+            other = find_feature(rows, stage.targets, guesses, *parts)
+            finding = _pick_better(finding, other)
         if finding is None or _is_known(finding.values, values, stage.targets, classes):
             break
         pair = finding.values, stage.targets
@@ -111,6 +114,12 @@ def search_stage(
     none = torch.zeros(0, len(rows)).long()
     stacked = torch.stack(values) if values else none
     return Outcome(found, seen, stacked, moments, looks + comparisons)
+
+
+def _pick_better(first: Finding | None, second: Finding | None) -> Finding | None:
+    """Return the finding of more merit."""
+    findings = [finding for finding in (first, second) if finding is not None]
+    return max(findings, key=lambda finding: finding.merit, default=None)
 
 
 def see_rows(

@@ -108,7 +108,7 @@ def start_state(members: Tensor) -> State:
         correction=empty,
         temperature=torch.ones(replicas),
         moments=Moments(empty, empty, empty),
-        features=Feature(empty, empty, empty),
+        features=Feature(empty, empty, empty, empty),
         views=View(empty, empty),
         lines=LinearView(empty, empty, empty),
         found=zero,
@@ -137,7 +137,9 @@ def allocate(state: State, shape: tuple[int, ...], classes: int) -> State:
     return state._replace(
         correction=room(j, k, k),
         moments=Moments(room(k).double(), room(k, d).double(), factor),
-        features=Feature(room(j, d, k), room(j, 2, width), room(j, MEMBERS, size)),
+        features=Feature(
+            room(j, d, k), room(j, 2, width), room(j, MEMBERS, size), room(j)
+        ),
         views=View(room(j, k, c, c), room(j, k, d)),
         lines=LinearView(room(j, c, c), room(j, d, k), room(j, k, d)),
         p_values=room(j),

@@ -63,37 +63,64 @@ def estimate_tables(logits: Tensor, values: Tensor) -> Estimate:
 
     Class frequencies are those of the logits. The posterior is normal in the logarithms
     of the tables, with the information of the rows (the scatter of their scores) and of
-    the prior.
+    the prior. With two classes the mirror image, in which the tables of the classes are
+    exchanged, gets its share of the draws: few rows may not tell the two apart.
     """
     logits = logits.double()
-    classes = logits.shape[1]
-    member = F.one_hot(values, classes).double()  # [feature, n, value]
+    member = F.one_hot(values, logits.shape[1]).double()  # [feature, n, value]
     weights = logits.softmax(-1)
-    tables = normalise(torch.einsum("nc,jnv->jcv", weights, member))
+    start = normalise(torch.einsum("nc,jnv->jcv", weights, member))
+    modes = [_climb(start, logits, values, member)]
+    if logits.shape[1] == 2:
+        modes.append(_climb(modes[0][0].flip(1), logits, values, member))
+    modes.sort(key=lambda mode: -mode[1])
+    draws, errors = [], []
+    for tables, _ in modes:
+        root = _invert_information(tables, logits, values, member)
+        noise = Randomness((0,), ("posterior",)).normal(DRAWS // 2, len(root))[0]
+        noise = torch.cat([noise, -noise]).double() @ root.T
+        logs = tables.log() + noise.unflatten(1, tables.shape)
+        draws.append(logs.log_softmax(-1))
+        # The error of a log probability is that of its logit less the mean logit's.
+        spread = root.unflatten(0, tables.shape)
+        spread = spread - (tables[..., None] * spread).sum(2, keepdim=True)
+        errors.append(spread.square().sum(-1).sqrt())
+    share = torch.tensor([score for _, score in modes]).softmax(0)
+    first = round(DRAWS * float(share[0]))
+    return Estimate(
+        modes[0][0], torch.cat([draws[0][:first], draws[-1][first:]]), errors[0]
+    )
+
+
+def _climb(
+    tables: Tensor, logits: Tensor, values: Tensor, member: Tensor
+) -> tuple[Tensor, float]:
+    """Return the tables to which EM leads, and their log posterior density."""
     for _ in range(STEPS):
         weights = (logits + score_values(tables.log(), values)).softmax(-1)
-        last, counts = tables, torch.einsum("nc,jnv->jcv", weights, member)
-        tables = normalise(counts)
+        last = tables
+        tables = normalise(torch.einsum("nc,jnv->jcv", weights, member))
         if (tables - last).abs().max() < 1e-5:
             break
+    rows = (logits.log_softmax(-1) + score_values(tables.log(), values)).logsumexp(-1)
+    prior = PSEUDO_ROWS / tables.shape[-1] * tables.log().sum()
+    return tables, float(rows.sum() + prior)
+
+
+def _invert_information(
+    tables: Tensor, logits: Tensor, values: Tensor, member: Tensor
+) -> Tensor:
+    """Return a root of the inverse information of the log odds of tables."""
+    classes = logits.shape[1]
+    weights = (logits + score_values(tables.log(), values)).softmax(-1)
     # The derivative of a row's log likelihood in the log odds of the tables.
     slopes = weights[None, :, :, None] * (member[:, :, None] - tables[:, None])
     slopes = slopes.transpose(0, 1).flatten(1)
     prior = torch.diag_embed(tables) - tables[..., :, None] * tables[..., None, :]
-    even = torch.full_like(tables[0, 0], 1 / classes)
-    prior = prior + even[:, None] * even  # only differences within a class matter
-    information = slopes.T @ slopes + PSEUDO_ROWS * torch.block_diag(
-        *prior.flatten(0, 1)
-    )
-    values_, axes = torch.linalg.eigh(information)
-    root = axes / values_.clamp(min=1e-6).sqrt()
-    noise = Randomness((0,), ("posterior",)).normal(DRAWS // 2, len(root))[0].double()
-    noise = torch.cat([noise, -noise]) @ root.T
-    logs = tables.log() + noise.unflatten(1, tables.shape)
-    # The error of a log probability is that of its logit less the mean logit's.
-    spread = root.unflatten(0, tables.shape)
-    spread = spread - (tables[..., None] * spread).sum(2, keepdim=True)
-    return Estimate(tables, logs.log_softmax(-1), spread.square().sum(-1).sqrt())
+    prior = prior + 1 / classes**2  # only differences within a class matter
+    blocks = PSEUDO_ROWS * torch.block_diag(*prior.flatten(0, 1))
+    information, axes = torch.linalg.eigh(slopes.T @ slopes + blocks)
+    return axes / information.clamp(min=1e-6).sqrt()
 
 
 def fit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> float:

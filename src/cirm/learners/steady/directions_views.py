@@ -20,6 +20,8 @@ from cirm.learners.steady.directions_search import (
     find_axes,
 )
 
+COLOUR = 0.1  # distance of two channel covariances of unit trace: below 0.001 with and
+# without a mark, 0.49 for neighbours among ten hues, 1.41 for pure red and green
 SMALLEST = 1e-3  # of the largest variance: channels that vary less hold no picture
 
 
@@ -55,9 +57,10 @@ def fit_view(
 ) -> View:
     """Return the view that takes a feature out of rows [n, d], given their classes.
 
-    The shape of the inputs, [channel, height, width] or [d], tells what they are.
+    The shape of the inputs, [channel, height, width] or [d], tells what they are. The
+    channels are mixed only if they vary together differently: a mark is no colour.
     """
-    k, d, channels = classes, rows.shape[1], count_channels(shape)
+    k, channels = classes, count_channels(shape)
     cells = torch.nn.functional.one_hot(values * k + targets, k * k).to(rows)
     counts = cells.sum(0)
     means = (cells.T @ rows / counts.clamp(min=1)[:, None]).unflatten(0, (k, k))
@@ -65,38 +68,74 @@ def fit_view(
     common = int(counts.sum(1).argmax())
     shared = counts * counts[common] / (counts + counts[common]).clamp(min=1)
     mixing = torch.eye(channels).to(rows).repeat(k, 1, 1)
-    if channels > 1:
-        pixels = rows.unflatten(1, (channels, -1))
-        gains = _compare_brightness(pixels, values, targets, shared, common)
-        means = means.unflatten(2, (channels, -1))
-        for value in range(k):
-            if value != common and shared[value].sum() > 0:
-                mixing[value] = gains[value] * _match_channels(
-                    pixels[values == common],
-                    pixels[values == value],
-                    means[common],
-                    means[value],
-                    shared[value],
-                )
-        means = means.flatten(2)
-    unshifted = View(mixing, torch.zeros(k, d).to(rows))
-    mixed = apply_view(unshifted, rows, values)
-    mixed_means = torch.stack(
-        [
-            (mixing[v] @ means[v].unflatten(1, (channels, -1))).flatten(1)
-            for v in range(k)
-        ]
-    )
+    residuals = (rows - means[values, targets]).unflatten(1, (channels, -1))
+    if channels > 1 and _differ_in_channels(residuals, values, common):
+        mixing = _fit_mixing(rows, means, values, targets, shared, common, channels)
+    return _fit_shift(mixing, rows, means, values, targets, shared, common, shape)
+
+
+def _differ_in_channels(residuals: Tensor, values: Tensor, common: int) -> bool:
+    """Whether channels vary together otherwise than for the common value: a colour."""
+
+    def measure(value: int) -> Tensor:
+        flat = residuals[values == value].transpose(0, 1).flatten(1)
+        square = flat @ flat.T
+        return square / square.trace().clamp(min=1e-12)
+
+    gaps = [measure(value) - measure(common) for value in values.unique().tolist()]
+    return max(float(gap.norm()) for gap in gaps) > COLOUR
+
+
+def _fit_shift(
+    mixing: Tensor,
+    rows: Tensor,
+    means: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    shared: Tensor,
+    common: int,
+    shape: tuple[int, ...],
+) -> View:
+    """Return a mixing [value, channel, channel] with the shift that remains."""
+    pixels = means.unflatten(2, (mixing.shape[-1], -1))
+    mixed_means = (mixing[:, None] @ pixels).flatten(2)
+    mixed = apply_view(View(mixing, torch.zeros_like(means[0])), rows, values)
     residuals = mixed - mixed_means[values, targets]
-    factor = compress_factor(residuals)
-    axes = find_axes(Moments(counts.sum(0), mixed_means[0], factor))
-    shift = torch.zeros(k, d).to(rows)
-    for value in range(k):
-        total = shared[value].sum()
-        if value != common and total > 0:
-            raw = shared[value] @ (means[common] - mixed_means[value]) / total
-            shift[value] = _shrink_shift(raw, total, axes, residuals, shape)
+    counts = torch.bincount(targets, minlength=len(means)).to(rows)
+    axes = find_axes(Moments(counts, means[0], compress_factor(residuals)))
+    shift = torch.zeros_like(means[0])
+    for value, weights in enumerate(shared):
+        if value != common and weights.sum() > 0:
+            gap = weights @ (means[common] - mixed_means[value]) / weights.sum()
+            parts = weights.sum(), axes, residuals, shape
+            shift[value] = _shrink_shift(gap, *parts)
     return View(mixing, shift)
+
+
+def _fit_mixing(
+    rows: Tensor,
+    means: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    shared: Tensor,
+    common: int,
+    channels: int,
+) -> Tensor:
+    """Return the matrices that give each value the channels of the common one."""
+    pixels = rows.unflatten(1, (channels, -1))
+    means = means.unflatten(2, (channels, -1))
+    gains = _compare_brightness(pixels, values, targets, shared, common)
+    mixing = torch.eye(channels).to(rows).repeat(len(means), 1, 1)
+    for value in range(len(means)):
+        if value != common and shared[value].sum() > 0:
+            mixing[value] = gains[value] * _match_channels(
+                pixels[values == common],
+                pixels[values == value],
+                means[common],
+                means[value],
+                shared[value],
+            )
+    return mixing
 
 
 class LinearView(NamedTuple):
@@ -128,7 +167,9 @@ def linearise_view(
         (r - r.mean(0)).unflatten(1, (channels, -1)).transpose(0, 1).flatten(1)
         for r in (rows, seen)
     )
-    mixing = after @ before.T @ torch.linalg.pinv(before @ before.T, rtol=1e-6)
+    mixing = torch.eye(channels).to(rows)
+    if (view.mixing != mixing).any():
+        mixing = after @ before.T @ torch.linalg.pinv(before @ before.T, rtol=1e-6)
     rest = seen - (mixing @ rows.unflatten(1, (channels, -1))).flatten(1)
     member = torch.nn.functional.one_hot(values, k).to(rows)
     member = member - mean_by_group(member, targets, k)[targets]
@@ -240,7 +281,8 @@ def _shrink_shift(
     count = int((~clear).sum())
     noise = count + 2 * (2 * count) ** 0.5  # two standard deviations above its mean
     factor = (1 - noise / squares[~clear].sum().clamp(min=1e-9)).clamp(min=0)
-    return kept + quiet + axes.vectors @ torch.where(clear, along, factor * along)
+    shrunk = axes.vectors @ torch.where(clear, along, factor * along)
+    return kept + quiet + shrunk
 
 
 def _keep_clear(shift: Tensor, rows: Tensor, residuals: Tensor) -> Tensor:
