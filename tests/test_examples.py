@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
 SAYS = {
     "colored_digits": ["erm, test: ", "c-virmv1, test: "],
-    "hospitals": ["clinic-b: ", "patient prediction", "accuracy "],
+    "hospitals": ["clinic-b: ", "patient prediction", "Accuracy "],
     "custom_network": ["learned from ['train-1', 'train-2']", "where it has not"],
     "own_learner": ["seed 1, "],
     "months_later": ["learned 2 times", "kept of past data: 0 rows"],

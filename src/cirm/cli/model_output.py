@@ -75,6 +75,8 @@ def print_evaluation_scores(content: Content) -> None:
             "interval."
         )
     typer.echo(content["verdict"])
+    for one in content["comparisons"]:
+        typer.echo(f"  {one['line']}")
     print_notes_once(content["notes"])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +24,7 @@ from cirm.model.model import Adaptation, HistoryEntry, TrainingPlan
 # and settings that are lists of numbers in a dictionary.
 MOST_ITEMS, MOST_TEXT, MOST_DEPTH = 100_000, 20_000, 8
 LARGEST = 2**63  # numbers that a tensor can hold
+MOST_SCORE = 100.0  # of an area, a squared gap, or the logarithm of an error
 
 
 @dataclass(config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
@@ -53,7 +55,7 @@ def parse_description(data: Any) -> Description:  # noqa: ANN401  any JSON value
         place = ".".join(map(str, first["loc"])) or "description"
         raise ValueError(f"{place}: {first['msg']}") from None
     _check_schema(description.schema)
-    _check_history(description.history)
+    _check_history(description.history, description.schema.task.classes)
     return description
 
 
@@ -103,17 +105,43 @@ def _check_column(column: ColumnEncoding) -> None:
     _demand(largest < math.inf, place, "not finite")
 
 
-def _check_history(history: tuple[HistoryEntry, ...]) -> None:
+def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) -> None:
     _demand(bool(history), "history", "empty")
     for index, entry in enumerate(history):
         place = f"history.{index}"
         counts = (entry.stage, entry.rows - 1, entry.held_out, entry.epochs)
         _demand(min(counts) >= 0, place, "not of positive numbers")
         _demand(entry.held_out <= entry.rows, place, "of too few rows")
+        _check_arrival(entry.arrival, f"{place}.arrival", classes)
         try:
             datetime.fromisoformat(entry.time)
         except ValueError:
             raise ValueError(f"{place}.time: not a time in ISO format") from None
+
+
+def _check_arrival(
+    arrival: dict[str, dict[str, float]], place: str, classes: Sequence[str]
+) -> None:
+    """Refuse scores on arrival other than those that `measure_scores` returns."""
+    estimate = {"value", "variance"}
+    spread = {"slope", "third", "third_slope"}
+    known = {"ranking": estimate, "calibration": estimate | spread}
+    known |= {name: set(classes) for name in ("rows", "correct")}
+    needed = {"rows", "correct", "calibration"}
+    if not classes:
+        known, needed = {"error": estimate}, {"error"}
+    names = set(arrival)
+    is_complete = not names or needed <= names <= set(known)
+    is_valid = is_complete and all(set(arrival[n]) == known[n] for n in names)
+    _demand(is_valid, place, "not of the scores that are compared")
+    for name in names & {"error", "ranking", "calibration"}:
+        largest = max(map(abs, arrival[name].values()))
+        _demand(largest < MOST_SCORE, place, "too large")
+        _demand(arrival[name]["variance"] >= 0, place, "not of a positive variance")
+    for label, rows in arrival.get("rows", {}).items():
+        correct = arrival["correct"][label]
+        is_count = 0 <= correct <= rows < LARGEST
+        _demand(is_count, f"{place}.correct", "not a number of rows")
 
 
 def _demand(is_valid: bool, place: str, problem: str) -> None:

@@ -34,11 +34,11 @@ from cirm.model.metrics import (
 )
 from cirm.model.model import Model
 from cirm.model.predict import join_predictions, predict_inputs_in_chunks
+from cirm.model.verdict import judge_scores
 from cirm.model.warnings import list_input_warnings
 from cirm.randomness import Randomness
 
 MOST_KEPT_BYTES = 1 << 26  # of inputs that are kept to recognise training rows
-FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
 MOST_VALUES = 20  # of a grouping column; the most frequent ones are shown
 
 FAILURE_NOTES = {
@@ -75,7 +75,9 @@ def evaluate(
         Plain values that JSON can hold: `rows`; the metrics `overall`, with the
         `standard_error` of the first one, and by `environments`, `groups` and (for
         classification) `classes`; `expected`, the same metric on training data;
-        `verdict`, a sentence that compares both; and `notes`, warnings about the data.
+        `verdict`, whether the scores are worse than on arrival at other places;
+        `comparisons`, each score with the 95 % interval of the difference and a `line`
+        in words; and `notes`, warnings about the data.
         For classification also `reliability`, the accuracy by bins of confidence; for
         regression `interval_coverage`, how many percent of the targets lie within the
         90 % intervals.
@@ -192,9 +194,7 @@ def _build_evaluation_report(
         half = compute_interval_half_widths(model, predictions.std[:, 0])
         inside = (mean[:, 0] - targets).abs() <= half
         report["interval_coverage"] = 100 * float(inside.double().mean())
-    return report | {
-        "verdict": compare_with_training_scores(report, choose_main_metric(model))
-    }
+    return report | judge_scores(model, mean, targets)
 
 
 def choose_main_metric(model: Model) -> str:
@@ -241,46 +241,6 @@ def list_training_scores(model: Model) -> dict[str, list[dict[str, Any]]]:
         ]
         for kind, scores in (("held_out", after), ("on_arrival", before))
     }
-
-
-def compare_with_training_scores(report: dict[str, Any], metric: str) -> str:
-    """Compare the overall score with those of the training environments."""
-    score, error = report["overall"][metric], report["standard_error"]
-    unit = " %" if metric == "accuracy" else ""
-    text = f"{metric} {score:.4g}{unit} (standard error {error:.2g})"
-    parts = []
-    for kind, words in (
-        ("held_out", "on the training environments"),
-        ("on_arrival", "on new environments before learning from them"),
-    ):
-        values = [entry[metric] for entry in report["expected"][kind]]
-        if values:
-            low, high = min(values), max(values)
-            span = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-            parts.append(f"{span}{unit} {words}")
-    if not parts:
-        return text
-    expected = " and ".join(parts)
-    if report["rows"] < FEWEST_COMPARED:
-        return f"{text}: too few rows to compare with {expected}"
-    sign = 1 if metric == "accuracy" else -1
-    known = [entry for entries in report["expected"].values() for entry in entries]
-    worst = min(known, key=lambda entry: sign * entry[metric])
-    drop = sign * (worst[metric] - score)
-    chance = math.hypot(
-        error, _estimate_score_error(worst[metric], worst["rows"], metric)
-    )
-    # Two standard errors: about 5 % of the models without a drop would be blamed.
-    if drop > 2 * chance:
-        return f"{text}: significantly worse than expected, compared with {expected}"
-    return f"{text}: no significant drop compared with {expected}"
-
-
-def _estimate_score_error(score: float, rows: int, metric: str) -> float:
-    """Standard error of a score over so many rows, if residuals are normal."""
-    if metric == "accuracy":
-        return math.sqrt(score * (100 - score) / rows)
-    return score / math.sqrt(2 * rows)
 
 
 def compute_reliability_bins(mean: Tensor, targets: Tensor) -> list[dict[str, float]]:

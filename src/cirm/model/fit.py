@@ -15,9 +15,10 @@ from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
+from cirm.model.estimates import measure_scores
 from cirm.model.evaluate import diagnose_stage_environments, list_failure_warnings
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
-from cirm.model.metrics import compute_metrics, compute_residual_quantile
+from cirm.model.metrics import Predictions, compute_metrics, compute_residual_quantile
 from cirm.model.model import (
     HistoryEntry,
     Model,
@@ -275,9 +276,11 @@ def _train_stage(
         for part in (0, 1)
     )
     before = {
-        n: _compute_metrics_of_rows(model, rows, rows.rows[n])
-        for n in names
-        if model.history
+        n: _predict_scored(model, rows, rows.rows[n]) for n in names if model.history
+    }
+    arrivals = {
+        n: measure_scores(model, predictions.mean, targets)
+        for n, (predictions, targets) in before.items()
     }
     learner = model.learner
     if model.plan.adaptive_epochs:
@@ -298,8 +301,9 @@ def _train_stage(
             epochs=learner.descent.epochs,
             seconds=seconds,
             fingerprint=rows.fingerprint(name),
-            metrics_before=before.get(name, {}),
-            metrics_after=_compute_metrics_of_rows(after, rows, splits[name][1]),
+            metrics_before=_score(model, *before[name]) if name in before else {},
+            arrival=arrivals.get(name, {}),
+            metrics_after=_score(after, *_predict_scored(after, rows, splits[name][1])),
             importance=compute_column_importance(
                 after, rows.store.take(rows.rows[name][:IMPORTANCE_ROWS])
             ),
@@ -348,9 +352,10 @@ def _split_rows(
     return rows[shuffled[count:].sort().values], rows[shuffled[:count]]
 
 
-def _compute_metrics_of_rows(
+def _predict_scored(
     model: Model, rows: EncodedRows, indices: Tensor
-) -> dict[str, float]:
+) -> tuple[Predictions, Tensor]:
+    """Return predictions and targets of rows, of at most so many as are scored."""
     indices = indices[:: -(-len(indices) // MOST_SCORED)]
     predictions, targets = predict_rows(model, rows, indices), rows.targets[indices]
     if not predictions.mean.isfinite().all():
@@ -358,6 +363,10 @@ def _compute_metrics_of_rows(
             "The predictions are no longer finite. Try a smaller learning rate (rate) "
             "or penalty."
         )
+    return predictions, targets
+
+
+def _score(model: Model, predictions: Predictions, targets: Tensor) -> dict[str, float]:
     metrics = compute_metrics(model, predictions, targets)
     if not model.task.classes:
         metrics["residual_quantile"] = compute_residual_quantile(predictions, targets)

@@ -70,6 +70,24 @@ def compute_roc_auc(probabilities: Tensor, targets: Tensor) -> float:
     return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * rest))
 
 
+def compute_delong_variance(probabilities: Tensor, targets: Tensor) -> float:
+    """Sampling variance of the area under the ROC curve, after DeLong et al. 1988.
+
+    It has a lower bound, so that a perfect ranking of few rows is not taken for
+    certain.
+    """
+    values = probabilities.double().numpy()
+    positive = targets.numpy() == 1
+    ranks = pd.Series(values).rank().to_numpy()
+    shares = []  # of the other class that a row is on the right side of
+    for own in (positive, ~positive):
+        within = pd.Series(values[own]).rank().to_numpy()
+        shares.append((ranks[own] - within) / (~own).sum())
+    bound = 1 / (min(map(len, shares)) + 2) ** 2
+    variance = sum(float(part.var(ddof=len(part) > 1)) / len(part) for part in shares)
+    return max(variance, bound)
+
+
 def compute_expected_calibration_error(probabilities: Tensor, targets: Tensor) -> float:
     """Expected calibration error in percent, over ten equal bins of confidence.
 

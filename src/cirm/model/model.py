@@ -83,6 +83,8 @@ class HistoryEntry:
         fingerprint: Digest of the rows, by which they are recognised later.
         metrics_before: Metrics on all rows before the model learned from them. Empty
             for the first stage.
+        arrival: What `evaluate` needs to compare with these metrics: estimates with
+            their variances, and for each class its rows and how many were correct.
         metrics_after: Metrics after training, on the held-out rows if there are any
             and on the training rows otherwise.
         importance: Mean change of the predictions when a column is replaced by random
@@ -104,6 +106,7 @@ class HistoryEntry:
     importance: dict[str, float] = field(default_factory=dict)
     diagnostics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    arrival: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

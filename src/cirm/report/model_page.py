@@ -74,7 +74,9 @@ def build_model_page(content: Content, command: str = "") -> str:
 
 def build_evaluation_page(content: Content, command: str = "") -> str:
     """Build the page of an evaluation, from what `cirm evaluate --json` prints."""
+    lines = [one["line"] for one in content["comparisons"]]
     sections = [
+        Section("", [page.render_notes_as_list([f"{line}." for line in lines])]),
         Section("Scores", [build_scores_table(content)]),
         _build_expected_scores_section(content),
         _build_calibration_section(content),

@@ -333,6 +333,7 @@ def _describe_adaptation(
         "verdict": verdict,
         "effects": effects,
         "gains": _describe_gains(state, classes),
+        "arrivals": _list_arrivals(state),
         "refusals": list(dict.fromkeys(refusals)),
     }
 
@@ -382,10 +383,18 @@ def _describe_effect(
 
 def _describe_gains(state: State, classes: int) -> list[str]:
     score = "accuracy" if classes else "explained variance"
+    return [
+        f"On the arrival of environment {one['environment']}, adapting would have "
+        f"changed the {score} from {one['score']:.1f} to {one['adapted']:.1f} %."
+        for one in _list_arrivals(state)
+    ]
+
+
+def _list_arrivals(state: State) -> list[dict[str, Any]]:
+    """Return the scores in percent on arrivals, as they were and after adapting."""
     tried = state.arrivals.errors.isfinite().any(1)
     return [
-        f"On the arrival of environment {index + 2}, adapting would have changed the "
-        f"{score} from {float(row[0]):.1f} to {float(row[3]):.1f} %."
+        {"environment": index + 2, "score": float(row[0]), "adapted": float(row[3])}
         for index, row in enumerate(state.arrivals.scores)
         if bool(tried[index])
     ]

@@ -1,0 +1,262 @@
+"""Compare the scores at a place with those on arrival at places that were new then.
+
+The tests are one-sided (is it worse here?), and their p-values are adjusted by Holm's
+method with weights, so whatever the number of lines, a false alarm has a probability of
+at most 5 %. Calibration has half the weight of accuracy and ranking, in which a fall
+mostly shows, and so have all classes together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cirm.model.estimates import (
+    Estimate,
+    combine_estimates,
+    compute_difference_interval,
+    compute_half_width,
+    compute_p_value,
+    estimate_calibration,
+    estimate_proportion,
+    measure_scores,
+)
+from cirm.model.model import Model
+
+Measured = Mapping[str, Mapping[str, float]]
+"""What `measure_scores` returns; `accuracy` if only that is known of all classes."""
+
+LEVEL = 0.05  # probability of a false alarm over all lines
+FEWEST_OF_CLASS = 10  # rows of a class whose recall is compared
+TITLES = {
+    "calibration_error": "calibration error",
+    "roc_auc": "ROC AUC",
+    "rmse": "root mean squared error",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A score here, compared with what was measured before.
+
+    Attributes:
+        score: "accuracy", "calibration_error", "roc_auc", "recall" or "rmse".
+        label: The class, for a recall.
+        value: The score here.
+        expected: The score that was measured before; over several environments their
+            mean.
+        difference: How much worse it is here: in points, for `roc_auc` in its own
+            unit, and for `rmse` in percent of what was expected.
+        low: Lower end of the 95 % interval of the difference.
+        high: Upper end of that interval.
+        p_value: Of the hypothesis that it is not worse, adjusted for all comparisons.
+        note: What the value is, in words.
+    """
+
+    score: str
+    label: str
+    value: float
+    expected: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    note: str = ""
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the score is significantly worse, by the test and the interval."""
+        return self.p_value <= LEVEL and self.low > 0
+
+    @property
+    def title(self) -> str:
+        """The name of the score for readers."""
+        label = f"recall of {self.label}" if self.label else self.score
+        return TITLES.get(self.score, label)
+
+    def write_line(self, where: str) -> str:
+        """Return a line with the score, the difference, its interval and the result."""
+        is_loss = self.score in ("calibration_error", "rmse")
+        unit = {"roc_auc": "", "rmse": " %"}.get(self.score, " points")
+        digits = 3 if self.score == "roc_auc" else 1
+        side = "above" if (self.difference > 0) == is_loss else "below"
+        sign = 1 if self.difference > 0 else -1
+        low, high = sorted((sign * self.low, sign * self.high))
+        return (
+            f"{self.title} {self._format(self.value)}"
+            f"{f' ({self.note})' if self.note else ''}: "
+            f"{abs(self.difference):.{digits}f}{unit} {side} the "
+            f"{self._format(self.expected)} {where} (95 % interval of the difference "
+            f"{low:.{digits}f} to {high:.{digits}f}); "
+            f"{'significantly worse' if self.is_worse else 'not significantly worse'}"
+        )
+
+    def as_dict(self, where: str) -> dict[str, Any]:
+        """Return plain values for JSON, with the line."""
+        named = {"score": self.score} | ({"class": self.label} if self.label else {})
+        numbers = {
+            name: getattr(self, name)
+            for name in ("value", "expected", "difference", "low", "high", "p_value")
+        }
+        line = self.write_line(where)
+        return {**named, **numbers, "significant": self.is_worse, "line": line}
+
+    def _format(self, value: float) -> str:
+        if self.score == "rmse":
+            return f"{value:.4g}"
+        return f"{value:.3f}" if self.score == "roc_auc" else f"{value:.1f} %"
+
+
+def compare_scores(
+    model: Model, mean: Tensor, targets: Tensor, past: Sequence[Measured]
+) -> list[Comparison]:
+    """Compare predictions with what was measured in other environments.
+
+    Args:
+        model: The model that made the predictions.
+        mean: Class probabilities [n, classes] or standardised values [n, 1].
+        targets: Class indices or standardised values [n].
+        past: What `measure_scores` returned for each of the other environments.
+
+    Returns:
+        A comparison for each score that both sides have.
+    """
+    here = measure_scores(model, mean, targets)
+    if not model.task.classes:
+        error = _compare_errors(*_collect(here, past, "error"))
+        scale = model.schema.target.scale
+        value, expected = scale * error.value, scale * error.expected
+        return [replace(error, value=value, expected=expected)]
+    found = _compare_accuracies(here, past)
+    if known := [one["calibration"] for one in past if "calibration" in one]:
+        found.append(_compare_calibration(here["calibration"], known))
+    if "ranking" in here and any("ranking" in one for one in past):
+        new, old = _collect(here, past, "ranking")
+        found.append(_compare_values("roc_auc", "", new, old, 1.0))
+    return _adjust_p_values([*found, *_compare_recalls(here, past)])
+
+
+def _collect(
+    here: Measured, past: Sequence[Measured], name: str
+) -> tuple[Estimate, Estimate]:
+    """Return an estimate here, and what the others predict for it."""
+    olds = [Estimate(**one[name]) for one in past if name in one]
+    return Estimate(**here[name]), combine_estimates(olds)
+
+
+def _compare_errors(new: Estimate, old: Estimate) -> Comparison:
+    """Compare root mean squared errors by their logarithms."""
+    numbers = (new.value - old.value, *compute_difference_interval(new, old))
+    difference, low, high = (100 * math.expm1(min(number, 700)) for number in numbers)
+    value, expected = math.exp(new.value), math.exp(old.value)
+    p_value = compute_p_value(new, old)
+    return Comparison("rmse", "", value, expected, difference, low, high, p_value)
+
+
+def _compare_calibration(
+    here: Mapping[str, float], past: Sequence[Mapping[str, float]]
+) -> Comparison:
+    """Compare mean squared calibration errors; report their roots in percent."""
+    old = combine_estimates([estimate_calibration(one) for one in past])
+    new = estimate_calibration(here)
+    (a, a_low, a_high), (b, b_low, b_high) = map(_compute_root, (new, old))
+    # Zou and Donner 2008: an interval of the difference from those of its two parts.
+    low = a - b - math.hypot(a - a_low, b_high - b)
+    high = a - b + math.hypot(a_high - a, b - b_low)
+    # The test takes the variance for granted that holds if nothing is worse.
+    p_value = compute_p_value(estimate_calibration(here, old.value), old)
+    note = "root mean square, less what chance contributes"
+    return Comparison("calibration_error", "", a, b, a - b, low, high, p_value, note)
+
+
+def _compute_root(estimate: Estimate) -> tuple[float, float, float]:
+    """Return the root of a mean square in percent, with its 95 % interval."""
+    half = compute_half_width(estimate)
+    ends = (estimate.value, estimate.value - half, estimate.value + half)
+    value, low, high = (100 * math.sqrt(max(end, 0.0)) for end in ends)
+    return value, low, high
+
+
+def _compare_values(
+    score: str, label: str, new: Estimate, old: Estimate, scale: float
+) -> Comparison:
+    """Compare scores of which more is better."""
+    ends = compute_difference_interval(old, new)
+    numbers = (new.value, old.value, old.value - new.value, *ends)
+    value, expected, difference, low, high = (scale * number for number in numbers)
+    p_value = compute_p_value(old, new)
+    return Comparison(score, label, value, expected, difference, low, high, p_value)
+
+
+def _compare_accuracies(here: Measured, past: Sequence[Measured]) -> list[Comparison]:
+    """Compare accuracies, at the class frequencies of the others if they are known."""
+    plain = _estimate_accuracy(here)
+    if any("accuracy" in one for one in past):
+        new, olds = plain, [_estimate_accuracy(one) for one in past]
+    else:
+        places = [here, *past]
+        names = [n for n in here["rows"] if all(one["rows"][n] for one in places)]
+        totals = {name: sum(one["rows"][name] for one in past) for name in names}
+        total = sum(totals.values())
+        mix = {name: count / total for name, count in totals.items()}
+        new, *olds = (_mix_recalls(one, mix) for one in places if mix)
+    if not olds:
+        return []
+    found = _compare_values("accuracy", "", new, combine_estimates(olds), 100.0)
+    if abs(new.value - plain.value) < 0.0005:
+        return [found]
+    note = f"{found.value:.1f} % at the class frequencies there"
+    return [replace(found, value=100 * plain.value, note=note)]
+
+
+def _estimate_accuracy(one: Measured) -> Estimate:
+    if "accuracy" in one:
+        return estimate_proportion(**one["accuracy"])
+    correct, rows = (sum(one[name].values()) for name in ("correct", "rows"))
+    return estimate_proportion(correct, rows)
+
+
+def _mix_recalls(one: Measured, mix: Mapping[str, float]) -> Estimate:
+    """Return the accuracy if the classes had the frequencies of a mix."""
+    parts = {n: estimate_proportion(one["correct"][n], one["rows"][n]) for n in mix}
+    return Estimate(
+        sum(share * parts[name].value for name, share in mix.items()),
+        sum(share**2 * parts[name].variance for name, share in mix.items()),
+    )
+
+
+def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[Comparison]:
+    found = []
+    for name, rows in here["rows"].items():
+        olds = [
+            estimate_proportion(one["correct"][name], one["rows"][name])
+            for one in past
+            if "rows" in one and one["rows"][name] >= FEWEST_OF_CLASS
+        ]
+        if rows >= FEWEST_OF_CLASS and olds:
+            new = estimate_proportion(here["correct"][name], rows)
+            old = combine_estimates(olds)
+            found.append(_compare_values("recall", name, new, old, 100.0))
+    return found
+
+
+def _adjust_p_values(comparisons: list[Comparison]) -> list[Comparison]:
+    """Adjust p-values by Holm's method with weights; all recalls share one weight."""
+    recalls = sum(one.score == "recall" for one in comparisons)
+    shares = {"calibration_error": 0.5, "recall": 0.5 / max(recalls, 1)}
+    weights = np.array([shares.get(one.score, 1.0) for one in comparisons])
+    p_values = np.array([one.p_value for one in comparisons])
+    adjusted, largest, rest = p_values.copy(), 0.0, weights.sum()
+    for index in np.argsort(p_values / weights):
+        largest = max(largest, min(1.0, p_values[index] * rest / weights[index]))
+        adjusted[index] = largest
+        rest -= weights[index]
+    return [
+        replace(one, p_value=float(p_value))
+        for one, p_value in zip(comparisons, adjusted, strict=True)
+    ]

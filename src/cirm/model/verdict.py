@@ -1,0 +1,155 @@
+"""The verdict of an evaluation: is the model worse than it was at other new places?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from cirm.model.comparison import Comparison, Measured, compare_scores
+from cirm.model.estimates import compute_hanley_mcneil_variance
+from cirm.model.model import HistoryEntry, Model
+
+FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
+MOST_NAMES = 3  # of environments in a sentence
+
+
+class Expectation(NamedTuple):
+    """What a model is compared with.
+
+    Attributes:
+        past: The measured scores of each environment.
+        where: Where they were measured, in words.
+        how: For some scores, how they differ from the others, in words.
+        caution: What the comparison cannot know.
+    """
+
+    past: list[Measured]
+    where: str
+    how: dict[str, str] = {}
+    caution: str = ""
+
+    def locate(self, score: str) -> str:
+        """Return where a score was measured, in words."""
+        return self.where + self.how.get(score, self.how.get("", ""))
+
+
+def judge_scores(model: Model, mean: Tensor, targets: Tensor) -> dict[str, Any]:
+    """Return the verdict, with a line for each comparison.
+
+    Args:
+        model: The model that made the predictions.
+        mean: Class probabilities [n, classes] or standardised values [n, 1].
+        targets: Class indices or standardised values [n].
+
+    Returns:
+        `verdict`, a sentence or two; and `comparisons`, a dictionary for each score
+        with its values, the 95 % interval of the difference and a `line` in words.
+    """
+    positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
+    expected = collect_expectation(model, positives)
+    if not expected.past:
+        text = "the model's file has no scores to compare with"
+        return {"verdict": text, "comparisons": []}
+    if len(targets) < FEWEST_COMPARED:
+        text = f"too few rows to compare with the scores {expected.where}"
+        return {"verdict": text, "comparisons": []}
+    found = compare_scores(model, mean, targets, expected.past)
+    return {
+        "verdict": write_verdict(found, expected),
+        "comparisons": [one.as_dict(expected.locate(one.score)) for one in found],
+    }
+
+
+def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> str:
+    """Return the result of all comparisons, and the line of the first one."""
+    worse = [one for one in comparisons if one.is_worse]
+    if worse:
+        titles = ", ".join(one.title for one in worse)
+        text = f"significantly worse than expected: {titles}. "
+    else:
+        text = f"no significant drop compared with the scores {expected.where}. "
+    first = (worse or comparisons)[0]
+    line = first.write_line(expected.locate(first.score))
+    line = f"{line[0].upper()}{line[1:]}"
+    return f"{text}{line}{expected.caution}"
+
+
+def collect_expectation(model: Model, positives: float) -> Expectation:
+    """Return the scores on arrival at new places, or else those of held-out rows."""
+    arrivals = [entry for entry in model.history if entry.metrics_before]
+    if not arrivals:
+        entries = [entry for entry in model.history if entry.metrics_after]
+        past = [_restore_scores(model, e, False, positives) for e in entries]
+        where = f"on held-out rows of {_join([entry.name for entry in entries])}"
+        caution = (
+            ". No arrival at a new environment was measured; held-out rows of known "
+            "environments promise too much"
+        )
+        return Expectation(past, where, caution=caution)
+    past = [
+        entry.arrival or _restore_scores(model, entry, True, positives)
+        for entry in arrivals
+    ]
+    where = f"on arrival at {_join([entry.name for entry in arrivals])}"
+    how = {}
+    if model.adaptation is not None:
+        how = {"": " without adapting"}
+        past, is_known = _replace_accuracies(model, arrivals, past)
+        if is_known:
+            how["accuracy"] = " with adapting"
+    caution = ""
+    if len(past) == 1:
+        caution = (
+            ". With a single arrival, how much places differ is unknown and not "
+            "allowed for"
+        )
+    return Expectation(past, where, how, caution)
+
+
+def _restore_scores(
+    model: Model, entry: HistoryEntry, is_arrival: bool, positives: float
+) -> Measured:
+    """Return the scores of an entry that holds only metrics, with usual variances."""
+    metrics = entry.metrics_before if is_arrival else entry.metrics_after
+    rows = entry.rows if is_arrival else entry.held_out or entry.rows
+    if not model.task.classes:
+        value = math.log(max(metrics["rmse"] / model.schema.target.scale, 1e-12))
+        return {"error": {"value": value, "variance": 0.5 / rows}}
+    correct = round(metrics["accuracy"] / 100 * rows)
+    scores = {"accuracy": {"correct": float(correct), "rows": float(rows)}}
+    if "roc_auc" in metrics:
+        # The class frequencies were not stored; those here are the best guess.
+        area = metrics["roc_auc"]
+        variance = compute_hanley_mcneil_variance(area, positives * rows, rows)
+        scores["ranking"] = {"value": area, "variance": variance}
+    return scores
+
+
+def _replace_accuracies(
+    model: Model, arrivals: Sequence[HistoryEntry], past: Sequence[Measured]
+) -> tuple[list[Measured], bool]:
+    """Replace accuracies by those that adapting would have given, where known."""
+    reported = model.explain().get("adaptation", {}).get("arrivals", ())
+    names = {one["environment"]: one["adapted"] for one in reported}
+    indices = [model.history.index(entry) + 1 for entry in arrivals]
+    if not model.task.classes or not all(index in names for index in indices):
+        return list(past), False
+    accuracies = [
+        {"correct": names[index] / 100 * entry.rows, "rows": float(entry.rows)}
+        for index, entry in zip(indices, arrivals, strict=True)
+    ]
+    return [
+        {**one, "accuracy": accuracy}
+        for one, accuracy in zip(past, accuracies, strict=True)
+    ], True
+
+
+def _join(names: Sequence[str]) -> str:
+    """Return names as a list in words, at most three of them."""
+    if len(names) > MOST_NAMES:
+        names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} more"]
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,168 @@
+"""Verdicts compare with arrivals at new places, and are seldom wrong."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from cirm.environments import Task
+from cirm.model import evaluate, fit, update
+from cirm.model.comparison import compare_scores
+from cirm.model.estimates import (
+    Estimate,
+    combine_estimates,
+    compute_hanley_mcneil_variance,
+    compute_p_value,
+    measure_scores,
+)
+from cirm.model.metrics import compute_delong_variance
+
+MODEL = SimpleNamespace(task=Task(("no", "yes")))
+FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
+
+
+def draw_place(rng, rows, shift, believed=2.0, positives=0.4, prior=0.4):
+    """Probabilities of a model for rows whose classes lie `shift` apart."""
+    y = (rng.random(rows) < positives).astype(int)
+    x = rng.normal(size=rows) + (y - 0.5) * shift
+    p = 1 / (1 + np.exp(-believed * x - math.log(prior / (1 - prior))))
+    return torch.tensor(np.stack([1 - p, p], 1)), torch.tensor(y)
+
+
+def count_alarms(repeats, shift, arrivals):
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(repeats):
+        past = [
+            measure_scores(MODEL, *draw_place(rng, 2000, 2.0)) for _ in range(arrivals)
+        ]
+        here = draw_place(rng, 1000, shift)
+        alarms += any(c.is_worse for c in compare_scores(MODEL, *here, past))
+    return alarms / repeats
+
+
+@pytest.mark.parametrize("arrivals", [1, 3])
+def test_a_place_like_the_others_seldom_raises_an_alarm(arrivals):
+    # At 5 %, 11 or more of 100 alarms have a probability of 1 %.
+    assert count_alarms(100, 2.0, arrivals) <= 0.10
+
+
+@pytest.mark.parametrize("arrivals", [1, 3])
+def test_a_fall_of_five_points_at_a_thousand_rows_is_seldom_missed(arrivals):
+    # Classes 1.62 apart instead of 2: an accuracy of 80.0 instead of 85.0 %.
+    assert count_alarms(100, 1.62, arrivals) >= 0.90
+
+
+def test_another_base_rate_alone_is_no_fall_of_accuracy_or_ranking():
+    rng = np.random.default_rng(0)
+    worse = {"accuracy": 0, "roc_auc": 0, "recall": 0}
+    for _ in range(40):
+        rare, frequent = ({"positives": p, "prior": 0.1} for p in (0.1, 0.6))
+        past = [measure_scores(MODEL, *draw_place(rng, 2000, 2.0, **rare))]
+        here = draw_place(rng, 1000, 2.0, **frequent)
+        found = compare_scores(MODEL, *here, past)
+        for one in found:
+            if one.score in worse:
+                worse[one.score] += one.is_worse
+    # The plain accuracy falls by more than ten points.
+    assert found[0].expected - found[0].value > 10
+    assert "at the class frequencies there" in found[0].write_line("there")
+    assert max(worse.values()) <= 4
+
+
+def table(rows, rng, slope=2.0, flip=1.0):
+    x = rng.normal(size=(rows, 2))
+    y = x[:, 0] * slope * flip + rng.logistic(size=rows) > 0
+    return pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": np.where(y, "ill", "well")})
+
+
+def test_the_worst_earlier_score_does_not_excuse_a_fall():
+    rng = np.random.default_rng(0)
+    settings = {"hidden": (4,), "epochs": 30, "rate": 0.05}
+    model = fit(table(1000, rng), "y", learner="erm", settings=settings)
+    model = update(model, table(1000, rng))
+    # The held-out score of the first environment was poor by chance.
+    first = replace(model.history[0], metrics_after={"accuracy": 60.0})
+    model = replace(model, history=(first, *model.history[1:]))
+    assert (
+        "no significant drop compared with"
+        in evaluate(model, table(1000, rng))["verdict"]
+    )
+    told = evaluate(model, table(1000, rng, slope=1.0))
+    assert told["verdict"].startswith("significantly worse than expected: accuracy")
+    line = told["comparisons"][0]
+    assert line["difference"] == pytest.approx(line["expected"] - line["value"], abs=1)
+    assert 0 < line["low"] < line["difference"] < line["high"]
+    assert "points below the" in line["line"]
+    assert "(95 % interval of the difference" in line["line"]
+    assert "With a single arrival" in told["verdict"]
+
+
+def test_without_an_arrival_held_out_rows_are_compared_and_it_is_said():
+    rng = np.random.default_rng(0)
+    model = fit(table(400, rng), "y", learner="erm", settings=FEW)
+    told = evaluate(model, table(300, rng))["verdict"]
+    assert "on held-out rows of table" in told
+    assert "No arrival at a new environment was measured" in told
+
+
+def test_few_rows_are_not_compared():
+    rng = np.random.default_rng(0)
+    model = fit(table(400, rng), "y", learner="erm", settings=FEW)
+    told = evaluate(model, table(19, rng))
+    assert "too few rows to compare" in told["verdict"]
+    assert told["comparisons"] == []
+
+
+def test_a_larger_error_of_a_regression_is_found(values):
+    model = fit(values(300, 0), "y", learner="erm", settings={**FEW, "epochs": 40})
+    model = update(model, values(300, 1))
+    assert "no significant drop" in evaluate(model, values(300, 2))["verdict"]
+    other = values(300, 3)
+    other["y"] = np.random.default_rng(0).permutation(other["y"])
+    told = evaluate(model, other)
+    (line,) = told["comparisons"]
+    assert line["score"] == "rmse"
+    assert line["significant"]
+    assert "% above the" in line["line"]
+
+
+def test_delong_and_hanley_mcneil_agree_with_the_spread_of_the_area():
+    rng = np.random.default_rng(0)
+    from cirm.model.metrics import compute_roc_auc
+
+    drawn = [draw_place(rng, 300, 1.5) for _ in range(400)]
+    areas = [compute_roc_auc(mean[:, 1], y) for mean, y in drawn]
+    told = np.mean([compute_delong_variance(mean[:, 1], y) for mean, y in drawn])
+    assert told == pytest.approx(np.var(areas), rel=0.15)
+    usual = compute_hanley_mcneil_variance(float(np.mean(areas)), 120, 300)
+    assert usual == pytest.approx(np.var(areas), rel=0.2)
+
+
+def test_places_that_differ_widen_what_is_expected():
+    alike = combine_estimates([Estimate(0.8, 1e-4), Estimate(0.8, 1e-4)])
+    apart = combine_estimates([Estimate(0.75, 1e-4), Estimate(0.85, 1e-4)])
+    assert alike.between == 0
+    assert alike.variance == pytest.approx(5e-5)
+    assert apart.between == pytest.approx(0.005 - 1e-4)
+    here = Estimate(0.75, 1e-4)
+    assert compute_p_value(alike, here) < 1e-4 < 0.05 < compute_p_value(apart, here)
+
+
+def test_the_calibration_estimate_is_unbiased_for_calibrated_predictions():
+    rng = np.random.default_rng(0)
+    for rows in (50, 1000):
+        found = [
+            measure_scores(MODEL, *draw_place(rng, rows, 2.0))["calibration"]
+            for _ in range(300)
+        ]
+        values = np.array([one["value"] for one in found])
+        spread = values.std() / math.sqrt(len(values))
+        # A bin's noise has a lower bound, so the estimate may be slightly too low.
+        assert -8 * spread < values.mean() < 3 * spread
+        told = np.mean([one["variance"] for one in found])
+        assert told == pytest.approx(values.var(), rel=0.4)
