@@ -162,3 +162,30 @@ def test_replicas_learn_each_from_their_own_rows():
     inputs = make_place("c").inputs
     pair = learner.outputs(state, torch.stack([inputs, inputs]))
     assert torch.allclose(pair[0], learner.outputs(alone, inputs[None])[0])
+
+
+def make_classes(name, classes=5, n=1000):
+    """Stable means of each class, and a column of categories that follows it."""
+    generator = torch.Generator().manual_seed(ord(name))
+    centres = 1.3 * torch.randn(classes, 5, generator=torch.Generator().manual_seed(0))
+    y = torch.randint(classes, (n,), generator=generator)
+    s = centres[y] + torch.randn(n, 5, generator=generator)
+    share = {"a": 0.9, "b": 0.8, "c": 0.9}[name]
+    aim = (y + 1) % classes if name == "c" else y
+    other = torch.randint(classes, (n,), generator=generator)
+    u = torch.where(torch.rand(n, generator=generator) < share, aim, other)
+    marks = torch.nn.functional.one_hot(u, classes).float()
+    task = Task.classification(classes)
+    return Environment(name, torch.cat([s, marks], 1), y, task)
+
+
+def test_many_classes_find_and_relearn_a_column_of_categories():
+    places = [make_classes(name) for name in "abc"]
+    learner, state = train(
+        Stream.sequential(places[:2]), {"widths": (1, 1, 1, 1, 1, 5)}
+    )
+    assert state.unstable.tolist() == [[False] * 5 + [True] * 5]
+    adapted = learner.adapt(state, places[2].inputs[None, :300])
+    before, after = (score(learner, each, places[2]) for each in (state, adapted))
+    assert before > 85
+    assert after > before + 4

@@ -9,6 +9,7 @@ from cirm.learners.steady.columns_posterior import (
     Prior,
     estimate_effect,
     estimate_slope,
+    estimate_table,
     tilt_to_logits,
 )
 
@@ -80,3 +81,35 @@ def test_the_regression_form_is_exact_for_normal_variables():
     combined = f + gain * (u - 3.0 - slope * f)
     best = 1 / (1 / rest + slope**2 / noise)  # precisions add up
     assert float((combined - y).square().mean()) == pytest.approx(best, rel=0.02)
+
+
+def draw_categories(n, seed=0):
+    """Return exact probabilities of three classes, categories, and their table."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(3, (n,), generator=generator)
+    s = torch.randn(n, 3, generator=generator).double()
+    s[torch.arange(n), y] += 2.0
+    table = torch.tensor([[0.1, 0.1, 0.8], [0.8, 0.2, 0.1], [0.1, 0.7, 0.1]]).double()
+    u = torch.multinomial(table.T[y], 1, generator=generator)[:, 0]
+    return (2.0 * s).softmax(-1), torch.nn.functional.one_hot(u, 3).double(), table
+
+
+def test_em_recovers_the_known_table_of_a_category():
+    soft, members, truth = draw_categories(20_000)
+    table = estimate_table(soft, members)
+    assert torch.allclose(table.logs.exp(), truth, atol=0.03)
+    assert torch.allclose(table.overall, truth.mean(1), atol=0.02)
+
+
+def test_the_errors_of_a_table_match_its_spread_over_draws():
+    tables = [estimate_table(*draw_categories(600, seed)[:2]) for seed in range(40)]
+    spread = torch.stack([table.logs for table in tables]).std(0)
+    claimed = torch.stack([table.errors for table in tables]).mean(0)
+    assert 0.6 < float((claimed / spread).median()) < 1.8
+
+
+def test_a_category_that_says_nothing_gives_no_evidence():
+    soft, members, _ = draw_categories(5_000)
+    members = members[torch.randperm(5_000, generator=torch.Generator().manual_seed(1))]
+    evidence = estimate_table(soft, members).draw().mean(0)
+    assert float(evidence.abs().max()) < 0.15

@@ -28,6 +28,7 @@ from cirm.learners.steady.columns_state import (
 
 MOST_LEAK = 0.25  # squared correlation with other features given the target, up to
 # which a feature can be separated from them
+MOST_TOGETHER = 3  # units that change together; more are another kind of environment
 
 
 class Summary(NamedTuple):
@@ -51,7 +52,8 @@ def summarise_place(
     contrasts = measure_effects(basis[:, :d], aims, state.unit, past, is_value)
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
     means = joint.mean(0)
-    first = append_entry(state.places.contrasts, contrasts).compute_effects()[0][0]
+    all_contrasts = append_entry(state.places.contrasts, contrasts)
+    first = all_contrasts.slope[0] / all_contrasts.noise[0]
     alignment = measure_alignment(basis[:, :d], aims, first, state.unit)
     place = Places(rows, means[:p], means[p:], contrasts, *alignment)
     return Summary(place, joint.T @ joint)
@@ -146,6 +148,8 @@ def _test_features(
     found = torch.isin(state.unit, state.unit[found])
     every = find_unstable(effects, variances, tested, 0.2 * level, least)
     group = found | torch.isin(state.unit, state.unit[every])
+    if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
+        group = found
     rest = active & ~group & ~state.unstable
     for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
         if find_residual(state, feature, rest)[1] > MOST_LEAK:
