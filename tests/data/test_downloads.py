@@ -341,8 +341,8 @@ base = image_sets.ImageSet("", "CC0", "a test", (12, 6), 10, ("",) * 4, side=5,
 while len(list(folder.glob("ready-*"))) < 2:
     time.sleep(0.001)
 for i in range(rounds):
-    path = downloads.fetch_images(dataclasses.replace(base, name=f"round-{i}"))
-    base.verify(dict(zip(base.files, idx.read_four(path, ""))))
+    path = downloads.download_image_set(dataclasses.replace(base, name=f"round-{i}"))
+    base.verify(dict(zip(base.files, idx.read_four_idx_files(path, ""))))
 """
 
 

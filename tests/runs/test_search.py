@@ -175,8 +175,8 @@ def test_another_process_knows_what_to_do_with_a_trial():
     code = (
         "import pickle, sys\n"
         "job = pickle.load(sys.stdin.buffer)\n"
-        "from cirm.runs.jobs import execute\n"
-        "print(execute.dispatch(type(job)).__name__, job.key)\n"
+        "from cirm.runs.jobs import execute_job\n"
+        "print(execute_job.dispatch(type(job)).__name__, job.key)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

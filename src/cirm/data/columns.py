@@ -201,7 +201,7 @@ class TableEncoding:
 
     Example:
         >>> first = pd.DataFrame({"age": [30, 50], "sex": ["f", "m"]})
-        >>> encoding = Encoding.fit(first)
+        >>> encoding = TableEncoding.fit(first)
         >>> encoding.features
         ('age', 'sex=f', 'sex=m', 'sex: other')
         >>> encoding.encode(pd.DataFrame({"age": [40], "sex": ["x"]})).tolist()
