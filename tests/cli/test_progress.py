@@ -81,11 +81,11 @@ def test_progress_appears_before_anything_heavy_is_imported(tmp_path):
     """The display comes up while PyTorch is still loading."""
     code = (
         "import os, sys, cirm.cli.progress as progress\n"
-        "draw = progress.Display.get_renderables\n"
+        "draw = progress.ProgressDisplay.get_renderables\n"
         "def record(display):\n"
         "    os.write(1, b'late ' if 'torch' in sys.modules else b'early ')\n"
         "    return draw(display)\n"
-        "progress.Display.get_renderables = record\n"
+        "progress.ProgressDisplay.get_renderables = record\n"
         "from cirm.cli import main\n"
         "main()"
     )
