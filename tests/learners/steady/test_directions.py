@@ -1,5 +1,7 @@
 """The engine of steady for images and embeddings."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy import stats
@@ -230,3 +232,20 @@ def test_numbers_are_predicted_from_long_vectors():
     with torch.no_grad():
         p = learner.predict(state, x[None])[0, :, 0]
     assert (p - y).square().mean() < 0.8 * y.var()
+
+
+@pytest.mark.integration
+def test_sentences_tell_what_a_direction_meant_and_means_here():
+    problem = Colored(examples=600, label_flip=0.1).draw((0,))
+    learner, state = train(problem, (0,))
+    (entry,) = learner.explain(state)["unstable"]
+    rates = [effect["effect"] for effect in entry["effects"]]
+    assert rates == pytest.approx([0.8, 0.9], abs=0.05)
+    adapted = learner.adapt(state, problem.test[0].take_all(1).x)
+    (effect,) = learner.explain(adapted)["adaptation"]["effects"]
+    assert effect["low"] < 0.1 < effect["high"] < 0.3
+    few = learner.adapt(state, problem.test[0].take_all(1).x[:, :10])
+    assert "fewer than 30 rows" in learner.explain(few)["adaptation"]["refusals"][0]
+    seen = problem.train[1]
+    average = replace(learner, trust="average")
+    assert score(average, state, seen) > score(learner, state, seen)

@@ -18,10 +18,14 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
-from cirm.learners.steady import directions_explain as explain
 from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_adapt import adapt_replica, correct_logits
+from cirm.learners.steady.directions_adapt import (
+    adapt_replica,
+    choose_evidence,
+    correct_logits,
+)
+from cirm.learners.steady.directions_explain import explain_state
 from cirm.learners.steady.directions_reference import (
     Hypothesis,
     ask_reference,
@@ -129,13 +133,15 @@ class Directions:
             mean = compute_members(self._run_network, state.members, inputs).mean(1)
             shift, scale = state.frame[:, :, None, None].unbind(1)
             return (mean * scale + shift).unsqueeze(1)
+        if not state.tables.numel():  # nothing learned yet
+            outputs = compute_members(self._run_network, state.members, inputs)
+            return outputs.mean(1, keepdim=True)
         stable, values = self._compute_stable(state, inputs)
         results = []
         for r, logits in enumerate(stable):
-            draws = state.adaptation.draws[r]
-            known = draws[:, : len(values[r])] if len(values[r]) else draws
-            evidence = tables.score_values(known, values[r]) if len(values[r]) else 0.0
-            results.append(logits.expand(max(1, len(draws)), -1, -1) + evidence)
+            draws = choose_evidence(pick_replica(state, r), self.learner.trust)
+            evidence = tables.score_values(draws[:, : len(values[r])], values[r])
+            results.append(logits + evidence)
         return torch.stack(results).float()
 
     def adapt(self, state: State, inputs: Tensor) -> State:
@@ -155,7 +161,7 @@ class Directions:
         self, state: State, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which features are unstable and what an adaptation changed."""
-        return explain.explain_state(state, bool(self.learner.classes))
+        return explain_state(state, self.learner.classes, self.learner.trust)
 
     def _run_network(
         self, params: Tensor, inputs: Tensor, noise: Draws | None

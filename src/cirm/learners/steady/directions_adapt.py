@@ -8,8 +8,11 @@ from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_state import Adaptation, State
+from cirm.learners.steady.meta_analysis import combine_effects
 
 FEWEST_ROWS = 30
+CHANCE = 0.3  # p-value of no effect here from which on rows are said to show nothing:
+# from 30 rows 81 % are right instead of 73 with 0.05, and 4 in 30 lose with 1
 WORST_LEAK = 0.75  # of the separation of classes: with more, EM follows the leak
 
 REFUSALS = (
@@ -38,7 +41,7 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
         before, after = compare_fit(logits, values, estimate.tables)
         freedom = found * (logits.shape[1] - 1) ** 2
         gain = 2 * len(logits) * (after - before)
-        if stats.chi2.sf(gain, freedom) < 0.05:
+        if stats.chi2.sf(gain, freedom) < CHANCE:
             draws[:, :found] = estimate.draws.to(draws)
         else:
             refused = 6
@@ -104,3 +107,35 @@ def _refuse(state: State, logits: Tensor, values: Tensor) -> int:
     weights = state.gains[:, 0]
     gain = (weights * (state.gains[:, 3] - state.gains[:, 1])).sum()
     return 5 if float(gain) < 0 else 0
+
+
+def choose_evidence(state: State, trust: str) -> Tensor:
+    """Return log tables [draw, feature, class, value] to predict with, of one replica.
+
+    Those of an adaptation, else by trust: none, or the mean over environments.
+    """
+    draws = state.adaptation.draws
+    found, places = int(state.found), int(state.places)
+    if trust == "invariant" or not found or draws.any():
+        return draws
+    evidence = torch.zeros_like(draws)
+    for j in range(found):
+        counts = state.tables[:places, j].double() + 0.5
+        mean = (counts / counts.sum(-1, keepdim=True)).log().mean(0).log_softmax(-1)
+        if trust == "average" or _is_steady(state.tables[:places, j]):
+            evidence[:, j] = mean.to(evidence)
+    return evidence
+
+
+def _is_steady(counts: Tensor) -> bool:
+    """Whether a new environment can be expected to agree more, or less, than chance.
+
+    By the prediction interval of a random-effects meta-analysis of the log odds.
+    """
+    k = counts.shape[-1]
+    right = counts.diagonal(dim1=1, dim2=2).sum(1).double() + 0.5
+    wrong = counts.sum((1, 2)).double() + 1 - right
+    chance = torch.tensor(1 / (k - 1)).log()
+    summary = combine_effects((right / wrong).log() - chance, 1 / right + 1 / wrong)
+    low, high = summary.prediction_interval()
+    return bool(low > 0) or bool(high < 0)

@@ -4,9 +4,136 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
+from cirm.learners.steady.directions_adapt import REFUSALS
 from cirm.learners.steady.directions_state import State
 
+TRUST = {
+    "invariant": "does not rely on it",
+    "interval": "relies on it only as far as the environments seen agree",
+    "average": "uses its average meaning",
+}
 
-def explain_state(state: State, classification: bool) -> dict[str, Any]:
+
+def explain_state(state: State, classes: int, trust: str) -> dict[str, Any]:
     """Explain the state of one replica."""
-    return {"verdict": "", "evidence": [], "unstable": []}
+    if not classes:
+        return {
+            "verdict": "The model relies on all inputs: for numbers to predict, "
+            "directions are not searched for unstable ones",
+            "evidence": [],
+            "unstable": [],
+        }
+    found, places = int(state.found[0]), int(state.places[0])
+    unstable = [_describe_feature(state, j) for j in range(found)]
+    if found:
+        one = found == 1
+        verdict = (
+            f"{'A direction' if one else f'{found} directions'} of the inputs "
+            f"{'means' if one else 'mean'} something different in each environment; "
+            f"without rows of a new environment the model {TRUST[trust]}"
+        )
+    elif places < 2:
+        verdict = "One environment cannot show what is unstable"
+    else:
+        verdict = "Nothing was found to change its meaning between environments"
+    evidence = [entry["sentence"] for entry in unstable]
+    if found:
+        size, error, right = state.leak[0].tolist()
+        evidence.append(
+            f"On held-out rows the stable model alone is right in {right:.0%}. Before "
+            f"the correction it depended on the unstable directions by {size:.0%} of "
+            f"the distance between classes (standard error {error:.0%})."
+        )
+    explanation: dict[str, Any] = {"verdict": verdict, "evidence": evidence}
+    explanation["unstable"] = unstable
+    if int(state.adaptation.notes[0, 0]):
+        explanation["adaptation"] = _describe_adaptation(state, unstable)
+    return explanation
+
+
+def measure_agreement(counts: Tensor) -> tuple[float, float, float]:
+    """Return how often values equal the class, classes even, with a 95 % interval.
+
+    Counts are [class, value]; one pseudo-row of each class is even.
+    """
+    k = len(counts)
+    rows = counts.sum(1).double() + 1
+    rates = (counts.diagonal().double() + 1 / k) / rows
+    mean = float(rates.mean())
+    error = float((rates * (1 - rates) / rows).sum().sqrt()) / k
+    return mean, max(0.0, mean - 1.96 * error), min(1.0, mean + 1.96 * error)
+
+
+def _describe_feature(state: State, j: int) -> dict[str, Any]:
+    """Describe an unstable direction by how often it agrees with the target."""
+    tables = state.tables[0, : int(state.places[0]), j]
+    effects = [measure_agreement(table) for table in tables]
+    p_value = float(state.p_values[0, j])
+    rates = ", ".join(
+        f"{mean:.0%} ({low:.0%} to {high:.0%})" for mean, low, high in effects
+    )
+    return {
+        "feature": f"direction {j + 1}",
+        "effects": [
+            {"effect": mean, "low": low, "high": high} for mean, low, high in effects
+        ],
+        "p_value": p_value,
+        "sentence": f"direction {j + 1} alone would give the right class in {rates} of "
+        f"the rows of the environments seen, in order, with 95 % intervals; its "
+        f"meaning changed between them (p = {p_value:.2g}).",
+    }
+
+
+def _describe_adaptation(
+    state: State, unstable: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Describe what was learned from rows without labels."""
+    adaptation = state.adaptation
+    rows, refused = (int(number) for number in adaptation.notes[0, :2])
+    effects = []
+    for j, entry in enumerate(unstable if not refused else []):
+        table = adaptation.tables[0, j].diagonal()
+        error = adaptation.error[0, j].diagonal()
+        here = float(table.mean())
+        half = 1.96 * float((table * error).square().sum().sqrt()) / len(table)
+        low, high = max(0.0, here - half), min(1.0, here + half)
+        seen = [effect["effect"] for effect in entry["effects"]]
+        rates = ", ".join(f"{rate:.0%}" for rate in seen)
+        effects.append(
+            {
+                "feature": entry["feature"],
+                "seen": seen,
+                "here": here,
+                "low": low,
+                "high": high,
+                "sentence": f"{entry['feature']} agreed with the target in {rates} of "
+                f"the rows of the environments seen; here it does in {here:.0%} (95 % "
+                f"interval {low:.0%} to {high:.0%}, from {rows} rows without labels). "
+                "Predictions use it so.",
+            }
+        )
+    refusal = f"Nothing was adapted: {REFUSALS[refused]}." if refused else ""
+    verdict = f"Learned from {rows} rows without labels what the unstable directions "
+    verdict += "mean here"
+    return {
+        "rows": rows,
+        "verdict": refusal.removesuffix(".") or verdict,
+        "effects": effects,
+        "gains": _describe_gains(state),
+        "refusals": [refusal] if refused else [],
+    }
+
+
+def _describe_gains(state: State) -> list[str]:
+    """Tell what adapting would have gained in the environments with labels."""
+    sentences = []
+    for place, gain in enumerate(state.gains[0].tolist(), 1):
+        rows, _, before, _, after = gain
+        if rows:
+            sentences.append(
+                f"In environment {place}, adapting to its {rows:.0f} rows as if they "
+                f"had no labels changes the accuracy from {before:.0%} to {after:.0%}."
+            )
+    return sentences

@@ -18,6 +18,8 @@ from cirm.randomness import Randomness
 
 PSEUDO_ROWS = 1.0  # of the even prior, for each class: it rules out nothing
 STEPS = 300  # of EM at most; it ends when no probability moves by 1e-5
+CAUTION = 0.5  # power of the likelihoods that two mirror images are weighed by, since
+# errors of the stable model are shared by rows; matters below 100 rows only
 DRAWS = 16  # tables drawn from the posterior, in pairs of opposite noise
 
 
@@ -85,7 +87,8 @@ def estimate_tables(logits: Tensor, values: Tensor) -> Estimate:
         spread = root.unflatten(0, tables.shape)
         spread = spread - (tables[..., None] * spread).sum(2, keepdim=True)
         errors.append(spread.square().sum(-1).sqrt())
-    share = torch.tensor([score for _, score in modes]).softmax(0)
+    scores = torch.tensor([score for _, score in modes])
+    share = (CAUTION * scores).softmax(0)
     first = round(DRAWS * float(share[0]))
     return Estimate(
         modes[0][0], torch.cat([draws[0][:first], draws[-1][first:]]), errors[0]
