@@ -24,7 +24,7 @@ from cirm.data.array_files import (
 )
 
 Data = Any
-"""A path, a DataFrame, a `Source`, or a list of them."""
+"""A path, a DataFrame (pandas, polars, pyarrow), a `Source`, or a list of them."""
 
 Progress = Callable[[str, float], None]
 """Is called with what is being done and how far it is: a fraction, or a count."""
@@ -199,8 +199,10 @@ def open_data_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[
     """Return the sources of the user's data; images are resized to `shape`."""
     if isinstance(data, Source):
         return [data]
-    if isinstance(data, pd.DataFrame):
-        return [FrameSource(data)]
+    if isinstance(data, pd.DataFrame) or hasattr(data, "to_pandas"):
+        return [FrameSource(convert_to_pandas(data))]
+    if hasattr(data, "collect") and hasattr(data, "collect_schema"):  # lazy polars
+        return [FrameSource(convert_to_pandas(data.collect()))]
     if isinstance(data, str | Path):
         return [_open_file_or_folder(Path(data), shape)]
     if isinstance(data, Sequence) and data:
@@ -215,8 +217,27 @@ def open_data_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[
         return sources
     raise ValueError(
         f"data: {type(data).__name__} cannot be read. Give a file, a folder of images, "
-        "a DataFrame, or a list of these that is not empty."
+        "a DataFrame of pandas or polars, a pyarrow table, or a list of these that is "
+        "not empty."
     )
+
+
+def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any package
+    """Return a table of pandas, polars or pyarrow as a DataFrame of pandas."""
+    if isinstance(table, pd.DataFrame):
+        return table
+    try:
+        frame = table.to_pandas()
+    except ImportError:
+        raise ValueError(
+            f"data: reading {type(table).__name__} needs pyarrow. Install "
+            "cirm[parquet]."
+        ) from None
+    if not isinstance(frame, pd.DataFrame):  # a single column, for example
+        raise ValueError(
+            f"data: {type(table).__name__} is no table. Give one with named columns."
+        )
+    return frame
 
 
 def open_npz_source(

@@ -63,7 +63,7 @@ def evaluate(
     Args:
         model: A trained model.
         data: The rows: a path to a CSV, TSV, Parquet or NPZ file or to a folder of
-            images, a DataFrame, or a list of these.
+            images, a table of pandas, polars or pyarrow, or a list of these.
         environment: Column that names the environment of each row. By default the
             column that was used for training, or one environment per file.
         groups: Columns by whose values the rows are also scored.

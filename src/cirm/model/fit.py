@@ -75,8 +75,9 @@ def fit(
 
     Args:
         data: The training data: a path to a CSV, TSV, Parquet or NPZ file or to a
-            folder of images, a DataFrame, or a list of these. Each is an environment,
-            named after the file, unless `environment` is given.
+            folder of images, a table of pandas, polars or pyarrow, or a list of these.
+            Each is an environment, named after the file, unless `environment` is
+            given.
         target: Column to predict. Archives and folders of images have their own.
         environment: Column that names the environment of each row.
         task: "classification", "regression", or "auto" to infer it from the target.

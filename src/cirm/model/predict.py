@@ -55,7 +55,8 @@ def predict(
     Args:
         model: A trained model.
         data: The rows: a path to a CSV, TSV, Parquet or NPZ file or to a folder of
-            images, a DataFrame, or a list of these. The target may be missing.
+            images, a table of pandas, polars or pyarrow, or a list of these. The
+            target may be missing.
         keep: Columns to copy into the result, besides identifier columns.
         probabilities: Whether to add a column with the probability of each class.
         fill_missing: Whether to treat columns that the data lack as missing values.
