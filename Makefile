@@ -49,7 +49,7 @@ format: $(VENV)/.installed-dev ## sort imports and format the code
 	$(BIN)/ruff format
 
 clean: ## remove everything that make has created, .venv included
-	rm -rf $(VENV) demo bench build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) demo bench build dist site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamp files, so that nothing is installed twice. Both installations are editable:
