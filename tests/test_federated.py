@@ -25,11 +25,11 @@ from cirm.federated import client  # noqa: E402
 from cirm.federated.checkpoint import load_result  # noqa: E402
 from cirm.federated.codec import (  # noqa: E402
     decode_and_check_tensors,
+    decode_message_content,
+    encode_message_content,
     encode_tensor_as_npy,
-    pack_tensors_and_notes,
-    unpack_arrays_and_notes,
 )
-from cirm.federated.ledger import count_sent_bytes, read_ledger  # noqa: E402
+from cirm.federated.ledger import count_bytes_sent_by_site, read_ledger  # noqa: E402
 from cirm.federated.server import create_coordinator  # noqa: E402
 from cirm.federated.study import split_stage_into_segments  # noqa: E402
 from cirm.federated.tensor_file import (  # noqa: E402
@@ -222,11 +222,11 @@ def alter_answers(change):
         reply = client.app(message, context)
         if message.metadata.message_type != "train.steps":
             return reply
-        arrays, notes = unpack_arrays_and_notes(reply.content)
+        arrays, notes = decode_message_content(reply.content)
         shapes = {name: array.shape for name, array in arrays.items()}
         tensors = decode_and_check_tensors(arrays, shapes, "site")
         return Message(
-            pack_tensors_and_notes(*change(tensors, notes)), reply_to=message
+            encode_message_content(*change(tensors, notes)), reply_to=message
         )
 
     return app
@@ -479,7 +479,9 @@ def test_what_is_refused_had_left_and_is_counted(tmp_path):
     size = 128 + 4 * 258
     assert list_exchanges(tmp_path)[0]["unused"] == {"south": {"value": size}}
     path = tmp_path / "study" / "ledger.jsonl"
-    assert count_sent_bytes(path)["south"] == size * (len(list_exchanges(tmp_path)) + 1)
+    assert count_bytes_sent_by_site(path)["south"] == size * (
+        len(list_exchanges(tmp_path)) + 1
+    )
 
 
 def test_what_leaves_a_site_is_counted_and_is_only_what_is_listed(tmp_path):
@@ -495,7 +497,7 @@ def test_what_leaves_a_site_is_counted_and_is_only_what_is_listed(tmp_path):
         assert entry["up"] == {
             name: {"gradient": 128 + 4 * features} for name in ("north", "south")
         }
-    sums = count_sent_bytes(tmp_path / "study" / "ledger.jsonl")
+    sums = count_bytes_sent_by_site(tmp_path / "study" / "ledger.jsonl")
     arrays = 5 * (128 + 4 * head) + 4 * (128 + 4 * features)
     assert sums == dict.fromkeys(("north", "south"), arrays + 4 * 2 * 8)
 
@@ -517,7 +519,7 @@ def test_a_second_node_of_the_same_name_is_refused(tmp_path, capsys):
 )
 def test_a_site_that_is_described_wrongly_says_so(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        client.create_site(config(tmp_path, 0, **changes), (0,))
+        client.create_site_from_config(config(tmp_path, 0, **changes), (0,))
 
 
 @pytest.mark.parametrize(
@@ -612,7 +614,13 @@ def test_every_step_of_a_stage_belongs_to_one_segment():
         found = list(split_stage_into_segments(learner.admm, 5, 4, True))
         assert [v.first for v in found[1:]] == [v.last for v in found[:-1]]
         assert [v.is_last for v in found] == [False] * (len(found) - 1) + [True]
-        assert sum(v.moves_before or v.moves_after for v in found) == 20
+        assert (
+            sum(
+                v.updates_features_before_average or v.updates_features_after_average
+                for v in found
+            )
+            == 20
+        )
 
 
 def test_telemetry_is_off_unless_it_is_asked_for():

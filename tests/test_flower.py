@@ -257,15 +257,15 @@ def test_a_site_that_drops_out_and_returns_takes_part_again(federation):
 FAULTY = """
 import torch
 from cirm.federated import client as site
-from cirm.federated.codec import pack_tensors_and_notes, unpack_arrays_and_notes
+from cirm.federated.codec import encode_message_content, decode_message_content
 from cirm.federated.server import app as server
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 
-def take_steps(message, context):
-    reply = site.take_steps(message, context)
-    _, notes = unpack_arrays_and_notes(reply.content)
+def run_training_steps(message, context):
+    reply = site.run_training_steps(message, context)
+    _, notes = decode_message_content(reply.content)
     first = notes["segment"][0]
     if context.node_config["name"] == "north" or first > 10:
         return reply
@@ -274,12 +274,12 @@ def take_steps(message, context):
         value = value[:, :2]
     if first == 10:
         notes["segment"] = [0, 5, *notes["segment"][2:]]
-    return Message(pack_tensors_and_notes({"value": value}, notes), reply_to=message)
+    return Message(encode_message_content({"value": value}, notes), reply_to=message)
 
 
 client = ClientApp()
 client.query("join")(site.join)
-client.train("steps")(take_steps)
+client.train("steps")(run_training_steps)
 __all__ = ["client", "server"]
 """
 

@@ -10,5 +10,5 @@ from __future__ import annotations
 import os
 
 # Flower reads this variable when it is imported; its own commands do so before us.
-TELEMETRY_CHOSEN = "FLWR_TELEMETRY_ENABLED" in os.environ
+USER_HAS_SET_TELEMETRY = "FLWR_TELEMETRY_ENABLED" in os.environ
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")

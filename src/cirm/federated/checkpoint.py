@@ -13,14 +13,14 @@ from torch import Tensor
 
 from cirm.federated.study import StageInfo, Study
 from cirm.federated.tensor_file import (
-    get_optimiser_tensors,
+    get_optimiser_state_tensors,
     read_tensor_file,
     restore_optimiser_state,
     write_tensor_file,
 )
 
-NAME = "checkpoint.safetensors"
-ENDED = ("ended.features", "ended.shared", "ended.local")
+CHECKPOINT_NAME = "checkpoint.safetensors"
+FINAL_TENSOR_NAMES = ("ended.features", "ended.shared", "ended.local")
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, stages: Sequence[Sequence[str]]) -> None:
-        self.path = folder / NAME
+        self.path = folder / CHECKPOINT_NAME
         self.stages = [list(names) for names in stages]
         self.tensors, self.notes = read_tensor_file(self.path) or ({}, {})
 
@@ -78,11 +78,13 @@ class Checkpoint:
         return before, int(self.notes["stage"])
 
     @property
-    def final_tensors(self) -> list[Tensor]:
+    def finished_stage_tensors(self) -> list[Tensor]:
         """Features, w and the mean of all w_e at the end of the last stage, if any."""
-        return [self.tensors[name] for name in ENDED if name in self.tensors]
+        return [
+            self.tensors[name] for name in FINAL_TENSOR_NAMES if name in self.tensors
+        ]
 
-    def is_within(self, stage: int) -> bool:
+    def has_unfinished_stage(self, stage: int) -> bool:
         """Return whether the stage has been started and has not ended."""
         return "shared" in self.tensors and bool(self.notes["stage"] == stage)
 
@@ -98,19 +100,21 @@ class Checkpoint:
 
     def save_progress(self, study: Study, state: StageProgress) -> None:
         """Replace the file by the progress of a stage."""
-        tensors = dict(zip(ENDED, self.final_tensors, strict=False))
+        tensors = dict(
+            zip(FINAL_TENSOR_NAMES, self.finished_stage_tensors, strict=False)
+        )
         tensors |= {"features": state.features, "shared": state.shared}
-        tensors |= get_optimiser_tensors(state.optimiser)
+        tensors |= get_optimiser_state_tensors(state.optimiser)
         tensors |= {f"value.{name}": tensor for name, tensor in state.values.items()}
         tensors |= {f"local.{name}": tensor for name, tensor in state.locals.items()}
         notes = {"done": state.steps_done, "info": list(state.info)}
         self._write(study, state.info.number, tensors, notes)
 
-    def save_end(self, study: Study, state: StageProgress) -> None:
+    def save_finished_stage(self, study: Study, state: StageProgress) -> None:
         """Replace the file by the end of a stage."""
         local = torch.stack([state.locals[name] for name in sorted(state.locals)], 1)
         ends = state.features, state.shared, local.mean(1, keepdim=True)
-        tensors = {n: t.detach() for n, t in zip(ENDED, ends, strict=True)}
+        tensors = {n: t.detach() for n, t in zip(FINAL_TENSOR_NAMES, ends, strict=True)}
         self._write(study, state.info.number + 1, tensors, {})
 
     def _write(
@@ -128,10 +132,10 @@ class Checkpoint:
 def load_result(folder: Path) -> tuple[Any, Any]:
     """Load the learner and its state after the last stage that has ended."""
     checkpoint = Checkpoint(folder, ())
-    if not checkpoint.final_tensors:
+    if not checkpoint.finished_stage_tensors:
         raise FileNotFoundError(
             f"{folder}: no stage of a study has ended here. Wait for it, or give the "
             "folder of another study."
         )
     learner = Study.from_json(checkpoint.notes["study"]).create_learner()
-    return learner, learner.finish_stage(*checkpoint.final_tensors)
+    return learner, learner.finish_stage(*checkpoint.finished_stage_tensors)

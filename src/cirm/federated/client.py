@@ -22,20 +22,20 @@ from cirm import __version__
 from cirm.data import get_dataset_class
 from cirm.federated.codec import (
     decode_and_check_tensors,
-    pack_tensors_and_notes,
-    unpack_arrays_and_notes,
+    decode_message_content,
+    encode_message_content,
 )
-from cirm.federated.site import Site, SiteAnswer, StageNotStartedError
-from cirm.federated.study import SiteAssignment
+from cirm.federated.site import Site, SiteReply, StageNotStartedError
+from cirm.federated.study import SiteTask
 from cirm.settings import parse_assignments, parse_settings_by_type
 
 
 def join_study(message: Message, context: Context) -> Message:
     """Answer with the site's name and the form of its data."""
     try:
-        environment = open_site(context.node_config, (0,)).environment
+        environment = open_site_hiding_errors(context.node_config, (0,)).environment
     except ValueError as error:
-        return _make_reply(message, {}, {"reason": str(error)})
+        return _build_reply(message, {}, {"reason": str(error)})
     facts = {
         "name": environment.name,
         "examples": len(environment),
@@ -43,26 +43,26 @@ def join_study(message: Message, context: Context) -> Message:
         "classes": list(environment.task.classes),
         "version": __version__,
     }
-    return _make_reply(message, {}, facts)
+    return _build_reply(message, {}, facts)
 
 
-def take_steps(message: Message, context: Context) -> Message:
+def run_training_steps(message: Message, context: Context) -> Message:
     """Take the steps of a segment and answer with where they led."""
-    return _answer_message(message, context, Site.take_steps)
+    return _run_site_method(message, context, Site.run_training_steps)
 
 
-def answer_feature_gradient(message: Message, context: Context) -> Message:
+def compute_feature_gradient(message: Message, context: Context) -> Message:
     """Answer with the gradient of the features at the values shared now."""
-    return _answer_message(message, context, Site.answer_gradient)
+    return _run_site_method(message, context, Site.compute_feature_gradient)
 
 
-def open_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
+def open_site_hiding_errors(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
     """Create the site that a node configuration describes.
 
     The reason of a failure stays in the site's own log: it may quote paths and data.
     """
     try:
-        return create_site(config, seeds)
+        return create_site_from_config(config, seeds)
     except (ValueError, OSError) as error:
         _log_error(error)
         raise ValueError(
@@ -70,7 +70,7 @@ def open_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
         ) from None
 
 
-def create_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
+def create_site_from_config(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
     """Create the site that a node configuration describes, or raise the reason."""
     name = str(config.get("name", ""))
     if not name.isidentifier():
@@ -100,31 +100,33 @@ def create_site(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
     return Site(problem.train[number].rename(name), folder)
 
 
-def _answer_message(
+def _run_site_method(
     message: Message,
     context: Context,
-    method: Callable[[Site, SiteAssignment, Mapping[str, Tensor]], SiteAnswer],
+    method: Callable[[Site, SiteTask, Mapping[str, Tensor]], SiteReply],
 ) -> Message:
     """Reply with the site's answer, or with the reason why there is none."""
     torch.set_num_threads(1)
     try:
-        arrays, notes = unpack_arrays_and_notes(message.content)
-        assignment = SiteAssignment.from_notes(notes)
-        site = open_site(context.node_config, assignment.study.seeds)
+        arrays, notes = decode_message_content(message.content)
+        assignment = SiteTask.from_dict(notes)
+        site = open_site_hiding_errors(context.node_config, assignment.study.seeds)
         features, task = site.environment.features, site.environment.task
-        assignment.study.check_data(site.environment.name, features, task.classes)
-        arrived = decode_and_check_tensors(arrays, notes["shapes"], "server")
-        answer = method(site, assignment, arrived)
+        assignment.study.check_data_format(
+            site.environment.name, features, task.classes
+        )
+        received = decode_and_check_tensors(arrays, notes["shapes"], "server")
+        answer = method(site, assignment, received)
     except OSError as error:
         _log_error(error)
         reason = "site: its folder cannot be used; the reason is in the site's own log"
-        return _make_reply(message, {}, {"reason": reason})
+        return _build_reply(message, {}, {"reason": reason})
     except StageNotStartedError as error:
-        return _make_reply(message, {}, {"reason": str(error), "not_started": True})
+        return _build_reply(message, {}, {"reason": str(error), "not_started": True})
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
-        return _make_reply(message, {}, {"reason": f"{error.args[0]}"})
+        return _build_reply(message, {}, {"reason": f"{error.args[0]}"})
     facts = {name: notes[name] for name in ("segment", "stage")}
-    return _make_reply(message, answer.tensors, {**facts, "metrics": answer.metrics})
+    return _build_reply(message, answer.tensors, {**facts, "metrics": answer.metrics})
 
 
 def _log_error(error: Exception) -> None:
@@ -132,13 +134,13 @@ def _log_error(error: Exception) -> None:
     print(f"cirm: {error}", file=sys.stderr, flush=True)
 
 
-def _make_reply(
+def _build_reply(
     message: Message, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
 ) -> Message:
-    return Message(pack_tensors_and_notes(tensors, notes), reply_to=message)
+    return Message(encode_message_content(tensors, notes), reply_to=message)
 
 
 app = ClientApp()
 app.query("join")(join_study)
-app.train("steps")(take_steps)
-app.train("gradient")(answer_feature_gradient)
+app.train("steps")(run_training_steps)
+app.train("gradient")(compute_feature_gradient)

@@ -20,15 +20,20 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 DTYPE = np.dtype("<f4")
-NPY = "numpy.ndarray"  # Flower's name for npy bytes
+FLOWER_NPY_TYPE = "numpy.ndarray"  # Flower's name for npy bytes
 
 
-def pack_tensors_and_notes(
+def encode_message_content(
     tensors: Mapping[str, Tensor], notes: Mapping[str, Any]
 ) -> RecordDict:
     """Turn tensors and notes into the content of a message."""
     arrays = {
-        name: Array(DTYPE.name, tuple(tensor.shape), NPY, encode_tensor_as_npy(tensor))
+        name: Array(
+            DTYPE.name,
+            tuple(tensor.shape),
+            FLOWER_NPY_TYPE,
+            encode_tensor_as_npy(tensor),
+        )
         for name, tensor in tensors.items()
     }
     text = json.dumps(notes, sort_keys=True)
@@ -37,7 +42,7 @@ def pack_tensors_and_notes(
     )
 
 
-def unpack_arrays_and_notes(
+def decode_message_content(
     content: RecordDict,
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays of a message, not yet decoded, and its notes."""
@@ -56,7 +61,7 @@ def unpack_arrays_and_notes(
 def encode_tensor_as_npy(tensor: Tensor) -> bytes:
     """Return a tensor as the bytes of an npy file of float32."""
     values = tensor.detach().cpu().to(torch.float32).contiguous().numpy()
-    return _make_npy_header(values.shape) + values.astype(DTYPE, copy=False).tobytes()
+    return _build_npy_header(values.shape) + values.astype(DTYPE, copy=False).tobytes()
 
 
 def decode_and_check_tensors(
@@ -80,7 +85,7 @@ def _decode_npy_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor
             f"{where} is {array.dtype} {list(array.shape)}, but {DTYPE.name} "
             f"{list(shape)} is expected"
         )
-    content, header = array.data, _make_npy_header(shape)
+    content, header = array.data, _build_npy_header(shape)
     size = len(header) + DTYPE.itemsize * math.prod(shape)
     if len(content) != size or not content.startswith(header):
         raise ValueError(
@@ -95,7 +100,7 @@ def _decode_npy_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor
     return tensor
 
 
-def _make_npy_header(shape: Sequence[int]) -> bytes:
+def _build_npy_header(shape: Sequence[int]) -> bytes:
     buffer = io.BytesIO()
     facts = {"descr": DTYPE.str, "fortran_order": False, "shape": tuple(shape)}
     npy.write_array_header_1_0(buffer, facts)

@@ -21,8 +21,8 @@ from torch import Tensor
 from cirm import __version__
 from cirm.federated.codec import (
     decode_and_check_tensors,
-    pack_tensors_and_notes,
-    unpack_arrays_and_notes,
+    decode_message_content,
+    encode_message_content,
 )
 from cirm.federated.ledger import ExchangeRecord
 from cirm.federated.site import StageNotStartedError
@@ -53,7 +53,7 @@ class PendingRequest(NamedTuple):
     sent_at: float
 
 
-class CheckedAnswer(NamedTuple):
+class CheckedReply(NamedTuple):
     """The tensors of an answer that was checked."""
 
     kind: str
@@ -77,19 +77,19 @@ class SiteConnection:
     sites: dict[str, SiteInfo] = field(default_factory=dict)
     needs_prior: set[str] = field(default_factory=set)
     open_requests: dict[str, PendingRequest] = field(default_factory=dict)
-    answers: dict[str, CheckedAnswer] = field(default_factory=dict)
+    answers: dict[str, CheckedReply] = field(default_factory=dict)
     joining: dict[str, int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     online: set[int] = field(default_factory=set)
 
-    def poll(self, exchange: ExchangeRecord) -> None:
+    def check_for_messages(self, exchange: ExchangeRecord) -> None:
         """See who is online, ask new nodes to join, and take what has arrived."""
         self.online = set(self.grid.get_node_ids())
         self.joining = {k: n for k, n in self.joining.items() if n in self.online}
         self.known &= self.online  # a node that left and returns is asked again
         for node in sorted(self.online - self.known):
-            if key := self._push(
-                Message(pack_tensors_and_notes({}, {}), node, "query.join")
+            if key := self._send_message(
+                Message(encode_message_content({}, {}), node, "query.join")
             ):
                 self.joining[key] = node
         self.known |= self.online
@@ -97,14 +97,14 @@ class SiteConnection:
         for reply in self.grid.pull_messages([*self.joining, *waiting]):
             key = reply.metadata.reply_to_message_id
             if key in self.joining:
-                self._register(self.joining.pop(key), reply, exchange)
+                self._register_site(self.joining.pop(key), reply, exchange)
             elif key in waiting:
-                self._accept(waiting[key], reply, exchange)
+                self._check_and_store_answer(waiting[key], reply, exchange)
         for name, sent in list(self.open_requests.items()):
             age = time.monotonic() - sent.sent_at
             if self.nodes[name] not in self.online or age > self.lifetime:
                 del self.open_requests[name]
-                exchange.add_absent(name)
+                exchange.add_absent_site(name)
 
     def wait_for_sites(
         self, names: Sequence[str], enough: int, exchange: ExchangeRecord
@@ -118,18 +118,20 @@ class SiteConnection:
                 return
             if last_log != (last_log := ", ".join(missing)):
                 self.log(f"waiting for {last_log} to join")
-            self.poll(exchange)
+            self.check_for_messages(exchange)
             time.sleep(self.poll_interval)
 
     def exchange(
         self, kind: str, requests: Mapping[str, SiteRequest], exchange: ExchangeRecord
-    ) -> dict[str, CheckedAnswer]:
+    ) -> dict[str, CheckedReply]:
         """Send requests and return the answers, also late ones to earlier steps."""
-        self.poll(exchange)
-        sent = [n for n, r in requests.items() if self._send(n, kind, r, exchange)]
+        self.check_for_messages(exchange)
+        sent = [
+            n for n, r in requests.items() if self._send_request(n, kind, r, exchange)
+        ]
         deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
-            self.poll(exchange)
+            self.check_for_messages(exchange)
             is_idle = not self.open_requests  # also where nobody is online
             if not any(name in self.open_requests for name in sent) and (
                 sent or self.answers or is_idle
@@ -146,29 +148,31 @@ class SiteConnection:
         }
         return answers
 
-    def _send(
+    def _send_request(
         self, name: str, kind: str, request: SiteRequest, exchange: ExchangeRecord
     ) -> bool:
         """Send a request, and return whether the site was online and not busy."""
         if name in self.open_requests:
             return False
         node, key = self.nodes.get(name), ""
-        content = pack_tensors_and_notes(request.tensors, request.notes)
+        content = encode_message_content(request.tensors, request.notes)
         if node is not None and node in self.online:
-            key = self._push(Message(content, node, f"train.{kind}"))
+            key = self._send_message(Message(content, node, f"train.{kind}"))
         if not key:
-            exchange.add_absent(name)
+            exchange.add_absent_site(name)
             return False
         self.open_requests[name] = PendingRequest(kind, key, request, time.monotonic())
-        exchange.down[name] = _count_array_bytes(unpack_arrays_and_notes(content)[0])
+        exchange.down[name] = _count_array_bytes(decode_message_content(content)[0])
         return True
 
-    def _push(self, message: Message) -> str:
+    def _send_message(self, message: Message) -> str:
         """Send a message and return its id; an empty one if it could not be sent."""
         keys = list(self.grid.push_messages([message]))
         return keys[0] or "" if keys else ""
 
-    def _register(self, node: int, reply: Message, exchange: ExchangeRecord) -> None:
+    def _register_site(
+        self, node: int, reply: Message, exchange: ExchangeRecord
+    ) -> None:
         """Add a site by what it says about itself, or refuse it."""
         try:
             _, notes = _unpack_reply(reply)
@@ -191,11 +195,13 @@ class SiteConnection:
         self.needs_prior.add(name)
         self.log(f"{name} has joined, with {site.examples:,} examples")
 
-    def _accept(self, name: str, reply: Message, exchange: ExchangeRecord) -> None:
+    def _check_and_store_answer(
+        self, name: str, reply: Message, exchange: ExchangeRecord
+    ) -> None:
         """Check an answer and store it, or refuse it."""
         kind, _, request, _ = self.open_requests.pop(name)
         if reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE:
-            exchange.add_absent(name)
+            exchange.add_absent_site(name)
             return
         arrays: dict[str, Array] = {}
         try:
@@ -218,7 +224,7 @@ class SiteConnection:
         if kind == "steps":
             self.needs_prior.discard(name)
         exchange.up[name], exchange.metrics[name] = _count_array_bytes(arrays), metrics
-        self.answers[name] = CheckedAnswer(kind, tensors)
+        self.answers[name] = CheckedReply(kind, tensors)
 
 
 def _unpack_reply(reply: Message) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -226,7 +232,7 @@ def _unpack_reply(reply: Message) -> tuple[dict[str, Array], dict[str, Any]]:
     if reply.has_error():
         lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
         raise ValueError(f"the request failed: {lines[-1]}")
-    arrays, notes = unpack_arrays_and_notes(reply.content)
+    arrays, notes = decode_message_content(reply.content)
     if "reason" in notes:
         kind = StageNotStartedError if notes.get("not_started") else ValueError
         raise kind(notes["reason"])

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from cirm.federated.checkpoint import Checkpoint, StageProgress
-from cirm.federated.connection import CheckedAnswer, SiteConnection, SiteRequest
+from cirm.federated.connection import CheckedReply, SiteConnection, SiteRequest
 from cirm.federated.ledger import ExchangeLedger
 from cirm.federated.study import (
-    SiteAssignment,
+    SiteTask,
     StageInfo,
     StageSegment,
     Study,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cirm.learners.birm import BIRM
 
 MAX_REFUSALS = 3  # exchanges in a row in which every answer is refused
-LEDGER = "ledger.jsonl"
+LEDGER_NAME = "ledger.jsonl"
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Coordinator:
     log: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
-        self.ledger = ExchangeLedger(self.folder / LEDGER)
+        self.ledger = ExchangeLedger(self.folder / LEDGER_NAME)
         self.checkpoint = Checkpoint(self.folder, self.stages)
         names = [name for stage in self.stages for name in stage]
         if not names or not all(self.stages) or len(set(names)) < len(names):
@@ -70,7 +70,7 @@ class Coordinator:
         self.log(f"the study has ended: {self.checkpoint.path}")
 
     def _run_stage(self, number: int, names: Sequence[str]) -> None:
-        is_started = self.checkpoint.is_within(number)
+        is_started = self.checkpoint.has_unfinished_stage(number)
         # A stage starts when all its sites are online; to continue, fewer are enough.
         enough = self.min_sites if is_started else len(names)
         exchange = self.ledger.start_exchange("join", number, (0, 0))
@@ -78,7 +78,7 @@ class Coordinator:
         if exchange.refused:
             self.ledger.record(exchange)
         present = [name for name in names if name in self.connection.sites]
-        self._agree_on_data(present)
+        self._check_data_of_sites(present)
         learner = self.study.create_learner()
         state = self._start_stage(number, present, learner)
         if is_started:
@@ -95,20 +95,20 @@ class Coordinator:
                 parameters = torch.cat([state.shared, state.features], 1)
                 check_parameters_are_finite(parameters, segment.last)
                 self.checkpoint.save_progress(self.study, state)
-        self.checkpoint.save_end(self.study, state)
+        self.checkpoint.save_finished_stage(self.study, state)
 
-    def _agree_on_data(self, names: Sequence[str]) -> None:
+    def _check_data_of_sites(self, names: Sequence[str]) -> None:
         """Take the form of the data from the sites; refuse sites that differ."""
         for name in names:
             _, features, classes = self.connection.sites[name]
             if self.study.features:
-                self.study.check_data(name, features, classes)
+                self.study.check_data_format(name, features, classes)
             self.study = replace(self.study, features=features, classes=classes)
 
     def _start_stage(
         self, number: int, names: Sequence[str], learner: BIRM
     ) -> StageProgress:
-        if ended := self.checkpoint.final_tensors:
+        if ended := self.checkpoint.finished_stage_tensors:
             learned = learner.finish_stage(*ended)
         else:
             learned = learner.init(Randomness(self.study.seeds).at("init"))
@@ -135,16 +135,16 @@ class Coordinator:
             for kind, sent in (("value", state.values), ("local", state.locals)):
                 if kind in answer.tensors:
                     sent[name] = answer.tensors[kind]
-        if segment.moves_before:
-            _update_features(answers, state)
+        if segment.updates_features_before_average:
+            _take_feature_step(answers, state)
         if segment.averages:
             values = [state.values[name] for name in sorted(state.values)]
             state.shared = torch.cat([torch.stack(values, 1), state.past], 1).mean(1)
         if segment.is_last:  # a site that is absent at the end counts as it last was
             state.locals = {**state.values, **state.locals}
-        if segment.moves_after:
+        if segment.updates_features_after_average:
             answers = self._collect_answers("gradient", segment, names, state)
-            _update_features(answers, state)
+            _take_feature_step(answers, state)
 
     def _collect_answers(
         self,
@@ -152,15 +152,15 @@ class Coordinator:
         segment: StageSegment,
         names: Sequence[str],
         state: StageProgress,
-    ) -> dict[str, CheckedAnswer]:
+    ) -> dict[str, CheckedReply]:
         """Ask the sites until enough of them have answered."""
-        collected: dict[str, CheckedAnswer] = {}
+        collected: dict[str, CheckedReply] = {}
         refusals, has_logged = 0, False
         while len(collected) < self.min_sites:
             steps = segment.first, segment.last
             exchange = self.ledger.start_exchange(kind, state.info.number, steps)
             requests = {
-                name: self._make_request(kind, segment, name, state)
+                name: self._build_request(kind, segment, name, state)
                 for name in names
                 if name not in collected
             }
@@ -184,7 +184,7 @@ class Coordinator:
                 time.sleep(self.connection.poll_interval)
         return collected
 
-    def _make_request(
+    def _build_request(
         self, kind: str, segment: StageSegment, name: str, state: StageProgress
     ) -> SiteRequest:
         tensors = {"features": state.features.detach(), "shared": state.shared}
@@ -195,14 +195,14 @@ class Coordinator:
         if kind == "steps":
             expected |= {"value": shared} if segment.averages else {}
             expected |= {"local": shared} if segment.is_last else {}
-        if kind == "gradient" or segment.moves_before:
+        if kind == "gradient" or segment.updates_features_before_average:
             expected["gradient"] = features
-        notes = SiteAssignment(self.study, state.info, segment).to_notes()
+        notes = SiteTask(self.study, state.info, segment).to_dict()
         notes["shapes"] = {name: list(t.shape) for name, t in tensors.items()}
         return SiteRequest(tensors, notes, expected)
 
 
-def _update_features(answers: dict[str, CheckedAnswer], state: StageProgress) -> None:
+def _take_feature_step(answers: dict[str, CheckedReply], state: StageProgress) -> None:
     """Move the features by the sum of the sites' gradients; late answers have none."""
     tensors = [answers[name].tensors for name in sorted(answers)]
     gradients = [each["gradient"] for each in tensors if "gradient" in each]

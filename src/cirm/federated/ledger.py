@@ -32,7 +32,7 @@ class ExchangeRecord:
     refused: dict[str, str] = field(default_factory=dict)
     unused: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def add_absent(self, name: str) -> None:
+    def add_absent_site(self, name: str) -> None:
         """Note that a site is offline."""
         if name not in self.absent:
             self.absent.append(name)
@@ -73,7 +73,7 @@ def read_ledger(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def count_sent_bytes(path: Path) -> dict[str, int]:
+def count_bytes_sent_by_site(path: Path) -> dict[str, int]:
     """Count the bytes that each site has sent: arrays, and eight for each metric.
 
     Answers that were refused had left the site too, and count.

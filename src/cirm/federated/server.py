@@ -19,7 +19,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from cirm.federated import TELEMETRY_CHOSEN
+from cirm.federated import USER_HAS_SET_TELEMETRY
 from cirm.federated.connection import SiteConnection
 from cirm.federated.coordinator import Coordinator
 from cirm.federated.study import Study
@@ -30,8 +30,8 @@ from cirm.settings import parse_assignments
 def run_study(grid: Grid, context: Context) -> None:
     """Run the study that the run configuration describes."""
     torch.set_num_threads(1)
-    if not TELEMETRY_CHOSEN:
-        _log_line(
+    if not USER_HAS_SET_TELEMETRY:
+        _print_log_line(
             "Flower reports its use to its makers. To prevent this, start its commands "
             "with FLWR_TELEMETRY_ENABLED=0."
         )
@@ -59,12 +59,12 @@ def create_coordinator(grid: Grid, config: Mapping[str, Any]) -> Coordinator:
             "fit. Use a positive patience, and a lifetime that is not shorter."
         )
     folder = Path(str(config.get("folder", "") or f"study-{study.name}"))
-    connection = SiteConnection(grid, patience, lifetime, _log_line)
+    connection = SiteConnection(grid, patience, lifetime, _print_log_line)
     min_sites = int(config.get("min_sites", 1))
-    return Coordinator(study, stages, connection, folder, min_sites, _log_line)
+    return Coordinator(study, stages, connection, folder, min_sites, _print_log_line)
 
 
-def _log_line(text: str) -> None:
+def _print_log_line(text: str) -> None:
     print(text, flush=True)
 
 

@@ -21,9 +21,9 @@ from cirm.admm import (
     step_local_parameters,
 )
 from cirm.environments import Environment
-from cirm.federated.study import SiteAssignment, StageSegment
+from cirm.federated.study import SiteTask, StageSegment
 from cirm.federated.tensor_file import (
-    get_optimiser_tensors,
+    get_optimiser_state_tensors,
     read_tensor_file,
     restore_optimiser_state,
     write_tensor_file,
@@ -39,7 +39,7 @@ class StageNotStartedError(ValueError):
     """The site has no state for the stage and needs the prior to start it."""
 
 
-class SiteAnswer(NamedTuple):
+class SiteReply(NamedTuple):
     """Tensors that leave the site, and metrics [replica] for monitoring."""
 
     tensors: dict[str, Tensor]
@@ -53,7 +53,7 @@ class Site:
     environment: Environment
     folder: Path
 
-    def take_steps(self, assignment: SiteAssignment, arrived: Tensors) -> SiteAnswer:
+    def run_training_steps(self, assignment: SiteTask, received: Tensors) -> SiteReply:
         """Take the steps of a segment.
 
         The server sends `features` [replica, f], `shared` [replica, q] and, for the
@@ -62,11 +62,11 @@ class Site:
         where features move without an average before, `gradient` [replica, f].
         """
         study, stage, segment = assignment
-        tensors, notes = self._load_state(assignment, arrived)
+        tensors, notes = self._load_state(assignment, received)
         if notes["done"] == list(segment):
-            return _make_site_answer(segment, tensors, notes["metrics"])
+            return _build_site_reply(segment, tensors, notes["metrics"])
         learner = study.create_learner()
-        carry = _make_admm_variables(tensors, notes, arrived["shared"])
+        carry = _restore_admm_variables(tensors, notes, received["shared"])
         optimiser = learner.descent.make_optimiser(carry.local)
         restore_optimiser_state(optimiser, tensors)
         viewer = learner.make_viewer(tensors["prior"], stage.examples)
@@ -75,67 +75,67 @@ class Site:
         for turn in range(segment.first, segment.last):
             if turn // turns != number:
                 number = turn // turns
-                batch = self._make_batch(assignment, number, f"visit {segment.first}")
+                batch = self._build_batch(assignment, number, f"visit {segment.first}")
                 weights = learner.admm.weights_at(batch.progress)
                 carry = rescale_lagrange_multipliers(carry, weights)
-                view = viewer(arrived["features"], batch)
+                view = viewer(received["features"], batch)
             ends = turn % length == 0, False
             carry, values = step_local_parameters(carry, view, optimiser, past, ends)
         check_parameters_are_finite(
             carry.local.detach(), segment.last
         )  # before the state is stored
         tensors |= {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
-        tensors |= {"v": carry.v[:, 0], **get_optimiser_tensors(optimiser)}
-        if segment.moves_before:
-            gradient = self._compute_gradient(assignment, tensors, arrived)
+        tensors |= {"v": carry.v[:, 0], **get_optimiser_state_tensors(optimiser)}
+        if segment.updates_features_before_average:
+            gradient = self._compute_loss_gradient(assignment, tensors, received)
             tensors["gradient"] = gradient
         metrics = {name: values[name].tolist() for name in ("risk", "constraint")}
         notes = {"done": list(segment), "pending": segment.averages, "metrics": metrics}
-        path = self._get_path(assignment)
+        path = self._get_state_path(assignment)
         write_tensor_file(path, tensors, {**notes, "weights": carry.weights})
-        return _make_site_answer(segment, tensors, metrics)
+        return _build_site_reply(segment, tensors, metrics)
 
-    def answer_gradient(
-        self, assignment: SiteAssignment, arrived: Tensors
-    ) -> SiteAnswer:
+    def compute_feature_gradient(
+        self, assignment: SiteTask, received: Tensors
+    ) -> SiteReply:
         """Return the gradient of the features after an average; nothing is stored."""
-        tensors, _ = self._load_state(assignment, arrived)
-        gradient = self._compute_gradient(assignment, tensors, arrived)
-        return SiteAnswer({"gradient": gradient}, {})
+        tensors, _ = self._load_state(assignment, received)
+        gradient = self._compute_loss_gradient(assignment, tensors, received)
+        return SiteReply({"gradient": gradient}, {})
 
-    def _compute_gradient(
-        self, assignment: SiteAssignment, tensors: Tensors, arrived: Tensors
+    def _compute_loss_gradient(
+        self, assignment: SiteTask, tensors: Tensors, received: Tensors
     ) -> Tensor:
         """Return the gradient [replica, f] of the features' loss at the shared w."""
         study, stage, segment = assignment
         learner = study.create_learner()
         number = (segment.last - 1) // learner.admm.turns
-        batch = self._make_batch(assignment, number, f"slope {segment.last}")
-        features = arrived["features"].clone().requires_grad_()
+        batch = self._build_batch(assignment, number, f"slope {segment.last}")
+        features = received["features"].clone().requires_grad_()
         view = learner.make_viewer(tensors["prior"], stage.examples)(features, batch)
-        loss = view.outer(arrived["shared"]).sum()
+        loss = view.outer(received["shared"]).sum()
         return torch.autograd.grad(loss, features)[0]
 
     def _load_state(
-        self, assignment: SiteAssignment, arrived: Tensors
+        self, assignment: SiteTask, received: Tensors
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the tensors and notes of a stage; at its start, the initial ones."""
-        stored = read_tensor_file(self._get_path(assignment))
+        stored = read_tensor_file(self._get_state_path(assignment))
         if stored is not None:
             return stored
-        if "prior" not in arrived:
+        if "prior" not in received:
             name = self.environment.name
             raise StageNotStartedError(
                 f"site {name!r}: the stage has not been started here"
             )
         weights = assignment.study.create_learner().admm.weights_at(0.0)
-        carry = init_admm_variables(arrived["shared"], 1, weights)
+        carry = init_admm_variables(received["shared"], 1, weights)
         tensors = {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
-        tensors |= {"v": carry.v[:, 0], "prior": arrived["prior"]}
+        tensors |= {"v": carry.v[:, 0], "prior": received["prior"]}
         notes: dict[str, Any] = {"done": None, "pending": False, "metrics": {}}
         return tensors, {**notes, "weights": weights}
 
-    def _make_batch(self, assignment: SiteAssignment, number: int, noise: str) -> Batch:
+    def _build_batch(self, assignment: SiteTask, number: int, noise: str) -> Batch:
         """Make a batch by its number, the same that a joint run would take."""
         study, stage, _ = assignment
         randomness = Randomness(study.seeds).at("stage", stage.number)
@@ -153,13 +153,13 @@ class Site:
         progress = (epoch + step / stage.steps) / descent.epochs
         return descent.make_batch([piece], draws, progress)
 
-    def _get_path(self, assignment: SiteAssignment) -> Path:
+    def _get_state_path(self, assignment: SiteTask) -> Path:
         study, stage, _ = assignment
         name = f"{study.name}-{study.run_id}-{stage.number}.safetensors"
         return self.folder / name
 
 
-def _make_admm_variables(
+def _restore_admm_variables(
     tensors: Tensors, notes: Mapping[str, Any], shared: Tensor
 ) -> ADMMVariables:
     """Continue from a state; u grows if there was an average since."""
@@ -171,14 +171,14 @@ def _make_admm_variables(
     return ADMMVariables(w.requires_grad_(), shared, u, v, weights)
 
 
-def _make_site_answer(
+def _build_site_reply(
     segment: StageSegment, tensors: Tensors, metrics: dict[str, list[float]]
-) -> SiteAnswer:
+) -> SiteReply:
     leaving = {}
     if segment.averages:
         leaving["value"] = tensors["local"] + tensors["u"]
     if segment.is_last:
         leaving["local"] = tensors["local"]
-    if segment.moves_before:
+    if segment.updates_features_before_average:
         leaving["gradient"] = tensors["gradient"]
-    return SiteAnswer(leaving, metrics)
+    return SiteReply(leaving, metrics)

@@ -16,7 +16,7 @@ from cirm.learners import create
 if TYPE_CHECKING:
     from cirm.learners.birm import BIRM
 
-LEARNERS = ("birm", "bvirm")
+SUPPORTED_LEARNERS = ("birm", "bvirm")
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Study:
     run_id: str = ""
 
     def __post_init__(self) -> None:
-        if self.learner not in LEARNERS:
+        if self.learner not in SUPPORTED_LEARNERS:
             raise ValueError(
                 f"study: the learner {self.learner!r} cannot be trained at separate "
-                f"sites. Use one of {', '.join(LEARNERS)}."
+                f"sites. Use one of {', '.join(SUPPORTED_LEARNERS)}."
             )
         for name in (self.name, f"_{self.run_id}"):  # both are parts of file names
             if not name.isidentifier():
@@ -60,7 +60,7 @@ class Study:
         like = Environment("any", torch.zeros(1, *self.features), targets, self.task)
         return cast("BIRM", create(self.learner, like, self.settings, self.preset))
 
-    def check_data(
+    def check_data_format(
         self, site: str, features: tuple[int, ...], classes: tuple[str, ...]
     ) -> None:
         """Refuse a site whose data have another form."""
@@ -101,34 +101,34 @@ class StageInfo(NamedTuple):
 class StageSegment(NamedTuple):
     """Steps `first` to `last` of a stage, which sites take on their own.
 
-    If it `averages`, the sites then send their values to be averaged. Features move by
-    gradients at the values shared before the average (`moves_before`) or after it
-    (`moves_after`), or not at all. The last segment of a stage always averages.
+    If it `averages`, the sites then send their values to be averaged. The server takes
+    a gradient step on the features before this average, after it, or not at all. The
+    last segment of a stage always averages.
     """
 
     first: int
     last: int
     averages: bool
-    moves_before: bool
-    moves_after: bool
+    updates_features_before_average: bool
+    updates_features_after_average: bool
     is_last: bool
 
 
-class SiteAssignment(NamedTuple):
+class SiteTask(NamedTuple):
     """What the server asks of a site."""
 
     study: Study
     stage: StageInfo
     segment: StageSegment
 
-    def to_notes(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the assignment as JSON values."""
         parts = {"stage": list(self.stage), "segment": list(self.segment)}
         return {"study": self.study.to_json(), **parts}
 
     @classmethod
-    def from_notes(cls, notes: Mapping[str, Any]) -> SiteAssignment:
-        """Return the assignment that `to_notes` described."""
+    def from_dict(cls, notes: Mapping[str, Any]) -> SiteTask:
+        """Return the assignment that `to_dict` described."""
         study = Study.from_json(notes["study"])
         return cls(study, StageInfo(*notes["stage"]), StageSegment(*notes["segment"]))
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cirm.records import write_bytes_atomically
 
-OPTIMISER = "optimiser."
+OPTIMISER_PREFIX = "optimiser."
 
 
 def write_tensor_file(
@@ -45,20 +45,20 @@ def read_tensor_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | N
     return tensors, notes
 
 
-def get_optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+def get_optimiser_state_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the state of an optimiser of one tensor, by names for a file."""
     state = optimiser.state_dict()["state"].get(0, {})
-    return {OPTIMISER + name: t for name, t in state.items() if t is not None}
+    return {OPTIMISER_PREFIX + name: t for name, t in state.items() if t is not None}
 
 
 def restore_optimiser_state(
     optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Give an optimiser the state that `get_optimiser_tensors` returned."""
+    """Give an optimiser the state that `get_optimiser_state_tensors` returned."""
     state = {
-        name.removeprefix(OPTIMISER): tensor
+        name.removeprefix(OPTIMISER_PREFIX): tensor
         for name, tensor in tensors.items()
-        if name.startswith(OPTIMISER)
+        if name.startswith(OPTIMISER_PREFIX)
     }
     if state:
         optimiser.load_state_dict({**optimiser.state_dict(), "state": {0: state}})
