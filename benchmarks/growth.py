@@ -12,7 +12,7 @@ from benchmarks.timing import Report, compute_quartiles, fit_exponent, time_in_t
 from benchmarks.workloads import Workload
 from cirm.environments import Environment, Task
 from cirm.learners.base import Learner
-from cirm.memory import count_stored_memory
+from cirm.memory import measure_state_size
 from cirm.randomness import Randomness
 
 WORKLOAD = Workload("growth", "", 392, (100, 100), 2, 1000, 0, 4)
@@ -145,7 +145,7 @@ def measure_past(key: str, base: Workload, stages: int, rounds: int) -> dict[str
         if number > 1:  # the first has no past
             works[str(number)] = work
             kept.append(
-                sum(part["bytes"] for part in count_stored_memory(state).values())
+                sum(part["bytes"] for part in measure_state_size(state).values())
             )
     times = time_in_turns(works, rounds)
     medians = [compute_quartiles(values)["median"] for values in times.values()]

@@ -134,8 +134,8 @@ def test_the_slope_is_that_of_the_augmented_lagrangian():
 )
 def test_the_weights_grow_at_the_threshold(kind, expected):
     problem = admm(rho0=10.0, rho1=5.0, growth=100.0, growth_kind=kind, threshold=0.4)
-    assert problem.weights_at(0.39) == (10.0, 5.0)
-    assert problem.weights_at(0.4) == expected
+    assert problem.get_weights_at(0.39) == (10.0, 5.0)
+    assert problem.get_weights_at(0.4) == expected
 
 
 def test_growing_weights_leave_the_multipliers_alone():
@@ -172,7 +172,7 @@ def test_separated_environments_keep_their_examples_and_averages():
     draws = Randomness(SEEDS).start_draws()
     pieces = [Examples(draws.normal(n, 2, 2), draws.normal(n)) for n in (3, 5)]
     noise = Randomness(SEEDS).start_draws()
-    batch = Descent().make_batch(pieces, noise)
+    batch = Descent().build_batch(pieces, noise)
     each = split_batch_by_environment(batch)
     assert each.x.shape == (4, 5, 2, 2)
     assert each.sizes == (5,)
@@ -197,4 +197,4 @@ def test_separated_environments_keep_their_examples_and_averages():
 )
 def test_what_cannot_be_run_is_refused(changes, message):
     with pytest.raises(ValueError, match=f"^here: {message}.*, (but is|not) "):
-        admm(**changes).check("here")
+        admm(**changes).check_settings("here")

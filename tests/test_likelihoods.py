@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from cirm.environments import Task
-from cirm.likelihoods import CrossEntropy, SquaredError, make_likelihood
+from cirm.likelihoods import CrossEntropy, SquaredError, choose_likelihood
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5)
@@ -67,7 +67,7 @@ def test_each_sample_is_scored_as_if_alone(likelihood, outputs, targets):
     for function in (
         likelihood.losses,
         likelihood.residuals,
-        likelihood.scale_gradients,
+        likelihood.compute_output_scale_gradients,
     ):
         together = function(outputs, targets)
         for sample in range(4):
@@ -87,13 +87,15 @@ def test_slopes_are_derivatives_in_a_factor(likelihood, outputs, targets):
     factor = torch.ones(outputs.shape[:-1], requires_grad=True)
     losses = likelihood.losses(factor.unsqueeze(-1) * outputs, targets)
     (slope,) = torch.autograd.grad(losses.sum(), factor)
-    torch.testing.assert_close(likelihood.scale_gradients(outputs, targets), slope)
+    torch.testing.assert_close(
+        likelihood.compute_output_scale_gradients(outputs, targets), slope
+    )
 
 
 def test_one_logit_is_the_second_of_two_with_the_first_at_zero():
     likelihood, second, targets = SAMPLED["sampled one logit"]
     both = torch.cat([torch.zeros_like(second), second], -1)
-    for function in (likelihood.losses, likelihood.scale_gradients):
+    for function in (likelihood.losses, likelihood.compute_output_scale_gradients):
         torch.testing.assert_close(function(second, targets), function(both, targets))
     torch.testing.assert_close(
         likelihood.residuals(second, targets),
@@ -129,5 +131,5 @@ def test_the_score_of_values_is_their_squared_error():
 
 
 def test_the_task_decides_the_likelihood():
-    assert make_likelihood(Task.classification(5)) == CrossEntropy(5)
-    assert make_likelihood(Task.regression()) == SquaredError()
+    assert choose_likelihood(Task.classification(5)) == CrossEntropy(5)
+    assert choose_likelihood(Task.regression()) == SquaredError()

@@ -8,13 +8,13 @@ import torch
 from cirm.environments import Environment, Examples, Task
 from cirm.memory import (
     ExampleMemory,
-    add_to_memory,
+    add_stage_to_memory,
     concatenate_examples,
-    count_stored_memory,
+    create_empty_examples,
+    create_empty_memory,
     draw_distinct_examples,
-    list_tensors_of_state,
-    make_empty_examples,
-    make_empty_memory,
+    list_state_tensors,
+    measure_state_size,
     move_to_device,
     select_examples_at_rows,
     take_first_examples,
@@ -43,18 +43,18 @@ def environment(name, start, count):
 
 def after(sizes, budget, total):
     """The memory after environments of these sizes arrived one by one."""
-    memory = make_empty_memory(len(SEEDS))
+    memory = create_empty_memory(len(SEEDS))
     for stage, size in enumerate(sizes):
         arriving = (environment(f"e{stage}", 100 * stage, size),)
         at = Randomness(SEEDS).at(stage)
-        memory = add_to_memory(memory, arriving, budget, at, total)
+        memory = add_stage_to_memory(memory, arriving, budget, at, total)
     return memory
 
 
 def test_the_ledger_tells_raw_examples_from_parameters():
     memory = after([5, 5], 3, total=False)
     state = State(torch.zeros(2, 7), memory)
-    assert count_stored_memory(state) == {
+    assert measure_state_size(state) == {
         "params": {"examples": 0, "parameters": 7, "bytes": 28},
         "memory": {"examples": 6, "parameters": 0, "bytes": 6 * (4 + 4 + 8)},
     }
@@ -62,7 +62,7 @@ def test_the_ledger_tells_raw_examples_from_parameters():
 
 def test_an_absent_memory_is_not_in_the_ledger():
     assert list(
-        count_stored_memory(State(torch.zeros(2, 7), make_empty_memory(2)))
+        measure_state_size(State(torch.zeros(2, 7), create_empty_memory(2)))
     ) == ["params"]
 
 
@@ -110,7 +110,7 @@ def test_a_budget_of_nothing_keeps_nothing():
 
 def test_pieces_without_examples_do_not_count():
     whole = concatenate_examples(
-        [make_empty_examples(2), numbered(0, 3, 2), numbered(3, 1, 2)]
+        [create_empty_examples(2), numbered(0, 3, 2), numbered(3, 1, 2)]
     )
     assert torch.equal(whole.y, torch.arange(4.0).repeat(2, 1))
     assert torch.equal(take_first_examples(whole, 2).x, whole.x[:, :2])
@@ -126,7 +126,10 @@ def test_each_replica_takes_its_own_rows():
 def filled(portions, size, randomness):
     """A reservoir after arrivals numbered from zero, in portions of these lengths."""
     replicas = len(randomness.seeds)
-    kept, seen = make_empty_examples(replicas), torch.zeros(replicas, dtype=torch.int64)
+    kept, seen = (
+        create_empty_examples(replicas),
+        torch.zeros(replicas, dtype=torch.int64),
+    )
     draws, start = randomness.start_draws(), 0
     for portion in portions:
         arriving = numbered(start, portion, replicas)
@@ -167,7 +170,5 @@ def test_moving_a_state_keeps_its_form():
     state = State(torch.zeros(2, 7), after([5], 3, total=False))
     other = move_to_device(state, "cpu")
     assert type(other.memory.kept) is Examples
-    for a, b in zip(
-        list_tensors_of_state(state), list_tensors_of_state(other), strict=True
-    ):
+    for a, b in zip(list_state_tensors(state), list_state_tensors(other), strict=True):
         assert torch.equal(a, b)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from cirm.environments import Environment, Task
 from cirm.learners import create
-from cirm.memory import list_tensors_of_state
+from cirm.memory import list_state_tensors
 from cirm.networks import (
     CHUNK,
     MLP,
@@ -276,7 +276,7 @@ def test_learners_start_from_the_weights_of_a_module(key):
     learner = dataclasses.replace(create(key, place), network=network)
     state = learner.init(Randomness(SEEDS))
     start = network.init(Randomness((0,)))[0]
-    means = [t for t in list_tensors_of_state(state) if t.shape[-1:] == (network.size,)]
+    means = [t for t in list_state_tensors(state) if t.shape[-1:] == (network.size,)]
     assert any((mean == start).all(-1).any() for mean in means)
 
 

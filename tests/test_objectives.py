@@ -10,8 +10,8 @@ from cirm.objectives import (
     average_by_environment,
     average_outputs_with_past,
     average_risks_over_examples,
-    compute_gradient_penalties,
     compute_head_gradients,
+    compute_irm_penalties,
     compute_quadratic_penalty,
     environment_risks,
 )
@@ -27,7 +27,7 @@ def batch_of(targets):
     """A batch of three unequal environments."""
     x = SOURCE.at("x").normal(sum(SIZES), 4)
     pieces = map(Examples, x.split(SIZES, 1), targets.split(SIZES, 1))
-    return Descent().make_batch(list(pieces), SOURCE.at("noise").start_draws())
+    return Descent().build_batch(list(pieces), SOURCE.at("noise").start_draws())
 
 
 CLASSES = batch_of(SOURCE.at("y").integers(3, sum(SIZES)))
@@ -84,7 +84,7 @@ def test_pooled_risk_is_the_mean_over_all_examples(likelihood, network, batch):
 @each_case
 def test_a_slope_penalty_is_a_squared_derivative(likelihood, network, batch):
     outputs = network(network.init(SOURCE), batch.x)
-    penalties = compute_gradient_penalties(likelihood, outputs, batch)
+    penalties = compute_irm_penalties(likelihood, outputs, batch)
     for e, rows in enumerate(RANGES):
         rows = list(rows)
         factor = torch.ones(2, 1, 1, requires_grad=True)
@@ -96,8 +96,8 @@ def test_a_slope_penalty_is_a_squared_derivative(likelihood, network, batch):
 @each_case
 def test_halves_multiply_the_slopes_of_every_second_example(likelihood, network, batch):
     outputs = network(network.init(SOURCE), batch.x)
-    penalties = compute_gradient_penalties(likelihood, outputs, batch, halves=True)
-    slopes = likelihood.scale_gradients(outputs, batch.y)
+    penalties = compute_irm_penalties(likelihood, outputs, batch, halves=True)
+    slopes = likelihood.compute_output_scale_gradients(outputs, batch.y)
     expected = slopes[:, 0:6:2].mean(1) * slopes[:, 1:6:2].mean(1)
     torch.testing.assert_close(penalties[:, 0], expected)
     # One example has no second half.
@@ -113,9 +113,9 @@ def test_the_product_of_halves_is_unbiased_and_the_square_is_not():
         noise = source.at(index).normal(size)
         outputs, targets = torch.full((400, size, 1), 1.5), 0.5 + noise
         piece = Examples(torch.zeros(400, size, 1), targets)
-        made = Descent().make_batch([piece], source.start_draws())
+        made = Descent().build_batch([piece], source.start_draws())
         for halves, found in estimates.items():
-            found.append(compute_gradient_penalties(likelihood, outputs, made, halves))
+            found.append(compute_irm_penalties(likelihood, outputs, made, halves))
     product, square = (torch.stack(estimates[key]).mean() for key in (True, False))
     spread = torch.stack(estimates[True]).std() / (400 * draws) ** 0.5
     assert abs(product - true**2) < 4 * spread

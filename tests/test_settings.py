@@ -164,7 +164,7 @@ def test_an_assignment_needs_a_name_and_an_equals_sign(assignment):
     ],
 )
 def test_a_type_is_named_as_a_user_reads_it(kind, name):
-    assert settings.format_type_in_words(kind) == name
+    assert settings.describe_type(kind) == name
 
 
 words = st.text(st.characters(exclude_characters=","), min_size=1).filter(

@@ -205,7 +205,9 @@ def test_a_given_gradient_is_followed():
 
     descent = Descent(epochs=4, batch=0, rate=0.25, optimiser="sgd")
     start, stage = torch.zeros(2, 3), (environment("a", 8),)
-    found = descent.follow_gradient(downhill, start, None, stage, Randomness(SEEDS))
+    found = descent.descend_along_gradient(
+        downhill, start, None, stage, Randomness(SEEDS)
+    )
     torch.testing.assert_close(found, torch.full((2, 3), -1.0))
 
 
@@ -215,7 +217,7 @@ def test_a_gradient_may_be_laid_out_in_memory_in_any_way(optimiser):
     descent = Descent(epochs=3, batch=0, rate=0.1, optimiser=optimiser)
     start, stage = torch.zeros(2, 3), (environment("a", 8),)
     found = [
-        descent.follow_gradient(
+        descent.descend_along_gradient(
             lambda params, slope, batch: (slope, {}),
             start,
             slope,
@@ -240,7 +242,7 @@ def test_in_turns_each_goes_down_its_own_loss_from_where_the_others_are():
     descent = Descent(epochs=2, batch=4, rate=0.5, optimiser="sgd")
     movers = [torch.ones(2, 1), torch.zeros(2, 1)]
     stage, heard, path = (environment("a", 8),), [], []
-    for step, batch, numbers in descent.take_turns(
+    for step, batch, numbers in descent.minimise_in_turn(
         loss, movers, stage, Randomness(SEEDS)
     ):
         assert batch.x.shape == (2, 4, 1)
@@ -259,7 +261,9 @@ def test_turns_report_divergence():
     movers = [torch.tensor([[0.0], [1.0]])]
     with pytest.raises(DivergenceError) as caught:
         list(
-            descent.take_turns(loss, movers, (environment("a", 8),), Randomness(SEEDS))
+            descent.minimise_in_turn(
+                loss, movers, (environment("a", 8),), Randomness(SEEDS)
+            )
         )
     assert caught.value.args == ("training diverged at step 4", [1])
 

@@ -15,9 +15,9 @@ from cirm.variational import (
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
+    create_gaussian,
+    create_initial_posterior,
     flatten_gaussian,
-    make_gaussian,
-    make_initial_posterior,
     sample_gaussian,
     unflatten_gaussian,
 )
@@ -84,10 +84,12 @@ def test_a_gaussian_does_not_diverge_from_itself():
 def test_a_standard_normal_has_a_known_divergence():
     mean = torch.tensor([[3.0, 4.0]])
     apart = compute_gaussian_kl(
-        make_gaussian(mean, 1.0), make_gaussian(mean, 1.0, centred=True)
+        create_gaussian(mean, 1.0), create_gaussian(mean, 1.0, centred=True)
     )
     torch.testing.assert_close(apart, torch.tensor([25 / 2]))
-    wide = compute_gaussian_kl(make_gaussian(mean, math.e), make_gaussian(mean, 1.0))
+    wide = compute_gaussian_kl(
+        create_gaussian(mean, math.e), create_gaussian(mean, 1.0)
+    )
     torch.testing.assert_close(wide, torch.tensor([math.e**2 - 1 - 2]))
 
 
@@ -106,10 +108,10 @@ def test_what_is_joined_can_be_parted():
 def test_a_stage_starts_at_given_means_or_else_at_the_posterior():
     q = gaussian("q")
     means = torch.ones(3, 7)
-    start = make_initial_posterior(means, q, 0.5)
+    start = create_initial_posterior(means, q, 0.5)
     assert torch.equal(start.mean, means)
     torch.testing.assert_close(start.log_std.exp(), torch.full((3, 7), 0.5))
-    assert make_initial_posterior(means[:, :0], q, 0.5) is q
+    assert create_initial_posterior(means[:, :0], q, 0.5) is q
 
 
 GOOD = {

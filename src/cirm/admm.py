@@ -63,12 +63,12 @@ class BatchObjectives(NamedTuple):
         gradients: Function of local parameters [replica, e, q]. It returns the terms of
             the objectives, [replica, e] each, and the gradients of the objectives,
             [replica, e, q], which can be differentiated again.
-        outer: Function of shared parameters [replica, q]. It returns the loss [replica]
-            that the features descend.
+        feature_loss: Function of shared parameters [replica, q]. It returns the loss
+            [replica] that the features minimise.
     """
 
     gradients: Callable[[Tensor], tuple[Terms, Tensor]]
-    outer: Callable[[Tensor], Tensor]
+    feature_loss: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ADMM:
     rounds: int
     inner: int
 
-    def check(self, where: str) -> None:
+    def check_settings(self, where: str) -> None:
         """Raise an error if a setting is invalid."""
         if self.growth_kind not in ("sum", "factor"):
             raise ValueError(
@@ -113,7 +113,7 @@ class ADMM:
                 value = getattr(self, name)
                 raise ValueError(f"{where}: {name} must be {range_}, but is {value}.")
 
-    def weights_at(self, progress: float) -> Weights:
+    def get_weights_at(self, progress: float) -> Weights:
         """Return the weights at a fraction of the stage's training."""
         if progress < self.threshold:
             return self.rho0, self.rho1
@@ -122,17 +122,17 @@ class ADMM:
         return self.rho0 * self.growth, self.rho1 * self.growth
 
     @property
-    def turns(self) -> int:
+    def steps_per_batch(self) -> int:
         """Number of steps of the environments on each batch."""
         return self.rounds * self.inner or 1
 
-    def count_round_steps(self, steps: int) -> int:
+    def count_steps_per_round(self, steps: int) -> int:
         """Return the steps of a round, given the number of batches in an epoch."""
         return self.inner if self.rounds else self.inner * steps
 
     def solve(
         self,
-        look: Callable[[Tensor, Batch], BatchObjectives],
+        compute_objectives: Callable[[Tensor, Batch], BatchObjectives],
         features: Tensor,
         shared: Tensor,
         past: Tensor,
@@ -144,8 +144,8 @@ class ADMM:
         """Run a stage.
 
         Args:
-            look: Returns the objectives on a batch, given features and the batch. It is
-                called once for each batch.
+            compute_objectives: Returns the objectives on a batch, given features and
+                the batch. It is called once for each batch.
             features: Parameters of the features, [replica, f]; they take a step after
                 the environments' steps on a batch. f may be 0.
             shared: Parameters to find a consensus on, [replica, q].
@@ -159,20 +159,22 @@ class ADMM:
             The features [replica, f], and the final variables.
         """
         features = features.detach().clone().requires_grad_()
-        carry = init_admm_variables(shared, len(stage), self.weights_at(0.0))
-        movers = [descent.make_optimiser(t) for t in (carry.local, features)]
-        steps, turns = descent.count_steps(stage), self.turns
-        length = self.count_round_steps(steps)
+        carry = init_admm_variables(shared, len(stage), self.get_weights_at(0.0))
+        movers = [descent.create_optimiser(t) for t in (carry.local, features)]
+        steps, steps_per_batch = descent.count_steps(stage), self.steps_per_batch
+        length = self.count_steps_per_round(steps)
         for step, batch in enumerate(descent.iterate_batches(stage, randomness), 1):
-            carry = rescale_lagrange_multipliers(carry, self.weights_at(batch.progress))
-            view = look(features, batch)
-            for turn in range((step - 1) * turns, step * turns):
+            carry = rescale_lagrange_multipliers(
+                carry, self.get_weights_at(batch.progress)
+            )
+            view = compute_objectives(features, batch)
+            for turn in range((step - 1) * steps_per_batch, step * steps_per_batch):
                 ends = turn % length == 0, (turn + 1) % length == 0
                 carry, numbers = step_local_parameters(
                     carry, view, movers[0], past, ends
                 )
             if features.shape[1]:
-                loss = view.outer(carry.shared).sum()
+                loss = view.feature_loss(carry.shared).sum()
                 (features.grad,) = torch.autograd.grad(loss, features)
                 movers[1].step()
             if step % steps == 0:
@@ -258,15 +260,15 @@ def split_batch_by_environment(batch: Batch) -> Batch:
     sizes, sources = batch.sizes, batch.noise.generators
     shares = [part[:, e] for e, part in enumerate(batch.share.split(sizes, -1))]
     return batch._replace(
-        x=_split_values_by_environment(batch.x, sizes),
-        y=_split_values_by_environment(batch.y, sizes),
-        share=_split_values_by_environment(torch.cat(shares, 1), sizes).unsqueeze(1),
+        x=_pad_and_split_by_environment(batch.x, sizes),
+        y=_pad_and_split_by_environment(batch.y, sizes),
+        share=_pad_and_split_by_environment(torch.cat(shares, 1), sizes).unsqueeze(1),
         sizes=(max(sizes),),
         noise=Draws([source for source in sources for _ in sizes]),
     )
 
 
-def _split_values_by_environment(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def _pad_and_split_by_environment(values: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Reshape values [replica, n, ...] of several environments, as the batch is."""
     most = max(sizes)
     if min(sizes) < most:

@@ -58,7 +58,7 @@ class Task:
         return "classification" if self.classes else "regression"
 
 
-class Inputs(Protocol):
+class LazyInputs(Protocol):
     """Inputs that are computed when they are needed, with a replica axis."""
 
     @property
@@ -84,7 +84,7 @@ class Environment:
         name: Name of the environment, unique among those it is used with.
         inputs: Real numbers [n, *features], the same for every replica; if
             `replicated`, [replica, n, *features], or an object that computes them when
-            they are needed (see `Inputs`). They are converted to float32.
+            they are needed (see `LazyInputs`). They are converted to float32.
         targets: Class indices (int64), or for a regression real numbers: [n], or if
             `replicated` [replica, n].
         task: What is predicted.
@@ -108,7 +108,7 @@ class Environment:
     """
 
     name: str
-    inputs: Tensor | Inputs
+    inputs: Tensor | LazyInputs
     targets: Tensor
     task: Task
     replicated: bool = False
@@ -122,7 +122,7 @@ class Environment:
         self._check_shapes()
         if isinstance(self.inputs, Tensor):
             if not self.inputs.is_floating_point():
-                self._fail(
+                self._raise_error(
                     f"the inputs must be floating point, not {self.inputs.dtype}"
                 )
             self._check_finite("inputs", self.inputs)
@@ -134,9 +134,11 @@ class Environment:
         lazy = hasattr(inputs, "take") and not hasattr(inputs, "__array__")
         if not isinstance(inputs, Tensor) and not (self.replicated and lazy):
             kinds = "a tensor or have a method take" if self.replicated else "a tensor"
-            self._fail(f"the inputs must be {kinds}, not {type(inputs).__name__}")
+            self._raise_error(
+                f"the inputs must be {kinds}, not {type(inputs).__name__}"
+            )
         if not isinstance(self.targets, Tensor):
-            self._fail(
+            self._raise_error(
                 f"the targets must be a tensor, not {type(self.targets).__name__}"
             )
 
@@ -145,30 +147,30 @@ class Environment:
         shape, targets = tuple(self.inputs.shape), tuple(self.targets.shape)
         if len(shape) <= axes or targets != shape[:axes]:
             n = "[replica, n" if self.replicated else "[n"
-            self._fail(
+            self._raise_error(
                 f"the inputs must be {n}, ...] and the targets {n}], not {list(shape)} "
                 f"and {list(targets)}"
             )
         if 0 in shape:
-            self._fail(f"there are no examples or no features: {list(shape)}")
+            self._raise_error(f"there are no examples or no features: {list(shape)}")
 
     def _check_targets(self) -> None:
         classes, targets = len(self.task.classes), self.targets
         if not classes:
             if not targets.is_floating_point():
-                self._fail(
+                self._raise_error(
                     "the targets of a regression must be floating point numbers, not "
                     f"{targets.dtype}"
                 )
             self._check_finite("targets", targets)
         elif targets.dtype != torch.int64:
-            self._fail(
+            self._raise_error(
                 "the targets of a classification must be class indices (int64), not "
                 f"{targets.dtype}"
             )
         elif targets.min() < 0 or targets.max() >= classes:
             outside = targets[(targets < 0) | (targets >= classes)]
-            self._fail(
+            self._raise_error(
                 f"the targets must be class indices from 0 to {classes - 1}, not "
                 f"{outside.unique().tolist()[:5]}"
             )
@@ -179,12 +181,12 @@ class Environment:
             return
         bad = ~values.isfinite()
         if bad.any():
-            self._fail(
+            self._raise_error(
                 f"the {what} have {int(bad.sum())} NaN or infinite values, the first "
                 f"at {bad.nonzero()[0].tolist()}"
             )
 
-    def _fail(self, problem: str) -> NoReturn:
+    def _raise_error(self, problem: str) -> NoReturn:
         raise ValueError(f"environment {self.name!r}: {problem}.")
 
     def __len__(self) -> int:
@@ -225,12 +227,12 @@ class Environment:
         Inputs are not copied: they are taken from this environment when needed.
         """
         if rows.ndim != 2 or rows.dtype != torch.int64:
-            self._fail(
+            self._raise_error(
                 "rows must be integers (int64) [replica, m], not "
                 f"{rows.dtype} {list(rows.shape)}"
             )
         if rows.numel() and not 0 <= rows.min() <= rows.max() < len(self):
-            self._fail(
+            self._raise_error(
                 f"rows must be from 0 to {len(self) - 1}, not {int(rows.min())} to "
                 f"{int(rows.max())}"
             )
@@ -245,7 +247,7 @@ class Environment:
 
     def _check_replicas(self, replicas: int) -> None:
         if replicas != len(self.targets):
-            self._fail(
+            self._raise_error(
                 f"it has examples for {len(self.targets)} replicas, not {replicas}"
             )
 

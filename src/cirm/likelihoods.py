@@ -31,7 +31,9 @@ class Likelihood(ABC):
     def residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the gradient of each loss in the outputs, [replica, sample, n, k]."""
 
-    def scale_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_output_scale_gradients(
+        self, outputs: Tensor, targets: Tensor
+    ) -> Tensor:
         """Return the derivative of each loss in a scale of the outputs, at 1."""
         return (self.residuals(outputs, targets) * outputs).sum(-1)
 
@@ -76,7 +78,9 @@ class CrossEntropy(Likelihood):
         one_hot = torch.zeros_like(probabilities).scatter(-1, places, 1.0)
         return (probabilities - one_hot)[..., -outputs.shape[-1] :]
 
-    def scale_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_output_scale_gradients(
+        self, outputs: Tensor, targets: Tensor
+    ) -> Tensor:
         """Return the expected logit less that of the target."""
         logits = self.logits(outputs)
         return (logits.softmax(-1) * logits).sum(-1) - _select_logits_of_targets(
@@ -118,7 +122,7 @@ class SquaredError(Likelihood):
         return (predictions.squeeze(-1) - targets).square()
 
 
-def make_likelihood(task: Task) -> Likelihood:
+def choose_likelihood(task: Task) -> Likelihood:
     """Return the cross-entropy for a classification, else the squared error."""
     return CrossEntropy(len(task.classes)) if task.classes else SquaredError()
 

@@ -12,14 +12,14 @@ from cirm.environments import Environment, Examples, Stage
 from cirm.randomness import Draws, Randomness
 
 
-def count_stored_memory(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
+def measure_state_size(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
     """Count the examples, parameters and bytes of a state, by field, for one replica.
 
     `Examples` in the state are raw data of the past; any other tensor is parameters.
     """
     entries = {}
     for name, part in state._asdict().items():
-        tensors = list(list_tensors_of_state(part))
+        tensors = list(list_state_tensors(part))
         raw = sum(e.y.shape[1:].numel() for e in find_stored_examples(part))
         numbers = sum(t.shape[1:].numel() for t in tensors)
         size = sum(t.element_size() * t.shape[1:].numel() for t in tensors)
@@ -32,11 +32,11 @@ def count_stored_memory(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN40
     return entries
 
 
-def list_tensors_of_state(part: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
+def list_state_tensors(part: Any) -> list[Tensor]:  # noqa: ANN401  nested tuples of tensors
     """Return the tensors of nested tuples, in order."""
     if isinstance(part, Tensor):
         return [part]
-    return [tensor for piece in part for tensor in list_tensors_of_state(piece)]
+    return [tensor for piece in part for tensor in list_state_tensors(piece)]
 
 
 def find_stored_examples(part: Any) -> list[Examples]:  # noqa: ANN401  nested tuples of tensors
@@ -72,15 +72,15 @@ class ExampleMemory(NamedTuple):
         return [Examples(x, y) for x, y in zip(*pieces, strict=True)]
 
 
-def make_empty_examples(replicas: int) -> Examples:
+def create_empty_examples(replicas: int) -> Examples:
     """Return no examples for each replica, when the features are not known yet."""
     return Examples(torch.zeros(replicas, 0), torch.zeros(replicas, 0))
 
 
-def make_empty_memory(replicas: int) -> ExampleMemory:
+def create_empty_memory(replicas: int) -> ExampleMemory:
     """Return the memory before any data."""
     owner = torch.zeros(replicas, 0, dtype=torch.int64)
-    return ExampleMemory(make_empty_examples(replicas), owner)
+    return ExampleMemory(create_empty_examples(replicas), owner)
 
 
 def draw_distinct_examples(
@@ -90,7 +90,7 @@ def draw_distinct_examples(
     return environment.take(randomness.permutation(len(environment))[:, :size])
 
 
-def add_to_memory(
+def add_stage_to_memory(
     memory: ExampleMemory,
     stage: Stage,
     size: int,

@@ -87,7 +87,7 @@ def average_risks_over_examples(risks: Tensor, batch: Batch) -> Tensor:
     return risks @ batch.fractions
 
 
-def compute_gradient_penalties(
+def compute_irm_penalties(
     likelihood: Likelihood, outputs: Tensor, batch: Batch, halves: bool = False
 ) -> Tensor:
     """Return IRM's penalty of each environment, [replica, e].
@@ -96,7 +96,7 @@ def compute_gradient_penalties(
     it is the product of the derivatives on two halves of the environment: that may be
     negative, but its expectation does not depend on the size of the batch.
     """
-    slopes = likelihood.scale_gradients(outputs, batch.y)
+    slopes = likelihood.compute_output_scale_gradients(outputs, batch.y)
     if not halves:
         return average_by_environment(slopes, batch.share).square()
     turn = torch.arange(slopes.shape[-1], device=slopes.device) % 2

@@ -43,13 +43,18 @@ class Randomness:
 
     def spawn(self, count: int) -> Randomness:
         """Return `count` independent sources for each replica, replica by replica."""
-        hashes = [self.at("member", index)._hash for index in range(count)]
+        hashes = [
+            self.at("member", index)._hash_seed_and_path for index in range(count)
+        ]
         return Randomness(tuple(hashed(s) for s in self.seeds for hashed in hashes))
 
     def start_draws(self) -> Draws:
         """Start a sequence of draws at this address."""
         return Draws(
-            [torch.Generator().manual_seed(self._hash(seed)) for seed in self.seeds]
+            [
+                torch.Generator().manual_seed(self._hash_seed_and_path(seed))
+                for seed in self.seeds
+            ]
         )
 
     def normal(self, *shape: int) -> Tensor:
@@ -68,7 +73,7 @@ class Randomness:
         """Draw a random order of 0 to `count` - 1, [replica, count]."""
         return self.start_draws().permutation(count)
 
-    def _hash(self, seed: int) -> int:
+    def _hash_seed_and_path(self, seed: int) -> int:
         # NumPy's integers print with their type, and must address the same draw.
         address = [p if isinstance(p, str) else operator.index(p) for p in self.path]
         text = repr((operator.index(seed), *address)).encode()

@@ -186,7 +186,7 @@ def write_files_atomically(contents: Mapping[Path, bytes]) -> None:
         for temporary, (path, content) in zip(
             temporaries, contents.items(), strict=True
         ):
-            with name_file_in_errors(path), temporary.open("xb") as file:
+            with add_file_name_to_errors(path), temporary.open("xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -200,7 +200,7 @@ def replace_files_atomically(*paths: Path) -> Iterator[list[Path]]:
     try:
         yield temporaries
         for temporary, path in zip(temporaries, paths, strict=True):
-            with name_file_in_errors(path):
+            with add_file_name_to_errors(path):
                 os.replace(temporary, path)
     finally:
         for temporary in temporaries:
@@ -208,7 +208,7 @@ def replace_files_atomically(*paths: Path) -> Iterator[list[Path]]:
 
 
 @contextmanager
-def name_file_in_errors(path: Path) -> Iterator[None]:
+def add_file_name_to_errors(path: Path) -> Iterator[None]:
     """Name the file in errors that occur while it is written, such as a full disk."""
     try:
         yield

@@ -73,17 +73,17 @@ def parse_assignments(assignments: list[str], where: str) -> dict[str, str]:
     return texts
 
 
-def format_type_in_words(kind: Any) -> str:  # noqa: ANN401  any type
+def describe_type(kind: Any) -> str:  # noqa: ANN401  any type
     """Return a type in words for the user."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(
-            "none" if o is type(None) else format_type_in_words(o) for o in options
+            "none" if o is type(None) else describe_type(o) for o in options
         )
     if origin is Literal:
         return "|".join(map(str, options))
     if origin is tuple:
-        return f"{format_type_in_words(options[0])},..."
+        return f"{describe_type(options[0])},..."
     return {int: "whole number", float: "number", str: "text", bool: "true|false"}.get(
         kind, getattr(kind, "__name__", str(kind))
     )
@@ -124,7 +124,7 @@ def _parse_union_value(options: tuple[Any, ...], text: str, where: str) -> Any: 
     try:
         return parse_setting_value(choices[-1], text, where)
     except ValueError:
-        kinds = " or ".join(map(format_type_in_words, choices))
+        kinds = " or ".join(map(describe_type, choices))
         raise ValueError(f"{where} must be {kinds}, not {text!r}.") from None
 
 

@@ -97,7 +97,7 @@ class Descent:
         replicas, steps = len(randomness.seeds), self.count_steps(stage)
         noise = randomness.at("noise").start_draws()
         if steps == 1:
-            whole = self.make_batch([e.take_all(replicas) for e in stage], noise)
+            whole = self.build_batch([e.take_all(replicas) for e in stage], noise)
             for epoch in range(self.epochs):
                 yield whole._replace(progress=epoch / self.epochs)
             return
@@ -118,9 +118,9 @@ class Descent:
                     places = zip(row, starts, strict=True)
                     row = (torch.cat([part + start for part, start in places], 1),)
                 pieces = [e.take(r) for e, r in zip(source, row, strict=True)]
-                yield self.make_batch(pieces, noise, progress, sizes)
+                yield self.build_batch(pieces, noise, progress, sizes)
 
-    def make_batch(
+    def build_batch(
         self,
         pieces: Sequence[Examples],
         noise: Draws,
@@ -138,7 +138,7 @@ class Descent:
         )
         x, y = x.to(self.device), y.to(self.device)
         sizes = sizes or tuple(piece.y.shape[1] for piece in pieces)
-        share = make_averaging_weights(sizes, y.device).expand(len(y), -1, -1)
+        share = build_averaging_weights(sizes, y.device).expand(len(y), -1, -1)
         return Batch(x, y, share, sizes, progress, noise)
 
     def minimise(
@@ -169,11 +169,11 @@ class Descent:
         Raises:
             DivergenceError: If parameters are no longer finite.
         """
-        return self.follow_gradient(
-            make_gradient_function(loss), params, past, stage, randomness, watch
+        return self.descend_along_gradient(
+            differentiate_loss(loss), params, past, stage, randomness, watch
         )
 
-    def follow_gradient(
+    def descend_along_gradient(
         self,
         gradient: Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]],
         params: Tensor,
@@ -187,7 +187,7 @@ class Descent:
         The function returns a gradient [replica, p], and numbers for `watch`.
         """
         params = params.detach().clone().to(self.device).requires_grad_()
-        optimiser = self.make_optimiser(params)
+        optimiser = self.create_optimiser(params)
         steps = self.count_steps(stage)
         for step, batch in enumerate(self.iterate_batches(stage, randomness), 1):
             params.grad, numbers = gradient(params, past, batch)
@@ -197,7 +197,7 @@ class Descent:
                 watch(step, steps * self.epochs, numbers)
         return params.detach()
 
-    def take_turns(
+    def minimise_in_turn(
         self,
         loss: Callable[[int, list[Tensor], Batch], Terms],
         movers: list[Tensor],
@@ -210,7 +210,7 @@ class Descent:
         differentiated in the mover whose turn it is. Each step yields the number of
         steps done, its batch, and the terms of all losses.
         """
-        optimisers = [self.make_optimiser(mover) for mover in movers]
+        optimisers = [self.create_optimiser(mover) for mover in movers]
         steps = self.count_steps(stage)
         for step, batch in enumerate(self.iterate_batches(stage, randomness), 1):
             numbers: Terms = {}
@@ -226,7 +226,7 @@ class Descent:
                 check_parameters_are_finite(torch.cat(movers, -1), step)
             yield step, batch, numbers
 
-    def make_optimiser(self, params: Tensor) -> torch.optim.Optimizer:
+    def create_optimiser(self, params: Tensor) -> torch.optim.Optimizer:
         """Return a new optimiser for these parameters."""
         cls = torch.optim.SGD if self.optimiser == "sgd" else torch.optim.Adam
         optimiser = cls([params], lr=self.rate, weight_decay=self.decay, fused=True)
@@ -234,7 +234,7 @@ class Descent:
         return optimiser
 
 
-def make_gradient_function(
+def differentiate_loss(
     loss: Callable[[Tensor, Any, Batch], Terms],
 ) -> Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]:
     """Return a function that gives the gradient of a loss, and its terms."""
@@ -329,7 +329,7 @@ def split_rows_evenly(rows: Tensor, count: int) -> tuple[Tensor, ...]:
 
 
 @lru_cache(maxsize=64)
-def make_averaging_weights(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+def build_averaging_weights(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """Return weights [e, n] that average each environment's examples."""
     blocks = [torch.full((1, size), 1 / size) for size in sizes]
     return torch.block_diag(*blocks).to(device)

@@ -24,15 +24,17 @@ class Gaussian(NamedTuple):
     log_std: Tensor
 
 
-def make_gaussian(mean: Tensor, std: float, centred: bool = False) -> Gaussian:
+def create_gaussian(mean: Tensor, std: float, centred: bool = False) -> Gaussian:
     """Return normals of one standard deviation around `mean`, or around zero."""
     log_std = torch.full_like(mean, math.log(std))
     return Gaussian(torch.zeros_like(mean) if centred else mean, log_std)
 
 
-def make_initial_posterior(means: Tensor, posterior: Gaussian, std: float) -> Gaussian:
+def create_initial_posterior(
+    means: Tensor, posterior: Gaussian, std: float
+) -> Gaussian:
     """Return a stage's start: normals around means [replica, p], else the posterior."""
-    return make_gaussian(means, std) if means.shape[1] else posterior
+    return create_gaussian(means, std) if means.shape[1] else posterior
 
 
 def sample_gaussian(q: Gaussian, noise: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cirm.memory import list_tensors_of_state
+from cirm.memory import list_state_tensors
 from cirm.model import load, save, update
 
 QUICK = ["--set", "epochs=15", "--set", "hidden=8", "--set", "rate=0.02"]
@@ -329,8 +329,8 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_model(fitted, clinics):
         assert all(
             map(
                 torch.equal,
-                list_tensors_of_state(found.state),
-                list_tensors_of_state(wanted.state),
+                list_state_tensors(found.state),
+                list_state_tensors(wanted.state),
             )
         )
         seen.add(len(found.history))

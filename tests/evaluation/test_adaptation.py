@@ -24,7 +24,7 @@ from cirm.report.run_page import (
     prepare_sweep_figure,
 )
 from cirm.report.summary import collect_adapted_sweep_scores, summarise_records
-from cirm.runs.archive import pack_records_of_job, unpack_records_of_job
+from cirm.runs.archive import pack_job_records, unpack_job_records
 from cirm.runs.choice import VALIDATION, ValueChoiceJob, find_best_value
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import run_jobs_locally
@@ -146,13 +146,13 @@ def test_a_learner_that_cannot_adapt_has_no_such_scores():
 def test_a_record_is_read_as_it_was_written_and_packed():
     rows, adapted = records((10, "all"))
     assert [parse_record(format_record(r)) for r in adapted] == adapted
-    packed = json.loads(json.dumps(pack_records_of_job(rows)))
-    back = [r for r in unpack_records_of_job(packed) if isinstance(r, AdaptedScore)]
+    packed = json.loads(json.dumps(pack_job_records(rows)))
+    back = [r for r in unpack_job_records(packed) if isinstance(r, AdaptedScore)]
     assert [replace(r, value=0.0) for r in back] == [
         replace(r, value=0.0) for r in adapted
     ]
     assert [r.value for r in back] == pytest.approx([r.value for r in adapted], 1e-5)
-    assert "adapted" not in pack_records_of_job(records(())[0])
+    assert "adapted" not in pack_job_records(records(())[0])
 
 
 def test_only_jobs_that_adapt_have_another_key():

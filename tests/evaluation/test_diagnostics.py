@@ -16,7 +16,7 @@ from cirm.evaluation.groups import ExampleGroups
 from cirm.learners import create
 from cirm.likelihoods import CrossEntropy
 from cirm.records import Score, format_record
-from cirm.runs.archive import pack_records_of_job, unpack_records_of_job
+from cirm.runs.archive import pack_job_records, unpack_job_records
 
 QUICK = {"hidden": (8,), "epochs": 3}
 SEEDS = (0, 1)
@@ -125,7 +125,7 @@ def test_values_are_diagnosed_too_and_every_number_can_be_packed(order):
     found = diagnostic(rows)
     assert {r.seed for r in found} == set(SEEDS)
     assert all(torch.tensor([r.value for r in found]).isfinite())
-    again = diagnostic(unpack_records_of_job(pack_records_of_job(rows)))
+    again = diagnostic(unpack_job_records(pack_job_records(rows)))
     assert len(again) == len(found)
 
 

@@ -121,7 +121,7 @@ def test_the_gradients_of_the_head_are_those_of_autodiff(likelihood):
     for n in (6, 9):
         y = draws.integers(3, n) if outputs == 3 else draws.normal(n)
         pieces.append(Examples(draws.normal(n, 4), y))
-    batch = learner.descent.make_batch(pieces, draws)
+    batch = learner.descent.build_batch(pieces, draws)
     features = network.init(Randomness(SEEDS))[:, : network.head.start]
     local = draws.normal(2, network.size - network.head.start).requires_grad_()
     terms, gradients = learner.view_head(features, batch).gradients(local)

@@ -10,7 +10,7 @@ from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP, Network
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import Gaussian, flatten_gaussian, make_gaussian
+from cirm.variational import Gaussian, create_gaussian, flatten_gaussian
 
 SEEDS = (2, 7)
 TRUTH = torch.tensor([1.0, -2.0, 0.5])
@@ -80,11 +80,11 @@ class LinearFeatures(Network):
 def test_with_uncertain_features_the_condition_is_that_of_their_expectation():
     network = LinearFeatures()
     learner = BVIRM(network, SquaredError(), beta=0.0, samples=2000)
-    q = make_gaussian(network.init(Randomness((5,))), 0.5)
+    q = create_gaussian(network.init(Randomness((5,))), 0.5)
     features, own = learner.split_posterior(q)
     environment = invariant()[1]
     noise = Randomness((1,)).start_draws()
-    batch = learner.descent.make_batch([environment.take_all(1)], noise)
+    batch = learner.descent.build_batch([environment.take_all(1)], noise)
     view = learner.view_posterior(
         flatten_gaussian(features), batch, (features, own), 0.0
     )
@@ -171,7 +171,7 @@ def test_the_kl_counts_in_full_or_by_example(scale, factor):
 
 def test_features_and_w_are_parts_of_one_belief():
     network = MLP((3, 4, 2))
-    q = make_gaussian(network.init(Randomness(SEEDS)), 0.1)
+    q = create_gaussian(network.init(Randomness(SEEDS)), 0.1)
     features, own = BVIRM(network).split_posterior(q)
     assert isinstance(own, Gaussian)
     assert features.mean.shape == (2, 16)

@@ -10,7 +10,7 @@ from cirm import registry
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import CONTINUAL, LEARNERS, create, get_learner_class
 from cirm.learners.vrex import VREx
-from cirm.memory import count_stored_memory, list_tensors_of_state
+from cirm.memory import list_state_tensors, measure_state_size
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5, 8)
@@ -83,7 +83,7 @@ def case(request, offered):
 def test_the_state_has_a_replica_axis(case):
     learner, _ = case
     state = learner.init(Randomness(SEEDS))
-    assert all(len(leaf) == 3 for leaf in list_tensors_of_state(state))
+    assert all(len(leaf) == 3 for leaf in list_state_tensors(state))
 
 
 @pytest.mark.parametrize("order", ["joint", "sequential"])
@@ -114,9 +114,9 @@ def test_values_are_learned(form, order):
 def test_observe_leaves_the_old_state_alone(case):
     learner, environments = case
     before = train(learner, Stream.sequential(environments[:1]))
-    copies = [leaf.clone() for leaf in list_tensors_of_state(before)]
+    copies = [leaf.clone() for leaf in list_state_tensors(before)]
     learner.observe(before, (environments[1],), Randomness(SEEDS))
-    for leaf, copy in zip(list_tensors_of_state(before), copies, strict=True):
+    for leaf, copy in zip(list_state_tensors(before), copies, strict=True):
         assert torch.equal(leaf, copy)
 
 
@@ -125,7 +125,7 @@ def test_a_replica_learns_the_same_alone_as_beside_others(case):
     stream = Stream.sequential(environments)
     beside, alone = train(learner, stream), train(learner, stream, SEEDS[1:2])
     for many, one in zip(
-        list_tensors_of_state(beside), list_tensors_of_state(alone), strict=True
+        list_state_tensors(beside), list_state_tensors(alone), strict=True
     ):
         torch.testing.assert_close(many[1:2], one, rtol=1e-3, atol=1e-4)
 
@@ -133,9 +133,7 @@ def test_a_replica_learns_the_same_alone_as_beside_others(case):
 def test_same_seeds_give_the_same_state(case):
     learner, environments = case
     first, second = (train(learner, Stream.joint(environments)) for _ in range(2))
-    for a, b in zip(
-        list_tensors_of_state(first), list_tensors_of_state(second), strict=True
-    ):
+    for a, b in zip(list_state_tensors(first), list_state_tensors(second), strict=True):
         assert torch.equal(a, b)
 
 
@@ -143,13 +141,9 @@ def test_a_saved_state_goes_on_bit_for_bit(case):
     learner, environments = case
     whole = train(learner, Stream.sequential(environments))
     first = train(learner, Stream.sequential(environments[:1]))
-    saved = rebuilt(
-        first, iter([leaf.clone() for leaf in list_tensors_of_state(first)])
-    )
+    saved = rebuilt(first, iter([leaf.clone() for leaf in list_state_tensors(first)]))
     later = train(learner, Stream.sequential(environments[1:]), state=saved, start=1)
-    for a, b in zip(
-        list_tensors_of_state(whole), list_tensors_of_state(later), strict=True
-    ):
+    for a, b in zip(list_state_tensors(whole), list_state_tensors(later), strict=True):
         assert torch.equal(a, b)
 
 
@@ -163,8 +157,8 @@ def rebuilt(part, tensors):
 def test_the_ledger_counts_every_byte_of_the_state(case):
     learner, environments = case
     state = train(learner, Stream.sequential(environments))
-    total = sum(leaf[0].nbytes for leaf in list_tensors_of_state(state))
-    assert sum(entry["bytes"] for entry in count_stored_memory(state).values()) == total
+    total = sum(leaf[0].nbytes for leaf in list_state_tensors(state))
+    assert sum(entry["bytes"] for entry in measure_state_size(state).values()) == total
 
 
 def test_every_preset_can_be_made(case):

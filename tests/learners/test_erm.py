@@ -73,7 +73,7 @@ def test_the_risk_of_unequal_environments_is_that_of_the_pooled_examples(likelih
     pieces = [line("a", 40, 0).take_all(2), line("b", 15, 1).take_all(2)]
     if likelihood == CrossEntropy(3):
         pieces = [e._replace(y=(e.y > 0).long() + (e.y > 1)) for e in pieces]
-    batch = learner.descent.make_batch(pieces, Randomness(SEEDS).start_draws())
+    batch = learner.descent.build_batch(pieces, Randomness(SEEDS).start_draws())
     losses = likelihood.losses(learner.network(params, batch.x), batch.y)
     risk = learner.loss(params, PointState(params), batch)["risk"]
     torch.testing.assert_close(risk, losses.mean(-1))

@@ -9,7 +9,7 @@ from cirm.environments import Environment, Examples, Task
 from cirm.learners.erm import ERM
 from cirm.learners.ewc import EWC
 from cirm.likelihoods import CrossEntropy, SquaredError
-from cirm.memory import count_stored_memory
+from cirm.memory import measure_state_size
 from cirm.networks import MLP, ModuleNetwork
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -172,7 +172,7 @@ def test_with_a_diagonal_hessian_two_stages_give_the_joint_least_squares():
 def test_the_past_is_kept_as_parameters_and_does_not_grow():
     stages = [(classes(name, seed),) for seed, name in enumerate("abc")]
     for state in states(EWC(NETWORK, CrossEntropy(), DESCENT), *stages):
-        entries = count_stored_memory(state)
+        entries = measure_state_size(state)
         assert list(entries) == ["params", "anchor", "fisher"]
         for entry in entries.values():
             assert entry["examples"] == 0 and entry["parameters"] == NETWORK.size

@@ -9,7 +9,7 @@ from cirm.environments import Environment, Task
 from cirm.learners.erm import ERM
 from cirm.learners.gem import GEM, project_gradient, stack_memories
 from cirm.likelihoods import CrossEntropy
-from cirm.memory import count_stored_memory
+from cirm.memory import measure_state_size
 from cirm.networks import MLP
 from cirm.randomness import Randomness
 from cirm.training import Descent, DivergenceError
@@ -185,7 +185,7 @@ def test_the_budget_is_of_each_environment_or_of_all(budget, kept):
     learner = GEM(NETWORK, CrossEntropy(), DESCENT, memory=6, budget=budget)
     stages = (classes("a", 0), classes("b", 1)), (classes("c", 2),)
     last = states(learner, *stages)[-1]
-    assert count_stored_memory(last)["memory"]["examples"] == kept
+    assert measure_state_size(last)["memory"]["examples"] == kept
     assert last.memory.sizes == (kept // 3,) * 3
 
 

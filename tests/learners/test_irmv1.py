@@ -9,7 +9,7 @@ from cirm.learners.erm import ERM
 from cirm.learners.irmv1 import IRMv1
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
-from cirm.objectives import compute_gradient_penalties
+from cirm.objectives import compute_irm_penalties
 from cirm.randomness import Randomness
 from cirm.training import Descent
 
@@ -42,7 +42,7 @@ def batch_of(*sizes, likelihood=None):
         y = x[..., 1]
     pairs = zip(x.split(sizes, 1), y.split(sizes, 1), strict=True)
     pieces = [Examples(*pair) for pair in pairs]
-    return DESCENT.make_batch(pieces, Randomness(SEEDS).start_draws())
+    return DESCENT.build_batch(pieces, Randomness(SEEDS).start_draws())
 
 
 def test_without_a_penalty_it_is_erm_bit_for_bit():
@@ -66,7 +66,7 @@ def test_the_penalty_is_the_squared_slope_in_a_factor_on_the_outputs(
 ):
     batch = batch_of(7, 4, likelihood=likelihood)
     answers = Randomness(SEEDS, ("outputs",)).normal(11, outputs)
-    found = compute_gradient_penalties(likelihood, answers, batch)
+    found = compute_irm_penalties(likelihood, answers, batch)
     factor = torch.ones(2, 1, 1, requires_grad=True)
     losses = likelihood.losses(factor * answers, batch.y)
     for place, part in enumerate(losses.split(batch.sizes, 1)):
@@ -79,14 +79,14 @@ def test_two_halves_are_unbiased_for_the_squared_slope():
     seeds, population, drawn = tuple(range(4000)), 30, 6
     x = Randomness((1,), ("outputs",)).normal(population, 1)[0]
     y = Randomness((1,), ("targets",)).normal(population)[0]
-    whole = SquaredError().scale_gradients(x[None], y[None]).mean().square()
+    whole = (
+        SquaredError().compute_output_scale_gradients(x[None], y[None]).mean().square()
+    )
     rows = Randomness(seeds).integers(population, drawn)
     pieces = [Examples(x[rows], y[rows])]
-    batch = DESCENT.make_batch(pieces, Randomness(seeds).start_draws())
-    halves = compute_gradient_penalties(SquaredError(), batch.x, batch, halves=True)[
-        :, 0
-    ]
-    square = compute_gradient_penalties(SquaredError(), batch.x, batch)[:, 0]
+    batch = DESCENT.build_batch(pieces, Randomness(seeds).start_draws())
+    halves = compute_irm_penalties(SquaredError(), batch.x, batch, halves=True)[:, 0]
+    square = compute_irm_penalties(SquaredError(), batch.x, batch)[:, 0]
     error = halves.std() / len(seeds) ** 0.5
     assert abs(halves.mean() - whole) < 3 * error
     assert square.mean() - whole > 10 * error  # the plain square is not
@@ -95,8 +95,8 @@ def test_two_halves_are_unbiased_for_the_squared_slope():
 def test_each_environment_has_its_own_halves():
     batch = batch_of(5, 4, likelihood=SquaredError())
     answers = Randomness(SEEDS, ("outputs",)).normal(9, 1)
-    found = compute_gradient_penalties(SquaredError(), answers, batch, halves=True)
-    slopes = SquaredError().scale_gradients(answers, batch.y)
+    found = compute_irm_penalties(SquaredError(), answers, batch, halves=True)
+    slopes = SquaredError().compute_output_scale_gradients(answers, batch.y)
     for place, part in enumerate(slopes.split(batch.sizes, 1)):
         expected = part[:, ::2].mean(1) * part[:, 1::2].mean(1)
         torch.testing.assert_close(found[:, place], expected)
@@ -110,7 +110,7 @@ def test_the_loss_is_divided_by_a_weight_above_one(penalty, scale):
     outputs = learner.network(params, batch.x)
     losses = learner.likelihood.losses(outputs, batch.y)
     terms = learner.loss(params, PointState(params), batch)
-    slopes = compute_gradient_penalties(learner.likelihood, outputs, batch).mean(-1)
+    slopes = compute_irm_penalties(learner.likelihood, outputs, batch).mean(-1)
     torch.testing.assert_close(terms["risk"], scale * losses.mean(-1))
     torch.testing.assert_close(terms["penalty"], scale * penalty * slopes)
     torch.testing.assert_close(terms["l2"], scale * 0.1 * params.square().sum(-1))

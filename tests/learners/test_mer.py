@@ -7,7 +7,7 @@ from cirm.environments import Environment, Task
 from cirm.learners.erm import ERM
 from cirm.learners.mer import MER
 from cirm.likelihoods import CrossEntropy, SquaredError
-from cirm.memory import count_stored_memory, list_tensors_of_state
+from cirm.memory import list_state_tensors, measure_state_size
 from cirm.networks import MLP
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -45,9 +45,7 @@ def test_one_at_a_time_both_forms_are_the_same_bit_for_bit(batches):
     stages = [(classes("a", 0, 8),), (classes("b", 1, 8),)]
     one = states(learner(batch=1, literal=False, **rest), *stages)[-1]
     literal = states(learner(batch=3, literal=True, **rest), *stages)[-1]
-    for a, b in zip(
-        list_tensors_of_state(one), list_tensors_of_state(literal), strict=True
-    ):
+    for a, b in zip(list_state_tensors(one), list_state_tensors(literal), strict=True):
         assert torch.equal(a, b)
 
 
@@ -116,7 +114,7 @@ def test_the_reservoir_stays_within_its_size_and_holds_no_example_twice():
         for replica in last.memory.x.tolist():
             rows = [known.index(row) for row in replica]
             assert len(set(rows)) == 6
-        assert count_stored_memory(last)["memory"]["examples"] == 6
+        assert measure_state_size(last)["memory"]["examples"] == 6
 
 
 def test_replay_keeps_what_another_environment_would_overwrite():

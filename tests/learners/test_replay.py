@@ -9,7 +9,7 @@ from cirm.learners.irmv1 import IRMv1
 from cirm.learners.replay import Replay
 from cirm.learners.vrex import VREx
 from cirm.likelihoods import CrossEntropy
-from cirm.memory import count_stored_memory
+from cirm.memory import measure_state_size
 from cirm.networks import MLP
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -110,7 +110,7 @@ def test_the_penalty_is_annealed_and_the_loss_divided_by_its_weight():
 def test_the_budget_is_of_each_environment_or_of_all(budget, kept):
     learner = Replay(NETWORK, CrossEntropy(), DESCENT, memory=6, budget=budget)
     *_, last = states(learner, *SEQUENCE)
-    assert count_stored_memory(last)["memory"]["examples"] == kept
+    assert measure_state_size(last)["memory"]["examples"] == kept
     assert last.memory.sizes == (kept // 3,) * 3
 
 

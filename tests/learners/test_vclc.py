@@ -7,8 +7,8 @@ from cirm.environments import Environment, Stream, Task
 from cirm.learners.vcl import VCL
 from cirm.learners.vclc import VCLC
 from cirm.memory import (
-    count_stored_memory,
     draw_distinct_rows,
+    measure_state_size,
     select_k_center_rows,
     select_remaining_rows,
 )
@@ -100,7 +100,7 @@ def test_so_many_examples_of_every_environment_are_kept(places, select):
         assert sum(number < 40 for number in row) == 8
     everything = torch.cat([place.targets for place in places])
     assert torch.equal(state.coreset.y, everything[kept])
-    assert count_stored_memory(state)["coreset"]["examples"] == 16
+    assert measure_state_size(state)["coreset"]["examples"] == 16
 
 
 def test_k_center_keeps_what_the_rule_says(places):
@@ -163,7 +163,7 @@ def test_without_a_coreset_it_is_vcl(places, order):
     other = train(VCL(MLP((5, 8, 2)), descent=QUICK), stream)
     torch.testing.assert_close(state.posterior, other.posterior, atol=0, rtol=0)
     torch.testing.assert_close(state.predictive, other.posterior, atol=0, rtol=0)
-    assert "coreset" not in count_stored_memory(state)
+    assert "coreset" not in measure_state_size(state)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cirm.networks import MLP
 from cirm.objectives import average_by_environment
 from cirm.randomness import Randomness
 from cirm.training import Descent
-from cirm.variational import compute_gaussian_kl, flatten_gaussian, make_gaussian
+from cirm.variational import compute_gaussian_kl, create_gaussian, flatten_gaussian
 
 SEEDS = (0, 4)
 NETWORK = MLP((4, 8, 2))
@@ -37,7 +37,7 @@ def places():
 def batch_of(places, progress=1.0):
     noise = Randomness(SEEDS).at("noise").start_draws()
     pieces = [place.take_all(2) for place in places]
-    return QUICK.make_batch(pieces, noise, progress)
+    return QUICK.build_batch(pieces, noise, progress)
 
 
 def train(learner, stream):
@@ -62,7 +62,7 @@ def test_without_spread_and_prior_the_loss_is_that_of_irmv1(places, penalty, pro
     irmv1 = IRMv1(NETWORK, penalty=penalty, l2=0.1)
     state = virmv1.init(Randomness(SEEDS).at("init"))
     batch = batch_of(places, progress)
-    q = make_gaussian(state.start, virmv1.initial_std)
+    q = create_gaussian(state.start, virmv1.initial_std)
     found = virmv1.loss(flatten_gaussian(q), state, batch, kl_weight=0.0)
     wanted = irmv1.loss(state.start, irmv1.init(Randomness(SEEDS)), batch)
     assert found.pop("kl").tolist() == [0, 0]
@@ -87,7 +87,7 @@ def test_without_penalty_too_it_learns_what_erm_learns(places):
 def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
     learner = VIRMv1(NETWORK, samples=3, penalty=7.0, rescale=False)
     state = learner.init(Randomness(SEEDS).at("init"))
-    q = make_gaussian(state.start, 0.3)
+    q = create_gaussian(state.start, 0.3)
     terms = learner.loss(flatten_gaussian(q), state, batch_of(places), kl_weight=0.25)
     batch = batch_of(places)
     outputs = NETWORK.sample_outputs(q, batch.x, batch.noise, 3)
@@ -106,7 +106,7 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
 def test_drawn_sums_and_drawn_weights_have_the_same_expected_loss(places):
     certain = VIRMv1(NETWORK, samples=2000, initial_std=0.3)
     means = NETWORK.init(Randomness(SEEDS))
-    q = flatten_gaussian(make_gaussian(means, 0.3))
+    q = flatten_gaussian(create_gaussian(means, 0.3))
     past = certain.init(Randomness(SEEDS))
     found = [
         dataclasses.replace(certain, draws=draws).loss(q, past, batch_of(places), 1.0)
@@ -132,7 +132,7 @@ def test_rescaling_divides_the_whole_loss_by_the_weight(places):
     learner = VIRMv1(NETWORK, penalty=50.0, l2=0.1)
     plain = dataclasses.replace(learner, rescale=False)
     state = learner.init(Randomness(SEEDS).at("init"))
-    flat = flatten_gaussian(make_gaussian(state.start, 0.1))
+    flat = flatten_gaussian(create_gaussian(state.start, 0.1))
     scaled, whole = (
         model.loss(flat, state, batch_of(places), kl_weight=0.1)
         for model in (learner, plain)
@@ -145,7 +145,7 @@ def test_rescaling_divides_the_whole_loss_by_the_weight(places):
 def test_the_expected_squares_of_the_parameters_are_weighed(places):
     learner = VIRMv1(NETWORK, penalty=0.0, l2=0.5)
     state = learner.init(Randomness(SEEDS).at("init"))
-    q = make_gaussian(torch.full_like(state.start, 2.0), 3.0)
+    q = create_gaussian(torch.full_like(state.start, 2.0), 3.0)
     terms = learner.loss(flatten_gaussian(q), state, batch_of(places), kl_weight=0.0)
     wanted = torch.full((2,), 0.5 * NETWORK.size * (4.0 + 9.0))
     torch.testing.assert_close(terms["l2"], wanted)
@@ -155,7 +155,7 @@ def test_the_last_posterior_is_the_next_prior(places):
     learner = VIRMv1(NETWORK, descent=QUICK, kl_scale="sum", beta=1e4)
     first = train(learner, Stream.joint(places[:1]))
     other = first._replace(
-        posterior=make_gaussian(torch.full_like(first.posterior.mean, 0.2), 0.1)
+        posterior=create_gaussian(torch.full_like(first.posterior.mean, 0.2), 0.1)
     )
     last = learner.observe(other, tuple(places[1:]), Randomness(SEEDS))
     torch.testing.assert_close(
@@ -214,7 +214,10 @@ def test_the_penalty_levels_the_slopes_of_the_expected_risks():
         state = train(model, Stream.joint(places))
         outputs = [model.outputs(state, place.take_all(2).x) for place in places]
         slopes = [
-            SquaredError().scale_gradients(o, place.take_all(2).y).mean((1, 2)).abs()
+            SquaredError()
+            .compute_output_scale_gradients(o, place.take_all(2).y)
+            .mean((1, 2))
+            .abs()
             for o, place in zip(outputs, places, strict=True)
         ]
         found.append(torch.stack(slopes).amax(0))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cirm.data.columns import ColumnEncoding, TableEncoding
-from cirm.memory import list_tensors_of_state
+from cirm.memory import list_state_tensors
 from cirm.model import evaluate, explain, fit, predict
 from cirm.model.explain import compute_column_importance, find_importance_drops
 from cirm.model.fit import _split_rows
@@ -53,8 +53,8 @@ def test_held_out_rows_are_scored_and_not_learned_from(clinic):
     assert all(
         map(
             torch.equal,
-            list_tensors_of_state(model.state),
-            list_tensors_of_state(second.state),
+            list_state_tensors(model.state),
+            list_state_tensors(second.state),
         )
     )
     accuracy = second.history[0].metrics_after["accuracy"]

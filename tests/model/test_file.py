@@ -15,7 +15,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
 from cirm.learners import LEARNERS
-from cirm.memory import list_tensors_of_state
+from cirm.memory import list_state_tensors
 from cirm.model import fit, load, predict, save, update
 from cirm.model.file import FORMAT, VERSION, encode_model_file
 from cirm.model.seal import seal
@@ -43,8 +43,8 @@ def test_an_update_after_load_is_that_of_an_uninterrupted_run(files, quick, key)
     later = update(load(files / "m.cirm"), files / "clinic-b.csv")
     whole = update(first, files / "clinic-b.csv")
     for a, b in zip(
-        list_tensors_of_state(later.state),
-        list_tensors_of_state(whole.state),
+        list_state_tensors(later.state),
+        list_state_tensors(whole.state),
         strict=True,
     ):
         assert torch.equal(a, b)

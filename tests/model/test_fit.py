@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cirm.data import rows as stores
-from cirm.memory import list_tensors_of_state
+from cirm.memory import list_state_tensors
 from cirm.model import describe_model, evaluate, fit, predict, update
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
@@ -18,8 +18,8 @@ FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
 def same(first, second):
     pairs = zip(
-        list_tensors_of_state(first.state),
-        list_tensors_of_state(second.state),
+        list_state_tensors(first.state),
+        list_state_tensors(second.state),
         strict=True,
     )
     return all(torch.equal(a, b) for a, b in pairs)
@@ -47,9 +47,9 @@ def test_a_later_environment_is_judged_before_it_is_learned(files, quick):
 
 def test_the_old_model_stays_as_it_is(files, quick):
     model = fit(files / "clinic-a.csv", "outcome", settings=quick)
-    copies = [leaf.clone() for leaf in list_tensors_of_state(model.state)]
+    copies = [leaf.clone() for leaf in list_state_tensors(model.state)]
     update(model, files / "clinic-b.csv")
-    assert all(map(torch.equal, list_tensors_of_state(model.state), copies))
+    assert all(map(torch.equal, list_state_tensors(model.state), copies))
     assert len(model.history) == 1
 
 

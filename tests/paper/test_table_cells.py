@@ -8,7 +8,7 @@ from cirm.paper.reproduction import (
     plan_reproduction,
     summarise_experiment,
 )
-from cirm.runs.archive import pack_jobs_into_archive
+from cirm.runs.archive import add_finished_jobs_to_archive
 from cirm.runs.local import run_jobs_locally
 
 CELLS = [
@@ -31,7 +31,7 @@ def test_a_cell_is_within_its_band_or_better(tmp_path, name, row, label, split, 
     jobs = plan_reproduction(whole, seeds, [trial.key]).jobs[trial.identity]
     assert run_jobs_locally(jobs, tmp_path, 1) == {}
     part = summarise_experiment(
-        whole, pack_jobs_into_archive(jobs, tmp_path, "here"), seeds, {}
+        whole, add_finished_jobs_to_archive(jobs, tmp_path, "here"), seeds, {}
     )
     place = (row, label, split)
     (cell,) = (

@@ -7,15 +7,15 @@ from cirm.records import Curve, Run, Score, read_records, write_records
 from cirm.runs.archive import (
     MAX_POINTS,
     JobArchive,
+    add_finished_jobs_to_archive,
     copy_jobs_from_other_archives,
     load_archive,
-    pack_jobs_into_archive,
-    pack_records_of_job,
+    pack_job_records,
     save_archive,
-    unpack_records_of_job,
+    unpack_job_records,
 )
-from cirm.runs.jobs import Job, make_trial_identity
-from cirm.runs.local import get_path_of_records
+from cirm.runs.jobs import Job, format_trial_identity
+from cirm.runs.local import get_records_path
 
 JOB = Job("colored", "erm", "sequential", (0, 1), {"source": "digits"}, label="erm")
 
@@ -49,7 +49,7 @@ def records(learner="erm", seeds=(0, 1), rate=0.1, shift=0.0, curves=60):
     return [*rows, run]
 
 
-TRIAL = make_trial_identity(
+TRIAL = format_trial_identity(
     "erm", "sequential", {"name": "colored", "source": "digits"}
 )
 
@@ -60,7 +60,7 @@ def scores(rows):
 
 def test_scores_and_the_run_come_back_as_they_were():
     rows = records()
-    back = unpack_records_of_job(pack_records_of_job(rows))
+    back = unpack_job_records(pack_job_records(rows))
     assert scores(back) == scores(rows)
     assert back[-1] == rows[-1]
 
@@ -68,14 +68,14 @@ def test_scores_and_the_run_come_back_as_they_were():
 def test_values_keep_six_digits():
     first, *_, run = records(seeds=(0,), curves=0)
     rows = [dataclasses.replace(first, value=100 / 3), run]
-    (score, _) = unpack_records_of_job(pack_records_of_job(rows))
+    (score, _) = unpack_job_records(pack_job_records(rows))
     assert score.value == 33.3333
 
 
 def test_only_residuals_are_kept_of_the_curves_and_few_points_of_them():
     curves = [
         r
-        for r in unpack_records_of_job(pack_records_of_job(records()))
+        for r in unpack_job_records(pack_job_records(records()))
         if isinstance(r, Curve)
     ]
     assert {curve.metric for curve in curves} == {"consensus"}
@@ -88,12 +88,12 @@ def test_only_residuals_are_kept_of_the_curves_and_few_points_of_them():
 
 def test_an_archive_is_read_as_it_was_written(tmp_path):
     archive = JobArchive()
-    archive.put("k1", {"commit": "abc", **pack_records_of_job(records())})
-    archive.put("k2", {"commit": "abc", **pack_records_of_job(records("gem"))})
+    archive.add_job("k1", {"commit": "abc", **pack_job_records(records())})
+    archive.add_job("k2", {"commit": "abc", **pack_job_records(records("gem"))})
     save_archive(archive, tmp_path)
     again = load_archive(tmp_path)
     assert list(again.entries) == ["k1", "k2"]
-    assert unpack_records_of_job(again.entries["k2"]) == unpack_records_of_job(
+    assert unpack_job_records(again.entries["k2"]) == unpack_job_records(
         archive.entries["k2"]
     )
     save_archive(again, tmp_path / "copy")
@@ -104,8 +104,8 @@ def test_an_archive_is_read_as_it_was_written(tmp_path):
 def test_what_jobs_share_is_said_once(tmp_path):
     archive = JobArchive()
     for seed in range(20):
-        archive.put(
-            f"k{seed}", {"commit": "a", **pack_records_of_job(records(seeds=(seed,)))}
+        archive.add_job(
+            f"k{seed}", {"commit": "a", **pack_job_records(records(seeds=(seed,)))}
         )
     save_archive(archive, tmp_path)
     text = (tmp_path / "records.json").read_text()
@@ -115,9 +115,9 @@ def test_what_jobs_share_is_said_once(tmp_path):
 
 def test_records_are_found_by_trial_and_seed():
     archive = JobArchive()
-    archive.put("b", {"commit": "a", **pack_records_of_job(records(seeds=(2, 3)))})
-    archive.put("a", {"commit": "a", **pack_records_of_job(records(seeds=(0, 1)))})
-    archive.put("c", {"commit": "a", **pack_records_of_job(records("gem"))})
+    archive.add_job("b", {"commit": "a", **pack_job_records(records(seeds=(2, 3)))})
+    archive.add_job("a", {"commit": "a", **pack_job_records(records(seeds=(0, 1)))})
+    archive.add_job("c", {"commit": "a", **pack_job_records(records("gem"))})
     rows = archive.records(TRIAL, range(3))
     assert {r.learner for r in rows} == {"erm"}
     assert [r.seeds for r in rows if isinstance(r, Run)] == [(0, 1), (2, 3)]
@@ -126,11 +126,11 @@ def test_records_are_found_by_trial_and_seed():
 
 def test_other_settings_replace_a_trials_older_jobs():
     archive = JobArchive()
-    archive.put("old0", {"commit": "a", **pack_records_of_job(records(seeds=(0,)))})
-    archive.put("old1", {"commit": "a", **pack_records_of_job(records(seeds=(1,)))})
-    archive.put("gem", {"commit": "a", **pack_records_of_job(records("gem"))})
-    archive.put(
-        "new0", {"commit": "b", **pack_records_of_job(records(seeds=(0,), rate=0.2))}
+    archive.add_job("old0", {"commit": "a", **pack_job_records(records(seeds=(0,)))})
+    archive.add_job("old1", {"commit": "a", **pack_job_records(records(seeds=(1,)))})
+    archive.add_job("gem", {"commit": "a", **pack_job_records(records("gem"))})
+    archive.add_job(
+        "new0", {"commit": "b", **pack_job_records(records(seeds=(0,), rate=0.2))}
     )
     assert list(archive.entries) == ["gem", "new0"]
 
@@ -138,33 +138,37 @@ def test_other_settings_replace_a_trials_older_jobs():
 def test_the_same_seed_again_replaces_its_job_only():
     archive = JobArchive()
     for seed in (0, 1):
-        archive.put(
-            f"old{seed}", {"commit": "a", **pack_records_of_job(records(seeds=(seed,)))}
+        archive.add_job(
+            f"old{seed}", {"commit": "a", **pack_job_records(records(seeds=(seed,)))}
         )
-    archive.put(
-        "new0", {"commit": "b", **pack_records_of_job(records(seeds=(0,), shift=1.0))}
+    archive.add_job(
+        "new0", {"commit": "b", **pack_job_records(records(seeds=(0,), shift=1.0))}
     )
     assert list(archive.entries) == ["old1", "new0"]
 
 
 def test_finished_jobs_are_packed_once_with_the_commit_of_their_time(tmp_path):
-    write_records(get_path_of_records(JOB, tmp_path), records())
+    write_records(get_records_path(JOB, tmp_path), records())
     assert (
-        pack_jobs_into_archive([JOB], tmp_path, "first").entries[JOB.key]["commit"]
+        add_finished_jobs_to_archive([JOB], tmp_path, "first").entries[JOB.key][
+            "commit"
+        ]
         == "first"
     )
     assert (
-        pack_jobs_into_archive([JOB], tmp_path, "second").entries[JOB.key]["commit"]
+        add_finished_jobs_to_archive([JOB], tmp_path, "second").entries[JOB.key][
+            "commit"
+        ]
         == "first"
     )
     assert scores(load_archive(tmp_path).records(TRIAL, range(2))) == scores(
-        read_records(get_path_of_records(JOB, tmp_path))
+        read_records(get_records_path(JOB, tmp_path))
     )
 
 
 def test_a_folder_takes_over_the_jobs_it_wants_from_others(tmp_path):
-    write_records(get_path_of_records(JOB, tmp_path / "one"), records())
-    pack_jobs_into_archive([JOB], tmp_path / "one", "first")
+    write_records(get_records_path(JOB, tmp_path / "one"), records())
+    add_finished_jobs_to_archive([JOB], tmp_path / "one", "first")
     other = dataclasses.replace(JOB, seeds=(7,))
     archive = copy_jobs_from_other_archives(
         [JOB, other], tmp_path / "two", [tmp_path / "one"]
@@ -190,20 +194,22 @@ def test_words_about_settings_do_not_change_the_name_of_a_job():
 def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatch):
     first, other = JOB, dataclasses.replace(JOB, seeds=(2, 3))
     for job in (first, other):
-        write_records(get_path_of_records(job, tmp_path), records(seeds=job.seeds))
-    assert len(pack_jobs_into_archive((first, other), tmp_path, "c1").entries) == 2
+        write_records(get_records_path(job, tmp_path), records(seeds=job.seeds))
+    assert (
+        len(add_finished_jobs_to_archive((first, other), tmp_path, "c1").entries) == 2
+    )
     before = first.key
     monkeypatch.setattr(ERM, "revision", 1)
     assert first.key != before
-    write_records(get_path_of_records(first, tmp_path), records(shift=5.0))
-    kept = pack_jobs_into_archive((first,), tmp_path, "c2")
+    write_records(get_records_path(first, tmp_path), records(shift=5.0))
+    kept = add_finished_jobs_to_archive((first,), tmp_path, "c2")
     assert {entry["commit"] for entry in kept.list_entries(TRIAL)} == {"c2"}
     assert scores(kept.records(TRIAL, range(4))) == scores(records(shift=5.0))
 
 
 def test_a_setting_that_is_new_leaves_older_results_as_they_are():
-    archive, later = JobArchive(), pack_records_of_job(records(seeds=(2,)))
-    archive.put("old", {"commit": "a", **pack_records_of_job(records(seeds=(0,)))})
+    archive, later = JobArchive(), pack_job_records(records(seeds=(2,)))
+    archive.add_job("old", {"commit": "a", **pack_job_records(records(seeds=(0,)))})
     later["setup"] = {**later["setup"], "settings": {"rate": 0.1, "slope": "outputs"}}
-    archive.put("new", {"commit": "b", **later})
+    archive.add_job("new", {"commit": "b", **later})
     assert list(archive.entries) == ["old", "new"]

@@ -6,7 +6,7 @@ import pytest
 
 from cirm.data.scm import SCM
 from cirm.records import Run, Score
-from cirm.runs.archive import pack_records_of_job
+from cirm.runs.archive import pack_job_records
 from cirm.runs.choice import ValueChoiceJob, find_best_value, hold_out_environments
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import collect_records_of_jobs, run_jobs_locally
@@ -76,7 +76,7 @@ def test_a_job_leaves_one_closing_row_with_all_values_and_can_be_archived(tmp_pa
     assert last.settings["penalty"] == list(VALUES)
     assert (last.seeds, last.selection) == (JOB.seeds, "by the third")
     assert last.seconds > 0
-    assert pack_records_of_job(found)["seeds"] == [0, 1, 2]
+    assert pack_job_records(found)["seeds"] == [0, 1, 2]
     assert reports == sorted(reports)
 
 

@@ -13,7 +13,7 @@ from cirm.runs import local
 from cirm.runs.engines import Engine
 from cirm.runs.local import (
     collect_records_of_jobs,
-    get_path_of_records,
+    get_records_path,
     list_unfinished_jobs,
     read_job_duration,
     run_jobs_locally,
@@ -37,12 +37,10 @@ def scores(records):
 def test_finished_jobs_are_not_run_again(tmp_path):
     work = jobs()
     assert run_jobs_locally(work, tmp_path, 1) == {}
-    times = [get_path_of_records(job, tmp_path).stat().st_mtime_ns for job in work]
+    times = [get_records_path(job, tmp_path).stat().st_mtime_ns for job in work]
     assert list_unfinished_jobs(work, tmp_path) == []
     run_jobs_locally(work, tmp_path, 1)
-    assert [
-        get_path_of_records(job, tmp_path).stat().st_mtime_ns for job in work
-    ] == times
+    assert [get_records_path(job, tmp_path).stat().st_mtime_ns for job in work] == times
 
 
 @pytest.mark.integration
@@ -80,7 +78,7 @@ def test_the_duration_of_a_job_is_that_of_its_closing_row(tmp_path):
     (job,) = jobs(seeds=1)
     score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 50.0)
     run = Run("erm", "joint", (0,), {}, {}, "", {}, 12.5)
-    write_records(get_path_of_records(job, tmp_path), [score, run])
+    write_records(get_records_path(job, tmp_path), [score, run])
     assert read_job_duration(job, tmp_path) == 12.5
 
 

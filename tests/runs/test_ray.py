@@ -21,7 +21,7 @@ from cirm.records import Score, format_record
 from cirm.runs.engines import Engine
 from cirm.runs.local import collect_records_of_jobs, list_unfinished_jobs
 from cirm.runs.plans import plan_jobs, prepare_dataset
-from cirm.runs.ray_engine import check_ray_address, connect_to_ray, run_remote_job
+from cirm.runs.ray_engine import check_ray_address, connect_to_ray, run_job_on_worker
 
 DATA = {"dimension": "4", "examples": "100"}  # which a new worker has quickly
 
@@ -103,7 +103,7 @@ def workers(head):
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cmdline").read_bytes().startswith(b"ray::run_remote_job"):
+            if (process / "cmdline").read_bytes().startswith(b"ray::run_job_on_worker"):
                 found.append(int(process.name))
         except OSError:  # it has ended meanwhile
             continue
@@ -170,7 +170,7 @@ def test_the_command_line_gives_the_summary_of_local(cluster, monkeypatch, tmp_p
 
 def test_a_worker_of_another_version_is_named():
     (job,) = jobs(seeds=1)
-    text, reason = run_remote_job(job, "0.0.1", None)
+    text, reason = run_job_on_worker(job, "0.0.1", None)
     assert text == ""
     assert reason.startswith("its worker has cirm ")
     assert "the driver has 0.0.1: install the same version" in reason

@@ -12,7 +12,7 @@ from cirm.evaluation.selection import Rule
 from cirm.learners.erm import ERM
 from cirm.records import Score, read_records, write_records
 from cirm.runs.jobs import execute_job
-from cirm.runs.local import get_path_of_records, list_unfinished_jobs, run_jobs_locally
+from cirm.runs.local import get_records_path, list_unfinished_jobs, run_jobs_locally
 from cirm.runs.plans import plan_jobs, prepare_dataset
 from cirm.runs.search import (
     RandomSearch,
@@ -127,7 +127,7 @@ def test_scores_have_the_sample_deviation_over_all_seeds(tmp_path):
     made = search(("held-out",), 1)
     (job,) = made.plan()
     run_jobs_locally([job], tmp_path, 1)
-    path = get_path_of_records(job, tmp_path)
+    path = get_records_path(job, tmp_path)
     rows = [
         replace(row, value=10.0 * row.seed) if isinstance(row, Score) else row
         for row in read_records(path)
@@ -163,7 +163,7 @@ def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
     made = search(trials=2)
     jobs = made.plan()
     run_jobs_locally(jobs, tmp_path, 1)
-    get_path_of_records(jobs[-1], tmp_path).unlink()
+    get_records_path(jobs[-1], tmp_path).unlink()
     found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done", "failed"]
     assert {pick["trial"] for pick in found["picks"].values()} == {0}
@@ -184,7 +184,7 @@ def test_another_process_knows_what_to_do_with_a_trial():
         capture_output=True,
         check=True,
     )
-    assert done.stdout.decode().split() == ["train_and_score_candidate", job.key]
+    assert done.stdout.decode().split() == ["train_and_score_trial", job.key]
 
 
 def test_the_command_of_a_pick_gives_its_settings_back():

@@ -31,15 +31,23 @@ def test_what_is_written_out_is_read_back():
 
 
 def test_places_from_zero_to_one_cover_a_range():
-    assert [SearchRange(1, 100, log=True).at(p) for p in (0, 0.5, 1)] == [1, 10, 100]
-    assert [SearchRange(0, 4, whole=True).at(p) for p in (0, 0.49, 1)] == [0, 2, 4]
-    assert SearchAlternatives(("a", "b"), ("a", "b")).at(1.0) == "b"
+    assert [SearchRange(1, 100, log=True).get_value_at(p) for p in (0, 0.5, 1)] == [
+        1,
+        10,
+        100,
+    ]
+    assert [SearchRange(0, 4, whole=True).get_value_at(p) for p in (0, 0.49, 1)] == [
+        0,
+        2,
+        4,
+    ]
+    assert SearchAlternatives(("a", "b"), ("a", "b")).get_value_at(1.0) == "b"
 
 
 def test_rounding_does_not_leave_a_range():
     ends = SearchRange(0.12345, 0.98765)
-    assert (ends.at(0.0), ends.at(1.0)) == (0.12345, 0.98765)
-    assert ends.at(0.5) == 0.556
+    assert (ends.get_value_at(0.0), ends.get_value_at(1.0)) == (0.12345, 0.98765)
+    assert ends.get_value_at(0.5) == 0.556
 
 
 def test_draws_stay_inside_and_fill_the_space():

@@ -3,8 +3,8 @@ import pytest
 from cirm.runs.jobs import Job
 from cirm.runs.tracker import (
     JobTracker,
-    compute_data_work,
     describe_job,
+    estimate_data_work,
     guess_seconds_per_work_unit,
 )
 
@@ -20,11 +20,11 @@ def test_a_learner_that_has_finished_a_job_is_expected_to_take_as_long_again():
     first, second = jobs("erm", "erm")
     tracker = JobTracker([first, second], 1, [])
     tracker.finish(first, 10.0)
-    assert (tracker.finished_jobs, tracker.share) == (1, 0.5)
+    assert (tracker.finished_jobs, tracker.fraction_done) == (1, 0.5)
     assert tracker.seconds_left == pytest.approx(10.0)
     tracker.update(second, 0.25)
     assert tracker.seconds_left == pytest.approx(7.5)
-    assert tracker.list_running() == ["erm (mnist, seed 1) 25%"]
+    assert tracker.describe_running_jobs() == ["erm (mnist, seed 1) 25%"]
 
 
 def test_a_learner_without_a_time_is_guessed_at_the_speed_of_the_others():
@@ -37,7 +37,7 @@ def test_a_learner_without_a_time_is_guessed_at_the_speed_of_the_others():
 def test_times_of_an_earlier_run_count():
     (job,) = jobs("erm", environments=6, examples=1000)
     assert JobTracker([job], 1, [("erm", 1.0, 5.0)]).seconds_left == pytest.approx(15.0)
-    assert compute_data_work({"environments": 6, "examples": 1000}, 1) == 3
+    assert estimate_data_work({"environments": 6, "examples": 1000}, 1) == 3
 
 
 def test_a_small_job_of_an_earlier_run_says_little_about_a_large_one():
@@ -80,8 +80,8 @@ def test_only_the_first_of_many_running_jobs_are_named():
     tracker = JobTracker(work := jobs(*["erm"] * 20), 0, [])
     for job in work:
         tracker.update(job, 0.5)
-    assert tracker.list_running()[0] == "erm (mnist, seed 0) 50%"
-    assert tracker.list_running()[-1] == "12 more"
+    assert tracker.describe_running_jobs()[0] == "erm (mnist, seed 0) 50%"
+    assert tracker.describe_running_jobs()[-1] == "12 more"
 
 
 def test_a_late_report_does_not_make_a_finished_job_run_again():
@@ -90,7 +90,7 @@ def test_a_late_report_does_not_make_a_finished_job_run_again():
     tracker.finish(first, 4.0)
     tracker.update(first, 0.9)
     tracker.update(second, 0.5)
-    assert tracker.list_running() == ["erm (mnist, seed 1) 50%"]
+    assert tracker.describe_running_jobs() == ["erm (mnist, seed 1) 50%"]
     assert tracker.seconds_left == pytest.approx(2.0)
 
 
@@ -99,9 +99,13 @@ def test_a_job_counts_as_finished_only_once_its_records_are_written():
     tracker = JobTracker([job], 1, [])
     tracker.update(job, 1.0)
     assert tracker.finished_jobs == 0
-    assert tracker.share == pytest.approx(0.99)
+    assert tracker.fraction_done == pytest.approx(0.99)
     tracker.finish(job, 1.0)
-    assert (tracker.finished_jobs, tracker.share, tracker.seconds_left) == (1, 1.0, 0.0)
+    assert (tracker.finished_jobs, tracker.fraction_done, tracker.seconds_left) == (
+        1,
+        1.0,
+        0.0,
+    )
 
 
 def test_a_job_is_described_in_few_words():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cirm.records import AdaptedScore, Run, Score
-from cirm.runs.archive import JobArchive, pack_records_of_job
+from cirm.runs.archive import JobArchive, pack_job_records
 from cirm.stress.cells import list_cells, list_kinds
 from cirm.stress.examples import draw_kinds
 from cirm.stress.page import build_stress_page, build_stress_table, write_stress_lead
@@ -37,7 +37,7 @@ def fill(plan, numbers, metric="accuracy"):
                         rows.append(AdaptedScore(*place, "test", "test", metric, value))
                 data = {"name": job.dataset, **job.data}
                 rows.append(Run(job.name, job.order, job.seeds, {}, data, ""))
-                entry = json.loads(json.dumps(pack_records_of_job(rows)))
+                entry = json.loads(json.dumps(pack_job_records(rows)))
                 if job.key not in archive.entries:
                     archive.put(job.key, entry)
     return archive

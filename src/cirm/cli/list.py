@@ -80,7 +80,7 @@ def print_choice_names(kind: str) -> None:
 def print_choice_settings(kind: str, name: str) -> None:
     """Print name, type and default of the settings of a choice."""
     from cirm.learners import NETWORK, list_learner_settings
-    from cirm.settings import format_type_in_words, list_setting_fields
+    from cirm.settings import describe_type, list_setting_fields
 
     cls: type = get_registry_of_kind(kind).load(name)
     if kind == "learners":
@@ -95,10 +95,7 @@ def print_choice_settings(kind: str, name: str) -> None:
     if not settings:
         typer.echo(f"{name} has no settings.")
         return
-    rows = [
-        [key, format_type_in_words(type_), repr(value)]
-        for key, type_, value in settings
-    ]
+    rows = [[key, describe_type(type_), repr(value)] for key, type_, value in settings]
     headings = ("setting", "type", "default")
     print_rows_as_table(f"Settings of {name}", headings, rows, text_columns=3)
     presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})

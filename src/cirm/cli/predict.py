@@ -103,7 +103,7 @@ def predict_rows_of_files(
         print_to_stderr,
     )
     from cirm.cli.progress import show_step_progress
-    from cirm.records import name_file_in_errors, replace_files_atomically
+    from cirm.records import add_file_name_to_errors, replace_files_atomically
     from cirm.report.model_page import build_prediction_page, summarise_adaptation
 
     check_prediction_file_format(out)
@@ -152,7 +152,7 @@ def predict_rows_of_files(
             content |= {"adaptation": adaptation, "notes": list(dict.fromkeys(notes))}
             if report is not None:
                 page = build_prediction_page(content, format_typed_command())
-                with name_file_in_errors(report):
+                with add_file_name_to_errors(report):
                     temporaries[-1].write_text(page, "utf-8")
     if adaptation:
         text = "Before predicting: " if adapt else ""
@@ -208,20 +208,20 @@ def write_predictions(
     """Write tables one after another, for the file `path` or to standard output."""
     import pandas as pd
 
-    from cirm.records import name_file_in_errors
+    from cirm.records import add_file_name_to_errors
 
     if path is None or temporary is None:
         _write_csv_frames(frames, sys.stdout, ",")
     elif path.suffix.lower() == ".parquet":
         table = pd.concat(list(frames), ignore_index=True)
-        with name_file_in_errors(path):
+        with add_file_name_to_errors(path):
             table.to_parquet(temporary)
     else:
         file = temporary.open("w", encoding="utf-8", newline="")
         try:
             _write_csv_frames(frames, file, SEPARATORS[path.suffix.lower()], path)
         finally:
-            with name_file_in_errors(
+            with add_file_name_to_errors(
                 path
             ):  # what could not be written is tried once more
                 file.close()
@@ -234,11 +234,11 @@ def _write_csv_frames(
     path: Path | None = None,
 ) -> None:
     from cirm.model.csv_writer import format_table_as_csv
-    from cirm.records import name_file_in_errors
+    from cirm.records import add_file_name_to_errors
 
     for index, frame in enumerate(frames):
         text = format_table_as_csv(frame, separator, header=index == 0)
         # Errors of reading the next rows must not be taken for errors of writing.
-        with name_file_in_errors(path) if path else nullcontext():
+        with add_file_name_to_errors(path) if path else nullcontext():
             file.write(text)
             file.flush()

@@ -232,12 +232,12 @@ def show_job_progress(
     on_finish: Callable[[Job], object] = lambda job: None,
 ) -> Iterator[Report]:
     """Show the progress of jobs; yield the function that reports it."""
-    from cirm.runs.local import get_path_of_records, read_job_duration
+    from cirm.runs.local import get_records_path, read_job_duration
 
     lock, finished = threading.Lock(), set[str]()
 
     def report(job: Job, fraction: float) -> None:
-        if fraction < 1 or not get_path_of_records(job, folder).exists():
+        if fraction < 1 or not get_records_path(job, folder).exists():
             tracker.update(job, fraction)
             return
         with lock:  # reports come from several threads
@@ -247,12 +247,10 @@ def show_job_progress(
                 tracker.finish(job, read_job_duration(job, folder))
 
     def refresh(display: ProgressDisplay) -> str:
-        amount = (
-            f"{tracker.finished_jobs} of {len(tracker.jobs)} jobs, {tracker.share:.0%}"
-        )
-        left = tracker.seconds_left
-        display.update(task, completed=tracker.share, amount=amount, left=left)
-        return ", ".join(tracker.list_running())
+        done, left = tracker.fraction_done, tracker.seconds_left
+        amount = f"{tracker.finished_jobs} of {len(tracker.jobs)} jobs, {done:.0%}"
+        display.update(task, completed=done, amount=amount, left=left)
+        return ", ".join(tracker.describe_running_jobs())
 
     with open_progress_display(
         lambda shown: refresh(shown) if shown.tasks else ""

@@ -137,22 +137,22 @@ def run_reproduction_plan(
     from cirm.cli.progress import run_jobs_with_progress, show_single_step
     from cirm.paper.pages import draw_example_pictures, write_experiment_files
     from cirm.paper.reproduction import explain_missing_records, summarise_experiment
-    from cirm.runs.archive import pack_jobs_into_archive
+    from cirm.runs.archive import add_finished_jobs_to_archive
     from cirm.runs.provenance import find_source_commit
-    from cirm.runs.tracker import compute_data_work, describe_job
+    from cirm.runs.tracker import describe_job, estimate_data_work
 
     options.create_result_folder(folder)
     waiting = plan.list_waiting_jobs(folder)
     print_reproduction_plan(plan, waiting)
     commit = find_source_commit()
-    archive = pack_jobs_into_archive(plan.all_jobs, folder, commit)
+    archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
     failures: dict[str, str] = {}
     if waiting:
         times = [
             (entry["setup"]["learner"], size, entry["seconds"])
             for entry in archive.entries.values()
             if (
-                size := compute_data_work(
+                size := estimate_data_work(
                     entry["setup"]["dataset"], len(entry["seeds"])
                 )
             )
@@ -164,9 +164,9 @@ def run_reproduction_plan(
             engine,
             plan.experiment.name,
             times,
-            lambda job: pack_jobs_into_archive([job], folder, commit),
+            lambda job: add_finished_jobs_to_archive([job], folder, commit),
         )
-        archive = pack_jobs_into_archive(plan.all_jobs, folder, commit)
+        archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
     with show_single_step("writing the report"):
         notes = explain_missing_records(plan, failures, archive)
         part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)

@@ -157,7 +157,7 @@ def run_jobs_and_report(
         list_unfinished_jobs,
         read_job_duration,
     )
-    from cirm.runs.tracker import compute_job_work
+    from cirm.runs.tracker import estimate_job_work
 
     options.create_result_folder(folder)
     waiting = {job.key for job in list_unfinished_jobs(jobs, folder)}
@@ -171,7 +171,7 @@ def run_jobs_and_report(
                 f"Continuing: {len(finished)} of {len(jobs)} jobs have finished."
             )
         times = [
-            (j.name, compute_job_work(j), read_job_duration(j, folder))
+            (j.name, estimate_job_work(j), read_job_duration(j, folder))
             for j in finished
         ]
         failures = run_jobs_with_progress(

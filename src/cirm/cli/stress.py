@@ -124,7 +124,7 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
     from cirm.cli.progress import run_jobs_with_progress, show_single_step
     from cirm.cli.run import exit_if_jobs_failed
     from cirm.records import write_text_atomically
-    from cirm.runs.archive import pack_jobs_into_archive
+    from cirm.runs.archive import add_finished_jobs_to_archive
     from cirm.runs.provenance import find_source_commit
     from cirm.stress.examples import draw_kinds
     from cirm.stress.page import (
@@ -150,10 +150,12 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
             folder,
             engine,
             "cirm stress",
-            on_finish=lambda job: pack_jobs_into_archive([job], folder, commit),
+            on_finish=lambda job: add_finished_jobs_to_archive([job], folder, commit),
         )
     with show_single_step("writing the report"):
-        cells = summarise_cells(plan, pack_jobs_into_archive(jobs, folder, commit))
+        cells = summarise_cells(
+            plan, add_finished_jobs_to_archive(jobs, folder, commit)
+        )
         summary = {
             "learner": plan.learner,
             "source": source,

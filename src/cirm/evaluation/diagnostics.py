@@ -44,10 +44,10 @@ from cirm.evaluation.groups import (
 )
 from cirm.learners.base import Learner
 from cirm.likelihoods import Likelihood
-from cirm.objectives import Batch, compute_gradient_penalties
+from cirm.objectives import Batch, compute_irm_penalties
 from cirm.randomness import Randomness
 from cirm.records import Score
-from cirm.training import DivergenceError, make_averaging_weights
+from cirm.training import DivergenceError, build_averaging_weights
 
 MAX_EXAMPLES = 1000  # per environment: enough for percentages, and quick
 MAX_GROUPS = 24  # more would fill the records with rows that nobody reads
@@ -239,10 +239,10 @@ def compute_slope_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
     if likelihood.metric == "accuracy":
         outputs = outputs.clamp(min=1e-12).log()
     size = one.y.shape[1]
-    weights = make_averaging_weights((size,), one.y.device).expand(len(one.y), -1, -1)
+    weights = build_averaging_weights((size,), one.y.device).expand(len(one.y), -1, -1)
     noise = Randomness(()).start_draws()
     batch = Batch(one.predictions, one.y, weights, (size,), 1.0, noise)
-    return compute_gradient_penalties(likelihood, outputs, batch)[:, 0]
+    return compute_irm_penalties(likelihood, outputs, batch)[:, 0]
 
 
 def compute_agreement_with_reference(task: Task, one: PredictionSet) -> Tensor:

@@ -21,7 +21,7 @@ from cirm.evaluation.adaptation import (
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
-from cirm.memory import count_stored_memory
+from cirm.memory import measure_state_size
 from cirm.randomness import Randomness
 from cirm.records import AdaptedScore, Curve, Record, Run, Score
 from cirm.training import DivergenceError, Terms, Watch
@@ -153,7 +153,7 @@ def run(
         collect_learner_settings(learner),
         dataset or {},
         selection,
-        count_stored_memory(state),
+        measure_state_size(state),
         seconds,
     )
 

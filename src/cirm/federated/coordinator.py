@@ -123,7 +123,7 @@ class Coordinator:
             shared=shared,
             past=learned.last,
             prior=learner.get_prior(learned),
-            optimiser=learner.descent.make_optimiser(features),
+            optimiser=learner.descent.create_optimiser(features),
         )
 
     def _run_segment(

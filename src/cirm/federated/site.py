@@ -67,16 +67,19 @@ class Site:
             return _build_site_reply(segment, tensors, notes["metrics"])
         learner = study.create_learner()
         carry = _restore_admm_variables(tensors, notes, received["shared"])
-        optimiser = learner.descent.make_optimiser(carry.local)
+        optimiser = learner.descent.create_optimiser(carry.local)
         restore_optimiser_state(optimiser, tensors)
         viewer = learner.make_viewer(tensors["prior"], stage.examples)
-        turns, length = learner.admm.turns, learner.admm.count_round_steps(stage.steps)
+        steps_per_batch, length = (
+            learner.admm.steps_per_batch,
+            learner.admm.count_steps_per_round(stage.steps),
+        )
         number, past = -1, carry.u[:, :0]  # the past takes part in the average only
         for turn in range(segment.first, segment.last):
-            if turn // turns != number:
-                number = turn // turns
+            if turn // steps_per_batch != number:
+                number = turn // steps_per_batch
                 batch = self._build_batch(assignment, number, f"visit {segment.first}")
-                weights = learner.admm.weights_at(batch.progress)
+                weights = learner.admm.get_weights_at(batch.progress)
                 carry = rescale_lagrange_multipliers(carry, weights)
                 view = viewer(received["features"], batch)
             ends = turn % length == 0, False
@@ -109,11 +112,11 @@ class Site:
         """Return the gradient [replica, f] of the features' loss at the shared w."""
         study, stage, segment = assignment
         learner = study.create_learner()
-        number = (segment.last - 1) // learner.admm.turns
+        number = (segment.last - 1) // learner.admm.steps_per_batch
         batch = self._build_batch(assignment, number, f"slope {segment.last}")
         features = received["features"].clone().requires_grad_()
         view = learner.make_viewer(tensors["prior"], stage.examples)(features, batch)
-        loss = view.outer(received["shared"]).sum()
+        loss = view.feature_loss(received["shared"]).sum()
         return torch.autograd.grad(loss, features)[0]
 
     def _load_state(
@@ -128,7 +131,7 @@ class Site:
             raise StageNotStartedError(
                 f"site {name!r}: the stage has not been started here"
             )
-        weights = assignment.study.create_learner().admm.weights_at(0.0)
+        weights = assignment.study.create_learner().admm.get_weights_at(0.0)
         carry = init_admm_variables(received["shared"], 1, weights)
         tensors = {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
         tensors |= {"v": carry.v[:, 0], "prior": received["prior"]}
@@ -151,7 +154,7 @@ class Site:
             piece = environment.take(split_rows_evenly(rows, stage.steps)[step])
         draws = randomness.at("noise", environment.name, noise).start_draws()
         progress = (epoch + step / stage.steps) / descent.epochs
-        return descent.make_batch([piece], draws, progress)
+        return descent.build_batch([piece], draws, progress)
 
     def _get_state_path(self, assignment: SiteTask) -> Path:
         study, stage, _ = assignment

@@ -137,15 +137,18 @@ def split_stage_into_segments(
     admm: ADMM, epochs: int, steps: int, has_features: bool
 ) -> Iterator[StageSegment]:
     """Split a stage whose epochs have so many batches into segments."""
-    length, total = admm.count_round_steps(steps), epochs * steps * admm.turns
+    length, total = (
+        admm.count_steps_per_round(steps),
+        epochs * steps * admm.steps_per_batch,
+    )
     first = 0
     while first < total:
         stops = [(first // length + 1) * length, total]
         if has_features:
-            stops.append((first // admm.turns + 1) * admm.turns)
+            stops.append((first // admm.steps_per_batch + 1) * admm.steps_per_batch)
         last = min(stops)
         is_last, ends_round = last == total, last % length == 0
-        moves = has_features and last % admm.turns == 0
+        moves = has_features and last % admm.steps_per_batch == 0
         before, after = moves and not ends_round, moves and ends_round
         yield StageSegment(first, last, is_last or ends_round, before, after, is_last)
         first = last

@@ -18,9 +18,13 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Environment, Stage, check_environments_match
-from cirm.likelihoods import Likelihood, make_likelihood
+from cirm.likelihoods import Likelihood, choose_likelihood
 from cirm.networks import MLP, Activation
-from cirm.objectives import Batch, average_risks_over_examples, environment_risks
+from cirm.objectives import (
+    Batch,
+    average_risks_over_examples,
+    environment_risks,
+)
 from cirm.randomness import Randomness
 from cirm.training import Descent, Terms, Watch, ignore_training_steps
 
@@ -133,7 +137,7 @@ class EIIL:
         watch: Watch = ignore_training_steps,
     ) -> Tensor:
         """Train a reference model; return the derivatives of its losses, [n]."""
-        likelihood = make_likelihood(pool.task)
+        likelihood = choose_likelihood(pool.task)
         outputs = self.outputs or max(1, len(pool.task.classes))
         inputs = torch.Size(pool.features).numel()
         network = MLP((inputs, *self.hidden, outputs), self.activation)
@@ -150,7 +154,9 @@ class EIIL:
         with torch.no_grad():
             for some in rows.split(CHUNK, 1):
                 x, y = pool.take(some)
-                slopes.append(likelihood.scale_gradients(network(params, x), y))
+                slopes.append(
+                    likelihood.compute_output_scale_gradients(network(params, x), y)
+                )
         return torch.cat(slopes, 1)[0]
 
     def _loss(

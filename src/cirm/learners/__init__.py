@@ -285,7 +285,7 @@ def create(
         >>> create(VREx(penalty=10.0), clinic, {"anneal": 0.0}).penalty
         10.0
     """
-    from cirm.likelihoods import make_likelihood
+    from cirm.likelihoods import choose_likelihood
     from cirm.settings import list_setting_fields
     from cirm.training import Descent
 
@@ -312,7 +312,7 @@ def create(
     steps = [field.name for field in dataclasses.fields(Descent)]
     bound = cls(
         network=network,
-        likelihood=make_likelihood(environment.task),
+        likelihood=choose_likelihood(environment.task),
         descent=dataclasses.replace(
             descent, **{n: v for n, v in values.items() if n in steps}
         ),

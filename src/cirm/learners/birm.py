@@ -101,7 +101,7 @@ class BIRM(Learner[State]):
     def __post_init__(self) -> None:
         valid = self.constraint in ("head", "network")
         self.check_setting("constraint", valid, "head or network")
-        self.admm.check("birm")
+        self.admm.check_settings("birm")
 
     @property
     def admm(self) -> ADMM:
@@ -182,8 +182,8 @@ class BIRM(Learner[State]):
             )
             return {"risk": risks.view(local.shape[:2])}, gradients.view_as(local)
 
-        def outer(shared: Tensor) -> Tensor:
+        def feature_loss(shared: Tensor) -> Tensor:
             losses = self.likelihood.losses(apply_linear_heads(shared, hidden), batch.y)
             return average_by_environment(losses, batch.share).sum(-1)
 
-        return BatchObjectives(slopes, outer)
+        return BatchObjectives(slopes, feature_loss)

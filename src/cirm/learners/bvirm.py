@@ -36,9 +36,9 @@ from cirm.variational import (
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
+    create_gaussian,
+    create_initial_posterior,
     flatten_gaussian,
-    make_gaussian,
-    make_initial_posterior,
     unflatten_gaussian,
 )
 
@@ -122,7 +122,7 @@ class BVIRM(Learner[State]):
         check_variational_settings("bvirm", self)
         valid = self.constraint in ("head", "network")
         self.check_setting("constraint", valid, "head or network")
-        self.admm.check("bvirm")
+        self.admm.check_settings("bvirm")
 
     @property
     def admm(self) -> ADMM:
@@ -138,7 +138,7 @@ class BVIRM(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
-        posterior = make_gaussian(means, self.prior_std, centred=True)
+        posterior = create_gaussian(means, self.prior_std, centred=True)
         past = means.new_empty(len(means), 0, 2 * (self.network.size - self._cut))
         return State(posterior, means, past)
 
@@ -159,7 +159,7 @@ class BVIRM(Learner[State]):
 
     def start_stage(self, state: State) -> tuple[Tensor, Tensor]:
         """Return start values of features [replica, 2f] and w [replica, 2q]."""
-        start = make_initial_posterior(state.start, state.posterior, self.initial_std)
+        start = create_initial_posterior(state.start, state.posterior, self.initial_std)
         features, shared = map(flatten_gaussian, self.split_posterior(start))
         return features, shared
 
@@ -211,7 +211,7 @@ class BVIRM(Learner[State]):
             (gradients,) = torch.autograd.grad(objective, local, create_graph=True)
             return {n: t.view(local.shape[:2]) for n, t in terms.items()}, gradients
 
-        def outer(shared: Tensor) -> Tensor:
+        def feature_loss(shared: Tensor) -> Tensor:
             moving = unflatten_gaussian(features)
             risks = self.risks(
                 join_feature_and_head_posteriors(moving, unflatten_gaussian(shared)),
@@ -221,7 +221,7 @@ class BVIRM(Learner[State]):
                 risks + kl_weight * compute_gaussian_kl(moving, prior[0]).unsqueeze(-1)
             ).sum(-1)
 
-        return BatchObjectives(slopes, outer)
+        return BatchObjectives(slopes, feature_loss)
 
     def risks(self, q: Gaussian, batch: Batch) -> Tensor:
         """Return the expected risk of each environment, [replica, e]."""

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cirm.learners.base import Learner, PointState
-from cirm.objectives import Batch, average_risks_over_examples, environment_risks
+from cirm.objectives import (
+    Batch,
+    average_risks_over_examples,
+    environment_risks,
+)
 from cirm.training import Terms
 
 

@@ -19,10 +19,14 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.memory import ExampleMemory, add_to_memory, make_empty_memory
-from cirm.objectives import Batch, average_risks_over_examples, environment_risks
+from cirm.memory import ExampleMemory, add_stage_to_memory, create_empty_memory
+from cirm.objectives import (
+    Batch,
+    average_risks_over_examples,
+    environment_risks,
+)
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
+from cirm.training import Terms, Watch, differentiate_loss, ignore_training_steps
 
 RIDGE = 1e-10  # keeps the Cholesky factor of nearly parallel gradients well defined
 
@@ -75,7 +79,7 @@ class GEM(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return random parameters and an empty memory."""
         params = self.network.init(randomness.at("params"))
-        return State(params, make_empty_memory(len(params)))
+        return State(params, create_empty_memory(len(params)))
 
     def observe(
         self,
@@ -86,10 +90,10 @@ class GEM(Learner[State]):
     ) -> State:
         """Follow the projected gradients of the risk, then keep some examples."""
         past = stack_memories(state.memory, torch.device(self.descent.device))
-        params = self.descent.follow_gradient(
+        params = self.descent.descend_along_gradient(
             self.gradient, state.params, past, stage, randomness, watch
         )
-        memory = add_to_memory(
+        memory = add_stage_to_memory(
             state.memory,
             stage,
             self.memory,
@@ -107,7 +111,7 @@ class GEM(Learner[State]):
         self, params: Tensor, past: StackedMemories, batch: Batch
     ) -> tuple[Tensor, Terms]:
         """Return the projected gradient, and how many past gradients opposed it."""
-        gradient, terms = make_gradient_function(self.loss)(params, past, batch)
+        gradient, terms = differentiate_loss(self.loss)(params, past, batch)
         if not past.weight.shape[1]:
             return gradient, terms
         others = self.past_gradients(params, past)

@@ -114,7 +114,7 @@ class IRMG(Learner[State]):
         loss = partial(self.loss, past=past, names=[*names, "representation"])
         steps = self.descent.count_steps(stage)
         stopped, playing = movers, past.new_ones(len(past), dtype=torch.bool)
-        for step, batch, numbers in self.descent.take_turns(
+        for step, batch, numbers in self.descent.minimise_in_turn(
             loss, movers, stage, randomness
         ):
             for mover, last in zip(movers, stopped, strict=True):

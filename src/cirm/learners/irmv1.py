@@ -25,8 +25,8 @@ from cirm.objectives import (
     apply_linear_heads,
     average_by_environment,
     check_penalty_settings,
-    compute_gradient_penalties,
     compute_head_gradients,
+    compute_irm_penalties,
     get_annealed_penalty_weight,
 )
 from cirm.training import Terms
@@ -99,7 +99,7 @@ class IRMv1(Learner[PointState]):
         """Return outputs [replica, n, k] and penalties of environments [replica, e]."""
         if self.slope == "factor":
             outputs = self.network(params, batch.x, batch.noise)
-            return outputs, compute_gradient_penalties(
+            return outputs, compute_irm_penalties(
                 self.likelihood, outputs, batch, self.halves
             )
         features = self.network.compute_features(params, batch.x, batch.noise)

@@ -30,18 +30,22 @@ from torch import Tensor
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
 from cirm.memory import (
-    make_empty_examples,
+    create_empty_examples,
     select_examples_at_rows,
     update_example_reservoir,
 )
-from cirm.objectives import Batch, average_risks_over_examples, environment_risks
+from cirm.objectives import (
+    Batch,
+    average_risks_over_examples,
+    environment_risks,
+)
 from cirm.randomness import Draws, Randomness
 from cirm.training import (
     Terms,
     Watch,
     check_parameters_are_finite,
+    differentiate_loss,
     ignore_training_steps,
-    make_gradient_function,
 )
 
 
@@ -104,7 +108,7 @@ class MER(Learner[State]):
         """Return random parameters and an empty reservoir."""
         params = self.network.init(randomness.at("params"))
         seen = torch.zeros(len(params), dtype=torch.int64)
-        return State(params, make_empty_examples(len(params)), seen)
+        return State(params, create_empty_examples(len(params)), seen)
 
     def observe(
         self,
@@ -116,7 +120,7 @@ class MER(Learner[State]):
         """Learn arriving minibatches with replay, and offer them to the reservoir."""
         memory, seen = state.memory, state.seen
         params = state.params.clone().to(self.descent.device).requires_grad_()
-        optimiser = self.descent.make_optimiser(params)
+        optimiser = self.descent.create_optimiser(params)
         replay_draws, reservoir_draws = (
             randomness.at(n).start_draws() for n in ("replay", "reservoir")
         )
@@ -149,7 +153,9 @@ class MER(Learner[State]):
             yield batch
             return
         for x, y in zip(batch.x.split(1, 1), batch.y.split(1, 1), strict=True):
-            yield self.descent.make_batch([Examples(x, y)], batch.noise, batch.progress)
+            yield self.descent.build_batch(
+                [Examples(x, y)], batch.noise, batch.progress
+            )
 
     def learn_arrival(
         self,
@@ -164,7 +170,7 @@ class MER(Learner[State]):
         for _ in range(self.batches):
             start = params.detach().clone()
             for batch in (*self.draw_replays(memory, arriving, draws), arriving):
-                params.grad, numbers = make_gradient_function(self.loss)(
+                params.grad, numbers = differentiate_loss(self.loss)(
                     params, None, batch
                 )
                 optimiser.step()
@@ -186,12 +192,12 @@ class MER(Learner[State]):
         )
         for row in rows.unbind(-1):
             if arrivals <= stored:
-                yield self.descent.make_batch(
+                yield self.descent.build_batch(
                     [select_examples_at_rows(memory, row)], *rest
                 )
                 continue
             # Weighting all stored examples takes less work than repeating some of them.
             part = torch.full(row.shape, 1 / arrivals)
             share = torch.zeros(len(row), stored).scatter_add(1, row, part).unsqueeze(1)
-            batch = self.descent.make_batch([memory], *rest)
+            batch = self.descent.build_batch([memory], *rest)
             yield batch._replace(share=share.to(batch.x.device))

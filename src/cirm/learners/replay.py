@@ -16,11 +16,16 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import ExampleMemory, add_to_memory, make_empty_memory, move_to_device
+from cirm.memory import (
+    ExampleMemory,
+    add_stage_to_memory,
+    create_empty_memory,
+    move_to_device,
+)
 from cirm.objectives import (
     Batch,
     average_by_environment,
-    compute_gradient_penalties,
+    compute_irm_penalties,
     compute_risk_variance,
     get_annealed_penalty_weight,
 )
@@ -89,7 +94,7 @@ class Replay(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return random parameters and an empty memory."""
         params = self.network.init(randomness.at("params"))
-        return State(params, make_empty_memory(len(params)))
+        return State(params, create_empty_memory(len(params)))
 
     def observe(
         self,
@@ -103,7 +108,7 @@ class Replay(Learner[State]):
         params = self.descent.minimise(
             self.loss, past.params, past, stage, randomness, watch
         )
-        memory = add_to_memory(
+        memory = add_stage_to_memory(
             state.memory,
             stage,
             self.memory,
@@ -115,7 +120,7 @@ class Replay(Learner[State]):
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
         """Return the penalised risk of each replica over new and past environments."""
         pieces = batch.split() + past.memory.split()
-        batch = self.descent.make_batch(pieces, batch.noise, batch.progress)
+        batch = self.descent.build_batch(pieces, batch.noise, batch.progress)
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.losses(outputs, batch.y)
         risks = average_by_environment(losses, batch.share)
@@ -124,9 +129,7 @@ class Replay(Learner[State]):
         if self.penalty_kind == "vrex":
             penalty = compute_risk_variance(risks)
         else:
-            penalty = compute_gradient_penalties(self.likelihood, outputs, batch).mean(
-                -1
-            )
+            penalty = compute_irm_penalties(self.likelihood, outputs, batch).mean(-1)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
         scale = 1 / max(1.0, weight)
         return {"risk": scale * risks.mean(-1), "penalty": scale * weight * penalty}

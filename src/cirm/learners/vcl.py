@@ -28,9 +28,9 @@ from cirm.variational import (
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
+    create_gaussian,
+    create_initial_posterior,
     flatten_gaussian,
-    make_gaussian,
-    make_initial_posterior,
     unflatten_gaussian,
 )
 
@@ -82,7 +82,7 @@ class VCL(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
-        return State(make_gaussian(means, self.prior_std, centred=True), means)
+        return State(create_gaussian(means, self.prior_std, centred=True), means)
 
     def observe(
         self,
@@ -93,10 +93,10 @@ class VCL(Learner[State]):
     ) -> State:
         """Minimise the expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
-        start = make_initial_posterior(past.start, past.posterior, self.initial_std)
+        start = create_initial_posterior(past.start, past.posterior, self.initial_std)
         if self.restart:
             means = self.network.init(randomness.at("params"))
-            start = make_gaussian(means, self.initial_std)
+            start = create_gaussian(means, self.initial_std)
         weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, weight=weight)
         flat = self.descent.minimise(

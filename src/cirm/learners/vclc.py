@@ -19,8 +19,8 @@ from cirm.environments import Environment, Examples, Stage
 from cirm.learners.base import Learner
 from cirm.memory import (
     concatenate_examples,
+    create_empty_examples,
     draw_distinct_rows,
-    make_empty_examples,
     move_to_device,
     select_k_center_rows,
     select_remaining_rows,
@@ -34,9 +34,9 @@ from cirm.variational import (
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
+    create_gaussian,
+    create_initial_posterior,
     flatten_gaussian,
-    make_gaussian,
-    make_initial_posterior,
     unflatten_gaussian,
 )
 
@@ -97,8 +97,8 @@ class VCLC(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return the prior, random means to start from, and an empty coreset."""
         means = self.network.init(randomness.at("params"))
-        prior = make_gaussian(means, self.prior_std, centred=True)
-        return State(prior, means, prior, make_empty_examples(len(means)))
+        prior = create_gaussian(means, self.prior_std, centred=True)
+        return State(prior, means, prior, create_empty_examples(len(means)))
 
     def observe(
         self,
@@ -112,7 +112,7 @@ class VCLC(Learner[State]):
         pairs = list(zip(stage, rows, strict=True))
         rest = tuple(e.subset(select_remaining_rows(r, len(e))) for e, r in pairs)
         past = move_to_device(state, self.descent.device)
-        start = make_initial_posterior(past.start, past.posterior, self.initial_std)
+        start = create_initial_posterior(past.start, past.posterior, self.initial_std)
         posterior = self.train_posterior(start, past.posterior, rest, randomness, watch)
         kept = [state.coreset, *(e.take(r) for e, r in pairs)]
         predictive, coreset = posterior, state.coreset

@@ -38,8 +38,8 @@ from cirm.variational import (
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
+    create_gaussian,
     flatten_gaussian,
-    make_gaussian,
     unflatten_gaussian,
 )
 
@@ -112,8 +112,8 @@ class VIRMG(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return a random network with which the first player starts."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
-        start = make_gaussian(means[:, None, self._cut :], self.initial_std)
-        body = make_gaussian(means[:, : self._cut], self.initial_std)
+        start = create_gaussian(means[:, None, self._cut :], self.initial_std)
+        body = create_gaussian(means[:, : self._cut], self.initial_std)
         return State(Gaussian(*(part[:, :0] for part in start)), start, body)
 
     @property
@@ -136,7 +136,7 @@ class VIRMG(Learner[State]):
             self.loss, past=split_player_posteriors(state.players), seats=seats
         )
         steps = self.descent.count_steps(stage)
-        for step, _, numbers in self.descent.take_turns(
+        for step, _, numbers in self.descent.minimise_in_turn(
             loss, movers, stage, randomness
         ):
             if step % steps == 0:
@@ -196,7 +196,7 @@ class VIRMG(Learner[State]):
             else:
                 params = self.network.init(randomness.at("player", index))
                 means = params[:, self._cut :].to(self.descent.device)
-                start = make_gaussian(means, self.initial_std)
+                start = create_gaussian(means, self.initial_std)
             prior = start if index < len(lasts) else self._make_prior(start)
             weight = self._get_kl_weight(len(environment))
             seats.append(PlayerSeat(environment.name, start, prior, weight))
@@ -208,7 +208,7 @@ class VIRMG(Learner[State]):
         return seats
 
     def _make_prior(self, start: Gaussian) -> Gaussian:
-        return make_gaussian(start.mean, self.prior_std, centred=True)
+        return create_gaussian(start.mean, self.prior_std, centred=True)
 
     def _get_kl_weight(self, examples: int) -> float:
         return self.beta * compute_kl_weight(self.kl_scale, examples)

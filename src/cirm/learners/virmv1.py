@@ -44,9 +44,9 @@ from cirm.variational import (
     check_variational_settings,
     compute_gaussian_kl,
     compute_kl_weight,
+    create_gaussian,
+    create_initial_posterior,
     flatten_gaussian,
-    make_gaussian,
-    make_initial_posterior,
     unflatten_gaussian,
 )
 
@@ -132,7 +132,7 @@ class VIRMv1(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
-        return State(make_gaussian(means, self.prior_std, centred=True), means)
+        return State(create_gaussian(means, self.prior_std, centred=True), means)
 
     def observe(
         self,
@@ -143,7 +143,7 @@ class VIRMv1(Learner[State]):
     ) -> State:
         """Minimise the penalised expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
-        start = make_initial_posterior(past.start, past.posterior, self.initial_std)
+        start = create_initial_posterior(past.start, past.posterior, self.initial_std)
         kl_weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
         loss = partial(self.loss, kl_weight=kl_weight)
         flat = self.descent.minimise(
@@ -167,7 +167,9 @@ class VIRMv1(Learner[State]):
             sample = self.network.sample_outputs
         outputs = sample(q, batch.x, batch.noise, self.samples)
         losses = self.likelihood.losses(outputs, batch.y).mean(1)
-        slopes = self.likelihood.scale_gradients(outputs, batch.y).mean(1)
+        slopes = self.likelihood.compute_output_scale_gradients(outputs, batch.y).mean(
+            1
+        )
         weight = self.get_penalty_weight(batch.progress)
         scale = 1 / max(1.0, weight) if self.rescale else 1.0
         penalty = average_by_environment(slopes, batch.share).square().mean(-1)

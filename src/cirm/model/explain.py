@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cirm.data.columns import ColumnEncoding
 from cirm.learners import REGISTRY, summarise_learner
-from cirm.memory import count_stored_memory
+from cirm.memory import measure_state_size
 from cirm.model.model import Model, count_column_features
 from cirm.model.predict import predict_inputs_at_once
 from cirm.randomness import Draws, Randomness
@@ -105,7 +105,7 @@ def count_stored_data(model: Model) -> dict[str, dict[str, int]]:
     standard deviations, quartiles, categories) and the history. `names` are the names
     of categories that stand in the file as they are.
     """
-    memory = dict(count_stored_memory(model.state))
+    memory = dict(measure_state_size(model.state))
     encoding = model.schema.treatment.encoding
     if encoding is not None:
         numbers = sum(

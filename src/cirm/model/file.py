@@ -32,7 +32,7 @@ import cirm
 from cirm.data.base import summarise_error
 from cirm.data.schema import Schema
 from cirm.learners.base import Learner
-from cirm.memory import list_tensors_of_state
+from cirm.memory import list_state_tensors
 from cirm.model.model import Model, restore_learner
 from cirm.model.seal import BLANK, check_digest, check_signature, seal
 from cirm.model.state_tensors import (
@@ -357,7 +357,7 @@ def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
 def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
     misfit = "its parts do not fit together"
-    if any(tensor.isnan().any() for tensor in list_tensors_of_state(model.state)):
+    if any(tensor.isnan().any() for tensor in list_state_tensors(model.state)):
         raise ValueError(f"its tensors have values that are no numbers. {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:

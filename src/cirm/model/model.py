@@ -27,7 +27,7 @@ from cirm.learners import (
     list_learner_settings,
 )
 from cirm.learners.base import Learner
-from cirm.likelihoods import make_likelihood
+from cirm.likelihoods import choose_likelihood
 from cirm.memory import move_to_device
 from cirm.networks import ModuleNetwork, Network, restore_network
 from cirm.randomness import Randomness
@@ -324,7 +324,7 @@ def restore_learner(
         network = restore_network(plan.network, module)
     return cls(
         network=network,
-        likelihood=make_likelihood(task),
+        likelihood=choose_likelihood(task),
         descent=Descent(**{n: v for n, v in plain.items() if n in names}),
         **{n: v for n, v in plain.items() if n not in names},
     )

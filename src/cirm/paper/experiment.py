@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cirm.evaluation.adaptation import RowCount
 from cirm.runs.choice import ValueChoiceJob
-from cirm.runs.jobs import Job, make_trial_identity
+from cirm.runs.jobs import Job, format_trial_identity
 
 Place = tuple[str, str, str]
 """The place of a number in a table: row, learner, split."""
@@ -83,7 +83,7 @@ class ExperimentTrial:
     def identity(self) -> str:
         """What its records have in common, whatever the settings were."""
         dataset = {"name": self.dataset, **self.data}
-        return make_trial_identity(self.label, self.order, dataset)
+        return format_trial_identity(self.label, self.order, dataset)
 
     @property
     def key(self) -> str:

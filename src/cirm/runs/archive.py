@@ -24,8 +24,8 @@ from cirm.records import (
     read_records,
     write_text_atomically,
 )
-from cirm.runs.jobs import Job, make_trial_identity
-from cirm.runs.local import get_path_of_records
+from cirm.runs.jobs import Job, format_trial_identity
+from cirm.runs.local import get_records_path
 
 ARCHIVE_NAME = "records.json"
 CURVES = ("consensus", "constraint")
@@ -40,7 +40,7 @@ class JobArchive:
 
     entries: dict[str, Entry] = field(default_factory=dict)
 
-    def put(self, key: str, entry: Entry) -> None:
+    def add_job(self, key: str, entry: Entry) -> None:
         """Add a packed job, and drop those of the trial with other settings or code."""
         self.entries = {
             old_key: old
@@ -56,7 +56,7 @@ class JobArchive:
             record
             for entry in self.list_entries(trial)
             if seeds & set(entry["seeds"])
-            for record in unpack_records_of_job(entry)
+            for record in unpack_job_records(entry)
             if isinstance(record, Run) or record.seed in seeds
         ]
 
@@ -66,7 +66,7 @@ class JobArchive:
         return sorted(entries, key=lambda entry: entry["seeds"])
 
 
-def pack_records_of_job(records: Sequence[Record]) -> Entry:
+def pack_job_records(records: Sequence[Record]) -> Entry:
     """Pack one job's records into an entry that repeats nothing."""
     (run,) = (record for record in records if isinstance(record, Run))
     setup = asdict(run)
@@ -89,7 +89,7 @@ def pack_records_of_job(records: Sequence[Record]) -> Entry:
     }
 
 
-def unpack_records_of_job(entry: Entry) -> list[Record]:
+def unpack_job_records(entry: Entry) -> list[Record]:
     """Return the records that were packed."""
     setup, seeds = entry["setup"], tuple(entry["seeds"])
     label, order = setup["learner"], setup["order"]
@@ -156,17 +156,17 @@ def save_archive(archive: JobArchive, folder: Path) -> None:
     write_text_atomically(folder / ARCHIVE_NAME, "{\n" + ",\n".join(lists) + "\n}\n")
 
 
-def pack_jobs_into_archive(
+def add_finished_jobs_to_archive(
     jobs: Iterable[Job], folder: Path, commit: str
 ) -> JobArchive:
     """Add every job with a file in the folder to its archive, and return it."""
     archive = load_archive(folder)
     missing = [job for job in jobs if job.key not in archive.entries]
-    finished = [job for job in missing if get_path_of_records(job, folder).exists()]
+    finished = [job for job in missing if get_records_path(job, folder).exists()]
     for job in finished:
-        records = read_records(get_path_of_records(job, folder))
+        records = read_records(get_records_path(job, folder))
         origin = {"commit": commit, "revision": job.revision}
-        archive.put(job.key, {**origin, **pack_records_of_job(records)})
+        archive.add_job(job.key, {**origin, **pack_job_records(records)})
     if finished:
         save_archive(archive, folder)
     return archive
@@ -182,7 +182,7 @@ def copy_jobs_from_other_archives(
         entries = load_archive(other).entries
         new |= {k: e for k, e in entries.items() if k in keys - archive.entries.keys()}
     for key, entry in new.items():
-        archive.put(key, entry)
+        archive.add_job(key, entry)
     if new:
         save_archive(archive, folder)
     return archive
@@ -191,7 +191,7 @@ def copy_jobs_from_other_archives(
 def get_trial_identity(entry: Mapping[str, Any]) -> str:
     """Return the identity of the trial that a packed job belongs to."""
     setup = entry["setup"]
-    return make_trial_identity(setup["learner"], setup["order"], setup["dataset"])
+    return format_trial_identity(setup["learner"], setup["order"], setup["dataset"])
 
 
 def is_packed_job_superseded(old: Entry, new: Entry) -> bool:

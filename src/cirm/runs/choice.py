@@ -48,7 +48,7 @@ class ValueChoiceJob(Job):
 
 
 @execute_job.register(ValueChoiceJob)
-def run_each_value_and_choose(
+def run_all_values_and_keep_best(
     job: ValueChoiceJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Run a learner with each value and return the records of each seed's best."""

@@ -73,6 +73,6 @@ class Engine:
             return local.run_jobs_locally(jobs, folder, self.job_limit, report)
         from cirm.runs import ray_engine
 
-        return ray_engine.run_on_cluster(
+        return ray_engine.run_jobs_on_ray(
             jobs, folder, self.workers, report, self.address
         )

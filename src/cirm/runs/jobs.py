@@ -47,7 +47,7 @@ class Job:
         infer: Key of the environment inference; none if empty.
         inference: Settings of the inference.
         label: The learner's name in tables.
-        files: Names and content of the user's files, see `hash_files_of_dataset`.
+        files: Names and content of the user's files, see `hash_dataset_files`.
         diagnose: Whether diagnostics are added to the records.
         adapt: Numbers of unlabelled rows of the unseen environments to adapt to.
     """
@@ -75,14 +75,14 @@ class Job:
         for name, value in ADDED_LATER.items():
             if content.get(name) == value:
                 del content[name]
-        content["data"] = self.portable_data
+        content["data"] = self.data_without_paths
         if revision := self.revision:
             content["revision"] = revision
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
-    def portable_data(self) -> dict[str, Any]:
+    def data_without_paths(self) -> dict[str, Any]:
         """The settings of the data set without those that say where files are."""
         paths = json.loads(self.files) if self.files else {}
         return {name: value for name, value in self.data.items() if name not in paths}
@@ -100,7 +100,7 @@ class Job:
         return self.label or self.learner
 
 
-def hash_files_of_dataset(dataset: Dataset, data: Mapping[str, Any]) -> str:
+def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     """Return the content of a data set's files as JSON, or "" if it declares none.
 
     The JSON maps each setting that names files to their names and SHA-256 hashes. Names
@@ -202,13 +202,13 @@ def create_inference_of_job(job: Job, folder: Path | None) -> Transform | None:
     inference = create_inference(job.infer, job.inference)
     if folder is None:
         return inference
-    data = [__version__, job.dataset, job.portable_data, job.files, job.order]
+    data = [__version__, job.dataset, job.data_without_paths, job.files, job.order]
     return CachedInference(
         inference, folder / "inferred", json.dumps(data, sort_keys=True)
     )
 
 
-def make_trial_identity(label: str, order: str, dataset: dict[str, Any]) -> str:
+def format_trial_identity(label: str, order: str, dataset: dict[str, Any]) -> str:
     """Return a trial's label, order and data as text."""
     data = {name: value for name, value in dataset.items() if name != "infer"}
     return json.dumps([label, order, data], sort_keys=True)

@@ -19,8 +19,10 @@ from cirm.runs.jobs import Job, execute_job
 Report = Callable[[Job, float], None]
 """Called with a job and the part of it that is done, from 0 to 1."""
 
-TRIES = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
-KILLED = "its process was killed, perhaps for lack of memory: use fewer --workers"
+MAX_ATTEMPTS = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
+KILLED_MESSAGE = (
+    "its process was killed, perhaps for lack of memory: use fewer --workers"
+)
 # Errors of the job itself; torch raises RuntimeError when memory is short.
 FAILURES = (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError)
 
@@ -29,25 +31,25 @@ def ignore_job_progress(job: Job, done: float) -> None:
     """Report nothing."""
 
 
-def get_path_of_records(job: Job, folder: Path) -> Path:
+def get_records_path(job: Job, folder: Path) -> Path:
     """Return the path of a job's records."""
     return folder / "jobs" / f"{job.key}.jsonl"
 
 
 def list_unfinished_jobs(jobs: Iterable[Job], folder: Path) -> list[Job]:
     """List the jobs without records in the folder."""
-    return [job for job in jobs if not get_path_of_records(job, folder).exists()]
+    return [job for job in jobs if not get_records_path(job, folder).exists()]
 
 
 def collect_records_of_jobs(jobs: Iterable[Job], folder: Path) -> list[Record]:
     """Return the records of all finished jobs, in the order of the jobs."""
-    paths = [get_path_of_records(job, folder) for job in jobs]
+    paths = [get_records_path(job, folder) for job in jobs]
     return [record for path in paths if path.exists() for record in read_records(path)]
 
 
 def read_job_duration(job: Job, folder: Path) -> float:
     """Return how many seconds a finished job took, from the last of its records."""
-    text = get_path_of_records(job, folder).read_text("utf-8").rstrip("\n")
+    text = get_records_path(job, folder).read_text("utf-8").rstrip("\n")
     last = parse_record(text.rpartition("\n")[2])
     return last.seconds if isinstance(last, Run) else 0.0
 
@@ -64,26 +66,24 @@ def run_jobs_locally(
     """
     waiting = list_unfinished_jobs(jobs, folder)
     if workers == 1 or len(waiting) <= 1:
-        return _run_jobs_in_this_process(waiting, folder, report)
+        return _run_jobs_in_turn(waiting, folder, report)
     failures: dict[str, str] = {}
-    for _ in range(TRIES):
+    for _ in range(MAX_ATTEMPTS):
         for job in waiting:
             failures.pop(job.key, None)
         failures |= _run_jobs_in_process_pool(waiting, folder, workers, report)
-        waiting = [job for job in waiting if failures.get(job.key) == KILLED]
+        waiting = [job for job in waiting if failures.get(job.key) == KILLED_MESSAGE]
         if not waiting:
             break
     return failures
 
 
-def _run_jobs_in_this_process(
-    jobs: list[Job], folder: Path, report: Report
-) -> dict[str, str]:
+def _run_jobs_in_turn(jobs: list[Job], folder: Path, report: Report) -> dict[str, str]:
     failures = {}
     for job in jobs:
         try:
             records = execute_job(job, partial(report, job), folder)
-            write_records(get_path_of_records(job, folder), records)
+            write_records(get_records_path(job, folder), records)
             report(job, 1.0)
         except FAILURES as error:
             failures[job.key] = str(error) or type(error).__name__
@@ -120,7 +120,7 @@ def _run_jobs_in_process_pool(
                 future.result()
                 report(job, 1.0)
             except BrokenProcessPool:
-                failures[job.key] = KILLED
+                failures[job.key] = KILLED_MESSAGE
             except FAILURES as error:
                 failures[job.key] = str(error) or type(error).__name__
     except BaseException:
@@ -169,4 +169,4 @@ def _exit_with_parent() -> None:
 
 def _run_job_in_worker(job: Job, folder: Path) -> None:
     records = execute_job(job, lambda done: _progress.put((job.key, done)), folder)
-    write_records(get_path_of_records(job, folder), records)
+    write_records(get_records_path(job, folder), records)

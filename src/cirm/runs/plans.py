@@ -16,7 +16,7 @@ from cirm.learners import (
     get_preset_settings,
     parse_learner_settings,
 )
-from cirm.runs.jobs import PAPER_SELECTION, Job, hash_files_of_dataset
+from cirm.runs.jobs import PAPER_SELECTION, Job, hash_dataset_files
 from cirm.settings import parse_assignments, parse_settings_by_type
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PreparedDataset(NamedTuple):
         data: Its settings.
         problem: What it gives for the first seed.
         description: What was found in the user's data.
-        files: Names and content of its files, see `hash_files_of_dataset`.
+        files: Names and content of its files, see `hash_dataset_files`.
     """
 
     dataset: str
@@ -53,11 +53,11 @@ def prepare_dataset(dataset: str, texts: Mapping[str, str]) -> PreparedDataset:
     data = parse_settings_by_type(cls, texts, f"data set {dataset}")
     instance = cls(**data)
     problem, description = instance.draw((0,)), instance.describe()
-    files = hash_files_of_dataset(instance, data)
+    files = hash_dataset_files(instance, data)
     return PreparedDataset(dataset, data, problem, description, files)
 
 
-def spell_out_learner(
+def resolve_learner_settings(
     learner: LearnerLike, preset: str = ""
 ) -> tuple[str, dict[str, Any]]:
     """Return key and settings of a learner, as jobs store them.
@@ -121,7 +121,7 @@ def plan_jobs(
         >>> [(job.learner, job.seeds, job.settings["penalty"]) for job in jobs]
         [('vrex', (0, 1), 10.0)]
     """
-    key, settings = spell_out_learner(learner, preset)
+    key, settings = resolve_learner_settings(learner, preset)
     settings |= parse_learner_settings(key, parse_assignments(list(texts), "--set"))
     if infer:
         get_inference_class(infer)

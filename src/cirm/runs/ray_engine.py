@@ -23,17 +23,17 @@ from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import (
     FAILURES,
     Report,
-    get_path_of_records,
+    get_records_path,
     ignore_job_progress,
     list_unfinished_jobs,
 )
 
-TRIES = 4  # of a job whose worker is lost: machines of a cluster come and go
+MAX_ATTEMPTS = 4  # of a job whose worker is lost: machines of a cluster come and go
 PAUSE = 1.0  # seconds between two reports of a job
 TIMEOUT = 5.0  # seconds in which a cluster must answer
 
 
-def run_on_cluster(
+def run_jobs_on_ray(
     jobs: Sequence[Job],
     folder: Path,
     workers: int,
@@ -96,7 +96,7 @@ def _run_jobs_as_ray_tasks(
     import ray
 
     board: Any = ray.remote(num_cpus=0, max_restarts=-1)(ProgressBoard).remote()
-    task = ray.remote(num_cpus=1, max_retries=TRIES - 1)(run_remote_job)
+    task = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(run_job_on_worker)
     jobs_by_key = {job.key: job for job in jobs}
     waiting, running = deque(jobs), dict[Any, Job]()
     failures: dict[str, str] = {}
@@ -116,7 +116,7 @@ def _run_jobs_as_ray_tasks(
                 if reason:
                     failures[job.key] = reason
                 else:
-                    write_text_atomically(get_path_of_records(job, folder), text)
+                    write_text_atomically(get_records_path(job, folder), text)
                     report(job, 1.0)
     finally:
         for reference in running:  # only after an interrupt
@@ -137,7 +137,7 @@ def _get_task_result(reference: Any) -> tuple[str, str]:  # noqa: ANN401  a refe
     except ray.exceptions.RayError as error:
         kind = type(error).__name__
         return "", (
-            f"its worker was lost in each of {TRIES} tries ({kind}): "
+            f"its worker was lost in each of {MAX_ATTEMPTS} attempts ({kind}): "
             "check the memory of the machines"
         )
 
@@ -147,7 +147,7 @@ def _read_progress_from_board(board: Any) -> dict[str, float]:  # noqa: ANN401  
     import ray
 
     try:
-        parts: dict[str, float] = ray.get(board.take.remote())
+        parts: dict[str, float] = ray.get(board.take_new_progress.remote())
     except ray.exceptions.RayActorError:
         return {}
     return parts
@@ -159,17 +159,17 @@ class ProgressBoard:
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
 
-    def put(self, key: str, part: float) -> None:
+    def store_progress(self, key: str, part: float) -> None:
         """Store the part of a job that is done, from 0 to 1."""
         self.parts[key] = part
 
-    def take(self) -> dict[str, float]:
-        """Return and forget what was put since the last call."""
+    def take_new_progress(self) -> dict[str, float]:
+        """Return and forget what was stored since the last call."""
         parts, self.parts = self.parts, {}
         return parts
 
 
-def run_remote_job(job: Job, version: str, board: Any) -> tuple[str, str]:  # noqa: ANN401
+def run_job_on_worker(job: Job, version: str, board: Any) -> tuple[str, str]:  # noqa: ANN401
     """Run a job on a worker; return its records as text, or "" and the reason."""
     if version != __version__:
         return "", (
@@ -182,7 +182,7 @@ def run_remote_job(job: Job, version: str, board: Any) -> tuple[str, str]:  # no
         nonlocal last
         if time.monotonic() - last >= PAUSE:
             last = time.monotonic()
-            board.put.remote(job.key, done)
+            board.store_progress.remote(job.key, done)
 
     try:
         records = execute_job(job, progress)

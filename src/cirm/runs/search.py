@@ -25,8 +25,8 @@ from cirm.runs.jobs import (
     draw_environments_of_job,
     execute_job,
 )
-from cirm.runs.local import get_path_of_records
-from cirm.runs.plans import PreparedDataset, plan_jobs, spell_out_learner
+from cirm.runs.local import get_records_path
+from cirm.runs.plans import PreparedDataset, plan_jobs, resolve_learner_settings
 from cirm.runs.search_space import Space, draw_trial_settings, format_search_space
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ class RandomSearch:
     @property
     def learner_key(self) -> str:
         """Key or import path of the learner."""
-        return spell_out_learner(self.learner)[0]
+        return resolve_learner_settings(self.learner)[0]
 
-    def get_rules(self) -> dict[str, Rule]:
+    def load_rules(self) -> dict[str, Rule]:
         """Return the rules by name."""
         from cirm.evaluation.selection import get_selection_rule
 
@@ -119,7 +119,7 @@ class RandomSearch:
     def get_settings(self, trial: int) -> dict[str, Any]:
         """Return the settings of a trial that are neither defaults nor the preset's."""
         settings = {
-            **spell_out_learner(self.learner, self.preset)[1],
+            **resolve_learner_settings(self.learner, self.preset)[1],
             **(self.settings or {}),
         }
         return settings | draw_trial_settings(self.space, trial, self.draw)
@@ -130,7 +130,7 @@ class RandomSearch:
 
         settings, train = self.get_settings(trial), self.on.problem.train
         create(self.learner_key, train[0], settings, self.preset)
-        rules = self.get_rules().values()
+        rules = self.load_rules().values()
         left: list[int | None] = []
         if any(not rule.leaves_out for rule in rules):
             left.append(None)
@@ -170,7 +170,7 @@ def remove_test_environments(on: PreparedDataset) -> PreparedDataset:
 
 
 @execute_job.register(CandidateJob)
-def train_and_score_candidate(
+def train_and_score_trial(
     job: CandidateJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Return the scores of a candidate, or that it diverged, and a run record."""
@@ -258,7 +258,7 @@ def _load_rules_of_job(job: CandidateJob) -> list[Rule]:
 
 def summarise_search(search: RandomSearch, folder: Path) -> dict[str, Any]:
     """Return the trials with their scores, and what each rule picks."""
-    rules = search.get_rules()
+    rules = search.load_rules()
     trials = [_summarise_trial(search, n, folder) for n in range(search.trials)]
     return {
         "learner": search.learner_key,
@@ -282,9 +282,7 @@ def summarise_search(search: RandomSearch, folder: Path) -> dict[str, Any]:
 def _summarise_trial(search: RandomSearch, trial: int, folder: Path) -> dict[str, Any]:
     """Return a trial's state, and mean and standard deviation over seeds by rule."""
     jobs = search.plan_trial(trial)
-    paths = [
-        path for job in jobs if (path := get_path_of_records(job, folder)).exists()
-    ]
+    paths = [path for job in jobs if (path := get_records_path(job, folder)).exists()]
     rows = [
         row for path in paths for row in read_records(path) if isinstance(row, Score)
     ]
@@ -292,7 +290,7 @@ def _summarise_trial(search: RandomSearch, trial: int, folder: Path) -> dict[str
     if any(row.metric == DIVERGED for row in rows):
         state = DIVERGED
     scores = {}
-    for rule in search.get_rules() if state == "done" else ():
+    for rule in search.load_rules() if state == "done" else ():
         by_seed: dict[int, list[float]] = {}
         for row in rows:
             if row.metric == rule and math.isfinite(row.value):

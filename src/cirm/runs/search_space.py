@@ -57,7 +57,7 @@ class SearchRange:
     log: bool = False
     whole: bool = False
 
-    def at(self, place: float) -> float | int:
+    def get_value_at(self, place: float) -> float | int:
         """Return the number at a place from 0 to 1, rounded to three digits."""
         low, high = self.low, self.high
         if self.log:
@@ -77,7 +77,7 @@ class SearchAlternatives:
     values: tuple[Any, ...]
     texts: tuple[str, ...]
 
-    def at(self, place: float) -> Any:  # noqa: ANN401  any setting
+    def get_value_at(self, place: float) -> Any:  # noqa: ANN401  any setting
         """Return the alternative at a place from 0 to 1."""
         return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
 
@@ -105,7 +105,9 @@ def parse_search_space(learner: LearnerLike, texts: Iterable[str] = ()) -> Space
                 "name=low..high:log or name=a|b|c."
             )
         check_setting_names(learner, [name])
-        space[name] = _parse_values_to_search(kinds[name], text, f"--space: {name}")
+        space[name] = _parse_range_or_alternatives(
+            kinds[name], text, f"--space: {name}"
+        )
     return space
 
 
@@ -118,7 +120,10 @@ def draw_trial_settings(space: Space, trial: int, seed: int = 0) -> dict[str, An
     if trial == 0:
         return {}
     source = Randomness((seed,)).at("search", trial)
-    return {n: s.at(float(source.at(n).uniform(1)[0, 0])) for n, s in space.items()}
+    return {
+        n: s.get_value_at(float(source.at(n).uniform(1)[0, 0]))
+        for n, s in space.items()
+    }
 
 
 def format_search_space(space: Space) -> dict[str, str]:
@@ -126,7 +131,7 @@ def format_search_space(space: Space) -> dict[str, str]:
     return {name: str(part) for name, part in space.items()}
 
 
-def _parse_values_to_search(
+def _parse_range_or_alternatives(
     kind: Any,  # noqa: ANN401
     text: str,
     where: str,

@@ -22,7 +22,7 @@ GUESSED_SECONDS = {
 USUAL_SECONDS = 7.0  # of the other learners
 
 JobTime = tuple[str, float, float]
-"""A finished job: its learner's name, its `compute_job_work`, and its seconds."""
+"""A finished job: its learner's name, its `estimate_job_work`, and its seconds."""
 
 
 class JobTracker:
@@ -30,7 +30,7 @@ class JobTracker:
 
     `workers` jobs run at a time; 0 means as many as have been seen running. `times`
     are those of jobs that finished earlier: a learner is assumed to take as long per
-    unit of `compute_job_work` on other data and seeds. All units and seconds of a
+    unit of `estimate_job_work` on other data and seeds. All units and seconds of a
     learner are added up, so that large jobs count most: small ones are mostly overhead.
     """
 
@@ -67,7 +67,7 @@ class JobTracker:
         if self.fractions[job.key] < 1:
             self.fractions[job.key] = 1.0
             self.running.pop(job.key, None)
-            self.times.append((job.name, compute_job_work(job), seconds))
+            self.times.append((job.name, estimate_job_work(job), seconds))
 
     @property
     def finished_jobs(self) -> int:
@@ -75,7 +75,7 @@ class JobTracker:
         return sum(fraction >= 1 for fraction in self.fractions.values())
 
     @property
-    def share(self) -> float:
+    def fraction_done(self) -> float:
         """Fraction of all work that is done."""
         seconds = self._estimate_seconds()
         total = sum(seconds.values())
@@ -90,7 +90,7 @@ class JobTracker:
         workers = self.workers or self.most_running
         return max(sum(rest) / workers, max(rest, default=0.0))
 
-    def list_running(self) -> list[str]:
+    def describe_running_jobs(self) -> list[str]:
         """Describe the running jobs; many are cut short by a count."""
         keys = list(self.running)  # another thread may change it
         names = [
@@ -102,24 +102,24 @@ class JobTracker:
 
     def _estimate_seconds(self) -> dict[str, float]:
         """Return the expected seconds of each job, at the speed seen so far."""
-        rates = self._measure_rates()
+        rates = self._measure_seconds_per_work_unit()
         ratios = [
             rate / guess_seconds_per_work_unit(name) for name, rate in rates.items()
         ]
         slowdown = sum(ratios) / len(ratios) if ratios else 1.0
         return {
-            key: compute_job_work(job)
+            key: estimate_job_work(job)
             * rates.get(job.name, slowdown * guess_seconds_per_work_unit(job.name))
             for key, job in self.jobs.items()
         }
 
-    def _measure_rates(self) -> dict[str, float]:
+    def _measure_seconds_per_work_unit(self) -> dict[str, float]:
         """Return the seconds per unit of each learner that has run or is running."""
         running = {}
         for key, (start, first) in list(self.first_reports.items()):
             if self.fractions[key] - first > MIN_FRACTION:
                 seconds = (self.clock() - start) / (self.fractions[key] - first)
-                running[self.jobs[key].name] = seconds / compute_job_work(
+                running[self.jobs[key].name] = seconds / estimate_job_work(
                     self.jobs[key]
                 )
         units: dict[str, float] = {}
@@ -130,12 +130,12 @@ class JobTracker:
         return running | {name: seconds_spent[name] / units[name] for name in units}
 
 
-def compute_job_work(job: Job) -> float:
+def estimate_job_work(job: Job) -> float:
     """Return the work of a job, in units of 2,000 examples of one seed."""
-    return compute_data_work(job.data, len(job.seeds))
+    return estimate_data_work(job.data, len(job.seeds))
 
 
-def compute_data_work(data: Mapping[str, object], seeds: int) -> float:
+def estimate_data_work(data: Mapping[str, object], seeds: int) -> float:
     """Return the work on a data set, in units of 2,000 examples of one seed."""
     counts = [data.get("environments", 2), data.get("examples", 1000)]
     first, second = (float(n) if isinstance(n, int) else 1000.0 for n in counts)

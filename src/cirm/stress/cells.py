@@ -16,7 +16,7 @@ from cirm.data import create_dataset
 from cirm.data.planted import list_table_files
 from cirm.evaluation.adaptation import RowCount
 from cirm.learners import get_learner_class
-from cirm.runs.jobs import Job, hash_files_of_dataset
+from cirm.runs.jobs import Job, hash_dataset_files
 
 ADAPT: tuple[RowCount, ...] = (30, 100, 300, "all")
 BASELINE = "erm"
@@ -156,7 +156,7 @@ class StressCell:
                 settings=dict(self.condition.settings),
                 selection="defaults, the same in all cells",
                 label=f"{learner}, {network}" if network else learner,
-                files=hash_files_of_dataset(dataset, data),
+                files=hash_dataset_files(dataset, data),
                 diagnose=False,
                 adapt=adapt if get_learner_class(learner).adapts else (),
             )

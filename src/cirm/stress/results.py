@@ -10,7 +10,7 @@ from typing import Any
 
 from cirm.records import AdaptedScore, Record, Score
 from cirm.report.summary import average_over_seeds
-from cirm.runs.archive import JobArchive, load_archive, unpack_records_of_job
+from cirm.runs.archive import JobArchive, load_archive, unpack_job_records
 from cirm.runs.jobs import Job
 from cirm.runs.local import list_unfinished_jobs
 from cirm.stress.cells import BASELINE, StressCell
@@ -90,7 +90,7 @@ def _summarise_cell(
             record
             for job in jobs
             if job.key in archive.entries
-            for record in unpack_records_of_job(archive.entries[job.key])
+            for record in unpack_job_records(archive.entries[job.key])
         ]
         for role, jobs in roles.items()
     }
