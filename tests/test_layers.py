@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from cirm.networks.layers import LayerPlan, run_layers, run_layers_with_sampled_weights
+from cirm.networks.layers import LayerSizes, run_layers, run_layers_with_sampled_weights
 from cirm.randomness import Randomness
 
 SEEDS = (3, 5)
@@ -23,7 +23,7 @@ each_case = pytest.mark.parametrize(
 
 def plan_of(activation, layers=3):
     kinds = (activation, activation, "linear")[:layers]
-    return LayerPlan(SIZES[: layers + 1], kinds)
+    return LayerSizes(SIZES[: layers + 1], kinds)
 
 
 def flat(name, size=SIZE, scale=1.0):

@@ -204,10 +204,10 @@ def test_gray_does_not_know_the_colour(tiny):
 
 
 def test_flips_fall_evenly_from_a_fifth_to_a_tenth():
-    assert Colored().list_flips() == (0.2, 0.1)
-    assert Colored(environments=3).list_flips() == (0.2, 0.15, 0.1)
-    assert Colored(environments=1).list_flips() == (0.1,)
-    assert len(Colored(environments=10).list_flips()) == 10
+    assert Colored().list_flip_probabilities() == (0.2, 0.1)
+    assert Colored(environments=3).list_flip_probabilities() == (0.2, 0.15, 0.1)
+    assert Colored(environments=1).list_flip_probabilities() == (0.1,)
+    assert len(Colored(environments=10).list_flip_probabilities()) == 10
 
 
 def test_the_sweep_has_the_test_images_and_grows_by_nested_flips(tiny):

@@ -146,7 +146,7 @@ def test_the_progress_of_a_download_ends_at_its_size(tmp_path, serve):
     mirror = serve(fill(tmp_path / "mirror", pack=True))
     downloads.download_image_set(
         dataclasses.replace(TINY, mirrors=(mirror,)),
-        make_bar=lambda name: bars.setdefault(name, Bar()),
+        create_progress_bar=lambda name: bars.setdefault(name, Bar()),
     )
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "mirror").iterdir()}
     assert {name: bar.done for name, bar in bars.items()} == sizes

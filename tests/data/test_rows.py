@@ -87,7 +87,7 @@ def test_a_reservoir_is_a_uniform_draw_of_all_rows():
     kept = RowReservoir(100)
     for start in range(0, 1000, 50):
         frame = pd.DataFrame({"a": np.arange(start, start + 50)})
-        assert kept.offer(frame, np.full(50, "a", object)).all()
+        assert kept.add_rows(frame, np.full(50, "a", object)).all()
     assert len(kept.frame) == 100
     assert kept.frame["a"].tolist() == kept.rows.tolist()
     assert 400 < kept.frame["a"].mean() < 600

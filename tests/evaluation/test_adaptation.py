@@ -11,8 +11,8 @@ from torch import Tensor
 from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run
 from cirm.evaluation.adaptation import (
+    draw_unlabelled_inputs,
     parse_adaptation_row_counts,
-    take_unlabelled_inputs,
 )
 from cirm.learners import create
 from cirm.learners.erm import ERM
@@ -94,14 +94,14 @@ def test_numbers_of_rows_are_positive_or_all():
 
 def test_rows_are_nested_and_depend_on_seed_and_environment_alone():
     place = environment("c", rows=60)
-    few, many = (take_unlabelled_inputs(place, count, (4, 7)) for count in (10, 30))
+    few, many = (draw_unlabelled_inputs(place, count, (4, 7)) for count in (10, 30))
     assert few.shape == (2, 10, 2)
     assert (many[:, :10] == few).all()
-    assert (take_unlabelled_inputs(place, 10, (7,)) == few[1:]).all()
+    assert (draw_unlabelled_inputs(place, 10, (7,)) == few[1:]).all()
     assert not (few[0] == few[1]).all()
-    every = take_unlabelled_inputs(place, "all", (4,))[0]
+    every = draw_unlabelled_inputs(place, "all", (4,))[0]
     assert sorted(every.tolist()) == sorted(place.inputs.tolist())
-    assert (take_unlabelled_inputs(place, 1000, (4,))[0] == every).all()
+    assert (draw_unlabelled_inputs(place, 1000, (4,))[0] == every).all()
 
 
 def test_each_unseen_environment_is_adapted_to_by_its_own_rows_and_scored_whole():
@@ -123,7 +123,7 @@ def test_each_unseen_environment_is_adapted_to_by_its_own_rows_and_scored_whole(
     state = learner.init(__import__("cirm").Randomness((0, 1)))
     centre = given.test[0].inputs.mean(0)
     centred = replace(given.test[0], inputs=given.test[0].inputs - centre)
-    moved = learner.adapt(state, take_unlabelled_inputs(given.test[0], "all", (0, 1)))
+    moved = learner.adapt(state, draw_unlabelled_inputs(given.test[0], "all", (0, 1)))
     one = learner.predict(moved, given.test[0].take_all(2).x)
     other = learner.predict(state, centred.take_all(2).x)
     torch.testing.assert_close(one, other)

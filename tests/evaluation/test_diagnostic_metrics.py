@@ -10,12 +10,12 @@ from cirm.evaluation.diagnostics import (
     are_predictions_constant,
     compute_agreement_with_reference,
     compute_calibration_errors,
-    compute_finite_range,
+    compute_irm_penalty,
+    compute_range_of_finite_values,
     compute_reference_score,
-    compute_slope_penalty,
     compute_worst_group_score,
     concatenate_predictions,
-    is_model_a_shortcut,
+    relies_on_shortcut,
 )
 from cirm.evaluation.groups import THIRDS, ExampleGroups
 from cirm.likelihoods import CrossEntropy, SquaredError
@@ -63,7 +63,9 @@ def test_groups_can_be_off_where_the_whole_is_not():
     ]
     assert errors[0].item() == pytest.approx(0.0, abs=1e-4)
     assert errors[1:].tolist() == pytest.approx([80.0, 20.0, 80.0, 20.0], abs=1e-3)
-    assert compute_finite_range(errors[None]).item() == pytest.approx(80.0, abs=1e-3)
+    assert compute_range_of_finite_values(errors[None]).item() == pytest.approx(
+        80.0, abs=1e-3
+    )
 
 
 def test_values_are_calibrated_where_their_means_are_right():
@@ -80,7 +82,7 @@ def test_values_are_calibrated_where_their_means_are_right():
 
 def test_a_group_without_examples_has_no_part_in_the_spread():
     errors = torch.tensor([[3.0, math.nan, 1.0], [2.0, 2.0, math.nan]])
-    assert compute_finite_range(errors).tolist() == [2.0, 0.0]
+    assert compute_range_of_finite_values(errors).tolist() == [2.0, 0.0]
 
 
 def test_the_slope_penalty_is_that_of_the_logits_by_autograd():
@@ -88,7 +90,7 @@ def test_the_slope_penalty_is_that_of_the_logits_by_autograd():
     logits = torch.randn(2, 50, 3, generator=generator)
     y = torch.randint(3, (2, 50), generator=generator)
     groups = ExampleGroups(torch.zeros_like(y), ("all",), y)
-    found = compute_slope_penalty(
+    found = compute_irm_penalty(
         CrossEntropy(3), PredictionSet(logits.softmax(-1), y, groups)
     )
     for row in range(2):
@@ -101,7 +103,7 @@ def test_the_slope_penalty_of_values_is_that_of_the_squared_error():
     y = [1.0, 2.0, 3.0, 6.0]
     seen = look_at_values([2.0, 2.0, 2.0, 2.0], y, y)
     # The derivative in a factor w of the mean of (2 w - y)^2 at one: 4 (2 - mean y).
-    assert compute_slope_penalty(SquaredError(), seen).item() == pytest.approx(16.0)
+    assert compute_irm_penalty(SquaredError(), seen).item() == pytest.approx(16.0)
 
 
 def test_agreement_is_with_the_reference_and_not_with_the_truth():
@@ -143,16 +145,16 @@ def test_the_answers_of_the_reference_are_a_collapse_to_erm():
     likelihood = CrossEntropy(2)
     same = look(answers, y, answers)
     assert compute_worst_group_score(likelihood, same).item() == 0
-    assert is_model_a_shortcut(likelihood, TWO, same).item()
+    assert relies_on_shortcut(likelihood, TWO, same).item()
     # Three in four of each group are right whatever the reference says.
     noise = [n % 4 == 0 for n in range(100)]
     robust = [v ^ flip for v, flip in zip(y, noise, strict=True)]
-    assert not is_model_a_shortcut(likelihood, TWO, look(robust, y, answers)).item()
+    assert not relies_on_shortcut(likelihood, TWO, look(robust, y, answers)).item()
 
 
 def test_to_agree_with_a_reference_that_is_right_is_no_collapse():
     y = [0] * 50 + [1] * 50
-    assert not is_model_a_shortcut(CrossEntropy(2), TWO, look(y, y, y)).item()
+    assert not relies_on_shortcut(CrossEntropy(2), TWO, look(y, y, y)).item()
 
 
 def test_the_worst_group_of_values_has_the_most_error():

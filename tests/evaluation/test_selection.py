@@ -14,7 +14,7 @@ from cirm.evaluation.selection import (
     TrainingOnly,
     get_selection_rule,
     remove_environment_from_order,
-    train_candidate,
+    train_on_learning_parts,
 )
 from cirm.learners import create
 from cirm.randomness import Randomness
@@ -86,12 +86,12 @@ def test_an_offer_has_no_place_for_a_test_environment():
 def test_no_rule_but_the_oracle_looks_at_the_test_environment():
     given, seen = problem(), split()
     learner = create("erm", given.train[0], LINEAR)
-    model = train_candidate(learner, seen, "sequential", SEEDS)
+    model = train_on_learning_parts(learner, seen, "sequential", SEEDS)
     assert rule_score("held-out", model, seen).isfinite().all()
     assert rule_score("next", model, seen).isfinite().all()
     assert rule_score("worst-group", model, seen).isfinite().all()
     for left in (0, 1):
-        model = train_candidate(learner, seen, "sequential", SEEDS, left)
+        model = train_on_learning_parts(learner, seen, "sequential", SEEDS, left)
         assert rule_score("leave-one-out", model, seen).isfinite().all()
     with pytest.raises(AssertionError, match="looked at"):
         both = TrainingAndTest(seen.whole, seen.learn, seen.held_out, given.test)
@@ -162,7 +162,7 @@ def test_a_constant_has_no_worst_group_above_zero():
 def test_the_next_environment_is_scored_whole_and_before_it_is_learned():
     seen = split()
     learner = create("erm", problem().train[0], LINEAR)
-    model = train_candidate(learner, seen, "sequential", SEEDS)
+    model = train_on_learning_parts(learner, seen, "sequential", SEEDS)
     source = Randomness(SEEDS)
     state = learner.init(source.at("init"))
     state = learner.observe(state, seen.learn[:1], source.at("stage", 0))
@@ -176,7 +176,7 @@ def test_an_environment_that_is_left_out_plays_no_part_in_training():
     changed = TrainingOnly.split((problem().train[0], other), SEEDS, 0.25)
     learner = create("erm", other, LINEAR)
     states = [
-        train_candidate(learner, o, "joint", SEEDS, left_out=1).state
+        train_on_learning_parts(learner, o, "joint", SEEDS, left_out=1).state
         for o in (seen, changed)
     ]
     assert torch.equal(states[0].params, states[1].params)

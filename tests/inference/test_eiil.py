@@ -10,8 +10,8 @@ from cirm.inference import INFERENCE, REGISTRY, create_inference
 from cirm.inference.eiil import (
     EIIL,
     PooledInputs,
-    maximise_penalty,
-    pool_stage_examples,
+    maximise_irm_penalty,
+    pool_environments,
 )
 from cirm.randomness import Randomness
 
@@ -67,13 +67,18 @@ def test_the_gradient_is_that_of_the_mean_penalty():
         loss.backward()
         optimiser.step()
     torch.testing.assert_close(
-        maximise_penalty(slopes, start, 20, 0.1), logits.detach(), rtol=1e-4, atol=1e-4
+        maximise_irm_penalty(slopes, start, 20, 0.1),
+        logits.detach(),
+        rtol=1e-4,
+        atol=1e-4,
     )
 
 
 def test_ascent_ends_at_the_signs_of_the_slopes():
     slopes = Randomness((1,)).normal(400)[0]
-    places = maximise_penalty(slopes, Randomness((2,)).normal(400)[0], 3000, 1e-2) > 0
+    places = (
+        maximise_irm_penalty(slopes, Randomness((2,)).normal(400)[0], 3000, 1e-2) > 0
+    )
     positive = slopes > 0
     assert torch.equal(places, positive) or torch.equal(places, ~positive)
 
@@ -89,7 +94,9 @@ def test_an_empty_group_leaves_one_environment():
 
 def test_slopes_are_those_of_a_reference_that_minimises_the_risk():
     environment, agrees = spurious("a", 300, 0.2)
-    slopes = EIIL(**{**QUICK, "epochs": 100}).compute_slopes(environment, SEED)
+    slopes = EIIL(**{**QUICK, "epochs": 100}).compute_loss_derivatives(
+        environment, SEED
+    )
     # No factor on the outputs lowers the risk of the minimum.
     assert abs(slopes.mean()) < 0.01
     # It agrees with a chance p, by the logit log(p / (1 - p)) of the frequencies.
@@ -138,11 +145,11 @@ def test_pooled_inputs_come_in_the_order_of_the_rows():
             replicated=True,
         ),
     )
-    pool = pool_stage_examples((a, b))
+    pool = pool_environments((a, b))
     x, y = pool.take(torch.tensor([[4, 0, 3, 2]]))
     assert x[0, :, 0].tolist() == [11.0, 0.0, 10.0, 2.0]
     assert y[0].tolist() == [1.0, 0.0, 1.0, 0.0]
-    assert isinstance(pool.inputs, PooledInputs) and pool_stage_examples((a,)) is a
+    assert isinstance(pool.inputs, PooledInputs) and pool_environments((a,)) is a
 
 
 @pytest.mark.parametrize(

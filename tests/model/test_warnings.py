@@ -7,7 +7,7 @@ import torch
 
 from cirm.data.columns import TableEncoding
 from cirm.data.rows import find_missing_numbers
-from cirm.data.schema import InputTreatment, Schema, SchemaDraft
+from cirm.data.schema import InputEncoding, Schema, SchemaDraft
 from cirm.environments import Task
 from cirm.model.units import list_unit_conversions
 from cirm.model.warnings import (
@@ -20,7 +20,7 @@ from cirm.model.warnings import (
 
 def make_schema(frame, classes=("no", "yes")):
     encoding = TableEncoding.fit(frame)
-    treatment = InputTreatment("table", (len(encoding.features),), encoding)
+    treatment = InputEncoding("table", (len(encoding.features),), encoding)
     return Schema(treatment, Task(classes), encoding.columns[0])
 
 

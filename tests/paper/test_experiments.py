@@ -78,8 +78,8 @@ def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_te
     for name, count in (("table3", 2), ("table4", 1)):
         for trial in get_experiment(name).list_trials():
             data = Colored(**trial.data)
-            assert len(data.list_flips()) == count
-            assert data.list_flips()[-1] == 0.1
+            assert len(data.list_flip_probabilities()) == count
+            assert data.list_flip_probabilities()[-1] == 0.1
             assert (data.test_from, data.labels) == ("train-tail", "below-five")
 
 

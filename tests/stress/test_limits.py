@@ -60,7 +60,7 @@ def test_the_limit_of_synthetic_tables_is_that_of_a_simulation(name):
     kind = KINDS[name]
     dataset = create_dataset(kind.dataset, {**kind.data, "examples": 2, "columns": 2})
     seeds = tuple(range(150))
-    drawn, _ = dataset._draw_synthetic(seeds)
+    drawn, _ = dataset._draw_synthetic_rows(seeds)
     x, y = drawn[-1]
     at = Randomness(seeds).at("planted", "synthetic")
     weights = at.at("weights").normal(2, 1)

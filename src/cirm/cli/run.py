@@ -266,7 +266,7 @@ def describe_data_for_page(job: Job) -> dict[str, Any]:
     return {
         "chance": 50.0,
         "axis": "colour flip of the unseen environment",
-        "trained": dataset.list_flips(),
+        "trained": dataset.list_flip_probabilities(),
         "pictures": (draw_example_picture(dataset, job.seeds[0]),),
     }
 

@@ -29,7 +29,7 @@ CORRUPT = (
 )  # what zipfile and numpy raise for damaged files
 
 
-class WantedArray(NamedTuple):
+class NpzArrayName(NamedTuple):
     """An array by the name the user gives or else by a usual name."""
 
     name: str
@@ -38,7 +38,7 @@ class WantedArray(NamedTuple):
 
 
 def read_npz_arrays(
-    path: Path, wanted: Sequence[WantedArray], gigabytes: float
+    path: Path, wanted: Sequence[NpzArrayName], gigabytes: float
 ) -> list[AnyArray | None]:
     """Return the wanted arrays; None for one that is neither there nor required."""
     where = f"file {str(path)!r}"
@@ -61,7 +61,7 @@ def read_npz_arrays(
         return [_read_array_from_npz(archive, m, where) if m else None for m in chosen]
 
 
-def array_to_text(values: AnyArray) -> AnyArray:
+def convert_array_to_text(values: AnyArray) -> AnyArray:
     """Return values as text: whole numbers without a point, bytes decoded."""
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "replace")
@@ -71,7 +71,7 @@ def array_to_text(values: AnyArray) -> AnyArray:
 
 
 def _find_array_name(
-    members: dict[str, zipfile.ZipInfo], wanted: WantedArray, where: str
+    members: dict[str, zipfile.ZipInfo], wanted: NpzArrayName, where: str
 ) -> zipfile.ZipInfo | None:
     for name in (wanted.name,) if wanted.name else wanted.usual:
         if name in members:

@@ -11,7 +11,7 @@ import pandas as pd
 from torch import Tensor
 
 from cirm.data.rows import RowStore
-from cirm.data.sources import RowChunk, Source, name_array_columns
+from cirm.data.sources import RowChunk, Source, list_array_column_names
 
 TARGET, ENVIRONMENT = "target", "environment"
 STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk
@@ -35,11 +35,13 @@ class BatchSource(Source):
 
     def __post_init__(self) -> None:
         if iter(self.batches) is self.batches:
-            self._stored = self._store(iter(self.batches))
+            self._stored = self._store_batches(iter(self.batches))
             store, columns = self._stored
             shape = store.shape
         else:
-            columns, inputs = self._join(*self._split(next(iter(self.batches), None)))
+            columns, inputs = self._join_columns(
+                *self._split_batch(next(iter(self.batches), None))
+            )
             shape = () if inputs is None else inputs.shape[1:]
         self.kind = "array" if len(shape) > 1 else "table"
         self.shape = shape if len(shape) > 1 else ()
@@ -48,19 +50,21 @@ class BatchSource(Source):
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield all rows in order."""
         if self._stored is None:
-            yield from (self._join(*self._split(batch)) for batch in self.batches)
+            yield from (
+                self._join_columns(*self._split_batch(batch)) for batch in self.batches
+            )
             return
         store, columns = self._stored
         for start in range(0, store.count, STORED_CHUNK_ROWS):
             rows = slice(start, start + STORED_CHUNK_ROWS)
             inputs = np.array(store.all()[rows])
-            yield self._join(inputs, columns.iloc[rows].reset_index(drop=True))
+            yield self._join_columns(inputs, columns.iloc[rows].reset_index(drop=True))
 
-    def _store(self, batches: Iterator[Any]) -> tuple[RowStore, pd.DataFrame]:
+    def _store_batches(self, batches: Iterator[Any]) -> tuple[RowStore, pd.DataFrame]:
         store: RowStore | None = None
         columns = []
         for batch in batches:
-            inputs, frame = self._split(batch)
+            inputs, frame = self._split_batch(batch)
             if isinstance(inputs, pd.DataFrame):
                 raise ValueError(
                     f"{self.where}: a generator of tables cannot be read twice. Give "
@@ -79,7 +83,7 @@ class BatchSource(Source):
             raise ValueError(f"{self.where}: there are no batches. Give at least one.")
         return store, pd.concat(columns, ignore_index=True)
 
-    def _join(self, inputs: Any, columns: pd.DataFrame) -> RowChunk:  # noqa: ANN401
+    def _join_columns(self, inputs: Any, columns: pd.DataFrame) -> RowChunk:  # noqa: ANN401
         """Return a chunk of inputs and the targets and environments beside them."""
         if isinstance(inputs, pd.DataFrame):
             frame = inputs.set_axis([str(n) for n in inputs.columns], axis=1)
@@ -87,10 +91,10 @@ class BatchSource(Source):
             return RowChunk(pd.concat(both, axis=1))
         if inputs.ndim > 2:
             return RowChunk(columns, inputs.astype(np.float32))
-        frame = pd.DataFrame(inputs, columns=name_array_columns(inputs.shape[1]))
+        frame = pd.DataFrame(inputs, columns=list_array_column_names(inputs.shape[1]))
         return RowChunk(pd.concat([frame, columns], axis=1))
 
-    def _split(self, batch: Any) -> tuple[Any, pd.DataFrame]:  # noqa: ANN401
+    def _split_batch(self, batch: Any) -> tuple[Any, pd.DataFrame]:  # noqa: ANN401
         """Return a batch's inputs, and its targets and environments as columns."""
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             raise ValueError(
@@ -98,8 +102,8 @@ class BatchSource(Source):
                 "(inputs, targets) or (inputs, targets, environments)."
             )
         inputs, targets = (
-            to_array_or_table(batch[0]),
-            np.asarray(to_array_or_table(batch[1])).reshape(-1),
+            convert_to_array_or_table(batch[0]),
+            np.asarray(convert_to_array_or_table(batch[1])).reshape(-1),
         )
         if len(inputs) != len(targets) or not len(targets):
             raise ValueError(
@@ -110,12 +114,16 @@ class BatchSource(Source):
         if len(batch) == 3:
             names = batch[2]
             if not isinstance(names, str):
-                names = np.asarray(to_array_or_table(names)).astype(str).astype(object)
+                names = (
+                    np.asarray(convert_to_array_or_table(names))
+                    .astype(str)
+                    .astype(object)
+                )
             columns[ENVIRONMENT] = names
         return inputs, columns
 
 
-def to_array_or_table(values: Any) -> Any:  # noqa: ANN401  an array or a table
+def convert_to_array_or_table(values: Any) -> Any:  # noqa: ANN401  an array or a table
     """Return a tensor or array-like as an array, and a table as it is."""
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()

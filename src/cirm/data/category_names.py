@@ -13,7 +13,7 @@ FEWEST_NAMED, CODE_BYTES, MOST_NAME, MOST_WORDS, MOST_DIGITS = 5, 3, 40, 4, 5
 DIGEST = re.compile("#[0-9a-f]{6}")  # a name of this form would be taken for one
 
 
-def is_private_name(category: str, count: int) -> bool:
+def may_identify_person(category: str, count: int) -> bool:
     """Whether the name of a category may tell of a person: it is rare, or free text."""
     is_rare = (
         count < FEWEST_NAMED and len(category.encode("utf-8", "replace")) > CODE_BYTES
@@ -23,7 +23,7 @@ def is_private_name(category: str, count: int) -> bool:
     return is_rare or is_free or "@" in category or bool(DIGEST.fullmatch(category))
 
 
-def hash_name(category: str, column: str) -> str:
+def hash_category_name(category: str, column: str) -> str:
     """Return the digest under which a category is known if its name is not stored.
 
     It has 24 bits: a value that is no category is taken for one of 50 with a

@@ -129,45 +129,49 @@ class Colored(Dataset):
 
     def __post_init__(self) -> None:
         if self.scheme not in _FIGURE:
-            self._refuse("scheme", f"Use one of {', '.join(_FIGURE)}")
+            self._raise_setting_error("scheme", f"Use one of {', '.join(_FIGURE)}")
         if self.test_from not in ("test", "train-tail"):
-            self._refuse("test_from", "Use test or train-tail")
+            self._raise_setting_error("test_from", "Use test or train-tail")
         if self.labels not in LABEL_RULES and not _parse_class_list(self.labels):
             rules = ", ".join(LABEL_RULES)
-            self._refuse("labels", f"Use one of {rules}, or classes such as 1,3,7")
+            self._raise_setting_error(
+                "labels", f"Use one of {rules}, or classes such as 1,3,7"
+            )
         if self.environments < 1:
-            self._refuse("environments", "Use 1 or more")
+            self._raise_setting_error("environments", "Use 1 or more")
         if self.sweep_examples < 0:
-            self._refuse("sweep_examples", "Use 0 or more")
+            self._raise_setting_error("sweep_examples", "Use 0 or more")
         if self.examples not in ("all", None) and (
             isinstance(self.examples, str) or self.examples < 1
         ):
-            self._refuse("examples", "Use 1 or more, or all")
+            self._raise_setting_error("examples", "Use 1 or more, or all")
         if self.flips and len(self.flips) != self.environments:
-            self._refuse(
+            self._raise_setting_error(
                 "flips", f"Give one for each of the {self.environments} environments"
             )
         for name in ("label_flip", "test_flip", "flips", "sweep"):
             value = getattr(self, name)
             flips = value if isinstance(value, tuple) else (value,)
             if not all(0 <= flip <= 1 for flip in flips):
-                self._refuse(name, "Use probabilities from 0 to 1")
+                self._raise_setting_error(name, "Use probabilities from 0 to 1")
         if len(set(self.sweep)) < len(self.sweep):
-            self._refuse("sweep", "Use each value once")
+            self._raise_setting_error("sweep", "Use each value once")
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, 2, side, side], drawn anew for each seed."""
-        images = self._load()
+        images = self._load_images()
         randomness = Randomness(tuple(seeds)).at("colored")
-        test, *sweep = self._draw_test(images, randomness.at("test"))
+        test, *sweep = self._draw_test_environments(images, randomness.at("test"))
         share = self._count_examples(len(images.train_labels))
         spare = len(images.train_labels) // self.environments - share
         at = randomness.at("train")
         return Problem(
-            train=self._draw_train(images, at, share),
+            train=self._draw_training_environments(images, at, share),
             test=(test,),
             sweep=tuple(zip(self.sweep, sweep, strict=True)),
-            fresh=self._draw_train(images, at, min(spare, MOST_FRESH), share, "fresh")
+            fresh=self._draw_training_environments(
+                images, at, min(spare, MOST_FRESH), share, "fresh"
+            )
             if spare >= FEWEST_FRESH
             else (),
         )
@@ -178,7 +182,7 @@ class Colored(Dataset):
             return ()
         return idx.list_idx_files(Path(self.source).expanduser())
 
-    def list_flips(self) -> tuple[float, ...]:
+    def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the colour flip of each training environment, in order of arrival."""
         if self.flips:
             return self.flips
@@ -187,7 +191,7 @@ class Colored(Dataset):
         step = 0.1 / (self.environments - 1)
         return tuple(round(0.2 - step * i, 10) for i in range(self.environments))
 
-    def _draw_train(
+    def _draw_training_environments(
         self,
         images: LabelledImages,
         at: Randomness,
@@ -199,19 +203,21 @@ class Colored(Dataset):
         order = at.at("images").permutation(len(images.train_labels))
         clean = self._assign_labels(images.train_labels)
         environments = []
-        for i, flip in enumerate(self.list_flips()):
+        for i, flip in enumerate(self.list_flip_probabilities()):
             first = self.environments * past + i * share
             rows = order[:, first : first + share].clone()
             targets = self._flip_labels(clean[rows], at.at(i, "label", *part))
             chances = at.at(i, "colour", *part).uniform(share)
             environments.append(
-                self._environment(
+                self._build_environment(
                     f"train-{i + 1}", images.train_images, rows, targets, chances < flip
                 )
             )
         return tuple(environments)
 
-    def _draw_test(self, images: LabelledImages, at: Randomness) -> list[Environment]:
+    def _draw_test_environments(
+        self, images: LabelledImages, at: Randomness
+    ) -> list[Environment]:
         """Return the test environment, then those of the sweep."""
         count = len(images.test_labels)
         rows = torch.arange(count).expand(len(at.seeds), -1)
@@ -222,7 +228,7 @@ class Colored(Dataset):
         places = [("test", self.test_flip, 1)]
         places += [(f"sweep-{flip:g}", flip, every) for flip in self.sweep]
         return [
-            self._environment(
+            self._build_environment(
                 name,
                 images.test_images,
                 rows[:, ::step],
@@ -232,7 +238,7 @@ class Colored(Dataset):
             for name, flip, step in places
         ]
 
-    def _environment(
+    def _build_environment(
         self, name: str, grey: Tensor, rows: Tensor, targets: Tensor, flipped: Tensor
     ) -> Environment:
         colors = (targets ^ flipped.long()).to(torch.uint8)
@@ -245,12 +251,12 @@ class Colored(Dataset):
         """Return labels [replica, n], flipped with probability `label_flip`."""
         return clean ^ (at.uniform(clean.shape[1]) < self.label_flip).long()
 
-    def _load(self) -> LabelledImages:
+    def _load_images(self) -> LabelledImages:
         """Return the source's images at the chosen size."""
         train, train_labels, test, test_labels = load_images(self.source)
         if self.test_from == "train-tail":
             if len(train) <= TAIL:
-                self._refuse(
+                self._raise_setting_error(
                     "test_from",
                     f"{self.source} has only {len(train)} training images; use test",
                 )
@@ -259,7 +265,9 @@ class Colored(Dataset):
         full = train.shape[1]
         half = (full + 1) // 2
         if self.side not in (0, full, half):
-            self._refuse("side", f"Use 0, {full} or {half} for {self.source}")
+            self._raise_setting_error(
+                "side", f"Use 0, {full} or {half} for {self.source}"
+            )
         if self.side == half:
             train, test = (x[:, ::2, ::2].contiguous() for x in (train, test))
         return LabelledImages(train, train_labels, test, test_labels)
@@ -294,14 +302,14 @@ class Colored(Dataset):
             ones = _parse_class_list(self.labels)
             known = set(labels.unique().tolist())
             if not known > set(ones):
-                self._refuse(
+                self._raise_setting_error(
                     "labels",
                     f"Name some of the classes of {self.source}, not all, out of "
                     f"{sorted(known)}",
                 )
         return torch.isin(labels, torch.tensor(ones)).long()
 
-    def _refuse(self, name: str, remedy: str) -> NoReturn:
+    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
         value = getattr(self, name)
         value = list(value) if isinstance(value, tuple) else value
         raise ValueError(f"colored: {name} is {value}. {remedy}.")

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
-from cirm.data.category_names import hash_name, is_private_name
+from cirm.data.category_names import hash_category_name, may_identify_person
 
 Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
 Numbers = NDArray[np.float64]
@@ -46,9 +46,11 @@ BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 8601 date"}
 DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
-MOST_LISTED = 20  # names of columns in a message, which should stay readable
-MANY = 1_000  # cells of text, from which on it pays to parse equal ones only once
-IDENTIFIER = re.compile(r"(^|[^A-Za-z])([Ii][Dd]s?|[Uu][Uu][Ii][Dd])$|[a-z]I[dD]$")
+MAX_LISTED_COLUMNS = 20  # names of columns in a message, which should stay readable
+MIN_CELLS_TO_DEDUPLICATE = (
+    1_000  # cells of text, from which on it pays to parse equal ones only once
+)
+IDENTIFIER_NAME = re.compile(r"(^|[^A-Za-z])([Ii][Dd]s?|[Uu][Uu][Ii][Dd])$|[a-z]I[dD]$")
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,15 @@ class ColumnEncoding:
         kind = "category" if category else detect_value_kind(present)
         if kind == "category":
             return _infer_categories(
-                name, values_to_text(present), missing, category, names
+                name, convert_values_to_text(present), missing, category, names
             )
-        numbers = values_to_numbers(present, kind)
+        numbers = convert_values_to_numbers(present, kind)
         infinite = ~np.isfinite(numbers)
         empty = "Correct it, or leave the cell empty."
-        refuse_bad_values(present, infinite, "which is not finite", empty)
+        raise_for_first_bad_value(present, infinite, "which is not finite", empty)
         if not len(numbers) or numbers.min() == numbers.max():
             return cls(name, "constant", missing=missing)
-        if kind == "number" and _are_identifiers(name, numbers):
+        if kind == "number" and _look_like_identifiers(name, numbers):
             return cls(name, "identifier")
         if kind == "boolean":
             mode = float(numbers.mean() >= 0.5)
@@ -125,7 +127,10 @@ class ColumnEncoding:
 
     def encode(self, values: Values) -> NDArray[np.float32]:
         """Return the features of the values, [n, features]."""
-        if not types.is_numeric_dtype(values) and len(values) > MANY:
+        if (
+            not types.is_numeric_dtype(values)
+            and len(values) > MIN_CELLS_TO_DEDUPLICATE
+        ):
             codes, different = pd.factorize(values, use_na_sentinel=False)
             first = np.empty(len(different), np.int64)
             first[codes[::-1]] = np.arange(len(codes))[::-1]  # the first one stays
@@ -136,14 +141,14 @@ class ColumnEncoding:
     def _encode(self, values: Values) -> NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
         if self.kind in NUMERIC:
-            numbers = values_to_numbers(values, self.kind)
+            numbers = convert_values_to_numbers(values, self.kind)
             gaps = np.isnan(numbers)
             filled = np.where(gaps, self.fill, numbers)
             encoded[:, 0] = self.standardise(filled, values)
         else:
             gaps = is_missing(values)
         if self.kind == "category":
-            positions = self._find_categories(values_to_text(values))
+            positions = self._find_categories(convert_values_to_text(values))
             positions[gaps | (positions < 0)] = len(self.categories)
             positions[gaps] += self.missing
             encoded[np.arange(len(values)), positions] = 1
@@ -161,14 +166,14 @@ class ColumnEncoding:
         places = {name: plain.get(name, -1) for name in text.unique()}
         if digests:
             for name in [name for name, place in places.items() if place < 0]:
-                places[name] = digests.get(hash_name(name, self.name), -1)
+                places[name] = digests.get(hash_category_name(name, self.name), -1)
         return np.array([places[name] for name in text], dtype=np.int64)
 
     def standardise(self, numbers: Numbers, values: Values) -> NDArray[np.float32]:
         """Return standardised numbers [n]; `values` are named if one is too large."""
         with np.errstate(over="ignore"):
             scaled = ((numbers - self.centre) / self.scale).astype(np.float32)
-        refuse_bad_values(
+        raise_for_first_bad_value(
             values,
             ~np.isfinite(scaled),
             f"which is too large (mean {self.centre:.4g}, standard deviation "
@@ -318,8 +323,8 @@ def check_columns_present(
 
 def list_column_names(names: Collection[str]) -> str:
     """Return the names of columns for a message, of which it shows 20."""
-    listed = ", ".join(repr(name) for name in list(names)[:MOST_LISTED])
-    more = len(names) - MOST_LISTED
+    listed = ", ".join(repr(name) for name in list(names)[:MAX_LISTED_COLUMNS])
+    more = len(names) - MAX_LISTED_COLUMNS
     return f"{listed} and {more:,} more" if more > 0 else listed
 
 
@@ -339,7 +344,7 @@ def is_missing_word(cell: object) -> bool:
     return str(cell).strip().lower() in MISSING
 
 
-def values_to_text(values: Values) -> Values:
+def convert_values_to_text(values: Values) -> Values:
     """Return values as text: no spaces around it, whole numbers without a point."""
     text = values.astype(str).str.strip()
     return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
@@ -356,7 +361,7 @@ def detect_value_kind(present: Values, remedy: str = "") -> Kind:
     if types.is_bool_dtype(present):
         return "boolean"
     if present.dtype == object:
-        refuse_bad_values(
+        raise_for_first_bad_value(
             present,
             np.array([not types.is_scalar(value) for value in present], bool),
             "which is no number, text, date or truth value",
@@ -369,7 +374,7 @@ def detect_value_kind(present: Values, remedy: str = "") -> Kind:
             return kind
         if kind != "boolean" and bad.mean() < 0.5:
             category = f"use --category {present.name} to treat it as a category"
-            refuse_bad_values(
+            raise_for_first_bad_value(
                 present,
                 bad,
                 f"which is not {NUMERIC[kind]}, unlike most of the column",
@@ -378,7 +383,7 @@ def detect_value_kind(present: Values, remedy: str = "") -> Kind:
     return "category"
 
 
-def values_to_numbers(
+def convert_values_to_numbers(
     values: Values, kind: Kind, remedy: str = "leave the cell empty"
 ) -> Numbers:
     """Return numbers, 0 and 1, or days since 1970, [n]; NaN for missing values."""
@@ -386,7 +391,7 @@ def values_to_numbers(
     gaps = np.isnan(numbers)
     if gaps.any():  # few: to look at every value would take long
         unclear = values[gaps]
-        refuse_bad_values(
+        raise_for_first_bad_value(
             unclear,
             ~is_missing(unclear),
             f"which is not {NUMERIC[kind]}",
@@ -395,7 +400,7 @@ def values_to_numbers(
     return numbers
 
 
-def refuse_bad_values(
+def raise_for_first_bad_value(
     values: Values, bad: Flags, problem: str, remedy: str = "Correct it."
 ) -> None:
     """Raise an error that names the first bad value, if there is one."""
@@ -420,7 +425,7 @@ def _has_numeric_dtype(values: Values) -> bool:
 
 
 def _parse_values_as_numbers(values: Values, kind: Kind) -> Numbers:
-    """Like `values_to_numbers`, with NaN also for what is not of this kind."""
+    """Like `convert_values_to_numbers`, with NaN also for what is not of this kind."""
     dates, numeric = types.is_datetime64_any_dtype(values), _has_numeric_dtype(values)
     if dates != (kind == "date") and (dates or numeric):
         return np.full(len(values), np.nan)
@@ -432,7 +437,12 @@ def _parse_values_as_numbers(values: Values, kind: Kind) -> Numbers:
         text = values.astype(str).astype(object)
         numbers = np.asarray(pd.to_numeric(text, errors="coerce"), dtype=float)
     else:
-        numbers = values_to_text(values).str.lower().map(BOOLEANS).to_numpy(dtype=float)
+        numbers = (
+            convert_values_to_text(values)
+            .str.lower()
+            .map(BOOLEANS)
+            .to_numpy(dtype=float)
+        )
     if kind == "boolean":
         numbers = np.where(np.isin(numbers, (0, 1)), numbers, np.nan)
     return numbers
@@ -440,7 +450,7 @@ def _parse_values_as_numbers(values: Values, kind: Kind) -> Numbers:
 
 def _convert_dates_to_days(values: Values) -> Numbers:
     if not types.is_datetime64_any_dtype(values):
-        text = values_to_text(values)
+        text = convert_values_to_text(values)
         values = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
     elif values.dt.tz is None:
         values = values.dt.tz_localize("UTC")
@@ -448,14 +458,14 @@ def _convert_dates_to_days(values: Values) -> Numbers:
     return days
 
 
-def _are_identifiers(name: str, numbers: Numbers) -> bool:
+def _look_like_identifiers(name: str, numbers: Numbers) -> bool:
     """Whether many different whole numbers are a range or stand in a column of ids."""
     if len(numbers) <= MOST_CATEGORIES or (np.mod(numbers, 1) != 0).any():
         return False
     if len(np.unique(numbers)) < len(numbers):
         return False
     is_range = numbers.max() - numbers.min() == len(numbers) - 1
-    return bool(is_range or IDENTIFIER.search(name))
+    return bool(is_range or IDENTIFIER_NAME.search(name))
 
 
 def _infer_categories(
@@ -472,8 +482,10 @@ def _infer_categories(
     many = len(counts) > MOST_CATEGORIES
     kept: dict[str, bool] = {}  # what is stored of each category, and whether hashed
     for category, count in frequent:
-        is_private = not names or many or is_private_name(category, count)
-        kept[hash_name(category, name) if is_private else category] = is_private
+        is_private = not names or many or may_identify_person(category, count)
+        kept[hash_category_name(category, name) if is_private else category] = (
+            is_private
+        )
     hashed = tuple(
         place for place, is_private in enumerate(kept.values()) if is_private
     )

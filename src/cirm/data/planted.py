@@ -31,7 +31,7 @@ from torch import Tensor
 
 from cirm.data.base import Dataset
 from cirm.data.schema import TaskName
-from cirm.data.shortcuts import replace_labels_at_random
+from cirm.data.shortcuts import randomise_labels
 from cirm.data.user_data import Table
 from cirm.environments import Environment, Examples, Problem, Task
 from cirm.randomness import Randomness
@@ -85,36 +85,40 @@ class Planted(Dataset):
 
     def __post_init__(self) -> None:
         if self.plant not in ("binary", "numeric"):
-            self._refuse("plant", "Use binary or numeric")
+            self._raise_setting_error("plant", "Use binary or numeric")
         for name, least in (("environments", 1), ("examples", 2), ("columns", 1)):
             if getattr(self, name) < least:
-                self._refuse(name, f"Use {least} or more")
+                self._raise_setting_error(name, f"Use {least} or more")
         if self.flips and len(self.flips) != self.environments:
-            self._refuse(
+            self._raise_setting_error(
                 "flips", f"Give one for each of the {self.environments} environments"
             )
         for flip in (*self.flips, self.test_flip):
             if not 0 < flip < 1:
                 name = "flips" if flip in self.flips else "test_flip"
-                self._refuse(name, "Use probabilities between 0 and 1")
+                self._raise_setting_error(name, "Use probabilities between 0 and 1")
         if self.path and not self.target:
-            self._refuse("target", "Name the column of the files to predict")
+            self._raise_setting_error(
+                "target", "Name the column of the files to predict"
+            )
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return places [replica, n, columns], drawn anew for each seed."""
         if self.path:
-            drawn, task = self._draw_rows(seeds)
+            drawn, task = self._draw_rows_of_files(seeds)
         else:
-            drawn, task = self._draw_synthetic(seeds)
+            drawn, task = self._draw_synthetic_rows(seeds)
         drawn = _standardise_by_first_place(drawn, has_real_target=not task.classes)
         cut = drawn[0].y.median(1, keepdim=True).values
         names = [f"train-{i + 1}" for i in range(self.environments)] + ["test"]
-        flips = (*self.list_flips(), self.test_flip)
+        flips = (*self.list_flip_probabilities(), self.test_flip)
         places = []
         for name, flip, (x, y) in zip(names, flips, drawn, strict=True):
             if self.shortcut:
                 at = Randomness(tuple(seeds)).at("planted", name, self.plant)
-                x = torch.cat([x, self._plant(y, cut, flip, task, at)], -1)
+                x = torch.cat(
+                    [x, self._add_shortcut_columns(y, cut, flip, task, at)], -1
+                )
             places.append(Environment(name, x, y, task, replicated=True))
         return Problem(tuple(places[:-1]), test=(places[-1],))
 
@@ -122,14 +126,16 @@ class Planted(Dataset):
         """Return the files of the folder."""
         return list_table_files(Path(self.path).expanduser()) if self.path else ()
 
-    def list_flips(self) -> tuple[float, ...]:
+    def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the flip of each training place, in order of arrival."""
         if self.flips:
             return self.flips
         step = 0.1 / max(1, self.environments - 1)
         return tuple(round(0.1 + step * i, 10) for i in range(self.environments))
 
-    def _draw_rows(self, seeds: tuple[int, ...]) -> tuple[list[Examples], Task]:
+    def _draw_rows_of_files(
+        self, seeds: tuple[int, ...]
+    ) -> tuple[list[Examples], Task]:
         """Draw places and rows of the files."""
         places = [
             place
@@ -162,7 +168,9 @@ class Planted(Dataset):
         ]
         return together, places[0].task
 
-    def _draw_synthetic(self, seeds: tuple[int, ...]) -> tuple[list[Examples], Task]:
+    def _draw_synthetic_rows(
+        self, seeds: tuple[int, ...]
+    ) -> tuple[list[Examples], Task]:
         """Draw places of synthetic rows."""
         is_regression = self.task == "regression"
         at = Randomness(tuple(seeds)).at("planted", "synthetic")
@@ -184,14 +192,14 @@ class Planted(Dataset):
         task = Task.regression() if is_regression else Task.classification(2)
         return drawn, task
 
-    def _plant(
+    def _add_shortcut_columns(
         self, y: Tensor, cut: Tensor, flip: float, task: Task, at: Randomness
     ) -> Tensor:
         """Return the planted column or columns, [replica, n, 1] or [replica, n, k]."""
         count, classes = y.shape[1], max(2, len(task.classes))
         if self.plant == "binary":
             labels = y if task.classes else (y > cut).long()
-            shown = replace_labels_at_random(labels, flip, classes, at)
+            shown = randomise_labels(labels, flip, classes, at)
             one_hot = torch.nn.functional.one_hot(shown, classes).float()
             return one_hot if classes > 2 else one_hot[..., 1:]
         noise = at.normal(count)
@@ -199,11 +207,13 @@ class Planted(Dataset):
             slope = 1 - 2 * flip
             return (slope * y + (1 - slope**2) ** 0.5 * noise)[..., None]
         if classes > 2:
-            self._refuse("plant", "A numeric column needs two classes; use binary")
+            self._raise_setting_error(
+                "plant", "A numeric column needs two classes; use binary"
+            )
         distance = torch.special.ndtri(torch.tensor(1 - flip))
         return ((2 * y - 1) * distance + noise)[..., None]
 
-    def _refuse(self, name: str, remedy: str) -> NoReturn:
+    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
         value = getattr(self, name)
         value = list(value) if isinstance(value, tuple) else value
         raise ValueError(f"planted: {name} is {value!r}. {remedy}.")

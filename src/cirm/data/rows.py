@@ -74,14 +74,14 @@ class RowStore:
         if self._rows is None:
             shape = (self.count, *self.shape)
             if self._file is None:
-                self._rows = self._gather(np.empty(shape, self.dtype))
+                self._rows = self._concatenate_chunks(np.empty(shape, self.dtype))
             else:
                 self._file.flush()
                 self._rows = np.memmap(self._file, self.dtype, "r", shape=shape)
                 self._file.close()  # the map keeps what it needs of it
         return self._rows
 
-    def _gather(self, whole: NDArray[Any]) -> NDArray[Any]:
+    def _concatenate_chunks(self, whole: NDArray[Any]) -> NDArray[Any]:
         """Copy all chunks into one array and release each as soon as it is copied."""
         end = self.count
         while self._chunks:
@@ -92,7 +92,7 @@ class RowStore:
 
     def take(self, rows: Tensor) -> Tensor:
         """Return inputs [*m, *shape] of the rows [*m], as floats."""
-        return torch.from_numpy(inputs_to_floats(self.all()[rows.numpy()]))
+        return torch.from_numpy(convert_inputs_to_floats(self.all()[rows.numpy()]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +227,10 @@ def encode_source_chunks(
         frame = chunk.frame
         check_columns_present(frame, needed, source.where)
         own_column = column if column in frame.columns else ""
-        inputs = _encode_chunk_by_treatment(chunk, schema, source.where, fill)
+        inputs = _encode_chunk(chunk, schema, source.where, fill)
         yield EncodedChunk(
             frame,
-            inputs if keep_bytes else inputs_to_floats(inputs),
+            inputs if keep_bytes else convert_inputs_to_floats(inputs),
             own_column,
             tuple(describe_column_changes(frame, schema, own_column, source.where)),
         )
@@ -240,10 +240,10 @@ def encode_inputs_of_chunk(
     chunk: RowChunk, schema: Schema, where: str, fill: bool = False
 ) -> NDArray[np.float32]:
     """Return inputs [n, *shape]; with `fill`, absent columns count as missing."""
-    return inputs_to_floats(_encode_chunk_by_treatment(chunk, schema, where, fill))
+    return convert_inputs_to_floats(_encode_chunk(chunk, schema, where, fill))
 
 
-def _encode_chunk_by_treatment(
+def _encode_chunk(
     chunk: RowChunk, schema: Schema, where: str, fill: bool
 ) -> NDArray[Any]:
     encoding, frame, inputs = schema.treatment.encoding, chunk.frame, chunk.inputs
@@ -274,7 +274,7 @@ def find_missing_numbers(frame: pd.DataFrame, schema: Schema) -> Flags | None:
     return None if encoding is None else encoding.find_missing(frame)
 
 
-def inputs_to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
+def convert_inputs_to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
     """Return inputs as float32; bytes are divided by 255."""
     if inputs.dtype != np.uint8:
         return inputs

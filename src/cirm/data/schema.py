@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cirm.data.array_files import array_to_text
+from cirm.data.array_files import convert_array_to_text
 from cirm.data.columns import (
     ColumnEncoding,
     Flags,
@@ -25,13 +25,13 @@ from cirm.data.columns import (
     TableEncoding,
     Values,
     check_columns_present,
+    convert_values_to_numbers,
+    convert_values_to_text,
     describe_row_location,
     detect_value_kind,
     is_missing,
     is_missing_word,
-    refuse_bad_values,
-    values_to_numbers,
-    values_to_text,
+    raise_for_first_bad_value,
 )
 from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
 from cirm.environments import Task
@@ -61,7 +61,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
-class InputTreatment:
+class InputEncoding:
     """How a user's data become inputs of `shape`.
 
     The columns of a table are encoded as the first environment suggests. Arrays are
@@ -87,7 +87,7 @@ class Schema:
         ignored: Columns that the user asked to ignore.
     """
 
-    treatment: InputTreatment
+    treatment: InputEncoding
     task: Task
     target: ColumnEncoding
     environment: str = ""
@@ -113,7 +113,7 @@ class RowReservoir:
         self._keys = np.zeros(0)
         self._draws = Randomness((0,), ("sample",)).start_draws()
 
-    def offer(self, frame: pd.DataFrame, names: NDArray[np.object_]) -> Flags:
+    def add_rows(self, frame: pd.DataFrame, names: NDArray[np.object_]) -> Flags:
         """Offer rows of the named environments [n]; return which are of this one.
 
         If no environment was chosen, it is that of the first row.
@@ -164,7 +164,7 @@ def infer_schema(
         for frame in prefetch_items(other.frames(numbers)):
             check_columns_present(frame, needed, other.where)
             names = read_environment_names(frame, column, other.name)
-            member.append(reservoir.offer(frame, names))
+            member.append(reservoir.add_rows(frame, names))
             targets.append(frame[target])
             progress("reading", reservoir.seen)
     if source.kind == "images" and options.task == "auto":  # folders name classes
@@ -172,17 +172,17 @@ def infer_schema(
     encoded, task, target_column = infer_target_encoding(
         pd.concat(targets), np.concatenate(member), options
     )
-    treatment = InputTreatment(source.kind, source.shape)
+    treatment = InputEncoding(source.kind, source.shape)
     if is_table:
-        treatment = _infer_table_treatment(reservoir, other_columns, options)
+        treatment = _infer_table_encoding(reservoir, other_columns, options)
     schema = Schema(treatment, task, target_column, column, options.ids, options.ignore)
     rows = torch.from_numpy(reservoir.rows)
     return SchemaDraft(schema, reservoir.frame, encoded[rows])
 
 
-def _infer_table_treatment(
+def _infer_table_encoding(
     reservoir: RowReservoir, others: Collection[str], options: ReadOptions
-) -> InputTreatment:
+) -> InputEncoding:
     """Return the treatment of a table whose inputs are all but the other columns."""
     inputs = reservoir.frame.drop(columns=list(dict.fromkeys(others)))
     encoding = TableEncoding.fit(inputs, options.categories, options.names)
@@ -192,7 +192,7 @@ def _infer_table_treatment(
             f"environment {reservoir.environment!r}: no column besides the target can "
             f"be used ({columns}). Add a column that varies in it."
         )
-    return InputTreatment("table", (len(encoding.features),), encoding)
+    return InputEncoding("table", (len(encoding.features),), encoding)
 
 
 def infer_target_encoding(
@@ -213,7 +213,7 @@ def infer_target_encoding(
     parsed = _parse_target_values(values, task)
     is_numeric = parsed.dtype.kind == "f"
     if is_numeric and (
-        task == "regression" or (task == "auto" and _are_real_quantities(parsed))
+        task == "regression" or (task == "auto" and _look_like_quantities(parsed))
     ):
         column = (
             ColumnEncoding.fit(values[first])
@@ -225,14 +225,14 @@ def infer_target_encoding(
         scaled = column.standardise(parsed, values)
         return torch.from_numpy(scaled), Task.regression(), column
     if is_numeric:
-        refuse_bad_values(
+        raise_for_first_bad_value(
             values,
             np.mod(parsed, 1) != 0,
             "which is neither a whole number nor text",
             "Use --task regression to predict numbers.",
         )
     classes, indices = np.unique(parsed, return_inverse=True)
-    names = tuple(array_to_text(classes).tolist())
+    names = tuple(convert_array_to_text(classes).tolist())
     if len(names) < 2:
         raise ValueError(
             f"column {name!r}: the target is {names[0]!r} in every row, but "
@@ -248,14 +248,14 @@ def encode_targets(values: Values, schema: Schema) -> Tensor:
     _check_targets_present(values)
     if schema.task.classes:
         return encode_classes_as_indices(values, schema.target)
-    numbers = values_to_numbers(values, "number", "remove the row")
-    refuse_bad_values(values, ~np.isfinite(numbers), "which is not finite")
+    numbers = convert_values_to_numbers(values, "number", "remove the row")
+    raise_for_first_bad_value(values, ~np.isfinite(numbers), "which is not finite")
     return torch.from_numpy(schema.target.standardise(numbers, values))
 
 
 def encode_classes_as_indices(values: Values, column: ColumnEncoding) -> Tensor:
     """Return the index of each class, [n]; a class that is not declared is refused."""
-    text, places = values_to_text(values), range(len(column.categories))
+    text, places = convert_values_to_text(values), range(len(column.categories))
     positions = dict(zip(map(str.lower, column.categories), places, strict=True))
     if len(positions) < len(places):  # classes that differ in capitals only
         indices = text.map(dict(zip(column.categories, places, strict=True)))
@@ -264,7 +264,7 @@ def encode_classes_as_indices(values: Values, column: ColumnEncoding) -> Tensor:
             positions |= {SYNONYMS[name]: place for name, place in positions.items()}
         indices = text.str.lower().map(positions)
     listed = ", ".join(column.categories[:20])
-    refuse_bad_values(
+    raise_for_first_bad_value(
         values,
         indices.isna().to_numpy(dtype=bool),
         f"which is not one of the known classes ({listed})",
@@ -289,9 +289,11 @@ def read_environment_names(
     if not column:
         return np.full(len(frame), name, dtype=object)
     values = frame[column]
-    names = values_to_text(values)
+    names = convert_values_to_text(values)
     gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
-    refuse_bad_values(values, gaps, "which names no environment", "Fill the cell.")
+    raise_for_first_bad_value(
+        values, gaps, "which names no environment", "Fill the cell."
+    )
     return names.to_numpy(dtype=object)
 
 
@@ -327,12 +329,12 @@ def list_numeric_columns(schema: Schema) -> list[str]:
 
 def _parse_target_values(values: Values, task: TaskName) -> NDArray[Any]:
     """Return targets as numbers or, if they are classes, also as text."""
-    text: NDArray[np.str_] = values_to_text(values).to_numpy(dtype=str)
+    text: NDArray[np.str_] = convert_values_to_text(values).to_numpy(dtype=str)
     if task == "classification":
         try:
-            numbers = values_to_numbers(values, "number")
+            numbers = convert_values_to_numbers(values, "number")
         except ValueError:
-            return _unify_boolean_words(text)
+            return _convert_boolean_words_to_digits(text)
     else:
         kind = "number"
         if task == "auto":
@@ -343,13 +345,15 @@ def _parse_target_values(values: Values, task: TaskName) -> NDArray[Any]:
                 "numbers, or use --task classification."
             )
         if kind != "number":
-            return _unify_boolean_words(text)
-        numbers = values_to_numbers(values, "number", "use --task classification")
-    refuse_bad_values(values, ~np.isfinite(numbers), "which is not finite")
+            return _convert_boolean_words_to_digits(text)
+        numbers = convert_values_to_numbers(
+            values, "number", "use --task classification"
+        )
+    raise_for_first_bad_value(values, ~np.isfinite(numbers), "which is not finite")
     return numbers
 
 
-def _unify_boolean_words(text: NDArray[np.str_]) -> NDArray[np.str_]:
+def _convert_boolean_words_to_digits(text: NDArray[np.str_]) -> NDArray[np.str_]:
     """Return true as 1 and false as 0 if some sources have the words, some the digits.
 
     Otherwise they would be four classes.
@@ -361,7 +365,7 @@ def _unify_boolean_words(text: NDArray[np.str_]) -> NDArray[np.str_]:
     return np.where(np.isin(np.char.lower(text), ("1", "true")), "1", "0")
 
 
-def _are_real_quantities(numbers: Numbers) -> bool:
+def _look_like_quantities(numbers: Numbers) -> bool:
     """Whether numbers look like quantities rather than the numbers of classes."""
     is_whole = bool((np.mod(numbers, 1) == 0).all())
     return not is_whole or len(np.unique(numbers)) > MOST_CLASSES

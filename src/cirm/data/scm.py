@@ -89,17 +89,21 @@ class SCM(Dataset):
 
     def __post_init__(self) -> None:
         if self.dimension < 2 or self.dimension % 2:
-            self._refuse("dimension", "Use an even number: half causes, half effects")
+            self._raise_setting_error(
+                "dimension", "Use an even number: half causes, half effects"
+            )
         if self.examples < 1:
-            self._refuse("examples", "Use 1 or more")
+            self._raise_setting_error("examples", "Use 1 or more")
         if not self.scales or not all(0 < s < math.inf for s in self.scales):
-            self._refuse("scales", "Use one or more positive numbers")
+            self._raise_setting_error("scales", "Use one or more positive numbers")
         if not 0 < self.unseen < math.inf or self.unseen in self.scales:
-            self._refuse("unseen", "Use a positive scale that is not among scales")
+            self._raise_setting_error(
+                "unseen", "Use a positive scale that is not among scales"
+            )
         if not all(map(math.isfinite, self.sweep)):
-            self._refuse("sweep", "Use finite numbers")
+            self._raise_setting_error("sweep", "Use finite numbers")
 
-    def _refuse(self, name: str, remedy: str) -> NoReturn:
+    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
         raise ValueError(f"scm: {name} is {getattr(self, name)}. {remedy}.")
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
@@ -119,7 +123,7 @@ class SCM(Dataset):
                 )
                 for strength in self.sweep
             ),
-            truth=torch.stack([self._get_truth(w) for w in weights]),
+            truth=torch.stack([self._get_true_coefficients(w) for w in weights]),
             fresh=tuple(
                 self._draw_environment(seeds, weights, s, part="fresh")
                 for s in self.scales
@@ -196,7 +200,7 @@ class SCM(Dataset):
         x2 = x2 + of_effect * effect
         return torch.cat([x1, x2], dim=1) @ weights.mixing, y.sum(dim=1)
 
-    def _get_truth(self, weights: CausalWeights) -> Tensor:
+    def _get_true_coefficients(self, weights: CausalWeights) -> Tensor:
         half = self.dimension // 2
         effects = torch.zeros(half)
         coefficients = torch.cat([weights.cause_target.sum(dim=1), effects])

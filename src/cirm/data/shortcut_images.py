@@ -44,7 +44,9 @@ class ShortcutImages:
         images = self.rows.gather(1, rows).flatten()
         grey = self.grey.index_select(0, images).float() / 255
         cues = {name: u.gather(1, rows).long() for name, u in self.cues.items()}
-        inputs = self._paint(grey.view(*rows.shape, 1, *self.grey.shape[1:]), cues)
+        inputs = self._color_images(
+            grey.view(*rows.shape, 1, *self.grey.shape[1:]), cues
+        )
         if "corner" in cues:
             square = cues["corner"].float()[..., None, None, None]
             part = inputs[..., :SQUARE, :SQUARE]
@@ -54,7 +56,7 @@ class ShortcutImages:
             inputs[..., ::2, :] += light * (1 - inputs[..., ::2, :])
         return inputs
 
-    def _paint(self, grey: Tensor, cues: dict[str, Tensor]) -> Tensor:
+    def _color_images(self, grey: Tensor, cues: dict[str, Tensor]) -> Tensor:
         """Return images in colour; without a shortcut, the mean of all colours."""
         if self.channels == 1:
             return grey.clone()

@@ -106,23 +106,25 @@ class Shortcuts(Dataset):
 
     def __post_init__(self) -> None:
         if self.kind not in CUES:
-            self._refuse("kind", f"Use one of {', '.join(CUES)}")
+            self._raise_setting_error("kind", f"Use one of {', '.join(CUES)}")
         if self.environments < 1:
-            self._refuse("environments", "Use 1 or more")
+            self._raise_setting_error("environments", "Use 1 or more")
         if self.kind == "new" and self.environments > len(CUES["new"]):
             most = len(CUES["new"])
-            self._refuse("environments", f"There are {most} kinds for new; use fewer")
+            self._raise_setting_error(
+                "environments", f"There are {most} kinds for new; use fewer"
+            )
         if self.examples is not None and self.examples < 1:
-            self._refuse("examples", "Use 1 or more")
+            self._raise_setting_error("examples", "Use 1 or more")
         if self.flips and len(self.flips) != self.environments:
-            self._refuse(
+            self._raise_setting_error(
                 "flips", f"Give one for each of the {self.environments} environments"
             )
         for name in ("flips", "test_flip", "label_flip", "sweep"):
             value = getattr(self, name)
             flips = value if isinstance(value, tuple) else (value,)
             if not all(0 <= flip <= 1 for flip in flips):
-                self._refuse(name, "Use probabilities from 0 to 1")
+                self._raise_setting_error(name, "Use probabilities from 0 to 1")
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, channels, side, side] for each seed."""
@@ -148,9 +150,9 @@ class Shortcuts(Dataset):
                 flip,
                 classes,
                 randomness.at("train", i),
-                self._list_cues(i),
+                self._list_shortcuts(i),
             )
-            for i, flip in enumerate(self.list_flips())
+            for i, flip in enumerate(self.list_flip_probabilities())
         ]
         # One address for all: an example flipped at one position stays so later on.
         unseen = [
@@ -162,7 +164,7 @@ class Shortcuts(Dataset):
                 flip,
                 classes,
                 randomness.at("test"),
-                self._list_cues(),
+                self._list_shortcuts(),
             )
             for name, flip in places
         ]
@@ -175,7 +177,7 @@ class Shortcuts(Dataset):
             return ()
         return idx.list_idx_files(Path(self.source).expanduser())
 
-    def list_flips(self) -> tuple[float, ...]:
+    def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the flip of each training environment, in order of arrival."""
         if self.flips:
             return self.flips
@@ -187,7 +189,7 @@ class Shortcuts(Dataset):
         """Whether the classes of the source are predicted, not their parity."""
         return self.kind.startswith("classes")
 
-    def _list_cues(self, place: int | None = None) -> tuple[str, ...]:
+    def _list_shortcuts(self, place: int | None = None) -> tuple[str, ...]:
         """Return the shortcuts at a training environment, or at the unseen one."""
         cues = CUES[self.kind]
         if not self.shortcut:
@@ -208,12 +210,12 @@ class Shortcuts(Dataset):
         cues: tuple[str, ...],
     ) -> Environment:
         clean = labels[rows] % classes if classes == 2 else labels[rows]
-        targets = replace_labels_at_random(
-            clean, self.label_flip, classes, at.at("label")
-        )
+        targets = randomise_labels(clean, self.label_flip, classes, at.at("label"))
         is_unseen = not name.startswith("train")
         shown = {
-            cue: self._draw_cue(targets, flip, classes, at.at(cue), is_unseen)
+            cue: self._draw_shortcut_labels(
+                targets, flip, classes, at.at(cue), is_unseen
+            )
             for cue in cues
         }
         channels = max([CHANNELS.get(cue, 1) for cue in CUES[self.kind]], default=1)
@@ -222,7 +224,7 @@ class Shortcuts(Dataset):
         task = Task.classification(classes)
         return Environment(name, inputs, targets, task, replicated=True)
 
-    def _draw_cue(
+    def _draw_shortcut_labels(
         self, targets: Tensor, flip: float, classes: int, at: Randomness, unseen: bool
     ) -> Tensor:
         """Return the labels that a shortcut shows, [replica, n] bytes."""
@@ -233,7 +235,7 @@ class Shortcuts(Dataset):
             chance = at.at("flip").uniform(targets.shape[1])
             shown = torch.where(chance < flip, opposite, targets)
         else:
-            shown = replace_labels_at_random(targets, flip, classes, at)
+            shown = randomise_labels(targets, flip, classes, at)
         return shown.to(torch.uint8)
 
     def _count_examples(self, available: int) -> int:
@@ -247,13 +249,13 @@ class Shortcuts(Dataset):
             )
         return wanted
 
-    def _refuse(self, name: str, remedy: str) -> NoReturn:
+    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
         value = getattr(self, name)
         value = list(value) if isinstance(value, tuple) else value
         raise ValueError(f"shortcuts: {name} is {value}. {remedy}.")
 
 
-def replace_labels_at_random(
+def randomise_labels(
     labels: Tensor, chance: float, classes: int, at: Randomness
 ) -> Tensor:
     """Replace each label with a probability by one of the others, at random."""

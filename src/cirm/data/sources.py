@@ -18,8 +18,8 @@ from cirm.data.array_files import (
     ENVIRONMENTS,
     INPUTS,
     TARGETS,
-    WantedArray,
-    array_to_text,
+    NpzArrayName,
+    convert_array_to_text,
     read_npz_arrays,
 )
 
@@ -30,7 +30,7 @@ Progress = Callable[[str, float], None]
 """Is called with what is being done and how far it is: a fraction, or a count."""
 
 Item = TypeVar("Item")
-READ_AHEAD = 2  # chunks that may be ready and unused
+PREFETCHED_ITEMS = 2  # chunks that may be ready and unused
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
 SUFFIXES = (*table_files.TEXT_SEPARATORS, *table_files.PARQUET, ".npz")
 
@@ -176,7 +176,7 @@ class ImageFiles(Source):
 
     def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the environments, classes and names of all images, without reading."""
-        yield self._name_images(self.images)
+        yield self._label_images(self.images)
 
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the images as bytes, [n, channels, side, side]."""
@@ -186,9 +186,9 @@ class ImageFiles(Source):
         for start in range(0, len(self.images), IMAGES_AT_ONCE):
             paths = self.images[start : start + IMAGES_AT_ONCE]
             pixels = [read_image(path, side, channels) for path in paths]
-            yield RowChunk(self._name_images(paths), np.stack(pixels))
+            yield RowChunk(self._label_images(paths), np.stack(pixels))
 
-    def _name_images(self, paths: list[Path]) -> pd.DataFrame:
+    def _label_images(self, paths: list[Path]) -> pd.DataFrame:
         parts = [path.relative_to(self.path).parts for path in paths]
         columns = ["environment", "class", "image"][-self.depth :]
         names = [str(Path(*part)) for part in parts]
@@ -253,7 +253,7 @@ def open_npz_source(
     """
     where = f"file {str(path)!r}"
     required = (True, complete, False)
-    wanted = map(WantedArray, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
+    wanted = map(NpzArrayName, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
     inputs, *others = read_npz_arrays(path, list(wanted), gigabytes)
     assert inputs is not None
     if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
@@ -271,7 +271,7 @@ def open_npz_source(
                 f"{len(inputs)} examples. Save one {name} for each example."
             )
         if name == "environment" or values.dtype.kind == "S":
-            values = array_to_text(values)
+            values = convert_array_to_text(values)
         columns[name] = values.reshape(-1)
     if complete and "environment" not in columns:
         columns["environment"] = path.stem
@@ -281,7 +281,7 @@ def open_npz_source(
     return ArraySource(inputs, frame, path.stem, where, **known)
 
 
-def name_array_columns(count: int, prefix: str = "x") -> list[str]:
+def list_array_column_names(count: int, prefix: str = "x") -> list[str]:
     """Return names for the columns of an array, in an order that is alphabetical."""
     width = len(str(max(count - 1, 0)))
     return [f"{prefix}{position:0{width}d}" for position in range(count)]
@@ -289,7 +289,9 @@ def name_array_columns(count: int, prefix: str = "x") -> list[str]:
 
 def prefetch_items(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the same items, made by another thread a little ahead of their use."""
-    ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(READ_AHEAD)
+    ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(
+        PREFETCHED_ITEMS
+    )
     stopped = threading.Event()
 
     def put(item: tuple[Item] | BaseException | None) -> None:
@@ -338,7 +340,7 @@ def _open_file_or_folder(path: Path, shape: tuple[int, ...]) -> Source:
     array = open_npz_source(path)
     if array.inputs.ndim > 2:
         return array
-    columns = name_array_columns(array.inputs.shape[1], "")
+    columns = list_array_column_names(array.inputs.shape[1], "")
     inputs = pd.DataFrame(array.inputs, array.frame.index, columns)
     frame = pd.concat([inputs, array.frame], axis=1)
     return FrameSource(frame, array.name, array.where, array.target, array.environment)

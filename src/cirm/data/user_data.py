@@ -229,7 +229,7 @@ class ImageFolder(Dataset):
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the folder, the same ones for every seed."""
-        source, table = self._open()
+        source, table = self._open_folder()
         classes = tuple(sorted(set(table["class"])))
         options = ReadOptions(classes=classes)
         return prepare_environments(
@@ -242,13 +242,13 @@ class ImageFolder(Dataset):
 
     def describe(self) -> str:
         """Return the classes, and the environments with their numbers of images."""
-        source, table = self._open()
+        source, table = self._open_folder()
         counts = dict(Counter(table["environment"]))
-        held_out = choose_held_out_environments(list(counts), self.test, "images")
+        held_out = choose_test_environments(list(counts), self.test, "images")
         task = Task(tuple(sorted(set(table["class"]))))
         return describe_environment_sizes(task, source.shape, counts, held_out)
 
-    def _open(self) -> tuple[ImageFiles, pd.DataFrame]:
+    def _open_folder(self) -> tuple[ImageFiles, pd.DataFrame]:
         """Return the folder, and the environment and class of each image."""
         folder = Path(self.path)
         if not self.path or not folder.exists():
@@ -300,11 +300,11 @@ def prepare_environments(
                 for name in read_environment_names(frame, column, source.name)
             )
         )
-        held_out = choose_held_out_environments(names, test, key)
+        held_out = choose_test_environments(names, test, key)
         first = next(name for name in names if name not in held_out)
     schema = infer_schema(sources, options, first=first).schema
     rows = read_rows(sources, schema)
-    held_out = choose_held_out_environments(list(rows.rows), test, key)
+    held_out = choose_test_environments(list(rows.rows), test, key)
     environments = [
         rows.environment(name, own, schema, replicas) for name, own in rows.rows.items()
     ]
@@ -315,7 +315,7 @@ def prepare_environments(
     return PreparedData(problem, schema)
 
 
-def choose_held_out_environments(
+def choose_test_environments(
     names: Sequence[str], test: str, key: str
 ) -> tuple[str, ...]:
     """Return the environments to hold out: those of `test`, or the last one."""

@@ -15,14 +15,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from cirm.data.batches import ENVIRONMENT, TARGET, BatchSource, to_array_or_table
+from cirm.data.batches import (
+    ENVIRONMENT,
+    TARGET,
+    BatchSource,
+    convert_to_array_or_table,
+)
 from cirm.data.rows import encode_inputs_of_chunk
 from cirm.data.sources import (
     ArraySource,
     FrameSource,
     RowChunk,
     Source,
-    name_array_columns,
+    list_array_column_names,
 )
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.adapt import adapt
@@ -232,7 +237,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             return
         names = [column.name for column in encoding.columns]
         self.n_features_in_ = len(names)
-        if names != list(name_array_columns(len(names))):
+        if names != list(list_array_column_names(len(names))):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def _fit_source(self, source: Source) -> Self:
@@ -323,7 +328,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_environments(
         self, environments: Sequence[Any], count: int
     ) -> NDArray[Any]:
-        names = np.asarray(to_array_or_table(environments))
+        names = np.asarray(convert_to_array_or_table(environments))
         if pd.isna(names).any():
             raise ValueError(
                 f"{type(self).__name__}: row {int(pd.isna(names).argmax())} has no "
@@ -339,7 +344,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_inputs(self, X: AnyInputs, first: bool) -> Any:  # noqa: ANN401
         """Return inputs as a DataFrame or, if they have more axes, as an array."""
         if isinstance(X, Tensor):
-            X = to_array_or_table(X)
+            X = convert_to_array_or_table(X)
         if getattr(X, "ndim", 2) > 2:
             return np.asarray(X)
         if isinstance(X, pd.DataFrame):
@@ -353,7 +358,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             ensure_min_samples=2 if first else 1,
             dtype="numeric",
         )
-        return pd.DataFrame(array, columns=name_array_columns(array.shape[1]))
+        return pd.DataFrame(array, columns=list_array_column_names(array.shape[1]))
 
     def _predict_inputs(self, X: AnyInputs) -> Predictions:
         check_is_fitted(self, "model_")

@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from cirm.data.batches import to_array_or_table
+from cirm.data.batches import convert_to_array_or_table
 from cirm.estimator.base import AnyInputs, InvariantEstimator
 from cirm.model.model import Model
 
@@ -106,7 +106,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     def _check_targets(
         self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> NDArray[Any]:
-        labels = column_or_1d(to_array_or_table(y), warn=True)
+        labels = column_or_1d(convert_to_array_or_table(y), warn=True)
         check_classification_targets(labels)
         if first:
             self.classes_ = np.unique(labels if classes is None else classes)

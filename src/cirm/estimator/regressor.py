@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
-from cirm.data.batches import to_array_or_table
+from cirm.data.batches import convert_to_array_or_table
 from cirm.estimator.base import AnyInputs, InvariantEstimator
 
 
@@ -85,7 +85,7 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
     def _check_targets(
         self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> NDArray[Any]:
-        values = column_or_1d(to_array_or_table(y), warn=True)
+        values = column_or_1d(convert_to_array_or_table(y), warn=True)
         try:
             return values.astype(np.float64)
         except (TypeError, ValueError):

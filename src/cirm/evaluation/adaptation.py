@@ -48,7 +48,7 @@ def parse_adaptation_row_counts(values: Iterable[int | str]) -> tuple[RowCount, 
     return tuple(counts)
 
 
-def take_unlabelled_inputs(
+def draw_unlabelled_inputs(
     environment: Environment, count: RowCount, seeds: tuple[int, ...]
 ) -> Tensor:
     """Return the inputs that learners adapt to, [replica, n, ...].

@@ -55,9 +55,11 @@ BINS = 10  # of confidence or of predicted values, as is usual for calibration e
 MIN_CONSTANT = 95.0  # percent of the predictions that are the same class
 MIN_EXCESS = 20.0  # points by which these exceed the targets of that class
 MIN_AGREEMENT = 85.0  # percent; the rest may be noise
-FAILED_GROUP = 0.5  # of the accuracy of guessing; a group below it has failed
-FLAT = 0.01  # of the targets' variance; predictions with less are constant
-LEARNABLE = 0.1  # of the targets' variance, which the reference must explain
+FAILED_GROUP_FRACTION = 0.5  # of the accuracy of guessing; a group below it has failed
+# Fractions of the targets' variance: predictions with less are constant, and the
+# reference must explain this much.
+CONSTANT_VARIANCE = 0.01
+LEARNABLE_VARIANCE = 0.1
 
 
 class PredictionSet(NamedTuple):
@@ -98,7 +100,7 @@ class DiagnosticsRecorder:
         start = time.perf_counter()
         try:
             for environment in self.stages[index]:
-                self.seen[environment.name] = self._group(environment)
+                self.seen[environment.name] = self._group_examples(environment)
         except DivergenceError:  # only the reference did; the learner is not affected
             self.diverged = True
         if self.diverged:
@@ -117,7 +119,9 @@ class DiagnosticsRecorder:
                 place = (self.label, self.order, seed, index, where)
                 yield Score(*place, self.split, metric, value)
 
-    def _group(self, environment: Environment) -> tuple[Environment, ExampleGroups]:
+    def _group_examples(
+        self, environment: Environment
+    ) -> tuple[Environment, ExampleGroups]:
         """Return the examples to score and their groups; the reference is dropped."""
         source = self.randomness.at(environment.name)
         reference = ReferenceModel.fit(environment, source)
@@ -165,13 +169,17 @@ def compute_diagnostic_metrics(
     for where, one in {"all": pooled, **sets}.items():
         yield where, "worst group", compute_worst_group_score(likelihood, one)
         yield where, "calibration", compute_calibration_errors(task, one)[:, 0]
-        yield where, "slope penalty", compute_slope_penalty(likelihood, one)
+        yield where, "slope penalty", compute_irm_penalty(likelihood, one)
         yield where, "agreement", compute_agreement_with_reference(task, one)
         yield where, "reference", compute_reference_score(task, one)
     errors = [compute_calibration_errors(task, one) for one in sets.values()]
-    yield "all", "calibration spread", compute_finite_range(torch.cat(errors, 1))
+    yield (
+        "all",
+        "calibration spread",
+        compute_range_of_finite_values(torch.cat(errors, 1)),
+    )
     yield "all", "constant", are_predictions_constant(task, pooled).float()
-    yield "all", "shortcut", is_model_a_shortcut(likelihood, task, pooled).float()
+    yield "all", "shortcut", relies_on_shortcut(likelihood, task, pooled).float()
     if not last or len(pooled.groups.names) > MAX_GROUPS:
         return
     for (name, one), own_errors in zip(sets.items(), errors, strict=True):
@@ -222,14 +230,14 @@ def compute_calibration_errors(task: Task, one: PredictionSet) -> Tensor:
     return 100 * torch.cat([pooled, by_group], 1)
 
 
-def compute_finite_range(values: Tensor) -> Tensor:
+def compute_range_of_finite_values(values: Tensor) -> Tensor:
     """Return largest less smallest of the finite values [replica, m], [replica]."""
     finite = values.isfinite()
     largest = values.masked_fill(~finite, -torch.inf).amax(-1)
     return largest - values.masked_fill(~finite, torch.inf).amin(-1)
 
 
-def compute_slope_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
+def compute_irm_penalty(likelihood: Likelihood, one: PredictionSet) -> Tensor:
     """Return the squared slope of the risk in a factor on the outputs, [replica].
 
     Log probabilities serve as logits: they differ from a network's by a shift that
@@ -270,8 +278,10 @@ def are_predictions_constant(task: Task, one: PredictionSet) -> Tensor:
     """
     if not task.classes:
         total = one.y.var(-1, correction=0)
-        flat = one.predictions.squeeze(-1).var(-1, correction=0) < FLAT * total
-        return flat & (compute_reference_score(task, one) < (1 - LEARNABLE) * total)
+        spread = one.predictions.squeeze(-1).var(-1, correction=0)
+        unexplained = compute_reference_score(task, one)
+        is_learnable = unexplained < (1 - LEARNABLE_VARIANCE) * total
+        return (spread < CONSTANT_VARIANCE * total) & is_learnable
     predicted = _compute_class_percentages(
         one.predictions.argmax(-1), len(task.classes)
     )
@@ -282,7 +292,7 @@ def are_predictions_constant(task: Task, one: PredictionSet) -> Tensor:
     return (most >= MIN_CONSTANT) & (most - targets[:, 0] >= MIN_EXCESS)
 
 
-def is_model_a_shortcut(
+def relies_on_shortcut(
     likelihood: Likelihood, task: Task, one: PredictionSet
 ) -> Tensor:
     """Return whether a model agrees with the reference and fails where it does.
@@ -294,7 +304,8 @@ def is_model_a_shortcut(
     if task.classes:
         guessing = 100 / len(task.classes)
         return agrees & (
-            compute_worst_group_score(likelihood, one) < FAILED_GROUP * guessing
+            compute_worst_group_score(likelihood, one)
+            < FAILED_GROUP_FRACTION * guessing
         )
     errors = compute_group_means(likelihood.scores(one.predictions, one.y), one.groups)
     deviations = (one.y - one.y.mean(-1, keepdim=True)).square()

@@ -14,9 +14,9 @@ from cirm.data.scm import compute_coefficient_errors
 from cirm.environments import Environment, Problem, Stage, Stream
 from cirm.evaluation.adaptation import (
     RowCount,
+    draw_unlabelled_inputs,
     list_unseen_environments,
     parse_adaptation_row_counts,
-    take_unlabelled_inputs,
 )
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
 from cirm.learners import create, get_learner_key
@@ -128,7 +128,7 @@ def run(
             ) from None
         yield from curves
         last = index == len(stream) - 1
-        for split, position, environment in _list_scored_environments(problem, last):
+        for split, position, environment in _list_environments_to_score(problem, last):
             scores = score(learner, state, environment, len(seeds))
             for seed, number in zip(seeds, scores.tolist(), strict=True):
                 yield Score(
@@ -213,7 +213,7 @@ def collect_learner_settings(learner: Learner[Any]) -> dict[str, Any]:
     return settings
 
 
-def _list_scored_environments(
+def _list_environments_to_score(
     problem: Problem, last: bool
 ) -> Iterator[tuple[str, float | None, Environment]]:
     """Yield split, position and environment of all that is scored after a stage."""
@@ -253,7 +253,7 @@ def _score_after_adaptation(
 ) -> Iterator[AdaptedScore]:
     """Adapt to each unseen environment in turn, and yield the scores there."""
     for split, position, environment in list_unseen_environments(problem):
-        inputs = take_unlabelled_inputs(environment, count, seeds)
+        inputs = draw_unlabelled_inputs(environment, count, seeds)
         adapted = learner.adapt(state, inputs.to(learner.descent.device))
         scores = score(learner, adapted, environment, len(seeds))
         for seed, number in zip(seeds, scores.tolist(), strict=True):

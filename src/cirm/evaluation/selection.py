@@ -115,9 +115,9 @@ class TrainedLearner(NamedTuple):
         """
         replicas = len(self.seeds)
         scores = [score(self.learner, self.state, e, replicas) for e in environments]
-        return self.orient(torch.stack(scores).mean(0))
+        return self.negate_errors(torch.stack(scores).mean(0))
 
-    def orient(self, scores: Tensor) -> Tensor:
+    def negate_errors(self, scores: Tensor) -> Tensor:
         """Return scores such that higher is better: errors become negative."""
         return -scores if self.learner.likelihood.metric == "error" else scores
 
@@ -223,7 +223,7 @@ class WorstGroup(Rule):
             sets.append(predict_and_group_examples(*one))
         likelihood = trained.learner.likelihood
         pooled = concatenate_predictions(sets)
-        return trained.orient(compute_worst_group_score(likelihood, pooled))
+        return trained.negate_errors(compute_worst_group_score(likelihood, pooled))
 
 
 class LeaveOneOut(Rule):
@@ -238,7 +238,7 @@ class LeaveOneOut(Rule):
         if trained.left_out is None:
             raise ValueError(
                 "the rule leave-one-out needs a candidate that was trained without one "
-                "environment. Pass left_out to train_candidate."
+                "environment. Pass left_out to train_on_learning_parts."
             )
         return trained.mean_score([data.whole[trained.left_out]])
 
@@ -292,7 +292,7 @@ def get_selection_rule(rule: str | Rule) -> Rule:
     return loaded() if isinstance(loaded, type) else loaded
 
 
-def train_candidate(
+def train_on_learning_parts(
     learner: Learner[Any],
     data: TrainingOnly,
     order: str,

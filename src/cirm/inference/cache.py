@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Stage
-from cirm.inference.eiil import EIIL, pool_stage_examples, split_pool_by_group
+from cirm.inference.eiil import EIIL, pool_environments, split_environment_by_group
 from cirm.randomness import Randomness
 from cirm.records import write_text_atomically
 from cirm.training import Watch, ignore_training_steps
@@ -42,15 +42,15 @@ class CachedInference:
         self, stage: Stage, randomness: Randomness, watch: Watch = ignore_training_steps
     ) -> Stage:
         """Return the inferred environments of a stage, computed now or earlier."""
-        pool = pool_stage_examples(stage)
-        path = self._get_path(randomness)
+        pool = pool_environments(stage)
+        path = self._get_cache_path(randomness)
         second = read_inferred_groups(path, len(pool))
         if second is None:
             second = self.inference.infer_groups(pool, randomness, watch)
             write_inferred_groups(path, second)
-        return split_pool_by_group(pool, second)
+        return split_environment_by_group(pool, second)
 
-    def _get_path(self, randomness: Randomness) -> Path:
+    def _get_cache_path(self, randomness: Randomness) -> Path:
         content = repr((self.data, self.inference, randomness))
         name = hashlib.sha256(content.encode()).hexdigest()[:20]
         return self.folder / f"{name}.json"

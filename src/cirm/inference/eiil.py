@@ -89,9 +89,9 @@ class EIIL:
             if value < 0 or (name == "rate" and value == 0):
                 allowed = "above 0" if name == "rate" else "0 or more"
                 raise ValueError(f"eiil: {name} must be {allowed}, but is {value}.")
-        self._make_descent()
+        self._build_descent()
 
-    def _make_descent(self) -> Descent:
+    def _build_descent(self) -> Descent:
         return Descent(self.epochs, self.batch, self.reference_rate)
 
     def __call__(
@@ -106,8 +106,10 @@ class EIIL:
             randomness: Source of random numbers with one seed.
             watch: Called after each epoch of the reference model.
         """
-        pool = pool_stage_examples(stage)
-        return split_pool_by_group(pool, self.infer_groups(pool, randomness, watch))
+        pool = pool_environments(stage)
+        return split_environment_by_group(
+            pool, self.infer_groups(pool, randomness, watch)
+        )
 
     def infer_groups(
         self,
@@ -124,13 +126,13 @@ class EIIL:
                 "eiil: environments can be inferred for one seed at a time, but there "
                 f"are {len(randomness.seeds)} seeds. Run them one by one."
             )
-        slopes = self.compute_slopes(pool, randomness.at("reference"), watch)
+        slopes = self.compute_loss_derivatives(pool, randomness.at("reference"), watch)
         if not self.steps:
             return slopes > 0
         start = randomness.at("places").normal(len(pool))[0]
-        return maximise_penalty(slopes, start, self.steps, self.rate) > 0
+        return maximise_irm_penalty(slopes, start, self.steps, self.rate) > 0
 
-    def compute_slopes(
+    def compute_loss_derivatives(
         self,
         pool: Environment,
         randomness: Randomness,
@@ -141,7 +143,7 @@ class EIIL:
         outputs = self.outputs or max(1, len(pool.task.classes))
         inputs = torch.Size(pool.features).numel()
         network = MLP((inputs, *self.hidden, outputs), self.activation)
-        params = self._make_descent().minimise(
+        params = self._build_descent().minimise(
             self._loss,
             network.init(randomness.at("params")),
             (network, likelihood),
@@ -168,7 +170,9 @@ class EIIL:
         return {"risk": risk, "l2": self.l2 * params.square().sum(-1)}
 
 
-def maximise_penalty(slopes: Tensor, logits: Tensor, steps: int, rate: float) -> Tensor:
+def maximise_irm_penalty(
+    slopes: Tensor, logits: Tensor, steps: int, rate: float
+) -> Tensor:
     """Maximise the mean penalty with Adam; return logits [n] of the second group.
 
     With probabilities q and derivatives s, the penalties are (mean q s)^2 and
@@ -186,7 +190,7 @@ def maximise_penalty(slopes: Tensor, logits: Tensor, steps: int, rate: float) ->
     return logits
 
 
-def split_pool_by_group(pool: Environment, second: Tensor) -> Stage:
+def split_environment_by_group(pool: Environment, second: Tensor) -> Stage:
     """Return the groups that are not empty as environments, by `second` [n]."""
     groups = [(second == side).nonzero().T for side in (False, True)]
     filled = [rows for rows in groups if rows.numel()]
@@ -196,7 +200,7 @@ def split_pool_by_group(pool: Environment, second: Tensor) -> Stage:
     )
 
 
-def pool_stage_examples(stage: Stage) -> Environment:
+def pool_environments(stage: Stage) -> Environment:
     """Return the examples of all environments of a stage as one environment."""
     if len(stage) == 1:
         return stage[0]

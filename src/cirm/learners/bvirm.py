@@ -187,7 +187,7 @@ class BVIRM(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
-        return self.network.sample_predictions(
+        return self.network.sample_fixed_outputs(
             state.posterior, inputs, self.evaluations
         )
 

@@ -106,7 +106,7 @@ class VCL(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
-        return self.network.sample_predictions(
+        return self.network.sample_fixed_outputs(
             state.posterior, inputs, self.evaluations
         )
 

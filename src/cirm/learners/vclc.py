@@ -151,7 +151,7 @@ class VCLC(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks trained on the coreset."""
-        return self.network.sample_predictions(
+        return self.network.sample_fixed_outputs(
             state.predictive, inputs, self.evaluations
         )
 

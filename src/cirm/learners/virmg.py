@@ -151,7 +151,7 @@ class VIRMG(Learner[State]):
             split_player_posteriors(state.players),
             split_player_posteriors(state.past),
             state.representation,
-            lambda q: self.network.sample_predictions(q, inputs, self.evaluations),
+            lambda q: self.network.sample_fixed_outputs(q, inputs, self.evaluations),
         )
 
     def loss(

@@ -153,7 +153,7 @@ class VIRMv1(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
-        return self.network.sample_predictions(
+        return self.network.sample_fixed_outputs(
             state.posterior, inputs, self.evaluations
         )
 
@@ -162,7 +162,7 @@ class VIRMv1(Learner[State]):
     ) -> Terms:
         """Return the penalised expected risk and `kl_weight` times the KL."""
         q = unflatten_gaussian(params)
-        sample = self.network.sample_networks
+        sample = self.network.sample_network_outputs
         if self.draws == "sums":
             sample = self.network.sample_outputs
         outputs = sample(q, batch.x, batch.noise, self.samples)

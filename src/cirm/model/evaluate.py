@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cirm.data.columns import values_to_text
+from cirm.data.columns import convert_values_to_text
 from cirm.data.rows import (
     encode_source_chunks,
     find_missing_numbers,
@@ -122,7 +122,7 @@ def evaluate(
             names = read_environment_names(frame, chunk.environment, source.name)
             labels[""].append(names)
             for name in groups:
-                text = values_to_text(frame[name]).fillna("")
+                text = convert_values_to_text(frame[name]).fillna("")
                 labels[name].append(text.to_numpy(dtype=object))
             progress("predicting", sum(map(len, targets)))
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}

@@ -108,9 +108,9 @@ class Network(ABC):
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
     ) -> Tensor:
         """Compute outputs [replica, sample, n, outputs] of networks drawn from `q`."""
-        return self.sample_networks(q, inputs, noise, samples)
+        return self.sample_network_outputs(q, inputs, noise, samples)
 
-    def sample_networks(
+    def sample_network_outputs(
         self, q: Gaussian, inputs: Tensor, noise: Draws, samples: int
     ) -> Tensor:
         """Compute [replica, sample, n, outputs], one weight draw for all examples."""
@@ -118,7 +118,7 @@ class Network(ABC):
         outputs = [self(w, inputs, noise) for w in weights.unbind(1)]
         return torch.stack(outputs, 1)
 
-    def sample_predictions(self, q: Gaussian, inputs: Tensor, samples: int) -> Tensor:
+    def sample_fixed_outputs(self, q: Gaussian, inputs: Tensor, samples: int) -> Tensor:
         """Compute outputs [replica, sample, n, outputs] of draws that never change.
 
         The draws are the same for all inputs and replicas, so that the prediction for a

@@ -18,7 +18,7 @@ ACTIVATIONS = ("elu", "relu", "linear")
 """Names of the activations."""
 
 
-class LayerPlan(NamedTuple):
+class LayerSizes(NamedTuple):
     """The sizes of layers from the inputs on, and the activation of each layer.
 
     The flat parameters may be longer than these layers need.
@@ -40,7 +40,7 @@ class LayerPlan(NamedTuple):
 
 
 def run_layers(
-    plan: LayerPlan, params: Tensor, x: Tensor, masks: Sequence[Tensor | None]
+    plan: LayerSizes, params: Tensor, x: Tensor, masks: Sequence[Tensor | None]
 ) -> Tensor:
     """Return the outputs [replica, n, out] of inputs [replica, n, in].
 
@@ -53,7 +53,7 @@ def run_layers(
 
 
 def run_layers_with_sampled_weights(
-    plan: LayerPlan,
+    plan: LayerSizes,
     mean: Tensor,
     log_std: Tensor,
     x: Tensor,

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from cirm.networks.base import Network
 from cirm.networks.layers import (
     ACTIVATIONS,
-    LayerPlan,
     Layers,
+    LayerSizes,
     run_layers,
     run_layers_with_sampled_weights,
 )
@@ -111,9 +111,9 @@ class MLP(Network):
         return self.split_layers(params)[0][0]
 
     @cached_property
-    def _plan(self) -> LayerPlan:
+    def _layer_sizes(self) -> LayerSizes:
         hidden = (self.activation,) * (len(self.sizes) - 2)
-        return LayerPlan(self.sizes, (*hidden, "linear"))
+        return LayerSizes(self.sizes, (*hidden, "linear"))
 
     @cached_property
     def size(self) -> int:  # type: ignore[override]
@@ -157,14 +157,14 @@ class MLP(Network):
         Returns:
             Views of the parameters, layer by layer.
         """
-        return self._plan.split_layers(params)
+        return self._layer_sizes.split_layers(params)
 
     def __call__(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """Outputs [replica, n, outputs]."""
         pieces = [
-            self._run_plan(self._plan, params, x, noise)
+            self._run_layers(self._layer_sizes, params, x, noise)
             for x in inputs.flatten(2).split(CHUNK, 1)
         ]
         return _concatenate_tensors(pieces, 1)
@@ -173,12 +173,12 @@ class MLP(Network):
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """The last hidden layer, [replica, n, width]."""
-        plan = LayerPlan(self.sizes[:-1], self._plan.activations[:-1])
+        plan = LayerSizes(self.sizes[:-1], self._layer_sizes.activations[:-1])
         x = inputs.flatten(2)
-        return self._run_plan(plan, params, x, noise) if plan.activations else x
+        return self._run_layers(plan, params, x, noise) if plan.activations else x
 
-    def _run_plan(
-        self, plan: LayerPlan, params: Tensor, x: Tensor, noise: Draws | None
+    def _run_layers(
+        self, plan: LayerSizes, params: Tensor, x: Tensor, noise: Draws | None
     ) -> Tensor:
         masks = [
             self._draw_mask(layer, x, noise, x.shape[1], width)
@@ -202,7 +202,7 @@ class MLP(Network):
                 draws.append(noise.approximate_normal(*shape).to(x.device))
                 masks.append(self._draw_mask(layer, x, noise, *shape))
             pieces.append(
-                run_layers_with_sampled_weights(self._plan, *q, x, draws, masks)
+                run_layers_with_sampled_weights(self._layer_sizes, *q, x, draws, masks)
             )
         return _concatenate_tensors(pieces, 2)
 

@@ -80,7 +80,7 @@ class ModuleNetwork(Network):
                 f"{type(module).__name__} has none. Add one."
             )
         self._head = linear[-1]
-        self._freeze(frozen)
+        self._freeze_parameters(frozen)
         self._shapes = {name: p.shape for name, p in self._list_parameters()}
         self.size = sum(shape.numel() for shape in self._shapes.values())
         self.outputs = self._head.out_features
@@ -108,7 +108,7 @@ class ModuleNetwork(Network):
             "name": type(self.module).__name__,
             "parameters": {name: shapes[name] for name in names},
         }
-        if constants := self._get_constants():
+        if constants := self._get_constant_tensors():
             digest = hashlib.sha256()
             for name, tensor in constants.items():
                 digest.update(name.encode())
@@ -156,7 +156,7 @@ class ModuleNetwork(Network):
             )
         return network
 
-    def _freeze(self, names: Sequence[str]) -> None:
+    def _freeze_parameters(self, names: Sequence[str]) -> None:
         named = dict(self.module.named_parameters())
         for chosen in names:
             prefix = f"{chosen.removesuffix('.')}."
@@ -181,7 +181,7 @@ class ModuleNetwork(Network):
         rest = [(n, p) for n, p in named if all(p is not t for t in tail)]
         return rest + [(n, p) for t in tail for n, p in named if p is t]
 
-    def _get_constants(self) -> dict[str, Tensor]:
+    def _get_constant_tensors(self) -> dict[str, Tensor]:
         frozen = {
             n: p for n, p in self.module.named_parameters() if not p.requires_grad
         }
@@ -200,7 +200,9 @@ class ModuleNetwork(Network):
             Parameters, [replica, size].
         """
         if not self.reset:
-            return self._flatten_module(self.module).repeat(len(randomness.seeds), 1)
+            return self._flatten_module_weights(self.module).repeat(
+                len(randomness.seeds), 1
+            )
         rows = []
         fresh = copy.deepcopy(self.module)
         for seed in randomness.integers(2**62, 1)[:, 0].tolist():
@@ -211,17 +213,17 @@ class ModuleNetwork(Network):
                     for name in ("reset_parameters", "_reset_parameters"):
                         if hasattr(layer, name):
                             getattr(layer, name)()
-                rows.append(self._flatten_module(fresh))
+                rows.append(self._flatten_module_weights(fresh))
         return torch.stack(rows)
 
-    def _flatten_module(self, module: nn.Module) -> Tensor:
+    def _flatten_module_weights(self, module: nn.Module) -> Tensor:
         named = dict(module.named_parameters())
         pieces = [named[name].detach() for name in self._shapes]
         # The head is stored as [width, outputs], as in every network here.
         pieces[-2] = pieces[-2].T
         return torch.cat([piece.reshape(-1) for piece in pieces])
 
-    def _unflatten(self, params: Tensor) -> dict[str, Tensor]:
+    def _unflatten_params(self, params: Tensor) -> dict[str, Tensor]:
         lengths = [shape.numel() for shape in self._shapes.values()]
         pieces = list(params.split(lengths))
         width, outputs = self._head.in_features, self.outputs
@@ -236,7 +238,7 @@ class ModuleNetwork(Network):
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """Compute outputs [replica, n, outputs]."""
-        return self._run(params, inputs, noise)[0]
+        return self._run_module(params, inputs, noise)[0]
 
     def compute_features(
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
@@ -251,9 +253,9 @@ class ModuleNetwork(Network):
         Returns:
             Features, [replica, n, width].
         """
-        return self._run(params, inputs, noise)[1]
+        return self._run_module(params, inputs, noise)[1]
 
-    def _run(
+    def _run_module(
         self, params: Tensor, inputs: Tensor, noise: Draws | None
     ) -> tuple[Tensor, Tensor]:
         self.module.train(noise is not None)
@@ -266,14 +268,16 @@ class ModuleNetwork(Network):
         def catch(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             caught.append(arguments[0])
 
-        constants = {n: t.to(params.device) for n, t in self._get_constants().items()}
+        constants = {
+            n: t.to(params.device) for n, t in self._get_constant_tensors().items()
+        }
         hook = self._head.register_forward_pre_hook(catch)
         seeds = [0] * len(params)
         if noise is not None:
             seeds = noise.integers(2**62, 1)[:, 0].tolist()
         try:
             for seed, row, x in zip(seeds, params, inputs, strict=True):
-                tensors = {**self._unflatten(row), **constants}
+                tensors = {**self._unflatten_params(row), **constants}
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(seed)
                     outputs.append(functional_call(self.module, tensors, x))

@@ -63,7 +63,7 @@ def draw_example_picture(dataset: Colored, seed: int = 0) -> Picture:
 def make_example_panel(dataset: Colored, seed: int) -> ExamplePanel:
     """Collect examples of the training environments, then of the unseen one."""
     problem = dataset.draw((seed,))
-    flips = (*dataset.list_flips(), dataset.test_flip)
+    flips = (*dataset.list_flip_probabilities(), dataset.test_flip)
     environments = (*problem.train, *problem.test)
     blocks = list(map(_make_example_block, environments, flips))
     title = f"{Path(dataset.source).name}, {dataset.scheme}"

@@ -221,4 +221,8 @@ def count_archived_seeds(archive: JobArchive) -> int:
 def list_color_flips(row: ExperimentRow) -> tuple[float, ...]:
     """List the colour flips of a row's training environments."""
     trial = row.trials[0]
-    return Colored(**trial.data).list_flips() if trial.dataset == "colored" else ()
+    return (
+        Colored(**trial.data).list_flip_probabilities()
+        if trial.dataset == "colored"
+        else ()
+    )

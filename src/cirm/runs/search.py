@@ -203,7 +203,11 @@ def _compute_rule_scores(
     import torch
 
     from cirm.environments import Stream
-    from cirm.evaluation.selection import TrainingAndTest, TrainingOnly, train_candidate
+    from cirm.evaluation.selection import (
+        TrainingAndTest,
+        TrainingOnly,
+        train_on_learning_parts,
+    )
     from cirm.training import DivergenceError
 
     data = TrainingOnly.split(problem.train, job.seeds, job.held)
@@ -211,7 +215,9 @@ def _compute_rule_scores(
     stages = len(Stream.from_order(problem.train, job.order))
     order, seeds = job.order, job.seeds
     try:
-        trained = train_candidate(learner, data, order, seeds, job.left, progress)
+        trained = train_on_learning_parts(
+            learner, data, order, seeds, job.left, progress
+        )
     except DivergenceError:
         yield "all", DIVERGED, torch.ones(len(seeds))
         return
