@@ -11,10 +11,10 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
+    PrintedTableLayout,
+    PrintedTableLine,
     PublishedValue,
     TableCell,
-    TableLayout,
-    TableLine,
 )
 
 DATA = {"source": "digits", "environments": 2, "examples": 60, "sweep": (0.1, 0.9)}
@@ -42,11 +42,13 @@ def small(name, rows):
         ]
         made.append(ExperimentRow(row, f"Digits, {row}", tuple(trials), tuple(wanted)))
     lines = [
-        TableLine((r.name,), tuple((r.name, t.label, "test") for t in made[0].trials))
+        PrintedTableLine(
+            (r.name,), tuple((r.name, t.label, "test") for t in made[0].trials)
+        )
         for r in made
     ]
     columns = tuple((t.label,) for t in made[0].trials)
-    layout = TableLayout("Test accuracy, %", ("",), columns, tuple(lines))
+    layout = PrintedTableLayout("Test accuracy, %", ("",), columns, tuple(lines))
     return PaperExperiment(
         name, f"{name}, small", 2, tuple(made), (layout,), 50.0, "flip"
     )

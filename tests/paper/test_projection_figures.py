@@ -5,7 +5,7 @@ from cirm.paper.projections import (
     ALLOWED,
     MEETING,
     STATISTICS,
-    compute_belief_updates,
+    compute_belief_densities,
     compute_kl_divergence,
     project_onto_allowed_outcomes,
     project_onto_mean_families,
@@ -54,7 +54,7 @@ def test_what_is_left_is_what_all_sets_so_far_allow():
 
 
 def test_what_is_believed_next_lives_where_the_past_and_the_best_do():
-    first, second = compute_belief_updates()
+    first, second = compute_belief_densities()
     assert second.before == first.after
     for before, best, after in (first, second):
         for one, other, both in zip(before, best, after, strict=True):
@@ -69,4 +69,4 @@ def test_the_figures_show_all_of_it():
     bars = plot_supports(*project_onto_allowed_outcomes())
     allowed = sum(high - low + 1 for low, high in ALLOWED.values())
     assert bars.count('class="band"') == allowed
-    assert plot_densities(compute_belief_updates()).count("q⁺") == 2
+    assert plot_densities(compute_belief_densities()).count("q⁺") == 2

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from cirm.paper.projections import (
+    apply_projections_in_turn,
+    compute_geometric_mean_distribution,
     compute_kl_divergence,
-    merge_distributions,
     project_onto_given_means,
-    project_onto_sets_in_turn,
     project_onto_support,
 )
 
@@ -126,12 +126,12 @@ def test_projections_in_turn_end_in_the_intersection(masses, families):
         return
     q = distribution(masses)
     steps = [partial(project_onto_support, support=torch.tensor(f)) for f in families]
-    found = project_onto_sets_in_turn(q, steps)
+    found = apply_projections_in_turn(q, steps)
     assert len(found) == len(families) + 1
     for index, p in enumerate(found[1:], 1):
         assert not p[~torch.tensor(families[:index]).all(0)].any()
     torch.testing.assert_close(found[-1], project_onto_support(q, common))
-    torch.testing.assert_close(found[-1], project_onto_sets_in_turn(q, steps[::-1])[-1])
+    torch.testing.assert_close(found[-1], apply_projections_in_turn(q, steps[::-1])[-1])
 
 
 def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
@@ -139,7 +139,7 @@ def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
     support = torch.tensor([True, False, True, True, False, True])
     statistics = torch.arange(N, dtype=torch.float64)[None]
     means = torch.tensor([2.5], dtype=torch.float64)
-    found = project_onto_sets_in_turn(
+    found = apply_projections_in_turn(
         q,
         [
             lambda p: project_onto_support(p, support),
@@ -153,7 +153,7 @@ def test_a_projection_onto_means_keeps_what_an_earlier_one_has_ruled_out():
 @given(MASSES, MASSES)
 def test_q_plus_is_the_normalised_geometric_mean(before, best):
     minus, star = distribution(before), distribution(best)
-    plus = merge_distributions(minus, star)
+    plus = compute_geometric_mean_distribution(minus, star)
     total = compute_kl_divergence(plus, minus) + compute_kl_divergence(plus, star)
     # The sum is twice the divergence from q+ plus what no distribution can avoid.
     floor = -2 * (minus * star).sqrt().sum().log()
@@ -170,20 +170,20 @@ def test_q_plus_is_what_an_optimiser_finds():
     first, second = relative_entropy(minus), relative_entropy(star)
     expected = nearest(lambda p: first(p) + second(p))
     torch.testing.assert_close(
-        merge_distributions(minus, star), expected, rtol=0, atol=1e-5
+        compute_geometric_mean_distribution(minus, star), expected, rtol=0, atol=1e-5
     )
 
 
 def test_q_plus_has_its_support_in_both():
     minus = distribution([1] * N, [True, True, True, False, False, False])
     star = distribution([1] * N, [False, True, True, True, False, False])
-    plus = merge_distributions(minus, star)
+    plus = compute_geometric_mean_distribution(minus, star)
     assert plus.tolist() == pytest.approx([0, 0.5, 0.5, 0, 0, 0])
 
 
 def test_what_has_no_common_point_is_refused():
     first, second = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    for refused in (merge_distributions, project_onto_support):
+    for refused in (compute_geometric_mean_distribution, project_onto_support):
         with pytest.raises(ValueError, match="have no outcome in common"):
             refused(first, second)
 

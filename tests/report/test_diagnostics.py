@@ -7,10 +7,10 @@ from cirm.records import Score
 from cirm.report import build_run_page
 from cirm.report.diagnostics import (
     build_diagnostics_section,
-    collect_learner_diagnoses,
-    describe_diagnosed_examples,
-    describe_diagnosed_failures,
-    summarise_learner_diagnoses,
+    collect_diagnostics_by_learner,
+    describe_examples_of_diagnostics,
+    describe_failures_in_diagnostics,
+    summarise_diagnostics_by_learner,
 )
 
 
@@ -46,15 +46,15 @@ def test_numbers_are_those_after_the_last_stage_over_seeds():
         Score("erm", "sequential", s, 0, "all", "diagnostic", "worst group", 0.0)
         for s in range(2)
     ]
-    found = collect_learner_diagnoses([*early, *rows("erm")])["erm"]
+    found = collect_diagnostics_by_learner([*early, *rows("erm")])["erm"]
     assert found.numbers["worst group"]["mean"] == 45.0
     assert found.numbers["worst group"]["std"] == pytest.approx(50**0.5)
     assert "constant" not in found.numbers
-    json.dumps(summarise_learner_diagnoses(rows("erm")))
+    json.dumps(summarise_diagnostics_by_learner(rows("erm")))
 
 
 def test_a_seed_succeeds_if_neither_failure_happened_to_it():
-    found = collect_learner_diagnoses(
+    found = collect_diagnostics_by_learner(
         rows("a", (1, 0), (0, 0)) + rows("b", (1, 0), (0, 1)) + rows("c")
     )
     assert [one.succeeded for one in found.values()] == [1, 0, 2]
@@ -63,24 +63,27 @@ def test_a_seed_succeeds_if_neither_failure_happened_to_it():
 
 
 def test_failures_are_named_with_whom_they_befell():
-    found = collect_learner_diagnoses(
+    found = collect_diagnostics_by_learner(
         rows("a", (1, 1)) + rows("b", (0, 0), (0, 1)) + rows("c")
     )
-    constant, shortcut = describe_diagnosed_failures(found)
+    constant, shortcut = describe_failures_in_diagnostics(found)
     assert constant.startswith("Collapse to a constant (a in 2 of 2 seeds): ")
     assert shortcut.startswith("Collapse to ERM (b in 1 of 2 seeds): ")
-    assert describe_diagnosed_failures(collect_learner_diagnoses(rows("c"))) == []
+    assert (
+        describe_failures_in_diagnostics(collect_diagnostics_by_learner(rows("c")))
+        == []
+    )
 
 
 def test_it_is_said_where_training_examples_had_to_serve():
     fresh, trained = rows("a"), rows("b", split="diagnostic on training data")
-    assert "new examples" in describe_diagnosed_examples(
-        collect_learner_diagnoses(fresh)
+    assert "new examples" in describe_examples_of_diagnostics(
+        collect_diagnostics_by_learner(fresh)
     )
-    assert "training examples" in describe_diagnosed_examples(
-        collect_learner_diagnoses(trained)
+    assert "training examples" in describe_examples_of_diagnostics(
+        collect_diagnostics_by_learner(trained)
     )
-    assert collect_learner_diagnoses(trained)["b"].trained
+    assert collect_diagnostics_by_learner(trained)["b"].trained
 
 
 def test_a_page_without_diagnostics_has_no_such_section(records):

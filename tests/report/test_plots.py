@@ -13,7 +13,7 @@ from cirm.report.drawing import (
     CEILING,
     CHANCE,
     get_line_style,
-    make_svg_file,
+    render_svg_file,
 )
 from cirm.report.plots import (
     NARROW,
@@ -194,7 +194,7 @@ def test_figures_of_little_or_nothing_are_still_figures():
 
 def test_a_figure_alone_brings_its_colours_along():
     line = PlotLine("erm", (Point(0.0, 50.0, None), Point(1.0, 50.0, None)), 0)
-    root = parse(make_svg_file(plot_scores_over_sweep([line])))
+    root = parse(render_svg_file(plot_scores_over_sweep([line])))
     css = root.find(f"{SVG}style").text
     for name in set(re.findall(r"var\((--\w+)\)", plot_scores_over_sweep([line]))):
         assert css.count(f"{name}: #") == 2  # in light and in dark

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from cirm.records import Curve, Run, Score
-from cirm.report.markup import make_html_element
+from cirm.report.markup import render_html_element
 from cirm.report.paper_page import (
     CaptionedFigure,
     DatasetRecords,
-    ExperimentPart,
+    ExperimentReport,
     build_comparison_tables,
     build_paper_page,
     describe_missing_numbers,
@@ -20,7 +20,7 @@ from cirm.report.paper_page import (
     render_results_document,
     summarise_row,
     transpose_wide_table,
-    write_lead_sentences,
+    write_comparison_lead,
 )
 from cirm.report.table import transpose_table
 
@@ -78,7 +78,7 @@ def part(records):
     ]
     data = [DatasetRecords("MNIST, b01", [*residuals, *records], (0.2, 0.1))]
     axis = "colour flip of the unseen environment"
-    return ExperimentPart(summary(), data, 50.0, axis)
+    return ExperimentReport(summary(), data, 50.0, axis)
 
 
 def test_the_errors_of_coefficients_are_measured_beside_the_scores():
@@ -196,7 +196,7 @@ def test_headings_that_repeat_in_latex_span_their_columns():
 
 
 def test_the_lead_counts_verdicts_and_claims(part):
-    assert write_lead_sentences([part], part.summary["claims"]) == (
+    assert write_comparison_lead([part], part.summary["claims"]) == (
         "Of 18 numbers in the paper, 6 match ours, 6 of ours are better and 6 differ. "
         "Claim 1 holds. Claim 2 does not hold."
     )
@@ -205,9 +205,9 @@ def test_the_lead_counts_verdicts_and_claims(part):
 def test_what_the_paper_does_not_print_is_not_held_against_it(part):
     own = {**cell("r", "erm", "test", 30.0, None, paper=None)}
     silent = [{**claim(None), "figures": []}]
-    made = ExperimentPart({**part.summary, "cells": [own], "claims": silent}, ())
+    made = ExperimentReport({**part.summary, "cells": [own], "claims": silent}, ())
     assert (
-        write_lead_sentences([made], silent)
+        write_comparison_lead([made], silent)
         == "The paper reports none of these numbers."
     )
     text = build_paper_page("Beyond", [made], silent)
@@ -218,8 +218,8 @@ def test_what_the_paper_does_not_print_is_not_held_against_it(part):
 def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
     from cirm.report import Picture
 
-    figure = make_html_element(
-        "svg", make_html_element("title", "sets"), class_="drawing"
+    figure = render_html_element(
+        "svg", render_html_element("title", "sets"), class_="drawing"
     )
     text = build_paper_page(
         "Table 1",
@@ -258,7 +258,7 @@ def test_further_rows_of_one_experiment_are_folded(part):
         *part.data,
         DatasetRecords("Fashion, b01", part.data[0].records, (0.2, 0.1)),
     ]
-    text = build_paper_page("T", [ExperimentPart(part.summary, rows, 50.0)], [])
+    text = build_paper_page("T", [ExperimentReport(part.summary, rows, 50.0)], [])
     assert text.count("<h2>Scores across unseen environments</h2>") == 1
     assert text.count("<summary>Fashion, b01") == 1
 

@@ -9,8 +9,8 @@ from cirm.report.table import (
     Cell,
     Column,
     Table,
+    build_statistic_cell,
     drop_empty_rows_and_columns,
-    make_statistic_cell,
     render_html,
     render_latex,
     render_markdown,
@@ -76,9 +76,9 @@ def test_html_shows_other_sources_in_the_same_cell_and_colours_the_verdict():
 
 
 def test_html_escapes_text_and_takes_markup_as_it_is():
-    from cirm.report.markup import make_html_element
+    from cirm.report.markup import render_html_element
 
-    drawing = Cell("x", markup=make_html_element("svg"))
+    drawing = Cell("x", markup=render_html_element("svg"))
     text = render_html(Table("", ["<a>"], [["<i>"], [drawing]]))
     assert "&lt;a&gt;" in text
     assert '<th scope="row">&lt;i&gt;</th>' in text
@@ -122,13 +122,13 @@ def test_a_row_of_another_length_and_an_unknown_verdict_are_refused():
 
 def test_statistics_show_their_spread_and_say_what_is_missing():
     assert (
-        str(make_statistic_cell({"mean": 12.34, "std": 1.0}, "accuracy"))
+        str(build_statistic_cell({"mean": 12.34, "std": 1.0}, "accuracy"))
         == "12.3 ± 1.0"
     )
-    assert str(make_statistic_cell({"mean": 1.5, "std": None}, "error")) == "1.50"
-    assert str(make_statistic_cell(None, "accuracy")) == DASH
+    assert str(build_statistic_cell({"mean": 1.5, "std": None}, "error")) == "1.50"
+    assert str(build_statistic_cell(None, "accuracy")) == DASH
     nothing = {"mean": None, "std": None, "seeds": 3}
-    assert str(make_statistic_cell(nothing, "error")) == "not finite"
+    assert str(build_statistic_cell(nothing, "error")) == "not finite"
 
 
 def test_long_headings_break_on_the_terminal_and_numbers_do_not():

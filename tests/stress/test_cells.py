@@ -3,12 +3,21 @@
 import pytest
 
 from cirm.data import create_dataset
-from cirm.stress.cells import ADAPT, CONDITIONS, TITLES, USUAL, list_cells, list_kinds
+from cirm.stress.cells import (
+    ADAPT,
+    CONDITIONS,
+    TITLES,
+    USUAL,
+    list_shortcut_kinds,
+    list_stress_cells,
+)
 
 
 def cells(source="digits", quick=False, kinds=()):
-    every = list_kinds(source)
-    return list_cells([k for k in every if not kinds or k.name in kinds], source, quick)
+    every = list_shortcut_kinds(source)
+    return list_stress_cells(
+        [k for k in every if not kinds or k.name in kinds], source, quick
+    )
 
 
 def test_every_cell_differs_from_the_usual_one_by_a_single_factor():
@@ -41,7 +50,7 @@ def test_conditions_are_left_out_where_they_do_not_apply():
 def test_the_quick_form_has_all_kinds_and_a_few_conditions_of_the_first():
     found = cells(quick=True)
     usual = [cell.kind.name for cell in found if cell.condition == USUAL]
-    assert usual == [kind.name for kind in list_kinds("digits")]
+    assert usual == [kind.name for kind in list_shortcut_kinds("digits")]
     assert {c.kind.name for c in found if c.condition != USUAL} == {"figure"}
     assert 25 > len(found) > len(usual)
 
@@ -84,16 +93,16 @@ def test_real_tables_are_named_by_their_folder(tmp_path):
     folder.mkdir()
     for name in "abcd":
         (folder / f"{name}.csv").write_text("age,ill\n1,0\n2,1\n")
-    kinds = list_kinds("digits", [f"{folder}:ill"])
+    kinds = list_shortcut_kinds("digits", [f"{folder}:ill"])
     own = [kind for kind in kinds if kind.name.startswith("hospitals")]
     assert [k.name.partition("-")[2] for k in own] == ["binary", "numeric", "mild"]
-    conditions = [c.condition.value for c in list_cells(own[:1], "digits")]
+    conditions = [c.condition.value for c in list_stress_cells(own[:1], "digits")]
     assert conditions == ["usual", "300", "3"]
     for wrong in (str(folder), f"{folder}:", ":ill"):
         with pytest.raises(ValueError, match="a colon and the column to predict"):
-            list_kinds("digits", [wrong])
+            list_shortcut_kinds("digits", [wrong])
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        list_kinds("digits", [f"{tmp_path / 'nowhere'}:ill"])
+        list_shortcut_kinds("digits", [f"{tmp_path / 'nowhere'}:ill"])
 
 
 def test_conditions_have_different_names():

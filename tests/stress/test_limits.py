@@ -8,16 +8,20 @@ import torch
 from cirm.data import create_dataset
 from cirm.data.planted import LOGIT_SPREAD
 from cirm.randomness import Randomness
-from cirm.stress.cells import USUAL, StressCell, list_kinds
-from cirm.stress.limits import combine_channels, compute_limit, make_channel
+from cirm.stress.cells import USUAL, StressCell, list_shortcut_kinds
+from cirm.stress.limits import (
+    build_label_noise_channel,
+    compute_accuracy_of_channels,
+    compute_bayes_limit,
+)
 
-KINDS = {kind.name: kind for kind in list_kinds("digits")}
+KINDS = {kind.name: kind for kind in list_shortcut_kinds("digits")}
 HALF = torch.tensor([0.5, 0.5], dtype=torch.double)
 
 
 def limit(name, **data):
     kind = KINDS[name]
-    return compute_limit(StressCell(kind, USUAL, {**kind.data, **data}))
+    return compute_bayes_limit(StressCell(kind, USUAL, {**kind.data, **data}))
 
 
 @pytest.mark.parametrize(("noise", "flip"), [(0.25, 0.9), (0.0, 0.9), (0.35, 0.5)])
@@ -33,17 +37,19 @@ def test_two_equal_channels_break_ties_with_a_third():
 
 
 def test_three_channels_of_equal_quality_vote():
-    channel = make_channel(2, 0.2)
+    channel = build_label_noise_channel(2, 0.2)
     expected = sum(
         math.comb(3, right) * 0.8**right * 0.2 ** (3 - right) for right in (2, 3)
     )
-    assert combine_channels(HALF, channel, channel, channel) == pytest.approx(expected)
+    assert compute_accuracy_of_channels(
+        HALF, channel, channel, channel
+    ) == pytest.approx(expected)
 
 
 def test_a_channel_that_shows_nothing_changes_nothing():
     nothing = torch.full((2, 3), 1 / 3, dtype=torch.double)
-    shape = make_channel(2, 0.25)
-    assert combine_channels(HALF, shape, nothing) == pytest.approx(0.75)
+    shape = build_label_noise_channel(2, 0.25)
+    assert compute_accuracy_of_channels(HALF, shape, nothing) == pytest.approx(0.75)
     assert limit("none") == pytest.approx(75.0)
     assert limit("classes-random", label_flip=0.25) == pytest.approx(75.0)
 
@@ -72,7 +78,7 @@ def test_the_limit_of_synthetic_tables_is_that_of_a_simulation(name):
     else:
         evidence = 2 * torch.special.ndtri(torch.tensor(1 - flip)) * u
     accuracy = 100 * ((logit + evidence > 0).long() == y).float().mean().item()
-    assert compute_limit(StressCell(kind, USUAL, kind.data)) == pytest.approx(
+    assert compute_bayes_limit(StressCell(kind, USUAL, kind.data)) == pytest.approx(
         accuracy, abs=0.6
     )
 
@@ -86,7 +92,7 @@ def test_the_limit_of_a_regression_is_that_of_least_squares_on_many_rows():
         fit = torch.linalg.lstsq(rows, y[:, None]).solution
         errors.append((rows @ fit - y[:, None]).square().mean().item())
     mean = 100 * (1 - sum(errors) / len(errors))
-    assert compute_limit(
+    assert compute_bayes_limit(
         StressCell(KINDS["table-regression"], USUAL, data)
     ) == pytest.approx(mean, abs=1.0)
 

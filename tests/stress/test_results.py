@@ -6,8 +6,8 @@ import pytest
 
 from cirm.records import AdaptedScore, Run, Score
 from cirm.runs.archive import JobArchive, pack_job_records
-from cirm.stress.cells import list_cells, list_kinds
-from cirm.stress.examples import draw_kinds
+from cirm.stress.cells import list_shortcut_kinds, list_stress_cells
+from cirm.stress.examples import draw_shortcut_examples
 from cirm.stress.page import build_stress_page, build_stress_table, write_stress_lead
 from cirm.stress.results import StressPlan, summarise_cells
 
@@ -15,8 +15,10 @@ LEARNER = "steady"
 
 
 def make_plan(*names, quick=True):
-    kinds = [kind for kind in list_kinds("digits") if kind.name in names]
-    cells = [c for c in list_cells(kinds, "digits", quick) if not c.condition.settings]
+    kinds = [kind for kind in list_shortcut_kinds("digits") if kind.name in names]
+    cells = [
+        c for c in list_stress_cells(kinds, "digits", quick) if not c.condition.settings
+    ]
     return StressPlan.from_cells(cells, LEARNER, range(2))
 
 
@@ -122,10 +124,12 @@ def test_the_page_has_a_number_in_every_cell_and_needs_nothing_else():
 
 
 def test_kinds_of_shortcut_in_images_are_pictured():
-    kinds = list_kinds("digits")
-    picture = draw_kinds(kinds)
-    assert picture.png == draw_kinds(kinds[:-1]).png  # a table cannot be pictured
-    assert draw_kinds(kinds[-1:]) is None
+    kinds = list_shortcut_kinds("digits")
+    picture = draw_shortcut_examples(kinds)
+    assert (
+        picture.png == draw_shortcut_examples(kinds[:-1]).png
+    )  # a table cannot be pictured
+    assert draw_shortcut_examples(kinds[-1:]) is None
     page = build_stress_page([], LEARNER, [], "", [picture])
     assert page.count("<img") == 1
 
@@ -141,8 +145,8 @@ def test_the_table_has_a_row_for_each_cell():
 
 
 def test_a_learner_that_cannot_adapt_has_no_second_map():
-    kinds = [kind for kind in list_kinds("digits") if kind.name == "corner"]
-    cells = list_cells(kinds, "digits", True)[:1]
+    kinds = [kind for kind in list_shortcut_kinds("digits") if kind.name == "corner"]
+    cells = list_stress_cells(kinds, "digits", True)[:1]
     plan = StressPlan.from_cells(cells, "erm", range(2))
     found = summarise_cells(plan, fill(plan, {**GOOD, "erm": GOOD["learner"]}))
     assert found[0]["gain"] is None and found[0]["adapted"] == {}

@@ -135,7 +135,10 @@ def show_colored_images(
 
     with show_single_step("drawing"):
         from cirm.data.colored import Colored
-        from cirm.paper.example_images import make_example_panel, write_example_figure
+        from cirm.paper.example_images import (
+            collect_example_images,
+            write_example_figure,
+        )
         from cirm.settings import parse_assignments, replace_settings_from_text
 
         texts = parse_assignments(settings or [], "--set")
@@ -143,7 +146,7 @@ def show_colored_images(
         for each in [scheme] if scheme else ["b01", "b11"]:
             chosen = {**texts, "source": source, "scheme": each}
             dataset = replace_settings_from_text(Colored(), chosen, "colored")
-            panels.append(make_example_panel(dataset, seed))
+            panels.append(collect_example_images(dataset, seed))
         write_example_figure(panels, out)
     typer.echo(f"Wrote {out.resolve()}")
 

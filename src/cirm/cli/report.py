@@ -12,7 +12,7 @@ from cirm.cli import options
 from cirm.cli.output_files import check_output_paths
 
 if TYPE_CHECKING:
-    from cirm.report.paper_page import ExperimentPart
+    from cirm.report.paper_page import ExperimentReport
 
 KINDS = (".md", ".tex", ".html")
 
@@ -58,10 +58,10 @@ def write_paper_report(
 
 
 def render_experiments_as_file_type(
-    parts: dict[Path, ExperimentPart], out: Path
+    parts: dict[Path, ExperimentReport], out: Path
 ) -> str:
     """Return the parts as Markdown, LaTeX or HTML, according to the file's name."""
-    from cirm.paper.pages import make_sweep_file_name
+    from cirm.paper.pages import get_sweep_file_name
     from cirm.paper.reproduction import combine_summaries
     from cirm.report.paper_page import (
         build_paper_page,
@@ -79,7 +79,7 @@ def render_experiments_as_file_type(
         str(part.summary["experiment"]): [
             (data.title, os.path.relpath(path, out.parent))
             for data in part.data
-            if (path := folder / make_sweep_file_name(data.title)).exists()
+            if (path := folder / get_sweep_file_name(data.title)).exists()
         ]
         for folder, part in parts.items()
     }

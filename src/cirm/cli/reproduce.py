@@ -14,7 +14,7 @@ from cirm.cli.options import Address, EngineName, Workers
 if TYPE_CHECKING:
     from cirm.paper.experiment import PaperExperiment
     from cirm.paper.reproduction import ReproductionPlan
-    from cirm.report.paper_page import ExperimentPart
+    from cirm.report.paper_page import ExperimentReport
     from cirm.runs.engines import Engine
     from cirm.runs.jobs import Job
 
@@ -73,7 +73,7 @@ def reproduce_paper(
     parts = []
     with show_single_step("preparing the experiments"):
         from cirm.paper.pages import (
-            draw_example_pictures,
+            draw_example_images_of_sources,
             write_overview_files,
             write_paper_figures,
         )
@@ -97,7 +97,9 @@ def reproduce_paper(
         typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
     if name == "all":
         with show_single_step("writing the report"):
-            pictures = draw_example_pictures([plan.experiment for plan in plans])
+            pictures = draw_example_images_of_sources(
+                [plan.experiment for plan in plans]
+            )
             write_overview_files(parts, root, pictures.values())
         page = (root / "report.html").resolve()
         typer.echo(f"Wrote the report of all experiments to {page}")
@@ -132,11 +134,14 @@ def choose_experiments_and_learners(
 
 def run_reproduction_plan(
     plan: ReproductionPlan, folder: Path, engine: Engine
-) -> tuple[ExperimentPart, list[str]]:
+) -> tuple[ExperimentReport, list[str]]:
     """Run what a folder lacks of an experiment and write it; also return failures."""
     from cirm.cli.progress import run_jobs_with_progress, show_single_step
-    from cirm.paper.pages import draw_example_pictures, write_experiment_files
-    from cirm.paper.reproduction import explain_missing_records, summarise_experiment
+    from cirm.paper.pages import draw_example_images_of_sources, write_experiment_files
+    from cirm.paper.reproduction import (
+        list_reasons_for_missing_records,
+        summarise_experiment,
+    )
     from cirm.runs.archive import add_finished_jobs_to_archive
     from cirm.runs.provenance import find_source_commit
     from cirm.runs.tracker import describe_job, estimate_data_work
@@ -168,9 +173,9 @@ def run_reproduction_plan(
         )
         archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
     with show_single_step("writing the report"):
-        notes = explain_missing_records(plan, failures, archive)
+        notes = list_reasons_for_missing_records(plan, failures, archive)
         part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)
-        pictures = draw_example_pictures([plan.experiment]).values()
+        pictures = draw_example_images_of_sources([plan.experiment]).values()
         write_experiment_files(part, folder, pictures)
     print_comparison_with_paper(part, folder)
     jobs = {job.key: job for job in waiting}
@@ -196,17 +201,17 @@ def print_reproduction_plan(plan: ReproductionPlan, waiting: Sequence[Job]) -> N
         typer.echo(f"{name}: {reason}", err=True)
 
 
-def print_comparison_with_paper(part: ExperimentPart, folder: Path) -> None:
+def print_comparison_with_paper(part: ExperimentReport, folder: Path) -> None:
     """Print our numbers next to the paper's, and where the results are."""
     from cirm.cli.output import print_table
     from cirm.report.paper_page import (
         build_comparison_tables,
         transpose_wide_table,
-        write_lead_sentences,
+        write_comparison_lead,
     )
 
     for table in map(transpose_wide_table, build_comparison_tables(part.summary)):
         if len(table.columns) - table.row_headings <= MAX_COLUMNS:
             print_table(table)
-    typer.echo(write_lead_sentences([part], part.summary["claims"]))
+    typer.echo(write_comparison_lead([part], part.summary["claims"]))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")

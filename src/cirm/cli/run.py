@@ -215,8 +215,8 @@ def write_and_print_results(
     """Write records, summary, page and curves of a run, and print its tables."""
     from cirm.cli.progress import show_single_step
     from cirm.records import write_records, write_text_atomically
-    from cirm.report.diagnostics import summarise_learner_diagnoses
-    from cirm.report.drawing import make_svg_file
+    from cirm.report.diagnostics import summarise_diagnostics_by_learner
+    from cirm.report.drawing import render_svg_file
     from cirm.report.run_page import (
         build_coefficient_table,
         build_results_table,
@@ -227,7 +227,7 @@ def write_and_print_results(
 
     with show_single_step("writing the report"):
         summary = summarise_records(records)
-        summary["diagnostics"] = summarise_learner_diagnoses(records)
+        summary["diagnostics"] = summarise_diagnostics_by_learner(records)
         write_records(folder / "records.jsonl", records)
         write_text_atomically(
             folder / "summary.json", json.dumps(summary, indent=2) + "\n"
@@ -237,7 +237,7 @@ def write_and_print_results(
         write_text_atomically(folder / "report.html", page)
         data.pop("pictures", None)
         if figure := build_sweep_figure(records, **data):
-            write_text_atomically(folder / "sweep.svg", make_svg_file(figure))
+            write_text_atomically(folder / "sweep.svg", render_svg_file(figure))
     print_table(build_results_table(summary))
     if coefficients := build_coefficient_table(records):
         print_table(coefficients)
@@ -258,7 +258,7 @@ def describe_data_for_page(job: Job) -> dict[str, Any]:
     """Return what the page shows about the data: chance, axis and example images."""
     from cirm.data import create_dataset
     from cirm.data.colored import Colored
-    from cirm.paper.example_images import draw_example_picture
+    from cirm.paper.example_images import draw_example_images
 
     dataset = create_dataset(job.dataset, job.data)
     if not isinstance(dataset, Colored):
@@ -267,7 +267,7 @@ def describe_data_for_page(job: Job) -> dict[str, Any]:
         "chance": 50.0,
         "axis": "colour flip of the unseen environment",
         "trained": dataset.list_flip_probabilities(),
-        "pictures": (draw_example_picture(dataset, job.seeds[0]),),
+        "pictures": (draw_example_images(dataset, job.seeds[0]),),
     }
 
 
@@ -275,18 +275,18 @@ def print_learner_diagnostics(records: Sequence[Record], metric: str) -> None:
     """Print the diagnostics of each learner and what they mean, if there are any."""
     from cirm.report.diagnostics import (
         build_diagnostics_table,
-        collect_learner_diagnoses,
-        describe_diagnosed_examples,
-        describe_diagnosed_failures,
+        collect_diagnostics_by_learner,
+        describe_examples_of_diagnostics,
+        describe_failures_in_diagnostics,
     )
 
-    diagnoses = collect_learner_diagnoses(records)
+    diagnoses = collect_diagnostics_by_learner(records)
     if not diagnoses:
         return
     print_table(build_diagnostics_table(diagnoses, metric))
     for sentence in (
-        *describe_diagnosed_failures(diagnoses),
-        describe_diagnosed_examples(diagnoses),
+        *describe_failures_in_diagnostics(diagnoses),
+        describe_examples_of_diagnostics(diagnoses),
     ):
         typer.echo(sentence)
 

@@ -239,7 +239,7 @@ def write_and_print_selected_settings(
     from cirm.report.selection_page import (
         build_selected_settings_table,
         build_selection_page,
-        get_rule_title,
+        describe_rule_name,
     )
     from cirm.report.table import render_markdown
     from cirm.runs.search import format_run_command
@@ -261,7 +261,7 @@ def write_and_print_selected_settings(
     print_table(table)
     commands: dict[str, list[str]] = {}
     for rule, pick in picks.items():
-        commands.setdefault(pick["command"], []).append(get_rule_title(rule))
+        commands.setdefault(pick["command"], []).append(describe_rule_name(rule))
     for command, rules in commands.items():
         typer.echo(f"To use the settings selected by {', '.join(rules)}:\n  {command}")
     typer.echo(f"Wrote summary.json and table.md to {folder}")

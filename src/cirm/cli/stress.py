@@ -88,11 +88,11 @@ def stress(
     source = source or ("digits" if quick else "mnist")
     with show_single_step("preparing the stress map"):
         from cirm.runs.engines import Engine
-        from cirm.stress.cells import list_cells, list_kinds
+        from cirm.stress.cells import list_shortcut_kinds, list_stress_cells
         from cirm.stress.results import StressPlan
 
         place = Engine(engine, workers, address)
-        kinds = list_kinds(source, table or [])
+        kinds = list_shortcut_kinds(source, table or [])
         names = [one.name for one in kinds]
         for name in kind or []:
             if name not in names:
@@ -100,7 +100,7 @@ def stress(
                     f"--kind: there is no kind {name!r}. Use one of {', '.join(names)}."
                 )
         chosen = [one for one in kinds if not kind or one.name in kind]
-        cells = list_cells(chosen, source, quick)
+        cells = list_stress_cells(chosen, source, quick)
         check_cells(cells)
         count = seeds or (QUICK_SEEDS if quick else SEEDS)
         plan = StressPlan.from_cells(cells, learner, range(count))
@@ -126,7 +126,7 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
     from cirm.records import write_text_atomically
     from cirm.runs.archive import add_finished_jobs_to_archive
     from cirm.runs.provenance import find_source_commit
-    from cirm.stress.examples import draw_kinds
+    from cirm.stress.examples import draw_shortcut_examples
     from cirm.stress.page import (
         build_stress_page,
         build_stress_table,
@@ -168,7 +168,7 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
         )
         notes = [describe_map(plan, source)]
         kinds = list({cell.kind.name: cell.kind for cell, _ in plan.cells}.values())
-        picture = draw_kinds(kinds)
+        picture = draw_shortcut_examples(kinds)
         page = build_stress_page(
             cells,
             plan.learner,

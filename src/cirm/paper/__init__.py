@@ -16,10 +16,10 @@ EXPERIMENTS: dict[str, PaperExperiment] = {
         tables_3_4.build_table3_experiment(),
         tables_3_4.build_table4_experiment(),
         table_5.build_table5_experiment(),
-        readings.build_readings_experiment(),
-        readings.build_inferred_readings_experiment(),
-        beyond.build_beyond_experiment(),
-        beyond.build_ablation_experiment(),
+        readings.build_alternative_readings_experiment(),
+        readings.build_inference_readings_experiment(),
+        beyond.build_steady_experiment(),
+        beyond.build_steady_ablation_experiment(),
     )
 }
 

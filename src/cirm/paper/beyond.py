@@ -9,17 +9,17 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    TableLayout,
-    TableLine,
+    PrintedTableLayout,
+    PrintedTableLine,
 )
 from cirm.paper.tables_1_2 import (
     MNIST,
+    build_accuracy_cell,
     build_image_experiment,
     build_image_trial,
-    list_accuracy_cells,
-    make_accuracy_cell,
+    build_unpublished_accuracy_cells,
 )
-from cirm.paper.verdicts import ADAPTED
+from cirm.paper.verdicts import ADAPTED_SPLIT_PREFIX
 
 FASHION = {**MNIST, "source": "fashion-mnist"}
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -41,10 +41,10 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         {**MNIST, "examples": 25_000},
     ),
 }
-FROZEN = "defaults, chosen on other draws of MNIST b01, then frozen"
-ADAPT: tuple[RowCount, ...] = (30, 100, 300, "all")
-ORACLE = "steady on gray"
-VARIANTS: dict[str, dict[str, Any]] = {
+FROZEN_DEFAULTS_NOTE = "defaults, chosen on other draws of MNIST b01, then frozen"
+ADAPTATION_ROW_COUNTS: tuple[RowCount, ...] = (30, 100, 300, "all")
+GRAY_ORACLE_LABEL = "steady on gray"
+ABLATION_SETTINGS: dict[str, dict[str, Any]] = {
     "steady": {},
     "without the search": {"level": 0.0},
     "trusting the mean effect": {"trust": "average"},
@@ -53,45 +53,50 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """The method with one part switched off or changed."""
 
-NAMES = {"steady": "steady", ORACLE: "steady on gray", "erm": "ERM"}
+LEARNER_TITLES = {"steady": "steady", GRAY_ORACLE_LABEL: "steady on gray", "erm": "ERM"}
 
 
-def build_beyond_experiment() -> PaperExperiment:
+def build_steady_experiment() -> PaperExperiment:
     """Return our learner, the same without colour in its images, and ERM."""
     rows = [
-        _build_beyond_row(name, title, data) for name, (title, data) in ROWS.items()
+        _build_steady_row(name, title, data) for name, (title, data) in ROWS.items()
     ]
-    adapted = [(f"{ADAPTED}{count}", f"adapted, {count} rows") for count in ADAPT]
+    adapted = [
+        (f"{ADAPTED_SPLIT_PREFIX}{count}", f"adapted, {count} rows")
+        for count in ADAPTATION_ROW_COUNTS
+    ]
     places = [("steady", "train", "train"), ("steady", "test", "unseen")]
     places += [("steady", split, title) for split, title in adapted]
-    places += [(ORACLE, "test", "unseen"), ("erm", "train", "train")]
+    places += [(GRAY_ORACLE_LABEL, "test", "unseen"), ("erm", "train", "train")]
     places += [("erm", "test", "unseen")]
     lines = [
-        TableLine(
+        PrintedTableLine(
             (row.name,), tuple((row.name, label, split) for label, split, _ in places)
         )
         for row in rows
     ]
-    columns = tuple((NAMES[label], title) for label, _, title in places)
-    layout = TableLayout("Accuracy, %", ("",), columns, tuple(lines))
+    columns = tuple((LEARNER_TITLES[label], title) for label, _, title in places)
+    layout = PrintedTableLayout("Accuracy, %", ("",), columns, tuple(lines))
     title = "Beyond the paper: steady in its protocol, at the Bayes limit once adapted"
     return build_image_experiment("beyond", title, 10, rows, layout)
 
 
-def build_ablation_experiment() -> PaperExperiment:
+def build_steady_ablation_experiment() -> PaperExperiment:
     """Return our learner, and the same without some of its parts."""
     rows = [
         _build_ablation_row(name, *ROWS[name])
         for name in ("mnist b01 n=2", "mnist b11 n=2", "mnist b01 n=6")
     ]
-    splits = {"test": "unseen", f"{ADAPTED}all": "adapted, all rows"}
+    splits = {"test": "unseen", f"{ADAPTED_SPLIT_PREFIX}all": "adapted, all rows"}
     columns = [(row.name, split) for row in rows for split in splits]
     lines = [
-        TableLine((label,), tuple((name, label, split) for name, split in columns))
-        for label in VARIANTS
+        PrintedTableLine(
+            (label,), tuple((name, label, split) for name, split in columns)
+        )
+        for label in ABLATION_SETTINGS
     ]
     headings = tuple((name, splits[split]) for name, split in columns)
-    layout = TableLayout("Accuracy, %", ("",), headings, tuple(lines))
+    layout = PrintedTableLayout("Accuracy, %", ("",), headings, tuple(lines))
     return build_image_experiment(
         "ablation", "What parts of steady give", 5, rows, layout
     )
@@ -99,31 +104,45 @@ def build_ablation_experiment() -> PaperExperiment:
 
 def _build_ablation_row(name: str, title: str, data: dict[str, Any]) -> ExperimentRow:
     trials = tuple(
-        _build_beyond_trial(label, data, settings=settings, adapt=ADAPT[-1:])
-        for label, settings in VARIANTS.items()
+        _build_steady_trial(
+            label, data, settings=settings, adapt=ADAPTATION_ROW_COUNTS[-1:]
+        )
+        for label, settings in ABLATION_SETTINGS.items()
     )
-    cells = list_accuracy_cells(VARIANTS)
-    cells += tuple(make_accuracy_cell(label, f"{ADAPTED}all") for label in VARIANTS)
+    cells = build_unpublished_accuracy_cells(ABLATION_SETTINGS)
+    cells += tuple(
+        build_accuracy_cell(label, f"{ADAPTED_SPLIT_PREFIX}all")
+        for label in ABLATION_SETTINGS
+    )
     return ExperimentRow(name, title, trials, cells)
 
 
-def _build_beyond_trial(
+def _build_steady_trial(
     label: str,
     data: dict[str, Any],
     **rest: Any,  # noqa: ANN401
 ) -> ExperimentTrial:
     return build_image_trial(
-        label, "steady", data, selection=FROZEN, preset="", block=10, **rest
+        label,
+        "steady",
+        data,
+        selection=FROZEN_DEFAULTS_NOTE,
+        preset="",
+        block=10,
+        **rest,
     )
 
 
-def _build_beyond_row(name: str, title: str, data: dict[str, Any]) -> ExperimentRow:
+def _build_steady_row(name: str, title: str, data: dict[str, Any]) -> ExperimentRow:
     gray = {**data, "scheme": "gray"}
     trials = (
-        _build_beyond_trial("steady", data, adapt=ADAPT),
-        _build_beyond_trial(ORACLE, gray),
+        _build_steady_trial("steady", data, adapt=ADAPTATION_ROW_COUNTS),
+        _build_steady_trial(GRAY_ORACLE_LABEL, gray),
         build_image_trial("erm", "erm", data),
     )
-    cells = list_accuracy_cells(NAMES)
-    cells += tuple(make_accuracy_cell("steady", f"{ADAPTED}{count}") for count in ADAPT)
+    cells = build_unpublished_accuracy_cells(LEARNER_TITLES)
+    cells += tuple(
+        build_accuracy_cell("steady", f"{ADAPTED_SPLIT_PREFIX}{count}")
+        for count in ADAPTATION_ROW_COUNTS
+    )
     return ExperimentRow(name, title, trials, cells)

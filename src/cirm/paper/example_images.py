@@ -32,12 +32,12 @@ FORMATS = {
     "svg": {"Date": None},
 }
 _CELL, _GAP = 0.44, 0.05  # inches: an example, and the white between two
-_PITCH = _CELL + _GAP
+_CELL_PIXELS = _CELL + _GAP
 _LEFT, _TOP, _APART, _EDGE = 1.85, 0.7, 0.24, 0.18  # inches around the blocks
-_FAINT = "0.35"
+_FAINT_GREY = "0.35"
 
 
-class ExampleBlock(NamedTuple):
+class EnvironmentExamples(NamedTuple):
     """Examples of one environment: inputs [n, 2, height, width] and labels [n]."""
 
     name: str
@@ -46,28 +46,30 @@ class ExampleBlock(NamedTuple):
     labels: NDArray[np.int64]
 
 
-class ExamplePanel(NamedTuple):
+class ColoringExamples(NamedTuple):
     """One colouring of the environments, from the top of the figure down."""
 
     title: str
     note: str
-    blocks: Sequence[ExampleBlock]
+    blocks: Sequence[EnvironmentExamples]
 
 
-def draw_example_picture(dataset: Colored, seed: int = 0) -> Picture:
+def draw_example_images(dataset: Colored, seed: int = 0) -> Picture:
     """Draw the examples of one colouring, with a caption."""
     caption = "Examples of each environment; the unseen one comes last."
-    return Picture(render_example_figure([make_example_panel(dataset, seed)]), caption)
+    return Picture(
+        render_example_figure([collect_example_images(dataset, seed)]), caption
+    )
 
 
-def make_example_panel(dataset: Colored, seed: int) -> ExamplePanel:
+def collect_example_images(dataset: Colored, seed: int) -> ColoringExamples:
     """Collect examples of the training environments, then of the unseen one."""
     problem = dataset.draw((seed,))
     flips = (*dataset.list_flip_probabilities(), dataset.test_flip)
     environments = (*problem.train, *problem.test)
-    blocks = list(map(_make_example_block, environments, flips))
+    blocks = list(map(_collect_environment_examples, environments, flips))
     title = f"{Path(dataset.source).name}, {dataset.scheme}"
-    return ExamplePanel(title, TITLES[dataset.scheme], blocks)
+    return ColoringExamples(title, TITLES[dataset.scheme], blocks)
 
 
 def convert_inputs_to_rgb(inputs: Pixels) -> Pixels:
@@ -85,7 +87,7 @@ def convert_inputs_to_rgb(inputs: Pixels) -> Pixels:
     return colors
 
 
-def write_example_figure(panels: Sequence[ExamplePanel], path: Path) -> None:
+def write_example_figure(panels: Sequence[ColoringExamples], path: Path) -> None:
     """Write the figure of `render_example_figure` in the format that the name says."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
@@ -98,15 +100,15 @@ def write_example_figure(panels: Sequence[ExamplePanel], path: Path) -> None:
 
 
 def render_example_figure(
-    panels: Sequence[ExamplePanel], kind: str = "png", columns: int = 10
+    panels: Sequence[ColoringExamples], kind: str = "png", columns: int = 10
 ) -> bytes:
     """Draw panels side by side, in each block a row of examples per label."""
     import matplotlib
     from matplotlib.figure import Figure
 
     labels = sorted({int(y) for p in panels for b in p.blocks for y in b.labels})
-    block_width = columns * _PITCH - _GAP
-    block_height = len(labels) * _PITCH - _GAP
+    block_width = columns * _CELL_PIXELS - _GAP
+    block_height = len(labels) * _CELL_PIXELS - _GAP
     count = len(panels[0].blocks)
     width = _LEFT + len(panels) * (block_width + _APART) - _APART + _EDGE
     height = _TOP + count * (block_height + _APART) - _APART + _EDGE
@@ -116,18 +118,18 @@ def render_example_figure(
         figure = Figure(figsize=(width, height), facecolor="white")
         axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(0, height))
         axes.set_axis_off()
-        small: dict[str, Any] = {"color": _FAINT, "fontsize": 8}
+        small: dict[str, Any] = {"color": _FAINT_GREY, "fontsize": 8}
         for column, panel in enumerate(panels):
             left = _LEFT + column * (block_width + _APART)
             axes.text(left, height - 0.33, panel.title, fontsize=12, weight="bold")
-            axes.text(left, height - 0.55, panel.note, fontsize=9, color=_FAINT)
+            axes.text(left, height - 0.55, panel.note, fontsize=9, color=_FAINT_GREY)
             for block, top in zip(panel.blocks, tops, strict=True):
                 for row, label in enumerate(labels):
                     images = convert_inputs_to_rgb(
                         block.inputs[block.labels == label][:columns]
                     )
                     for n, image in enumerate(images.clip(0, 1)):
-                        x, y = left + n * _PITCH, top - row * _PITCH
+                        x, y = left + n * _CELL_PIXELS, top - row * _CELL_PIXELS
                         place = (x, x + _CELL, y - _CELL, y)
                         axes.imshow(
                             image, extent=place, interpolation="nearest", aspect="auto"
@@ -137,15 +139,17 @@ def render_example_figure(
             axes.text(_EDGE, middle + 0.04, block.name, fontsize=10.5, weight="bold")
             axes.text(_EDGE, middle - 0.15, block.note, **small)
             for row, label in enumerate(labels):
-                y = top - row * _PITCH - _CELL / 2
+                y = top - row * _CELL_PIXELS - _CELL / 2
                 text = f"label {label}"
                 axes.text(_LEFT - 0.1, y, text, ha="right", va="center", **small)
         figure.savefig(file, format=kind, dpi=160, metadata=FORMATS[kind])
     return file.getvalue()
 
 
-def _make_example_block(environment: Environment, flip: float) -> ExampleBlock:
+def _collect_environment_examples(
+    environment: Environment, flip: float
+) -> EnvironmentExamples:
     rows = torch.arange(min(len(environment), EXAMPLES))[None]
     x, y = environment.take(rows)
     note = f"colour flips {flip:.0%}"
-    return ExampleBlock(environment.name, note, x[0].numpy(), y[0].numpy())
+    return EnvironmentExamples(environment.name, note, x[0].numpy(), y[0].numpy())

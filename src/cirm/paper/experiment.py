@@ -13,10 +13,10 @@ from cirm.evaluation.adaptation import RowCount
 from cirm.runs.choice import ValueChoiceJob
 from cirm.runs.jobs import Job, format_trial_identity
 
-Place = tuple[str, str, str]
+CellPosition = tuple[str, str, str]
 """The place of a number in a table: row, learner, split."""
 
-CHANCE = "chance"
+CHANCE_ACCURACY = "chance"
 """A learner that guesses; its accuracy is known without a run."""
 
 
@@ -144,21 +144,21 @@ class ExperimentRow:
 
 
 @dataclass(frozen=True)
-class TableLine:
+class PrintedTableLine:
     """A line of a printed table: its headings, and the place of each number."""
 
     headings: tuple[str, ...]
-    places: tuple[Place | None, ...]
+    places: tuple[CellPosition | None, ...]
 
 
 @dataclass(frozen=True)
-class TableLayout:
+class PrintedTableLayout:
     """A printed table; each column has a heading of one or more parts."""
 
     title: str
     corner: tuple[str, ...]
     columns: tuple[tuple[str, ...], ...]
-    lines: tuple[TableLine, ...]
+    lines: tuple[PrintedTableLine, ...]
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class PaperExperiment:
     title: str
     seeds: int
     rows: tuple[ExperimentRow, ...]
-    layouts: tuple[TableLayout, ...]
+    layouts: tuple[PrintedTableLayout, ...]
     chance: float | None = None
     axis: str = ""
 

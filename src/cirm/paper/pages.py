@@ -10,19 +10,19 @@ from cirm.data.colored import Colored
 from cirm.data.image_sets import IMAGE_SETS, get_cached_image_folder
 from cirm.paper import projections
 from cirm.paper.example_images import (
-    draw_example_picture,
-    make_example_panel,
+    collect_example_images,
+    draw_example_images,
     render_example_figure,
 )
 from cirm.paper.experiment import PaperExperiment
 from cirm.paper.reproduction import combine_summaries, explain_missing_data
 from cirm.records import write_bytes_atomically, write_text_atomically
 from cirm.report import paper_plots
-from cirm.report.drawing import make_svg_file
+from cirm.report.drawing import render_svg_file
 from cirm.report.page import Picture
 from cirm.report.paper_page import (
     CaptionedFigure,
-    ExperimentPart,
+    ExperimentReport,
     build_paper_page,
     draw_sweep_of_experiment,
     render_comparison_latex,
@@ -31,7 +31,7 @@ from cirm.report.paper_page import (
 
 
 def write_experiment_files(
-    part: ExperimentPart, folder: Path, pictures: Iterable[Picture]
+    part: ExperimentReport, folder: Path, pictures: Iterable[Picture]
 ) -> None:
     """Write summary.json, tables.md, tables.tex, the sweeps and report.html."""
     summary = part.summary
@@ -42,7 +42,8 @@ def write_experiment_files(
         drawing = draw_sweep_of_experiment(part, data)
         if drawing:
             write_text_atomically(
-                folder / make_sweep_file_name(data.title), make_svg_file(drawing) + "\n"
+                folder / get_sweep_file_name(data.title),
+                render_svg_file(drawing) + "\n",
             )
     title, claims = str(summary["title"]), summary["claims"]
     page = build_paper_page(
@@ -52,7 +53,7 @@ def write_experiment_files(
 
 
 def write_overview_files(
-    parts: Sequence[ExperimentPart], folder: Path, pictures: Iterable[Picture]
+    parts: Sequence[ExperimentReport], folder: Path, pictures: Iterable[Picture]
 ) -> None:
     """Write summary.json and report.html of several experiments together."""
     combined = combine_summaries(parts)
@@ -66,13 +67,15 @@ def write_overview_files(
     write_text_atomically(folder / "report.html", page)
 
 
-def make_sweep_file_name(title: str) -> str:
+def get_sweep_file_name(title: str) -> str:
     """Return the name of the file of a row's sweep."""
     words = "".join(c if c.isalnum() else " " for c in title.lower()).split()
     return f"sweep-{'-'.join(words)}.svg"
 
 
-def draw_example_pictures(experiments: Sequence[PaperExperiment]) -> dict[str, Picture]:
+def draw_example_images_of_sources(
+    experiments: Sequence[PaperExperiment],
+) -> dict[str, Picture]:
     """Draw examples of each source and scheme that is in the cache, by name."""
     datasets: dict[str, Colored] = {}
     for experiment in experiments:
@@ -82,7 +85,7 @@ def draw_example_pictures(experiments: Sequence[PaperExperiment]) -> dict[str, P
                 dataset = Colored(**trial.data)
                 name = f"{Path(dataset.source).name}-{dataset.scheme}"
                 datasets.setdefault(name, dataset)
-    return {name: draw_example_picture(dataset) for name, dataset in datasets.items()}
+    return {name: draw_example_images(dataset) for name, dataset in datasets.items()}
 
 
 def write_paper_figures(folder: Path) -> None:
@@ -92,7 +95,7 @@ def write_paper_figures(folder: Path) -> None:
         write_bytes_atomically(folder / f"samples-{name}.png", picture.png)
     for index, drawing in enumerate(draw_projection_figures(), 1):
         write_text_atomically(
-            folder / f"projection-{index}.svg", make_svg_file(drawing.figure)
+            folder / f"projection-{index}.svg", render_svg_file(drawing.figure)
         )
     page = build_paper_page(
         "Figures", [], [], [*pictures.values()], draw_projection_figures()
@@ -106,7 +109,8 @@ def draw_example_gallery() -> dict[str, Picture]:
     pictures = {}
     for source in cached or ["digits"]:
         both = [
-            make_example_panel(Colored(source, scheme), 0) for scheme in ("b01", "b11")
+            collect_example_images(Colored(source, scheme), 0)
+            for scheme in ("b01", "b11")
         ]
         caption = f"{source}: the two colour schemes; the unseen environment is last."
         pictures[source] = Picture(render_example_figure(both), caption)
@@ -128,7 +132,7 @@ def draw_projection_figures() -> list[CaptionedFigure]:
             "only outcomes that all sets so far allow are left.",
         ),
         CaptionedFigure(
-            paper_plots.plot_densities(projections.compute_belief_updates()),
+            paper_plots.plot_densities(projections.compute_belief_densities()),
             "q⁺ minimises KL(p || q⁻) + KL(p || q*). It lies between the belief so "
             "far, q⁻, and the best distribution of the current environment, q*. Its "
             "support is their intersection, and it is the q⁻ of the next environment.",

@@ -81,12 +81,12 @@ def project_onto_given_means(q: Tensor, statistics: Tensor, means: Tensor) -> Te
     )
 
 
-def merge_distributions(first: Tensor, second: Tensor) -> Tensor:
+def compute_geometric_mean_distribution(first: Tensor, second: Tensor) -> Tensor:
     """Return argmin KL(p || first) + KL(p || second): their geometric mean."""
     return _normalise_probabilities((first * second).sqrt(), "other distribution")
 
 
-def project_onto_sets_in_turn(
+def apply_projections_in_turn(
     q: Tensor, projections: Iterable[Callable[[Tensor], Tensor]]
 ) -> list[Tensor]:
     """Return q and the results of the projections, each applied to the last."""
@@ -96,7 +96,7 @@ def project_onto_sets_in_turn(
     return path
 
 
-class ProjectedFamilies(NamedTuple):
+class MeanFamilyProjections(NamedTuple):
     """Sets of distributions of three outcomes, each by its two ends, and a path."""
 
     names: tuple[str, ...]
@@ -104,7 +104,7 @@ class ProjectedFamilies(NamedTuple):
     path: list[Values]
 
 
-class ProjectedSupports(NamedTuple):
+class SupportProjections(NamedTuple):
     """The outcomes that each set allows, and the distribution after each projection."""
 
     names: tuple[str, ...]
@@ -112,7 +112,7 @@ class ProjectedSupports(NamedTuple):
     path: list[Values]
 
 
-class BeliefUpdate(NamedTuple):
+class BeliefDensities(NamedTuple):
     """Densities on a grid: belief before, best of the environment, belief after."""
 
     before: Values
@@ -120,7 +120,7 @@ class BeliefUpdate(NamedTuple):
     after: Values
 
 
-def project_onto_mean_families() -> ProjectedFamilies:
+def project_onto_mean_families() -> MeanFamilyProjections:
     """Project in turn onto three sets given by the mean of a statistic."""
     statistics = torch.tensor(list(STATISTICS.values()), dtype=torch.float64)
     meeting = torch.tensor(MEETING, dtype=torch.float64)
@@ -130,29 +130,29 @@ def project_onto_mean_families() -> ProjectedFamilies:
         )
         for row in statistics
     ]
-    path = project_onto_sets_in_turn(
+    path = apply_projections_in_turn(
         torch.tensor(START, dtype=torch.float64), turns * ROUNDS
     )
     ends = [
-        _find_line_ends_in_triangle(row.tolist(), float(row @ meeting))
+        _find_ends_of_mean_family(row.tolist(), float(row @ meeting))
         for row in statistics
     ]
-    return ProjectedFamilies(tuple(STATISTICS), ends, [p.tolist() for p in path])
+    return MeanFamilyProjections(tuple(STATISTICS), ends, [p.tolist() for p in path])
 
 
-def project_onto_allowed_outcomes() -> ProjectedSupports:
+def project_onto_allowed_outcomes() -> SupportProjections:
     """Project in turn onto three sets given by the outcomes they allow."""
     places = torch.arange(OUTCOMES, dtype=torch.float64)
     start = (-0.5 * ((places - 5.5) / 2.6) ** 2).softmax(0)
     masks = [(places >= low) & (places <= high) for low, high in ALLOWED.values()]
-    path = project_onto_sets_in_turn(
+    path = apply_projections_in_turn(
         start, [partial(project_onto_support, support=mask) for mask in masks]
     )
     allowed = [mask.tolist() for mask in masks]
-    return ProjectedSupports(tuple(ALLOWED), allowed, [p.tolist() for p in path])
+    return SupportProjections(tuple(ALLOWED), allowed, [p.tolist() for p in path])
 
 
-def compute_belief_updates() -> list[BeliefUpdate]:
+def compute_belief_densities() -> list[BeliefDensities]:
     """Return the belief after each environment but the first."""
     grid = torch.linspace(0, 1, GRID, dtype=torch.float64)
     best = []
@@ -162,13 +162,13 @@ def compute_belief_updates() -> list[BeliefUpdate]:
         best.append(density / density.sum())
     updates, belief = [], best[0]
     for optimum in best[1:]:
-        after = merge_distributions(belief, optimum)
-        updates.append(BeliefUpdate(*(d.tolist() for d in (belief, optimum, after))))
+        after = compute_geometric_mean_distribution(belief, optimum)
+        updates.append(BeliefDensities(*(d.tolist() for d in (belief, optimum, after))))
         belief = after
     return updates
 
 
-def _find_line_ends_in_triangle(
+def _find_ends_of_mean_family(
     statistic: Sequence[float], mean: float
 ) -> tuple[Values, Values]:
     """Return the two points on the triangle's edges where a statistic has this mean."""

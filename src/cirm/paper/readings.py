@@ -27,8 +27,8 @@ from cirm.paper.tables_1_2 import (
     SPLITS,
     build_image_experiment,
     build_image_trial,
-    build_listing_layout,
-    list_accuracy_cells,
+    build_one_line_per_learner_layout,
+    build_unpublished_accuracy_cells,
 )
 from cirm.paper.tables_3_4 import ONE, TWO, build_inference_trial
 
@@ -109,11 +109,11 @@ READINGS: dict[str, dict[str, dict[str, Any]]] = {
 """By learner and name: what a reading sets over the preset."""
 
 
-def build_readings_experiment() -> PaperExperiment:
+def build_alternative_readings_experiment() -> PaperExperiment:
     """Return every reading of each learner, below the one that table 1 has."""
     rows = [_build_readings_row(key) for key in LEARNERS]
     corner = "learner (the paper's train, test): reading"
-    layout = build_listing_layout(rows, (corner,), _format_row_heading)
+    layout = build_one_line_per_learner_layout(rows, (corner,), _format_row_heading)
     title = "Readings of what the paper leaves open, on table 1's data"
     return build_image_experiment("readings", title, 3, rows, layout)
 
@@ -126,7 +126,7 @@ def _build_readings_row(key: str) -> ExperimentRow:
         for name, settings in others.items()
     ]
     trials.append(build_image_trial(f"{key}: colour flip 0.1 first", key, REVERSED))
-    cells = list_accuracy_cells(trial.label for trial in trials)
+    cells = build_unpublished_accuracy_cells(trial.label for trial in trials)
     return ExperimentRow(key, f"Readings of {LEARNERS[key]}", tuple(trials), cells)
 
 
@@ -138,14 +138,16 @@ def _format_row_heading(row: ExperimentRow, label: str) -> tuple[str]:
     return (f"{LEARNERS[row.name]} ({means}): {reading}",)
 
 
-Readings = dict[str, dict[str, dict[str, Any]]]
+SettingsByReading = dict[str, dict[str, dict[str, Any]]]
 """By name: the settings that a reading changes, by the part of the trial."""
 
 SIZE = 10_000
 POOLED = (2_000, 5_000, SIZE, 20_000)
-AS_IT_IS: Readings = {"": {}}
-NARROW: Readings = {"spreads start at 0.0067": {"settings": {"initial_std": 0.0067}}}
-GIVEN: dict[str, Readings] = {
+AS_IT_IS: SettingsByReading = {"": {}}
+NARROW: SettingsByReading = {
+    "spreads start at 0.0067": {"settings": {"initial_std": 0.0067}}
+}
+GIVEN: dict[str, SettingsByReading] = {
     "irmv1": {
         **AS_IT_IS,
         "penalty 91,257": {"settings": {"penalty": 91257.18613115903}},
@@ -158,7 +160,7 @@ GIVEN: dict[str, Readings] = {
         "100 draws to predict": {"settings": {"evaluations": 100}},
     },
 }
-SPLIT: dict[str, Readings] = {
+SPLIT: dict[str, SettingsByReading] = {
     "irmv1": {
         **AS_IT_IS,
         "reference of 50 steps": {"inference": {"epochs": 50}},
@@ -169,42 +171,44 @@ SPLIT: dict[str, Readings] = {
 }
 
 
-def build_inferred_readings_experiment() -> PaperExperiment:
+def build_inference_readings_experiment() -> PaperExperiment:
     """Return readings on two given environments, on one split, and on a split pool."""
     one = {**ONE, "examples": SIZE}
     two = {size: {**TWO, "examples": size // 2} for size in POOLED}
     rows = [
-        _build_inferred_row("two given", two[SIZE], "", GIVEN),
-        _build_inferred_row("one split", one, "eiil", SPLIT),
+        _build_inference_readings_row("two given", two[SIZE], "", GIVEN),
+        _build_inference_readings_row("one split", one, "eiil", SPLIT),
     ]
     pooled = {"irmv1": AS_IT_IS, "c-virmv1": NARROW}
     rows += [
-        _build_inferred_row(
+        _build_inference_readings_row(
             f"two pooled and split, {size:,} examples", data, "eiil", pooled
         )
         for size, data in two.items()
     ]
     corner = ("environments", "learner: reading")
-    layout = build_listing_layout(rows, corner, lambda row, label: (row.name, label))
+    layout = build_one_line_per_learner_layout(
+        rows, corner, lambda row, label: (row.name, label)
+    )
     title = f"Readings of tables 3 and 4, with {SIZE:,} examples or as said"
     return build_image_experiment("readings-inferred", title, 3, rows, layout)
 
 
-def _build_inferred_row(
-    name: str, data: dict[str, Any], infer: str, readings: dict[str, Readings]
+def _build_inference_readings_row(
+    name: str, data: dict[str, Any], infer: str, readings: dict[str, SettingsByReading]
 ) -> ExperimentRow:
     trials = [
-        _make_trial_of_reading(
+        _apply_reading_to_trial(
             build_inference_trial(key, data, infer), reading, changes
         )
         for key, changes_by_reading in readings.items()
         for reading, changes in changes_by_reading.items()
     ]
-    cells = list_accuracy_cells(trial.label for trial in trials)
+    cells = build_unpublished_accuracy_cells(trial.label for trial in trials)
     return ExperimentRow(name, f"Readings: {name}", tuple(trials), cells)
 
 
-def _make_trial_of_reading(
+def _apply_reading_to_trial(
     trial: ExperimentTrial, reading: str, changes: dict[str, dict[str, Any]]
 ) -> ExperimentTrial:
     """Return a trial of a table with the changes of a reading."""

@@ -13,13 +13,13 @@ from cirm.data.image_sets import IMAGE_SETS, get_cached_image_folder
 from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.experiment import ExperimentRow, ExperimentTrial, PaperExperiment
 from cirm.paper.verdicts import (
+    check_claims,
+    compare_cells_with_paper,
     count_verdicts,
-    judge_cells_of_experiment,
-    judge_claims,
     summarise_verdicts,
 )
 from cirm.records import Record
-from cirm.report.paper_page import DatasetRecords, ExperimentPart, summarise_row
+from cirm.report.paper_page import DatasetRecords, ExperimentReport, summarise_row
 from cirm.runs.archive import (
     ARCHIVE_NAME,
     JobArchive,
@@ -58,7 +58,7 @@ class ReproductionPlan:
     def list_waiting_jobs(self, folder: Path) -> list[Job]:
         """List the jobs without results in this folder or those of other tables."""
         archive = copy_jobs_from_other_archives(
-            self.all_jobs, folder, list_folders_of_other_tables(folder)
+            self.all_jobs, folder, list_sibling_result_folders(folder)
         )
         missing = [job for job in self.all_jobs if job.key not in archive.entries]
         return list_unfinished_jobs(missing, folder)
@@ -80,13 +80,13 @@ def plan_reproduction(
 
 def explain_missing_data(trial: ExperimentTrial) -> str:
     """Return why a trial's data are missing, or "" if they are not."""
-    remedy = explain_how_to_get_data(trial)
+    remedy = describe_how_to_get_data(trial)
     if not remedy or get_cached_image_folder(trial.source).is_dir():
         return ""
     return f"{trial.source} is not in the cache: run {remedy}"
 
 
-def explain_how_to_get_data(trial: ExperimentTrial) -> str:
+def describe_how_to_get_data(trial: ExperimentTrial) -> str:
     """Return how to supply a trial's data, or "" if they are built in."""
     source = trial.source
     if source not in IMAGE_SETS:
@@ -97,7 +97,7 @@ def explain_how_to_get_data(trial: ExperimentTrial) -> str:
     )
 
 
-def list_folders_of_other_tables(folder: Path) -> list[Path]:
+def list_sibling_result_folders(folder: Path) -> list[Path]:
     """List the folders of other tables beside this one, since tables share jobs."""
     if folder.name not in EXPERIMENTS:
         return []
@@ -118,7 +118,7 @@ def collect_records_by_row(
     }
 
 
-def explain_missing_records(
+def list_reasons_for_missing_records(
     plan: ReproductionPlan, failures: Mapping[str, str], archive: JobArchive
 ) -> dict[tuple[str, str], str]:
     """Return, by row and learner, why there are no records of planned jobs."""
@@ -135,7 +135,7 @@ def explain_missing_records(
     return notes
 
 
-def select_distinct_rows(experiment: PaperExperiment) -> list[ExperimentRow]:
+def list_rows_without_repeats(experiment: PaperExperiment) -> list[ExperimentRow]:
     """Return the rows with different trials, the first of each."""
     rows: dict[str, ExperimentRow] = {}
     for row in experiment.rows:
@@ -145,24 +145,24 @@ def select_distinct_rows(experiment: PaperExperiment) -> list[ExperimentRow]:
 
 def summarise_experiment(
     experiment: PaperExperiment, archive: JobArchive, seeds: int, notes: Notes
-) -> ExperimentPart:
+) -> ExperimentReport:
     """Summarise an experiment from the records of an archive."""
     records = collect_records_by_row(experiment, archive, range(seeds))
     numbers = {name: summarise_row(rows) for name, rows in records.items() if rows}
-    cells = judge_cells_of_experiment(experiment, numbers, notes)
+    cells = compare_cells_with_paper(experiment, numbers, notes)
     command = f"cirm reproduce {experiment.name} --seeds {seeds}"
     data = [
-        DatasetRecords(row.title, records[row.name], list_color_flips(row))
-        for row in select_distinct_rows(experiment)
+        DatasetRecords(row.title, records[row.name], list_color_flip_probabilities(row))
+        for row in list_rows_without_repeats(experiment)
         if records[row.name]
     ]
     commits = list_source_commits(experiment, archive)
     summary = summarise_verdicts(experiment, cells, command, commits)
     axis = {"axis": experiment.axis} if experiment.axis else {}
-    return ExperimentPart(summary, data, experiment.chance, **axis)
+    return ExperimentReport(summary, data, experiment.chance, **axis)
 
 
-def read_experiment_summary(folder: Path) -> ExperimentPart:
+def read_experiment_summary(folder: Path) -> ExperimentReport:
     """Summarise the experiment whose records a folder holds."""
     if not (folder / ARCHIVE_NAME).exists():
         raise FileNotFoundError(
@@ -181,15 +181,15 @@ def read_experiment_summary(folder: Path) -> ExperimentPart:
     for row, trial in trials:
         if not archive.list_entries(trial.identity):
             # The same on every machine, whatever its cache holds.
-            way = "" if trial.source in available else explain_how_to_get_data(trial)
+            way = "" if trial.source in available else describe_how_to_get_data(trial)
             note = f"not run (the images come by {way})" if way else "not run"
             notes[row, trial.label] = note
     return summarise_experiment(
-        experiment, archive, count_archived_seeds(archive), notes
+        experiment, archive, count_seeds_in_archive(archive), notes
     )
 
 
-def combine_summaries(parts: Sequence[ExperimentPart]) -> dict[str, Any]:
+def combine_summaries(parts: Sequence[ExperimentReport]) -> dict[str, Any]:
     """Combine the cells of several experiments, and judge the claims by all of them."""
     cells = [
         {"experiment": part.summary["experiment"], **cell}
@@ -200,7 +200,7 @@ def combine_summaries(parts: Sequence[ExperimentPart]) -> dict[str, Any]:
         "experiment": "all",
         "verdicts": count_verdicts(cells),
         "cells": cells,
-        "claims": judge_claims(cells),
+        "claims": check_claims(cells),
     }
 
 
@@ -212,13 +212,13 @@ def list_source_commits(experiment: PaperExperiment, archive: JobArchive) -> lis
     return list(dict.fromkeys(str(entry["commit"]) for entry in entries))
 
 
-def count_archived_seeds(archive: JobArchive) -> int:
+def count_seeds_in_archive(archive: JobArchive) -> int:
     """Return one more than the largest seed of an archive."""
     entries = archive.entries.values()
     return max((max(entry["seeds"]) for entry in entries), default=-1) + 1
 
 
-def list_color_flips(row: ExperimentRow) -> tuple[float, ...]:
+def list_color_flip_probabilities(row: ExperimentRow) -> tuple[float, ...]:
     """List the colour flips of a row's training environments."""
     trial = row.trials[0]
     return (

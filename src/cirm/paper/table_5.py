@@ -20,10 +20,10 @@ from cirm.paper.experiment import (
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
+    PrintedTableLayout,
+    PrintedTableLine,
     PublishedValue,
     TableCell,
-    TableLayout,
-    TableLine,
     parse_published_value,
     read_published_table,
 )
@@ -122,14 +122,14 @@ def build_table5_experiment() -> PaperExperiment:
     }
     ways = {**WAYS, **{key: way for key, (_, way) in MORE.items()}}
     first = _build_table5_row("table5", "the paper's set-up", TABLE5, ways, numbers, {})
-    others = [_build_variant(*setup) for setup in PUBLISHED]
+    others = [_build_causal_model_settings(*setup) for setup in PUBLISHED]
     names = {**PAPER, **{key: name for key, (name, _) in MORE.items()}}
     lines = [
-        TableLine((name,), tuple((first.name, key, kind) for kind in KINDS))
+        PrintedTableLine((name,), tuple((first.name, key, kind) for kind in KINDS))
         for key, name in names.items()
     ]
     columns = tuple((heading,) for heading in KINDS.values())
-    layout = TableLayout(
+    layout = PrintedTableLayout(
         "Squared error of the coefficients", ("",), columns, tuple(lines)
     )
     return PaperExperiment(
@@ -137,14 +137,14 @@ def build_table5_experiment() -> PaperExperiment:
         title="Table 5: the linear structural causal model",
         seeds=5,
         rows=(first, *others),
-        layouts=(layout, _build_variants_layout(others)),
+        layouts=(layout, _build_causal_models_layout(others)),
     )
 
 
-def _build_variants_layout(rows: list[ExperimentRow]) -> TableLayout:
+def _build_causal_models_layout(rows: list[ExperimentRow]) -> PrintedTableLayout:
     """Return a layout with a line per set-up and a pair of columns per learner."""
     lines = [
-        TableLine(
+        PrintedTableLine(
             (row.name,),
             tuple((row.name, key, kind) for key in PAPER for kind in KINDS),
         )
@@ -152,10 +152,12 @@ def _build_variants_layout(rows: list[ExperimentRow]) -> TableLayout:
     ]
     columns = tuple((name, kind) for name in PAPER.values() for kind in KINDS)
     title = "Variants of the original IRM experiments, beside its published figures"
-    return TableLayout(title, ("set-up",), columns, tuple(lines))
+    return PrintedTableLayout(title, ("set-up",), columns, tuple(lines))
 
 
-def _build_variant(hidden: bool, hetero: bool, scramble: bool) -> ExperimentRow:
+def _build_causal_model_settings(
+    hidden: bool, hetero: bool, scramble: bool
+) -> ExperimentRow:
     kind = "hetero" if hetero else "homo"
     flags = {"hidden": hidden, "scrambled": scramble}
     name = ", ".join([kind, *(word for word, is_set in flags.items() if is_set)])

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cirm.paper.experiment import (
-    CHANCE,
+    CHANCE_ACCURACY,
+    CellPosition,
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    Place,
+    PrintedTableLayout,
+    PrintedTableLine,
     TableCell,
-    TableLayout,
-    TableLine,
     parse_published_value,
     read_published_table,
 )
@@ -40,7 +40,7 @@ REFERENCES = {
     GRAY: "ERM on gray",
     "erm, all data kept": "ERM, all data kept",
     "irmv1, all data kept": "IRMv1, all data kept",
-    CHANCE: "chance",
+    CHANCE_ACCURACY: "chance",
 }
 """References for the reader, which the paper does not print."""
 
@@ -80,7 +80,7 @@ def build_table1_experiment() -> PaperExperiment:
     row = _build_image_row("mnist", MNIST, numbers)
     columns = {**LEARNERS, **REFERENCES}
     lines = [
-        TableLine((split,), tuple((row.name, label, split) for label in columns))
+        PrintedTableLine((split,), tuple((row.name, label, split) for label in columns))
         for split in numbers
     ]
     title = "Table 1: two consecutive environments of coloured MNIST"
@@ -98,8 +98,12 @@ def build_table2_experiment() -> PaperExperiment:
             f"{group}={value}", DATA[group, value], {"test": printed["cells"]}
         )
         rows.append(row)
-        places: list[Place] = [(row.name, c, "test") for c in (*LEARNERS, *REFERENCES)]
-        lines.append(TableLine((group, SOURCES.get(value, value)), tuple(places)))
+        places: list[CellPosition] = [
+            (row.name, c, "test") for c in (*LEARNERS, *REFERENCES)
+        ]
+        lines.append(
+            PrintedTableLine((group, SOURCES.get(value, value)), tuple(places))
+        )
     title = "Table 2: by number of environments (n), data set (d) and colours (c)"
     layout = _build_table_layout("Test accuracy, %", ("", ""), lines)
     return build_image_experiment("table2", title, 5, rows, layout)
@@ -110,7 +114,7 @@ def build_image_experiment(
     title: str,
     seeds: int,
     rows: Sequence[ExperimentRow],
-    layout: TableLayout,
+    layout: PrintedTableLayout,
 ) -> PaperExperiment:
     """Return an experiment on coloured images of two classes."""
     return PaperExperiment(name, title, seeds, tuple(rows), (layout,), 50.0, AXIS)
@@ -131,42 +135,44 @@ def build_image_trial(
     )
 
 
-def make_accuracy_cell(
+def build_accuracy_cell(
     label: str, split: str, printed: Mapping[str, float] | None = None
 ) -> TableCell:
     """Return the cell of an accuracy, with the paper's number if it prints one."""
     return TableCell(label, split, "accuracy", parse_published_value(printed))
 
 
-def list_accuracy_cells(labels: Iterable[str]) -> tuple[TableCell, ...]:
+def build_unpublished_accuracy_cells(labels: Iterable[str]) -> tuple[TableCell, ...]:
     """List accuracies that the paper does not print."""
     return tuple(
-        make_accuracy_cell(label, split) for label in labels for split in SPLITS
+        build_accuracy_cell(label, split) for label in labels for split in SPLITS
     )
 
 
-def build_listing_layout(
+def build_one_line_per_learner_layout(
     rows: Iterable[ExperimentRow],
     corner: tuple[str, ...],
     heads: Callable[[ExperimentRow, str], tuple[str, ...]],
-) -> TableLayout:
+) -> PrintedTableLayout:
     """Return a layout with a line for each learner of each row."""
     lines = [
-        TableLine(
+        PrintedTableLine(
             heads(row, label), tuple((row.name, label, split) for split in SPLITS)
         )
         for row in rows
         for label in row.labels
     ]
     columns = tuple((split,) for split in SPLITS)
-    return TableLayout("Accuracy, %", corner, columns, tuple(lines))
+    return PrintedTableLayout("Accuracy, %", corner, columns, tuple(lines))
 
 
 def _build_table_layout(
-    title: str, corner: tuple[str, ...], lines: list[TableLine]
-) -> TableLayout:
+    title: str, corner: tuple[str, ...], lines: list[PrintedTableLine]
+) -> PrintedTableLayout:
     names = (*LEARNERS.values(), *REFERENCES.values())
-    return TableLayout(title, corner, tuple((name,) for name in names), tuple(lines))
+    return PrintedTableLayout(
+        title, corner, tuple((name,) for name in names), tuple(lines)
+    )
 
 
 def _build_image_row(
@@ -183,11 +189,11 @@ def _build_image_row(
         for label, key in JOINT.items()
     ]
     cells = [
-        make_accuracy_cell(trial.label, split, values.get(trial.label))
+        build_accuracy_cell(trial.label, split, values.get(trial.label))
         for split, values in printed.items()
         for trial in trials
     ]
-    cells += [make_accuracy_cell(CHANCE, split) for split in printed]
+    cells += [build_accuracy_cell(CHANCE_ACCURACY, split) for split in printed]
     title = (
         f"{SOURCES[data['source']]}, {data['scheme']}, "
         f"{data['environments']} environments"

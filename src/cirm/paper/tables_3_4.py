@@ -11,25 +11,25 @@ from __future__ import annotations
 from typing import Any
 
 from cirm.paper.experiment import (
-    CHANCE,
+    CHANCE_ACCURACY,
     ExperimentRow,
     ExperimentTrial,
     PaperExperiment,
-    TableLayout,
-    TableLine,
+    PrintedTableLayout,
+    PrintedTableLine,
     read_published_table,
 )
 from cirm.paper.tables_1_2 import (
     GRAY,
     SPLITS,
+    build_accuracy_cell,
     build_image_experiment,
     build_image_trial,
-    list_accuracy_cells,
-    make_accuracy_cell,
+    build_unpublished_accuracy_cells,
 )
 
 LEARNERS = {"irmv1": "IRMv1", "c-virmv1": "C-VIRMv1"}
-REFERENCES = {"erm": "ERM", GRAY: "ERM on gray", CHANCE: "chance"}
+REFERENCES = {"erm": "ERM", GRAY: "ERM on gray", CHANCE_ACCURACY: "chance"}
 """References for the reader, which the paper does not print."""
 
 HEADINGS = ("Train", "Test")
@@ -65,15 +65,15 @@ def build_table3_experiment() -> PaperExperiment:
     rows = [_build_inference_row(name, name, TWO, printed[name]) for name in INFERENCES]
     heads = ("No EIIL", "EIIL")
     lines = [
-        TableLine(
+        PrintedTableLine(
             (head,),
-            (*_list_learner_cell_places(row), *_list_reference_cell_places(row)),
+            (*_list_learner_cell_positions(row), *_list_reference_cell_positions(row)),
         )
         for head, row in zip(heads, rows, strict=True)
     ]
     names = (*LEARNERS.values(), *REFERENCES.values())
     columns = [(name, split) for name in names for split in HEADINGS]
-    layout = TableLayout("Accuracy, %", ("",), tuple(columns), tuple(lines))
+    layout = PrintedTableLayout("Accuracy, %", ("",), tuple(columns), tuple(lines))
     title = "Table 3: two environments at once, given and inferred"
     return build_image_experiment("table3", title, 10, rows, layout)
 
@@ -92,11 +92,11 @@ def build_table4_experiment() -> PaperExperiment:
         ]
         rows += pair
         places = (
-            *_list_learner_cell_places(pair[0]),
-            *_list_learner_cell_places(pair[1]),
-            *_list_reference_cell_places(pair[0]),
+            *_list_learner_cell_positions(pair[0]),
+            *_list_learner_cell_positions(pair[1]),
+            *_list_reference_cell_positions(pair[0]),
         )
-        lines.append(TableLine((f"{size:,}",), places))
+        lines.append(PrintedTableLine((f"{size:,}",), places))
     groups = {
         "Without inference": LEARNERS,
         "With EIIL": LEARNERS,
@@ -108,7 +108,9 @@ def build_table4_experiment() -> PaperExperiment:
         for name in names.values()
         for split in HEADINGS
     ]
-    layout = TableLayout("Accuracy, %", ("examples",), tuple(columns), tuple(lines))
+    layout = PrintedTableLayout(
+        "Accuracy, %", ("examples",), tuple(columns), tuple(lines)
+    )
     title = "Table 4: one environment, with and without inference"
     return build_image_experiment("table4", title, 5, rows, layout)
 
@@ -125,12 +127,16 @@ def build_inference_trial(
     )  # fmt: skip
 
 
-def _list_learner_cell_places(row: ExperimentRow) -> tuple[tuple[str, str, str], ...]:
+def _list_learner_cell_positions(
+    row: ExperimentRow,
+) -> tuple[tuple[str, str, str], ...]:
     labels = [trial.label for trial in row.trials if trial.label not in REFERENCES]
     return tuple((row.name, label, split) for label in labels for split in SPLITS)
 
 
-def _list_reference_cell_places(row: ExperimentRow) -> tuple[tuple[str, str, str], ...]:
+def _list_reference_cell_positions(
+    row: ExperimentRow,
+) -> tuple[tuple[str, str, str], ...]:
     return tuple((row.name, label, split) for label in REFERENCES for split in SPLITS)
 
 
@@ -147,11 +153,11 @@ def _build_inference_row(
     for key in LEARNERS:
         trial = build_inference_trial(key, data, infer)
         trials.append(trial)
-        cells += [make_accuracy_cell(trial.label, s, printed[key][s]) for s in SPLITS]
+        cells += [build_accuracy_cell(trial.label, s, printed[key][s]) for s in SPLITS]
     for label, images in (("erm", data), (GRAY, {**data, "scheme": "gray"})):
         way = "joint", SELECTIONS["erm"], "irm"
         trials.append(build_image_trial(label, "erm", images, *way))
-    cells += list_accuracy_cells(REFERENCES if references else ())
+    cells += build_unpublished_accuracy_cells(REFERENCES if references else ())
     count = data["examples"] * data["environments"]
     title = f"{count:,} examples, environments {'inferred' if infer else 'as given'}"
     return ExperimentRow(name, title, tuple(trials), tuple(cells))

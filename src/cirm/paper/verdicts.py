@@ -14,12 +14,17 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
-from cirm.paper.experiment import CHANCE, ExperimentRow, PaperExperiment, TableCell
+from cirm.paper.experiment import (
+    CHANCE_ACCURACY,
+    ExperimentRow,
+    PaperExperiment,
+    TableCell,
+)
 
 ROUNDING = 1e-9  # a difference on the border of the band is within it
-FLOORS = {"accuracy": 2.0, "coefficients": 0.02}
-NO_DATA = "no-data"
-ADAPTED = "adapted "
+TOLERANCE_FLOORS = {"accuracy": 2.0, "coefficients": 0.02}
+NO_DATA_VERDICT = "no-data"
+ADAPTED_SPLIT_PREFIX = "adapted "
 """Before the number of unlabelled rows, in the split of an adapted learner's cell."""
 
 Cell = dict[str, Any]
@@ -29,14 +34,14 @@ Measurements = Mapping[str, Mapping[str, Any]]
 Means = Mapping[tuple[str, str, str], float]
 """Means by row, learner and split."""
 
-Answer = tuple[bool | None, list[str]]
+ClaimAnswer = tuple[bool | None, list[str]]
 """Whether a claim holds, None if that is not known, and the figures behind it."""
 
-PROPOSED = ("c-bvirm", "c-virmg", "c-virmv1")
-OTHERS = ("erm", "ewc", "gem", "irmg", "irmv1", "mer", "vcl", "vclc")
-LOW = 30.0  # percent; the first claim
-GUESSING = 50.0  # percent
-SLACK = 2.0  # points by which a mean may fall and still be called no worse
+PROPOSED_LEARNERS = ("c-bvirm", "c-virmg", "c-virmv1")
+OTHER_LEARNERS = ("erm", "ewc", "gem", "irmg", "irmv1", "mer", "vcl", "vclc")
+MAX_OTHER_ACCURACY = 30.0  # percent; the first claim
+GUESSING_ACCURACY = 50.0  # percent
+TOLERATED_DROP = 2.0  # points by which a mean may fall and still be called no worse
 
 CLAIMS = (
     "ERM, IRMv1, IRMG and all continual-learning references end below 30 % on the test "
@@ -52,7 +57,7 @@ def compare_with_published_value(
     mean: float, std: float | None, paper: Mapping[str, Any], metric: str, split: str
 ) -> str:
     """Compare a measured number with the paper's: "match", "better" or "differs"."""
-    spread = max(std or 0.0, paper["std"] or 0.0, FLOORS[metric])
+    spread = max(std or 0.0, paper["std"] or 0.0, TOLERANCE_FLOORS[metric])
     gap = mean - paper["mean"]
     if abs(gap) <= 2 * spread + ROUNDING:
         return "match"
@@ -61,7 +66,7 @@ def compare_with_published_value(
     return "better" if gap < 0 else "differs"
 
 
-def judge_cells_of_experiment(
+def compare_cells_with_paper(
     experiment: PaperExperiment,
     measurements: Mapping[str, Measurements],
     notes: Mapping[tuple[str, str], str],
@@ -75,11 +80,15 @@ def judge_cells_of_experiment(
         judged
         for row in experiment.rows
         for cell in row.cells
-        if (judged := _judge_cell(experiment, row, cell, measurements, notes))
+        if (
+            judged := _compare_cell_with_paper(
+                experiment, row, cell, measurements, notes
+            )
+        )
     ]
 
 
-def _judge_cell(
+def _compare_cell_with_paper(
     experiment: PaperExperiment,
     row: ExperimentRow,
     cell: TableCell,
@@ -101,18 +110,22 @@ def _judge_cell(
     }
     if cell.elsewhere:
         judged["elsewhere"] = cell.elsewhere._asdict()
-    if cell.learner == CHANCE:
+    if cell.learner == CHANCE_ACCURACY:
         return {**judged, "mean": experiment.chance, "selection": "guessing"}
     entry = measurements.get(row.name, {}).get(cell.learner)
     if entry is None:
         note = notes.get((row.name, cell.learner))
-        return None if note is None else {**judged, "verdict": NO_DATA, "note": note}
-    split, _, rows = cell.split.partition(ADAPTED)
+        return (
+            None
+            if note is None
+            else {**judged, "verdict": NO_DATA_VERDICT, "note": note}
+        )
+    split, _, rows = cell.split.partition(ADAPTED_SPLIT_PREFIX)
     value = entry["adapted"][rows] if rows else entry[split]
     judged |= {**value, "selection": entry["selection"], "seconds": entry["seconds"]}
     if value["mean"] is None:
         note = "a seed's number is not finite" if value["seeds"] else "not measured"
-        return {**judged, "verdict": NO_DATA, "note": note}
+        return {**judged, "verdict": NO_DATA_VERDICT, "note": note}
     if paper := judged["paper"]:
         place = cell.metric, cell.split
         judged["verdict"] = compare_with_published_value(
@@ -123,7 +136,7 @@ def _judge_cell(
 
 def count_verdicts(cells: Sequence[Cell]) -> dict[str, int]:
     """Count the cells with each verdict."""
-    names = ("match", "better", "differs", NO_DATA)
+    names = ("match", "better", "differs", NO_DATA_VERDICT)
     return {name: sum(cell["verdict"] == name for cell in cells) for name in names}
 
 
@@ -141,22 +154,20 @@ def summarise_verdicts(
         "commits": list(commits),
         "verdicts": count_verdicts(cells),
         "cells": list(cells),
-        "claims": judge_claims(cells),
+        "claims": check_claims(cells),
         "tables": [asdict(layout) for layout in experiment.layouts],
     }
 
 
-def judge_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def check_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each claim, whether it `holds` here and `in_paper`, and our figures.
 
     It is None where the cells do not decide it. Numbers that the paper does not print,
     as those of the references, do not count. Rows without a measurement are named.
     """
     printed_cells = [cell for cell in cells if cell["paper"]]
-    ours = {
-        _get_cell_place(c): c["mean"] for c in printed_cells if c["mean"] is not None
-    }
-    printed = {_get_cell_place(c): c["paper"]["mean"] for c in printed_cells}
+    ours = {_get_cell_key(c): c["mean"] for c in printed_cells if c["mean"] is not None}
+    printed = {_get_cell_key(c): c["paper"]["mean"] for c in printed_cells}
     measured_rows = set(_list_sequential_rows(ours))
     missing = [r for r in _list_sequential_rows(printed) if r not in measured_rows]
     answers = []
@@ -166,7 +177,10 @@ def judge_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             figures
             and missing
             and check
-            in (check_other_learners_are_low, check_proposed_learners_are_higher)
+            in (
+                check_other_learners_stay_below_30_percent,
+                check_proposed_learners_beat_others,
+            )
         ):
             figures.append(f"not measured: {', '.join(missing)}")
         answers.append(
@@ -180,46 +194,46 @@ def judge_claims(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return answers
 
 
-def check_other_learners_are_low(means: Means) -> Answer:
+def check_other_learners_stay_below_30_percent(means: Means) -> ClaimAnswer:
     """Check the first claim: in every row the highest of the others is below 30 %."""
     rows = _list_sequential_rows(means)
     highest = {
-        row: best
-        for row in rows
-        if (best := _find_highest_unproposed_learner(means, row))
+        row: best for row in rows if (best := _find_best_other_learner(means, row))
     }
     figures = [
         f"{row}: the highest is {name} with {value:.1f} %"
         for row, (name, value) in highest.items()
     ]
-    complete = all((row, name, "test") in means for row in highest for name in OTHERS)
-    return _combine_row_verdicts(
-        [value < LOW for _, value in highest.values()], complete
+    complete = all(
+        (row, name, "test") in means for row in highest for name in OTHER_LEARNERS
+    )
+    return _combine_row_answers(
+        [value < MAX_OTHER_ACCURACY for _, value in highest.values()], complete
     ), figures
 
 
-def check_proposed_learners_are_higher(means: Means) -> Answer:
+def check_proposed_learners_beat_others(means: Means) -> ClaimAnswer:
     """Check the second: in every row the lowest proposed is above the highest other."""
     verdicts, figures, complete = [], [], True
     for row in _list_sequential_rows(means):
-        highest = _find_highest_unproposed_learner(means, row)
-        proposed = _select_test_accuracies(means, row, PROPOSED)
+        highest = _find_best_other_learner(means, row)
+        proposed = _select_test_accuracies(means, row, PROPOSED_LEARNERS)
         if not highest or not proposed:
             complete = False
             continue
         name = min(proposed, key=lambda n: proposed[n])
-        others = _select_test_accuracies(means, row, OTHERS)
-        complete = complete and len(proposed) == len(PROPOSED)
-        complete = complete and len(others) == len(OTHERS)
+        others = _select_test_accuracies(means, row, OTHER_LEARNERS)
+        complete = complete and len(proposed) == len(PROPOSED_LEARNERS)
+        complete = complete and len(others) == len(OTHER_LEARNERS)
         verdicts.append(proposed[name] > highest[1])
         figures.append(
             f"{row}: {name} {proposed[name]:.1f} % is the lowest proposed, "
             f"{highest[0]} {highest[1]:.1f} % the highest other"
         )
-    return _combine_row_verdicts(verdicts, complete), figures
+    return _combine_row_answers(verdicts, complete), figures
 
 
-def check_inference_improves_with_examples(means: Means) -> Answer:
+def check_inference_improves_with_examples(means: Means) -> ClaimAnswer:
     """Check the third: with inference accuracy rises with the examples.
 
     With the most examples it must be above guessing and above that without inference.
@@ -232,17 +246,19 @@ def check_inference_improves_with_examples(means: Means) -> Answer:
             complete = False
             continue
         steps = list(values.values())
-        rises = all(after >= before - SLACK for before, after in pairwise(steps))
-        enough = steps[-1] > max(GUESSING, plain, steps[0])
+        rises = all(
+            after >= before - TOLERATED_DROP for before, after in pairwise(steps)
+        )
+        enough = steps[-1] > max(GUESSING_ACCURACY, plain, steps[0])
         verdicts.append(rises and enough)
         listed = ", ".join(f"{value:.1f} % ({n:,})" for n, value in values.items())
         figures.append(
             f"{learner} after eiil, by examples: {listed}; without eiil {plain:.1f} %"
         )
-    return _combine_row_verdicts(verdicts, complete), figures
+    return _combine_row_answers(verdicts, complete), figures
 
 
-def check_birm_recovers_causal_model(means: Means) -> Answer:
+def check_birm_recovers_causal_model(means: Means) -> ClaimAnswer:
     """Check the fourth: both errors of BIRM are below those of IRM and ERM."""
     kinds, names = ("causal", "noncausal"), ("birm", "irmv1", "erm")
     if not all(("table5", n, k) in means for n in names for k in kinds):
@@ -257,15 +273,15 @@ def check_birm_recovers_causal_model(means: Means) -> Answer:
     return holds, [f"causal and noncausal error: {'; '.join(listed)}"]
 
 
-CHECKS: tuple[Callable[[Means], Answer], ...] = (
-    check_other_learners_are_low,
-    check_proposed_learners_are_higher,
+CHECKS: tuple[Callable[[Means], ClaimAnswer], ...] = (
+    check_other_learners_stay_below_30_percent,
+    check_proposed_learners_beat_others,
     check_inference_improves_with_examples,
     check_birm_recovers_causal_model,
 )
 
 
-def _get_cell_place(cell: Mapping[str, Any]) -> tuple[str, str, str]:
+def _get_cell_key(cell: Mapping[str, Any]) -> tuple[str, str, str]:
     return cell["row"], cell["learner"], cell["split"]
 
 
@@ -282,7 +298,7 @@ def _list_accuracies_by_example_count(means: Means, learner: str) -> dict[int, f
 def _list_sequential_rows(means: Means) -> list[str]:
     """List the rows in which environments arrive one after another."""
     # IRMv1 and C-VIRMv1 have rows of inferred environments too.
-    names = {*PROPOSED, *OTHERS} - {"irmv1", "c-virmv1"}
+    names = {*PROPOSED_LEARNERS, *OTHER_LEARNERS} - {"irmv1", "c-virmv1"}
     rows = (row for row, name, split in means if name in names and split == "test")
     return list(dict.fromkeys(rows))
 
@@ -294,15 +310,13 @@ def _select_test_accuracies(
     return {n: means[row, n, "test"] for n in names if (row, n, "test") in means}
 
 
-def _find_highest_unproposed_learner(
-    means: Means, row: str
-) -> tuple[str, float] | None:
+def _find_best_other_learner(means: Means, row: str) -> tuple[str, float] | None:
     """Return the highest of the learners that are not proposed, and its accuracy."""
-    scores = _select_test_accuracies(means, row, OTHERS)
+    scores = _select_test_accuracies(means, row, OTHER_LEARNERS)
     return max(scores.items(), key=lambda item: item[1], default=None)
 
 
-def _combine_row_verdicts(verdicts: Sequence[bool], complete: bool) -> bool | None:
+def _combine_row_answers(verdicts: Sequence[bool], complete: bool) -> bool | None:
     """Return False if any is, True if all are and none is missing, else None."""
     if not all(verdicts):
         return False

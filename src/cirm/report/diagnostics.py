@@ -13,7 +13,7 @@ from cirm.report.summary import average_over_seeds, group_by_learner
 from cirm.report.table import (
     Row,
     Table,
-    make_statistic_cell,
+    build_statistic_cell,
     render_html,
 )
 
@@ -60,7 +60,7 @@ EXPLANATION = (
 )
 
 
-class LearnerDiagnosis(NamedTuple):
+class LearnerDiagnostics(NamedTuple):
     """A learner's diagnostics after the last stage, for all environments together.
 
     `numbers` are statistics over seeds by metric; `failed` counts the seeds with each
@@ -75,24 +75,31 @@ class LearnerDiagnosis(NamedTuple):
     trained: bool
 
 
-def collect_learner_diagnoses(records: Sequence[Record]) -> dict[str, LearnerDiagnosis]:
+def collect_diagnostics_by_learner(
+    records: Sequence[Record],
+) -> dict[str, LearnerDiagnostics]:
     """Collect the diagnostics of each learner that has some."""
     return {
-        learner: _make_learner_diagnosis(
+        learner: _build_learner_diagnostics(
             [row for row in rows if row.environment == "all"]
         )
         for learner, rows in _select_last_diagnostic_scores(records).items()
     }
 
 
-def summarise_learner_diagnoses(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+def summarise_diagnostics_by_learner(
+    records: Sequence[Record],
+) -> dict[str, dict[str, Any]]:
     """Return the diagnostics of each learner as plain values, for summary.json."""
     return {
-        name: one._asdict() for name, one in collect_learner_diagnoses(records).items()
+        name: one._asdict()
+        for name, one in collect_diagnostics_by_learner(records).items()
     }
 
 
-def describe_diagnosed_failures(diagnoses: Mapping[str, LearnerDiagnosis]) -> list[str]:
+def describe_failures_in_diagnostics(
+    diagnoses: Mapping[str, LearnerDiagnostics],
+) -> list[str]:
     """Return a sentence for each failure: where it happened and what it means."""
     sentences = []
     for key, (name, meaning) in FAILURES.items():
@@ -106,7 +113,9 @@ def describe_diagnosed_failures(diagnoses: Mapping[str, LearnerDiagnosis]) -> li
     return sentences
 
 
-def describe_diagnosed_examples(diagnoses: Mapping[str, LearnerDiagnosis]) -> str:
+def describe_examples_of_diagnostics(
+    diagnoses: Mapping[str, LearnerDiagnostics],
+) -> str:
     """Say which examples the diagnostics come from."""
     if any(one.trained for one in diagnoses.values()):
         return (
@@ -118,7 +127,7 @@ def describe_diagnosed_examples(diagnoses: Mapping[str, LearnerDiagnosis]) -> st
 
 
 def build_diagnostics_table(
-    diagnoses: Mapping[str, LearnerDiagnosis], metric: str
+    diagnoses: Mapping[str, LearnerDiagnostics], metric: str
 ) -> Table:
     """Build the table of diagnostics, a row for each learner."""
     unit = "%" if metric == "accuracy" else "squared error"
@@ -126,7 +135,7 @@ def build_diagnostics_table(
     rows: list[Row] = []
     for learner, one in diagnoses.items():
         cells = [
-            make_statistic_cell(one.numbers.get(n), _get_metric_for_digits(n, metric))
+            build_statistic_cell(one.numbers.get(n), _choose_number_format(n, metric))
             for n in COLUMNS
         ]
         rows.append([learner, *cells, f"{one.succeeded} of {one.seeds}"])
@@ -136,13 +145,13 @@ def build_diagnostics_table(
 
 def build_diagnostics_section(records: Sequence[Record], metric: str) -> Section | None:
     """Build the section of a page; None without diagnostics."""
-    diagnoses = collect_learner_diagnoses(records)
+    diagnoses = collect_diagnostics_by_learner(records)
     if not diagnoses:
         return None
     content: list[str | Table] = [
-        f"{EXPLANATION} {describe_diagnosed_examples(diagnoses)}",
+        f"{EXPLANATION} {describe_examples_of_diagnostics(diagnoses)}",
         build_diagnostics_table(diagnoses, metric),
-        page.render_notes_as_list(describe_diagnosed_failures(diagnoses)),
+        page.render_notes_as_list(describe_failures_in_diagnostics(diagnoses)),
         *(
             _render_scores_by_group(learner, rows, metric)
             for learner, rows in _select_last_diagnostic_scores(records).items()
@@ -162,7 +171,7 @@ def _select_last_diagnostic_scores(records: Sequence[Record]) -> dict[str, list[
     return selected
 
 
-def _make_learner_diagnosis(rows: list[Score]) -> LearnerDiagnosis:
+def _build_learner_diagnostics(rows: list[Score]) -> LearnerDiagnostics:
     metrics: dict[str, list[Score]] = {}
     for row in rows:
         metrics.setdefault(row.metric, []).append(row)
@@ -171,7 +180,7 @@ def _make_learner_diagnosis(rows: list[Score]) -> LearnerDiagnosis:
         for key in FAILURES
     }
     seeds = {row.seed for row in rows}
-    return LearnerDiagnosis(
+    return LearnerDiagnostics(
         {
             name: average_over_seeds(scores)._asdict()
             for name, scores in metrics.items()
@@ -189,9 +198,9 @@ def _render_scores_by_group(learner: str, scores: list[Score], metric: str) -> M
     for place in dict.fromkeys(s.environment for s in scores if s.environment != "all"):
         here = [score for score in scores if score.environment == place]
         cells = [
-            make_statistic_cell(
+            build_statistic_cell(
                 average_over_seeds(s for s in here if s.metric in names),
-                _get_metric_for_digits(names[0], metric),
+                _choose_number_format(names[0], metric),
             )
             for names in GROUP_COLUMNS
         ]
@@ -201,7 +210,7 @@ def _render_scores_by_group(learner: str, scores: list[Score], metric: str) -> M
     return page.render_collapsible_block(f"{learner}: environments and groups", table)
 
 
-def _get_metric_for_digits(name: str, metric: str) -> str:
+def _choose_number_format(name: str, metric: str) -> str:
     """The metric whose digits a diagnostic is written with."""
     if name in ("worst group", "reference"):
         return metric

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CEILING, CHANCE = -1, -2  # styles of the two references
-HUES = 6  # learner colours in figures.css, after Okabe and Ito
+LINE_COLOURS = 6  # learner colours in figures.css, after Okabe and Ito
 MARKERS = "os^D"
 DASHES = ("-", (0, (3.5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 DOTS = (0, (1, 2))
@@ -66,7 +66,7 @@ def render_as_inline_svg(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Mar
     return render
 
 
-def make_svg_file(figure: str) -> str:
+def render_svg_file(figure: str) -> str:
     """Turn a figure into the content of an .svg file, with its colours inside."""
     return figure.replace("<title>", f"<style>{_read_figure_css()}</style><title>", 1)
 
@@ -81,12 +81,14 @@ def get_line_style(style: int, marks: bool = True) -> dict[str, Any]:
     if style == CHANCE:
         return {"color": get_css_color("muted"), "lw": 1.5, "ls": DOTS}
     if style == CEILING:
-        shape = get_ring_style("ink") if marks else {"color": get_css_color("ink")}
+        shape = (
+            get_hollow_marker_style("ink") if marks else {"color": get_css_color("ink")}
+        )
         return {**shape, "lw": 1.5, "ls": (0, (3.5, 3.5))}
     return {
-        "color": get_css_color(f"s{style % HUES}"),
+        "color": get_css_color(f"s{style % LINE_COLOURS}"),
         "lw": 2,
-        "ls": DASHES[style // HUES % len(DASHES)],
+        "ls": DASHES[style // LINE_COLOURS % len(DASHES)],
         "marker": MARKERS[style % len(MARKERS)] if marks else "",
         "ms": 8,
         "mec": get_css_color("page"),
@@ -96,22 +98,22 @@ def get_line_style(style: int, marks: bool = True) -> dict[str, Any]:
 def get_style_variant(style: int, number: int) -> int:
     """Return a style in the same colour, for another line of the same learner."""
     # The first dashes are those of the learners after the first six.
-    return style + HUES * (2 + number) if style >= 0 else style
+    return style + LINE_COLOURS * (2 + number) if style >= 0 else style
 
 
-def get_ring_style(tone: str) -> dict[str, Any]:
+def get_hollow_marker_style(tone: str) -> dict[str, Any]:
     """Return the look of a hollow mark."""
     hue = get_css_color(tone)
     look = {"color": hue, "mec": hue, "mfc": get_css_color("page"), "mew": 1.5}
     return {**look, "marker": "o", "ms": 7}
 
 
-def encode_svg_id(name: str, tips: Sequence[str] = ()) -> str:
+def encode_svg_class_and_tooltip(name: str, tips: Sequence[str] = ()) -> str:
     """Encode a part's class, and what its marks tell when pointed at, as its gid."""
     return json.dumps([name, *tips])
 
 
-def make_blank_axes(
+def create_blank_axes(
     size: Pair, box: tuple[float, float, float, float], xlim: Pair, ylim: Pair
 ) -> Axes:
     """Start a figure with axes that show nothing of themselves.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cirm.report.drawing import (
     add_text_label,
-    encode_svg_id,
+    create_blank_axes,
+    encode_svg_class_and_tooltip,
     get_css_color,
-    make_blank_axes,
     render_as_inline_svg,
 )
 
@@ -48,9 +48,9 @@ def plot_heat_map(
     width, height = LABEL + COLUMN * len(columns), HEAD + ROW * len(rows)
     box = (LABEL, 0, width, ROW * len(rows))
     limits = (0, max(1, len(columns))), (len(rows), 0)
-    ax = make_blank_axes((width, height), box, *limits)
+    ax = create_blank_axes((width, height), box, *limits)
     for (row, column), cell in cells.items():
-        _draw_cell(ax, row, column, cell)
+        _draw_heat_cell(ax, row, column, cell)
     for row, name in enumerate(rows):
         add_text_label(ax, name, (0, row + 0.5), (-10, -4), "right", size=12)
     start = 0
@@ -68,7 +68,7 @@ def plot_heat_map(
     return ax, label
 
 
-def _draw_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
+def _draw_heat_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
     from matplotlib.patches import Rectangle
 
     color = get_css_color(GOOD if cell.strength >= 0 else BAD)
@@ -80,5 +80,5 @@ def _draw_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
     )
     middle = (column + 0.5, row + 0.5)
     add_text_label(ax, cell.text, middle, (0, 1), "center", size=13, weight="bold")
-    part = encode_svg_id("cell-note")
+    part = encode_svg_class_and_tooltip("cell-note")
     add_text_label(ax, cell.note, middle, (0, -13), "center", size=10, gid=part)

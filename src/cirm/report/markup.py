@@ -15,14 +15,14 @@ class Markup(str):
     __slots__ = ()
 
 
-def join_markup(*parts: str) -> Markup:
+def join_escaped_markup(*parts: str) -> Markup:
     """Parts one after another: markup as it is, any other text escaped."""
     return Markup(
         "".join(p if isinstance(p, Markup) else _escape_html(p) for p in parts)
     )
 
 
-def make_html_element(
+def render_html_element(
     name: str, /, *children: str, **attributes: str | float | None
 ) -> Markup:
     """An element; _ in attribute names is -, at the end nothing; None is left out."""
@@ -33,7 +33,7 @@ def make_html_element(
     )
     if name in VOID:
         return Markup(f"<{name}{pairs}>")
-    return Markup(f"<{name}{pairs}>{join_markup(*children)}</{name}>")
+    return Markup(f"<{name}{pairs}>{join_escaped_markup(*children)}</{name}>")
 
 
 def _format_value(value: str | float) -> str:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from json import dumps
 from typing import Any
 
-from cirm.report.markup import Markup, join_markup, make_html_element
+from cirm.report.markup import Markup, join_escaped_markup, render_html_element
 from cirm.report.table import Table, render_html
 
 # The page contains all it needs, so the browser need not load anything.
@@ -71,23 +71,25 @@ def render_page(title: str, lead: str, sections: Iterable[Section | None]) -> st
     """
     folder = files("cirm.report")
     css = [folder.joinpath(n).read_text("utf-8") for n in ("figures.css", "page.css")]
-    head = make_html_element(
+    head = render_html_element(
         "head",
-        make_html_element("meta", charset="utf-8"),
-        make_html_element(
+        render_html_element("meta", charset="utf-8"),
+        render_html_element(
             "meta", name="viewport", content="width=device-width, initial-scale=1"
         ),
-        make_html_element("meta", name="color-scheme", content="light dark"),
-        make_html_element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        make_html_element("title", title),
-        make_html_element("style", Markup("".join(css))),
+        render_html_element("meta", name="color-scheme", content="light dark"),
+        render_html_element(
+            "meta", http_equiv="Content-Security-Policy", content=POLICY
+        ),
+        render_html_element("title", title),
+        render_html_element("style", Markup("".join(css))),
     )
-    header = make_html_element(
-        "header", make_html_element("h1", title), render_paragraph(lead, "lead")
+    header = render_html_element(
+        "header", render_html_element("h1", title), render_paragraph(lead, "lead")
     )
     body = [_render_section(section) for section in sections if section]
-    content = make_html_element("body", make_html_element("main", header, *body))
-    return f"<!doctype html>\n{make_html_element('html', head, content, lang='en')}\n"
+    content = render_html_element("body", render_html_element("main", header, *body))
+    return f"<!doctype html>\n{render_html_element('html', head, content, lang='en')}\n"
 
 
 def render_section_content(content: Sequence[str | Table]) -> Markup:
@@ -99,54 +101,54 @@ def render_section_content(content: Sequence[str | Table]) -> Markup:
         else:
             ready = part if isinstance(part, Markup) else render_paragraph(part)
             parts.append(ready)
-    return join_markup(*parts)
+    return join_escaped_markup(*parts)
 
 
 def render_paragraph(text: str, class_: str | None = None) -> Markup:
     """Render a paragraph; text between backticks becomes code."""
-    return make_html_element("p", *_render_code_spans(text), class_=class_)
+    return render_html_element("p", *_render_code_spans(text), class_=class_)
 
 
 def render_notes_as_list(items: Sequence[str]) -> Markup:
     """Render a list of notes, if any; text between backticks becomes code."""
-    notes = [make_html_element("li", *_render_code_spans(item)) for item in items]
-    return make_html_element("ul", *notes) if notes else Markup()
+    notes = [render_html_element("li", *_render_code_spans(item)) for item in items]
+    return render_html_element("ul", *notes) if notes else Markup()
 
 
 def render_figure(caption: str, wide: Markup, narrow: Markup | None = None) -> Markup:
     """Render a figure with its caption, if any; `narrow` replaces it on a phone."""
-    below = make_html_element("figcaption", caption) if caption else Markup()
+    below = render_html_element("figcaption", caption) if caption else Markup()
     if narrow is None:
-        return make_html_element("figure", wide, below)
+        return render_html_element("figure", wide, below)
     both = (
-        make_html_element("div", wide, class_="wide"),
-        make_html_element("div", narrow, class_="narrow"),
+        render_html_element("div", wide, class_="wide"),
+        render_html_element("div", narrow, class_="narrow"),
     )
-    return make_html_element("figure", *both, below)
+    return render_html_element("figure", *both, below)
 
 
 def render_figures_side_by_side(caption: str, figures: Sequence[Markup]) -> Markup:
     """Render small figures side by side, as many to a row as fit."""
-    return render_figure(caption, make_html_element("div", *figures, class_="panels"))
+    return render_figure(caption, render_html_element("div", *figures, class_="panels"))
 
 
 def render_picture(picture: Picture) -> Markup:
     """Render a picture as part of the page itself."""
     source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
-    image = make_html_element("img", src=source, alt=picture.caption)
-    return make_html_element(
+    image = render_html_element("img", src=source, alt=picture.caption)
+    return render_html_element(
         "figure",
         image,
-        make_html_element("figcaption", picture.caption),
+        render_html_element("figcaption", picture.caption),
         class_="picture",
     )
 
 
 def render_collapsible_block(summary: str, content: Markup, aside: str = "") -> Markup:
     """Render a block that opens with a click; `aside` follows its name in grey."""
-    extra = make_html_element("span", aside, class_="aside") if aside else Markup()
-    return make_html_element(
-        "details", make_html_element("summary", summary, extra), content
+    extra = render_html_element("span", aside, class_="aside") if aside else Markup()
+    return render_html_element(
+        "details", render_html_element("summary", summary, extra), content
     )
 
 
@@ -156,14 +158,14 @@ def render_settings_as_lines(settings: Mapping[str, Any]) -> Markup:
         f"{name}: {dumps(value, ensure_ascii=False, default=str)}"
         for name, value in settings.items()
     ]
-    return make_html_element("pre", make_html_element("code", "\n".join(lines)))
+    return render_html_element("pre", render_html_element("code", "\n".join(lines)))
 
 
 def render_shell_command(text: str) -> Markup:
     """Render a command, if any, whose lines break only between its words."""
-    words = [make_html_element("span", word) for word in text.split(" ")]
+    words = [render_html_element("span", word) for word in text.split(" ")]
     return (
-        make_html_element("pre", make_html_element("code", Markup(" ".join(words))))
+        render_html_element("pre", render_html_element("code", Markup(" ".join(words))))
         if text
         else Markup()
     )
@@ -172,18 +174,20 @@ def render_shell_command(text: str) -> Markup:
 def render_large_numbers(facts: Sequence[tuple[str, str]]) -> Markup:
     """Render large numbers, if any, as pairs of number and description."""
     items = [
-        make_html_element(
-            "div", make_html_element("dt", what), make_html_element("dd", number)
+        render_html_element(
+            "div", render_html_element("dt", what), render_html_element("dd", number)
         )
         for number, what in facts
     ]
-    return make_html_element("dl", *items, class_="facts") if items else Markup()
+    return render_html_element("dl", *items, class_="facts") if items else Markup()
 
 
 def _render_section(section: Section) -> Markup:
-    heading = make_html_element("h2", section.heading) if section.heading else Markup()
+    heading = (
+        render_html_element("h2", section.heading) if section.heading else Markup()
+    )
     content = render_section_content(section.content)
-    return make_html_element("section", heading, content) if content else Markup()
+    return render_html_element("section", heading, content) if content else Markup()
 
 
 def _render_code_spans(text: str) -> list[str]:
@@ -191,5 +195,7 @@ def _render_code_spans(text: str) -> list[str]:
     if isinstance(text, Markup) or len(pieces) % 2 == 0:
         return [text]
     return [
-        make_html_element("code", p) if n % 2 else p for n, p in enumerate(pieces) if p
+        render_html_element("code", p) if n % 2 else p
+        for n, p in enumerate(pieces)
+        if p
     ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from cirm.records import Curve, Record, Run, Score
 from cirm.report import page
-from cirm.report.markup import Markup, join_markup, make_html_element
+from cirm.report.markup import Markup, join_escaped_markup, render_html_element
 from cirm.report.page import Picture, Section
 from cirm.report.run_page import (
     FigureData,
@@ -32,9 +32,9 @@ from cirm.report.table import (
     Column,
     Row,
     Table,
+    build_statistic_cell,
     drop_empty_rows_and_columns,
     escape_markdown,
-    make_statistic_cell,
     render_latex,
     render_markdown,
     transpose_table,
@@ -81,7 +81,7 @@ class CaptionedFigure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExperimentPart:
+class ExperimentReport:
     """One experiment: its summary as in summary.json, and its data.
 
     `chance` is the accuracy of guessing in percent; `axis` is what sweeps vary.
@@ -92,7 +92,7 @@ class ExperimentPart:
     chance: float | None = None
     axis: str = "position of the unseen environment"
 
-    def get_view(self, data: DatasetRecords) -> FigureData:
+    def get_figure_data(self, data: DatasetRecords) -> FigureData:
         """Return what figures need of one row's data."""
         learners = summarise_records(data.records)["learners"]
         return FigureData(data.records, learners, self.chance)
@@ -148,7 +148,7 @@ def render_comparison_markdown(summary: Summary) -> str:
     notes = [
         f"- {escape_markdown(note)}\n" for note in describe_missing_numbers(summary)
     ]
-    parts = [*map(render_markdown, tables), f"{write_table_legend(summary)}\n"]
+    parts = [*map(render_markdown, tables), f"{write_legend(summary)}\n"]
     return "\n".join([*parts, *(["".join(notes)] if notes else [])])
 
 
@@ -171,7 +171,7 @@ def render_comparison_latex(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def write_table_legend(summary: Summary) -> str:
+def write_legend(summary: Summary) -> str:
     """Say what the numbers are and, if there are verdicts, what their marks mean."""
     if not any(cell["verdict"] for cell in summary["cells"]):
         return SPREAD
@@ -191,20 +191,20 @@ def describe_missing_numbers(summary: Summary) -> list[str]:
             rows.setdefault(cell["row"], {})[cell["learner"]] = None
     return [
         "; ".join(
-            f"{row} ({_count_learner_names(names)})" for row, names in rows.items()
+            f"{row} ({_count_distinct_learners(names)})" for row, names in rows.items()
         )
         + f": {reason}"
         for reason, rows in reasons.items()
     ]
 
 
-def count_paper_verdicts(parts: Sequence[ExperimentPart]) -> dict[str, int]:
+def count_paper_verdicts(parts: Sequence[ExperimentReport]) -> dict[str, int]:
     """Count the paper's numbers by verdict, over all parts."""
     cells = [cell for part in parts for cell in part.summary["cells"] if cell["paper"]]
     return {v: sum(cell["verdict"] == v for cell in cells) for v in MARKS}
 
 
-def write_lead_sentences(parts: Sequence[ExperimentPart], claims: Claims) -> str:
+def write_comparison_lead(parts: Sequence[ExperimentReport], claims: Claims) -> str:
     """Say in two sentences how our numbers compare and which claims hold."""
     counts = count_paper_verdicts(parts)
     total = sum(counts.values())
@@ -239,15 +239,15 @@ def build_claims_table(claims: Claims) -> Table | None:
 
 
 def draw_sweep_of_experiment(
-    part: ExperimentPart, data: DatasetRecords
+    part: ExperimentReport, data: DatasetRecords
 ) -> Markup | None:
     """Draw the score over the sweep as a figure of its own; None without a sweep."""
-    draw = prepare_sweep_figure(part.get_view(data), part.axis, data.trained)
+    draw = prepare_sweep_figure(part.get_figure_data(data), part.axis, data.trained)
     return draw() if draw else None
 
 
 def render_results_document(
-    parts: Sequence[ExperimentPart],
+    parts: Sequence[ExperimentReport],
     claims: Claims,
     images: Mapping[str, Sequence[tuple[str, str]]],
     made_by: str,
@@ -257,7 +257,7 @@ def render_results_document(
     `images` are titles and files by experiment; `made_by` is the command.
     """
     lines = ["# Results", "", f"Made by `{made_by}`; do not edit.", ""]
-    lines += [write_lead_sentences(parts, claims), ""]
+    lines += [write_comparison_lead(parts, claims), ""]
     table = build_claims_table(claims)
     if table:
         lines.append(render_markdown(replace(table, title="")))
@@ -276,7 +276,7 @@ def render_results_document(
 
 def build_paper_page(
     title: str,
-    parts: Sequence[ExperimentPart],
+    parts: Sequence[ExperimentReport],
     claims: Claims,
     pictures: Sequence[Picture] = (),
     drawings: Sequence[CaptionedFigure] = (),
@@ -287,15 +287,15 @@ def build_paper_page(
     numbers = page.render_large_numbers(facts if any(counts.values()) else ())
     content: list[Section | None] = [Section("", [numbers])]
     for part in parts:
-        content += _build_part_sections(part, is_alone=len(parts) == 1)
+        content += _build_experiment_sections(part, is_alone=len(parts) == 1)
     content += [
         _build_claims_section(claims) if parts else None,
         build_example_image_section(pictures),
-        _build_drawings_section(drawings),
+        _build_projection_figures_section(drawings),
         _build_settings_section(parts) if parts else None,
     ]
     lead = (
-        write_lead_sentences(parts, claims)
+        write_comparison_lead(parts, claims)
         if parts
         else "The figures of the paper, redrawn."
     )
@@ -311,13 +311,13 @@ def _build_cell(cell: Mapping[str, Any] | None, keys: Sequence[str]) -> Cell:
         statistic = cell if key == "mean" else cell.get(key)
         has_number = statistic is not None and statistic["mean"] is not None
         numbers.append(
-            make_statistic_cell(statistic, cell["metric"]) if has_number else Cell()
+            build_statistic_cell(statistic, cell["metric"]) if has_number else Cell()
         )
     ours, *others = numbers
     return replace(ours, verdict=cell["verdict"], others=tuple(others))
 
 
-def _count_learner_names(names: Mapping[str, None]) -> str:
+def _count_distinct_learners(names: Mapping[str, None]) -> str:
     return join_words(list(names)) if len(names) < 4 else f"{len(names)} learners"
 
 
@@ -347,7 +347,7 @@ def _describe_origin_of_numbers(summary: Summary) -> str:
     )
 
 
-def _build_part_sections(part: ExperimentPart, is_alone: bool) -> list[Section]:
+def _build_experiment_sections(part: ExperimentReport, is_alone: bool) -> list[Section]:
     """The tables of an experiment, then the figures of its data."""
     tables = [
         transpose_wide_table(table) for table in build_comparison_tables(part.summary)
@@ -355,7 +355,7 @@ def _build_part_sections(part: ExperimentPart, is_alone: bool) -> list[Section]:
     content: list[str | Table] = []
     for table in tables:
         content += [f"{table.title}.{BELOW if table.sources else ''}", table]
-    content.append(page.render_paragraph(write_table_legend(part.summary), "small"))
+    content.append(page.render_paragraph(write_legend(part.summary), "small"))
     content.append(page.render_notes_as_list(describe_missing_numbers(part.summary)))
     if not is_alone:
         details = [_render_figures_of_data(part, data) for data in part.data]
@@ -364,14 +364,16 @@ def _build_part_sections(part: ExperimentPart, is_alone: bool) -> list[Section]:
     heading = "Our numbers and the paper's" if has_paper else "Our numbers"
     sections = [Section(heading, content)]
     for data in part.data[:1]:
-        sections += _build_data_sections(part, data)
+        sections += _build_sections_of_data(part, data)
     others = [_render_figures_of_data(part, data) for data in part.data[1:]]
     return sections + ([Section("Figures of the other rows", others)] if others else [])
 
 
-def _build_data_sections(part: ExperimentPart, data: DatasetRecords) -> list[Section]:
+def _build_sections_of_data(
+    part: ExperimentReport, data: DatasetRecords
+) -> list[Section]:
     """The figures of one row's data."""
-    view = part.get_view(data)
+    view = part.get_figure_data(data)
     sections = [
         build_sweep_section(view, part.axis, data.trained),
         build_stage_scores_section(view),
@@ -381,18 +383,18 @@ def _build_data_sections(part: ExperimentPart, data: DatasetRecords) -> list[Sec
     return [section for section in sections if section]
 
 
-def _render_figures_of_data(part: ExperimentPart, data: DatasetRecords) -> Markup:
+def _render_figures_of_data(part: ExperimentReport, data: DatasetRecords) -> Markup:
     """The figures of one row's data in a block that opens with a click."""
     pieces = [
-        join_markup(
-            make_html_element("h3", section.heading),
+        join_escaped_markup(
+            render_html_element("h3", section.heading),
             page.render_section_content(section.content),
         )
-        for section in _build_data_sections(part, data)
+        for section in _build_sections_of_data(part, data)
     ]
-    learners = len(part.get_view(data).learners)
+    learners = len(part.get_figure_data(data).learners)
     return page.render_collapsible_block(
-        data.title, join_markup(*pieces), f"{learners} learners"
+        data.title, join_escaped_markup(*pieces), f"{learners} learners"
     )
 
 
@@ -409,7 +411,7 @@ def _build_residual_section(view: FigureData) -> Section | None:
     text = (
         "Consensus: how far the solutions of the environments are from each other. "
         "Constraint: how far their gradients are from zero. Means over "
-        f"seeds{view.bands}."
+        f"seeds{view.band_caption}."
     )
     return Section("Residuals of ADMM", [text, *section.content[1:]])
 
@@ -425,12 +427,14 @@ def _build_claims_section(claims: Claims) -> Section | None:
     return Section(table.title, [text, table])
 
 
-def _build_drawings_section(drawings: Sequence[CaptionedFigure]) -> Section | None:
+def _build_projection_figures_section(
+    drawings: Sequence[CaptionedFigure],
+) -> Section | None:
     figures = [page.render_figure(caption, figure) for figure, caption in drawings]
     return Section("Sequential projection", figures) if figures else None
 
 
-def _build_settings_section(parts: Sequence[ExperimentPart]) -> Section:
+def _build_settings_section(parts: Sequence[ExperimentReport]) -> Section:
     """The command of each experiment, and the settings of its learners and data."""
     content: list[Markup] = []
     for part in parts:
@@ -438,11 +442,11 @@ def _build_settings_section(parts: Sequence[ExperimentPart]) -> Section:
         commits = join_words(list(part.summary["commits"]))
         if commits:
             content.append(page.render_paragraph(f"Source code: {commits}.", "small"))
-        content += _render_part_settings(part)
+        content += _render_experiment_settings(part)
     return Section("Settings, and the command to run it again", content)
 
 
-def _render_part_settings(part: ExperimentPart) -> list[Markup]:
+def _render_experiment_settings(part: ExperimentReport) -> list[Markup]:
     """A block by learner, or by learner and data where its settings differ."""
     blocks: dict[str, dict[Markup, list[str]]] = {}
     datasets: dict[Markup, None] = {}
@@ -463,5 +467,7 @@ def _render_part_settings(part: ExperimentPart) -> list[Markup]:
             place = f": {titles[0]}{others}" if len(titles_by_block) > 1 else ""
             details.append(page.render_collapsible_block(f"{learner}{place}", block))
     if datasets:
-        details.append(page.render_collapsible_block("data", join_markup(*datasets)))
+        details.append(
+            page.render_collapsible_block("data", join_escaped_markup(*datasets))
+        )
     return details

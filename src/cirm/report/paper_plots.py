@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from cirm.report.drawing import (
     add_text_label,
-    encode_svg_id,
+    create_blank_axes,
+    encode_svg_class_and_tooltip,
     get_css_color,
     get_line_style,
-    make_blank_axes,
     render_as_inline_svg,
 )
 
@@ -33,9 +33,10 @@ def plot_simplex(
 ) -> tuple[Axes, str]:
     """Plot sets as lines in the triangle of three outcomes, and the projections."""
     box = (40, 40, 440, 40 + 400 * HEIGHT)
-    ax = make_blank_axes((550, 80 + 400 * HEIGHT), box, (0, 1), (0, HEIGHT))
+    ax = create_blank_axes((550, 80 + 400 * HEIGHT), box, (0, 1), (0, HEIGHT))
     corners = [
-        _locate_in_triangle(corner) for corner in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+        _get_triangle_coordinates(corner)
+        for corner in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
     ]
     ax.plot(*zip(*corners, corners[0], strict=True), color=get_css_color("muted"), lw=1)
     for number, (corner, lift) in enumerate(zip(corners, (-20, -20, 10), strict=True)):
@@ -43,7 +44,7 @@ def plot_simplex(
             ax, f"outcome {number + 1}", corner, (0, lift), "center", "muted"
         )
     for style, (name, set_ends) in enumerate(zip(names, ends, strict=True)):
-        left, right = sorted(map(_locate_in_triangle, set_ends))
+        left, right = sorted(map(_get_triangle_coordinates, set_ends))
         ax.plot(
             *zip(left, right, strict=True),
             **get_line_style(style, marks=False),
@@ -51,10 +52,10 @@ def plot_simplex(
         slope = math.atan2(right[1] - left[1], right[0] - left[0])
         beyond = (14 * math.cos(slope), 14 * math.sin(slope) - 4)
         add_text_label(ax, name, right, beyond)
-    steps = [_locate_in_triangle(belief) for belief in beliefs]
+    steps = [_get_triangle_coordinates(belief) for belief in beliefs]
     ax.plot(*zip(*steps, strict=True), **get_line_style(BELIEF))
-    add_text_label(ax, _index(0), steps[0], (12, -4))
-    add_text_label(ax, _index(len(steps) - 1), steps[-1], (12, -18))
+    add_text_label(ax, _format_subscript(0), steps[0], (12, -4))
+    add_text_label(ax, _format_subscript(len(steps) - 1), steps[-1], (12, -18))
     text = f"{len(steps) - 1} projections in turn onto the sets {', '.join(names)}"
     return ax, text
 
@@ -68,18 +69,30 @@ def plot_supports(
     """Plot each belief as bars, over the shaded outcomes that its set allows."""
     rows, outcomes = len(beliefs), range(len(beliefs[0]))
     size = (480, 84 * rows + 8)
-    ax = make_blank_axes(
+    ax = create_blank_axes(
         size, (96, 4, 480, size[1]), (-0.5, len(outcomes) - 0.5), (-rows, 0)
     )
     top = max(max(belief) for belief in beliefs)
     for row, belief in enumerate(beliefs):
         base = -row - 0.95
-        name = f"{_index(row)} in {names[row - 1]}" if row else _index(0)
+        name = (
+            f"{_format_subscript(row)} in {names[row - 1]}"
+            if row
+            else _format_subscript(0)
+        )
         add_text_label(ax, name, (-0.5, base), (-96, 18))
         mask = allowed[row - 1] if row else [False] * len(outcomes)
         hue = get_line_style(max(row - 1, 0))["color"]
         inside = [n for n in outcomes if mask[n]]
-        ax.bar(inside, 0.8, 1, base, color=hue, alpha=0.13, gid=encode_svg_id("band"))
+        ax.bar(
+            inside,
+            0.8,
+            1,
+            base,
+            color=hue,
+            alpha=0.13,
+            gid=encode_svg_class_and_tooltip("band"),
+        )
         heights = [0.8 * mass / top for mass in belief]
         held = [n for n in outcomes if belief[n] > 0]
         tall = [heights[n] for n in held]
@@ -99,7 +112,7 @@ def plot_densities(
 ) -> tuple[Axes, str]:
     """Plot for each step the belief before, the best belief here, and the next one."""
     size, last = (480, 190 * len(steps)), len(steps[0][0]) - 1
-    ax = make_blank_axes(size, (0, 0, *size), (0, last), (-len(steps), 0))
+    ax = create_blank_axes(size, (0, 0, *size), (0, last), (-len(steps), 0))
     for row, densities in enumerate(steps):
         base = -(row + 1) + 24 / 190
         place = (0, -row - 16 / 190)
@@ -117,11 +130,11 @@ def plot_densities(
     return ax, f"Beliefs after environments 2 to {len(steps) + 1}"
 
 
-def _locate_in_triangle(belief: Distribution) -> tuple[float, float]:
+def _get_triangle_coordinates(belief: Distribution) -> tuple[float, float]:
     """Return where a distribution of three outcomes lies in the triangle."""
     _, second, third = belief
     return second + third / 2, HEIGHT * third
 
 
-def _index(number: int) -> str:
+def _format_subscript(number: int) -> str:
     return f"p{str(number).translate(SUBSCRIPTS)}"

@@ -12,11 +12,11 @@ from cirm.report.drawing import (
     DOTS,
     Pair,
     add_text_label,
-    encode_svg_id,
+    create_blank_axes,
+    encode_svg_class_and_tooltip,
     get_css_color,
+    get_hollow_marker_style,
     get_line_style,
-    get_ring_style,
-    make_blank_axes,
     render_as_inline_svg,
     replace_unprintable,
 )
@@ -70,11 +70,11 @@ def plot_scores_over_sweep(
     lines = [line for line in lines if line.points]
     points = [point for line in lines for point in line.points] or [Point(0, 0, None)]
     xlim, ylim = _find_x_range(points), _choose_score_limits(points, metric)
-    shown = [*lines, *_make_chance_lines(chance, xlim)]
+    shown = [*lines, *_build_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
-    ax = _make_page_axes(shown, width, 380, xlim, ylim, (axis, unit))
+    ax = _create_page_axes(shown, width, 380, xlim, ylim, (axis, unit))
     if trained:
-        _shade_range(ax, min(trained), max(trained), "training")
+        _shade_x_range(ax, min(trained), max(trained), "training")
     for line in shown:
         _draw_line(ax, line, marks=True)
     _add_line_names(ax, shown)
@@ -91,17 +91,23 @@ def plot_training_curves(
     width: int = WIDE,
 ) -> tuple[Axes, str]:
     """Plot a training quantity over steps; lines break where a stage starts."""
-    lines = [line for line in (_thin_line(line, log) for line in lines) if line.points]
+    lines = [
+        line
+        for line in (_limit_point_count(line, log) for line in lines)
+        if line.points
+    ]
     points = [point for line in lines for point in line.points] or [Point(1, 1, None)]
     xlim, ylim = (
         _find_x_range(points),
         _choose_round_limits([p.mean for p in points], log),
     )
-    ax = _make_page_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
+    ax = _create_page_axes(
+        lines, width, 320, xlim, ylim, ("training step", metric), log
+    )
     for start in starts[1:]:
         ax.axvline(start, color=get_css_color("muted"), lw=1, ls=(0, (1, 4)))
     for line in lines:
-        for part in _split_at_stages(line, starts):
+        for part in _split_line_at_stages(line, starts):
             _draw_line(ax, part)
     _add_line_names(ax, lines)
     return ax, f"{metric} over training steps, for {_list_line_names(lines)}"
@@ -126,10 +132,10 @@ def plot_training_against_unseen(
     if metric == "accuracy":
         lowest = min((a - (p.train.std or 0) for p, a, _ in known), default=0)
         xlim = min(max(lowest // 10 * 10, 0), 50), 100
-    shown = [*lines, *_make_chance_lines(chance, xlim)]
+    shown = [*lines, *_build_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
     titles = (f"training {unit}", f"unseen {unit}")
-    ax = _make_page_axes(shown, width, 400, xlim, ylim, titles)
+    ax = _create_page_axes(shown, width, 400, xlim, ylim, titles)
     low, high = max(xlim[0], ylim[0]), min(xlim[1], ylim[1])
     if low < high:
         ax.plot([low, high], [low, high], color=get_css_color("muted"), lw=1)
@@ -145,7 +151,13 @@ def plot_training_against_unseen(
         ax.plot([train] * 2, _clip_interval(test, pair.test.std, ylim), **bar)
         means = f"{format_mean(train, metric)} → {format_mean(test, metric)}"
         tip = f"{pair.label}: {means}"
-        ax.plot(train, test, **look, zorder=3, gid=encode_svg_id("mark", [tip]))
+        ax.plot(
+            train,
+            test,
+            **look,
+            zorder=3,
+            gid=encode_svg_class_and_tooltip("mark", [tip]),
+        )
     return ax, f"Unseen over {titles[0]}, for {_list_line_names(lines)}"
 
 
@@ -166,9 +178,9 @@ def plot_scores_after_stages(
     points = [point for track in tracks for point in track.points]
     stages = sorted({point.x for point in points}) or [1.0]
     xlim = (stages[0] - 0.2, max(stages[-1], stages[0] + 1) + 0.2)
-    ax = _make_panel_axes(label, xlim, _choose_score_limits(points, metric), "stage")
+    ax = _create_panel_axes(label, xlim, _choose_score_limits(points, metric), "stage")
     ax.set_xticks(stages[:: -(-len(stages) // 6)])
-    for line in _make_chance_lines(chance, xlim):
+    for line in _build_chance_lines(chance, xlim):
         _draw_line(ax, line)
     past = [track for track in tracks if track.split == "train"]
     for order, track in enumerate(past, 1):
@@ -197,7 +209,7 @@ def plot_scores_of_trials(
     """
     guides = [] if reference is None else [reference]
     ylim = _choose_round_limits([*guides, *(score for *_, score in trials)])
-    ax = _make_panel_axes(
+    ax = _create_panel_axes(
         name, _choose_round_limits([x for _, x, _ in trials], log), ylim, log=log
     )
     for guide in guides:
@@ -205,7 +217,7 @@ def plot_scores_of_trials(
     for number, x, score in sorted(trials, key=lambda trial: trial[0] == picked):
         tip = f"trial {number}: {name} {x:.3g}, score {score:.3g}"
         look = get_line_style(int(number == picked))
-        ax.plot(x, score, **look, gid=encode_svg_id("mark", [tip]))
+        ax.plot(x, score, **look, gid=encode_svg_class_and_tooltip("mark", [tip]))
     return ax, label
 
 
@@ -214,13 +226,13 @@ def plot_score_range(
     pair: ScorePair, *, low: float, high: float, references: Sequence[float] = ()
 ) -> tuple[Axes, str]:
     """Plot training (ring) and unseen score (mark) on a line, for a table's row."""
-    ax = make_blank_axes((200, 22), (7, 0, 193, 22), (low, high), (-1, 1))
+    ax = create_blank_axes((200, 22), (7, 0, 193, 22), (low, high), (-1, 1))
     for reference in references:
         ax.axvline(reference, color=get_css_color("muted"), lw=1.5, ls=DOTS)
     ends = [s.mean for s in (pair.train, pair.test) if s.mean is not None]
     ax.plot(ends, [0] * len(ends), color=get_css_color("muted"), lw=1.5)
     if pair.train.mean is not None:
-        ax.plot(pair.train.mean, 0, **get_ring_style("muted"))
+        ax.plot(pair.train.mean, 0, **get_hollow_marker_style("muted"))
     if pair.test.mean is not None:
         ax.plot(pair.test.mean, 0, **get_line_style(pair.style))
     text = " to ".join(f"{end:.3g}" for end in ends) or "not measured"
@@ -230,7 +242,7 @@ def plot_score_range(
 @render_as_inline_svg
 def plot_legend_swatch(style: int) -> tuple[Axes, str]:
     """Plot a style's line and mark, for a table's row."""
-    ax = make_blank_axes((27, 14), (0, 0, 27, 14), (0, 2), (-1, 1))
+    ax = create_blank_axes((27, 14), (0, 0, 27, 14), (0, 2), (-1, 1))
     ax.plot([0, 1, 2], [0, 0, 0], **get_line_style(style), markevery=[1])
     return ax, "line and mark in the figures"
 
@@ -258,7 +270,7 @@ def spread_label_positions(
     return places
 
 
-def _make_page_axes(
+def _create_page_axes(
     lines: Sequence[PlotLine],
     width: int,
     height: int,
@@ -274,15 +286,15 @@ def _make_page_axes(
         rows = -(-len(lines) // _count_legend_columns(lines, width))
         below, right, height = 58 + 20 * rows, width - 12, height - 70
     size, box = (width, height + below), (48, below, right, height + below - 30)
-    ax = make_blank_axes(size, box, xlim, ylim)
+    ax = create_blank_axes(size, box, xlim, ylim)
     _show_ticks_and_titles(ax, titles, color=get_css_color("muted"), log=(False, log))
     return ax
 
 
-def _make_panel_axes(
+def _create_panel_axes(
     heading: str, xlim: Pair, ylim: Pair, title: str = "", log: bool = False
 ) -> Axes:
-    ax = make_blank_axes((220, 206), (36, 42, 214, 170), xlim, ylim)
+    ax = create_blank_axes((220, 206), (36, 42, 214, 170), xlim, ylim)
     titles = (title, _shorten_text(heading, 187))
     _show_ticks_and_titles(
         ax, titles, color=get_css_color("ink"), weight="bold", log=(log, False), ticks=4
@@ -308,17 +320,22 @@ def _show_ticks_and_titles(
     xscale, yscale = ("log" if each else "linear" for each in log)
     ax.set(xscale=xscale, yscale=yscale, **limits)
     for axis, logarithmic in zip((ax.xaxis, ax.yaxis), log, strict=True):
-        axis.set_major_locator(_make_tick_locator(logarithmic, ticks))
+        axis.set_major_locator(_create_tick_locator(logarithmic, ticks))
         axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(_format_decade if logarithmic else _format_tick)
+        axis.set_major_formatter(_format_power_of_ten if logarithmic else _format_tick)
     if limits["ylim"] == (0, 100):
         ax.set_yticks((0, 25, 50, 75, 100))
     ax.tick_params(length=0, labelsize=12, labelcolor=get_css_color("muted"), pad=7)
     ax.set_axisbelow(True)
-    ax.grid(axis="y", color=get_css_color("rule"), lw=1, gid=encode_svg_id("rule"))
+    ax.grid(
+        axis="y",
+        color=get_css_color("rule"),
+        lw=1,
+        gid=encode_svg_class_and_tooltip("rule"),
+    )
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(
-        color=get_css_color("muted"), lw=1, gid=encode_svg_id("base")
+        color=get_css_color("muted"), lw=1, gid=encode_svg_class_and_tooltip("base")
     )
     ax.set_xlabel(
         replace_unprintable(titles[0]),
@@ -390,11 +407,11 @@ def _add_halo_text(
     ax: Axes, text: str, at: Pair, offset: Pair, align: str = "center"
 ) -> None:
     """Write a small text with a halo, so that it can lie on lines."""
-    part = encode_svg_id("note")
+    part = encode_svg_class_and_tooltip("note")
     add_text_label(ax, text, at, offset, align, "muted", size=12, zorder=4, gid=part)
 
 
-def _shade_range(ax: Axes, low: float, high: float, text: str) -> None:
+def _shade_x_range(ax: Axes, low: float, high: float, text: str) -> None:
     """Shade a range of x, at least 6 pixels wide, with a note at its foot."""
     pixels = ax.transData.transform([(low, 0), (high, 0)])
     pixels[1, 0] = max(pixels[1, 0], pixels[0, 0] + 6)
@@ -413,7 +430,7 @@ def _draw_line(ax: Axes, line: PlotLine, marks: bool = False) -> None:
     ]
     if len(band) > 1:
         at, low, high = zip(*band, strict=True)
-        part = encode_svg_id("band")
+        part = encode_svg_class_and_tooltip("band")
         outline = [*at, *reversed(at)], [*low, *reversed(high)]
         ax.fill(*outline, color=look["color"], alpha=0.13, lw=0, gid=part)
     tips = (
@@ -421,7 +438,7 @@ def _draw_line(ax: Axes, line: PlotLine, marks: bool = False) -> None:
     )
     means = [_clip_interval(point.mean, 0, limits)[0] for point in line.points]
     xs = [point.x for point in line.points]
-    ax.plot(xs, means, **look, gid=encode_svg_id("line", tips))
+    ax.plot(xs, means, **look, gid=encode_svg_class_and_tooltip("line", tips))
 
 
 def _draw_stage_scores(ax: Axes, track: StageScores, strength: float) -> None:
@@ -429,14 +446,21 @@ def _draw_stage_scores(ax: Axes, track: StageScores, strength: float) -> None:
     grey, page = get_css_color("muted"), get_css_color("page")
     xs, means = [p.x for p in track.points], [p.mean for p in track.points]
     fills = [grey if x >= (track.arrival or 0) else page for x in xs]
-    part = encode_svg_id(
+    part = encode_svg_class_and_tooltip(
         "mark", [_describe_point(track.environment, p) for p in track.points]
     )
-    ax.plot(xs, means, color=grey, lw=1.5, alpha=strength, gid=encode_svg_id("line"))
+    ax.plot(
+        xs,
+        means,
+        color=grey,
+        lw=1.5,
+        alpha=strength,
+        gid=encode_svg_class_and_tooltip("line"),
+    )
     ax.scatter(xs, means, 25, fills, ec=grey, alpha=strength, zorder=3, gid=part)
 
 
-def _make_chance_lines(chance: float | None, xlim: Pair) -> list[PlotLine]:
+def _build_chance_lines(chance: float | None, xlim: Pair) -> list[PlotLine]:
     """Return the score of guessing as a line; none if it is not known."""
     if chance is None:
         return []
@@ -462,11 +486,11 @@ def _choose_round_limits(values: Sequence[float], log: bool = False) -> Pair:
     if log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         return 10.0**first, 10.0 ** max(last, first + 1)
-    low, high = _make_tick_locator(log).view_limits(low, high)
+    low, high = _create_tick_locator(log).view_limits(low, high)
     return float(low), float(high)
 
 
-def _make_tick_locator(log: bool, ticks: int = 5) -> Locator:
+def _create_tick_locator(log: bool, ticks: int = 5) -> Locator:
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     if log:
@@ -479,7 +503,7 @@ def _format_tick(number: float, _: float) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _format_decade(number: float, _: float) -> str:
+def _format_power_of_ten(number: float, _: float) -> str:
     return f"10{str(round(math.log10(number))).translate(SUPERSCRIPTS)}"
 
 
@@ -504,7 +528,7 @@ def _shorten_text(text: str, room: float) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"
 
 
-def _split_at_stages(line: PlotLine, starts: Sequence[float]) -> list[PlotLine]:
+def _split_line_at_stages(line: PlotLine, starts: Sequence[float]) -> list[PlotLine]:
     parts: dict[int, list[Point]] = {}
     for point in line.points:
         parts.setdefault(sum(start <= point.x for start in starts), []).append(point)
@@ -513,7 +537,7 @@ def _split_at_stages(line: PlotLine, starts: Sequence[float]) -> list[PlotLine]:
     ]
 
 
-def _thin_line(line: PlotLine, log: bool) -> PlotLine:
+def _limit_point_count(line: PlotLine, log: bool) -> PlotLine:
     """Keep few enough points to draw, the last one included."""
     points = [p for p in line.points if p.mean > 0 or not log]
     stride = max(-(-len(points) // MOST_POINTS), 1)

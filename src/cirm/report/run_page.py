@@ -11,7 +11,7 @@ from cirm.records import Record, Run, Score
 from cirm.report import page, plots
 from cirm.report.diagnostics import build_diagnostics_section
 from cirm.report.drawing import CEILING, get_style_variant
-from cirm.report.markup import Markup, join_markup
+from cirm.report.markup import Markup, join_escaped_markup
 from cirm.report.page import Picture, Section
 from cirm.report.plots import PlotLine, ScorePair
 from cirm.report.summary import (
@@ -27,7 +27,7 @@ from cirm.report.summary import (
     is_ceiling_learner,
     summarise_records,
 )
-from cirm.report.table import Cell, Column, Row, Table, make_statistic_cell
+from cirm.report.table import Cell, Column, Row, Table, build_statistic_cell
 from cirm.report.text import (
     describe_adaptation,
     describe_curve,
@@ -66,7 +66,7 @@ class FigureData:
         return next((str(e["metric"]) for e in self.learners.values()), "accuracy")
 
     @property
-    def bands(self) -> str:
+    def band_caption(self) -> str:
         """The part of a caption that explains the bands, if figures have any."""
         has_bands = any(entry["train"]["seeds"] > 1 for entry in self.learners.values())
         return "; bands show one standard deviation over seeds" if has_bands else ""
@@ -102,7 +102,7 @@ class FigureData:
             for number, (rows, points) in enumerate(own.items())
         ]
 
-    def get_pair(self, learner: str) -> ScorePair:
+    def get_training_and_unseen_scores(self, learner: str) -> ScorePair:
         """Return a learner's training and unseen scores."""
         entry = self.learners[learner]
         train, test = Statistic(**entry["train"]), Statistic(**entry["test"])
@@ -195,7 +195,7 @@ def build_results_table(summary: Mapping[str, Any]) -> Table:
         memory = entry["memory"].values()
         known = entry.get("adapted", {})  # summaries of old versions have none
         scores = [
-            make_statistic_cell(statistic, entry["metric"]) if statistic else ""
+            build_statistic_cell(statistic, entry["metric"]) if statistic else ""
             for statistic in (
                 *(entry[split] for split in splits),
                 *(known.get(rows) for rows in adapted),
@@ -233,7 +233,7 @@ def build_coefficient_table(records: Sequence[Record]) -> Table | None:
             average_over_seeds(s for s in own if s.environment == k) for k in kinds
         ]
         rows.append(
-            [learner, *(make_statistic_cell(error, "error") for error in errors)]
+            [learner, *(build_statistic_cell(error, "error") for error in errors)]
         )
     title = "Squared error of the coefficients"
     return Table(title, ["learner", *kinds], rows) if rows else None
@@ -276,7 +276,7 @@ def build_sweep_section(
         caption += (
             "; adapted: after so many of its rows without their labels were given"
         )
-    figure = _render_figure_in_two_widths(draw, caption + view.bands)
+    figure = _render_figure_in_two_widths(draw, caption + view.band_caption)
     return Section("Scores across unseen environments", [figure])
 
 
@@ -341,7 +341,7 @@ def build_stage_scores_section(view: FigureData) -> Section | None:
 
 def build_generalisation_gap_section(view: FigureData) -> Section | None:
     """Build the section on training and unseen scores; None without unseen ones."""
-    pairs = [view.get_pair(name) for name in view.learners]
+    pairs = [view.get_training_and_unseen_scores(name) for name in view.learners]
     if all(pair.test.mean is None for pair in pairs):
         return None
     draw = partial(
@@ -365,8 +365,8 @@ def build_training_curve_section(view: FigureData) -> Section | None:
         for metric, traces in collect_training_curves(view.records).items()
     ]
     text = (
-        f"Means over seeds{view.bands}. A dotted vertical line marks the start of a "
-        "stage."
+        f"Means over seeds{view.band_caption}. A dotted vertical line marks the start "
+        "of a stage."
     )
     return Section("Training curves", [text, *drawings]) if drawings else None
 
@@ -406,9 +406,9 @@ def _build_results_section(
         high, chance = max([m for m in means if m is not None], default=0.0) or 1.0, []
     rows = []
     for row in table.rows:
-        pair = view.get_pair(row[0].text)
+        pair = view.get_training_and_unseen_scores(row[0].text)
         swatch = plots.plot_legend_swatch(pair.style)
-        name = replace(row[0], markup=join_markup(swatch, row[0].text))
+        name = replace(row[0], markup=join_escaped_markup(swatch, row[0].text))
         span = plots.plot_score_range(pair, low=low, high=high, references=chance)
         rows.append([name, *row[1:scores], Cell(markup=span)])
     scale = f"from {low:.3g} to {high:.3g}{', dotted: chance' if chance else ''}"

@@ -9,7 +9,7 @@ from cirm.report import page
 from cirm.report.markup import Markup
 from cirm.report.page import Section
 from cirm.report.plots import plot_scores_of_trials
-from cirm.report.table import Column, Row, Table, make_statistic_cell
+from cirm.report.table import Column, Row, Table, build_statistic_cell
 from cirm.report.text import describe_metric, join_words
 
 Search = Mapping[str, Any]
@@ -23,7 +23,7 @@ def build_selection_page(search: Search, command: str = "") -> str:
             f"the search for settings of {search['learner']} has no finished trial, so "
             "no rule could choose. Run more trials, or a smaller search space."
         )
-    rules = [f"{get_rule_title(r)}: {search['rules'][r]}." for r in search["picks"]]
+    rules = [f"{describe_rule_name(r)}: {search['rules'][r]}." for r in search["picks"]]
     content = [
         Section(
             "Settings chosen by each rule",
@@ -46,11 +46,11 @@ def build_selected_settings_table(search: Search) -> Table:
         scores = pick.get("revealed") or {}
         rows.append(
             [
-                get_rule_title(rule),
-                make_statistic_cell(pick["score"], metric),
+                describe_rule_name(rule),
+                build_statistic_cell(pick["score"], metric),
                 str(pick["trial"]),
                 *(
-                    make_statistic_cell(scores.get(split), metric)
+                    build_statistic_cell(scores.get(split), metric)
                     for split in (("train", "test") if is_revealed else ())
                 ),
                 format_settings_as_assignments(pick["settings"]),
@@ -73,7 +73,7 @@ def build_selected_settings_table(search: Search) -> Table:
     return Table(title, columns, rows, notes)
 
 
-def get_rule_title(rule: str) -> str:
+def describe_rule_name(rule: str) -> str:
     """Return a rule's name, with a warning if it uses the test environment."""
     return ORACLE if rule == "oracle" else rule
 
@@ -103,7 +103,7 @@ def draw_scores_over_setting(
         return None
     return plot_scores_of_trials(
         name,
-        f"Score by the rule {get_rule_title(rule)} over {name}",
+        f"Score by the rule {describe_rule_name(rule)} over {name}",
         trials,
         picked=search["picks"][rule]["trial"],
         reference=scores.get(0),
@@ -144,7 +144,7 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
         "Each dot is a trial, and the square is the chosen one. The dotted line is the "
         "score of trial 0, which has the settings before the search."
     )
-    heading = f"Scores by the rule {get_rule_title(rule)}"
+    heading = f"Scores by the rule {describe_rule_name(rule)}"
     return Section(heading, [page.render_figures_side_by_side(caption, drawings)])
 
 
@@ -153,14 +153,14 @@ def _build_trials_section(search: Search) -> Section:
     rows: list[Row] = []
     for trial in search["trials"]:
         cells: list[Any] = [
-            make_statistic_cell(trial["scores"].get(rule), search["metric"])
+            build_statistic_cell(trial["scores"].get(rule), search["metric"])
             if rule in trial["scores"] or trial["state"] == "done"
             else trial["state"]
             for rule in rules
         ]
         settings = format_settings_as_assignments(trial["settings"])
         rows.append([str(trial["trial"]), *cells, settings])
-    names = map(get_rule_title, rules)
+    names = map(describe_rule_name, rules)
     columns: list[Column | str] = ["trial", *names, Column("settings")]
     space = ", ".join(f"{name}={text}" for name, text in search["space"].items())
     text = (
@@ -176,7 +176,9 @@ def _build_commands_section(search: Search, command: str) -> Section:
         content += ["Repeat the search:", page.render_shell_command(command)]
     rules: dict[str, list[str]] = {}
     for rule, pick in search["picks"].items():
-        rules.setdefault(str(pick.get("command", "")), []).append(get_rule_title(rule))
+        rules.setdefault(str(pick.get("command", "")), []).append(
+            describe_rule_name(rule)
+        )
     for text, names in rules.items():
         if text:
             content.append(f"Use the settings chosen by {join_words(names)}:")

@@ -13,7 +13,7 @@ from itertools import chain, groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
-from cirm.report.markup import Markup, join_markup, make_html_element
+from cirm.report.markup import Markup, join_escaped_markup, render_html_element
 from cirm.report.summary import Statistic
 from cirm.report.text import format_mean
 
@@ -170,7 +170,7 @@ class Table:
         return self.columns[self.row_headings :]
 
 
-def make_statistic_cell(
+def build_statistic_cell(
     statistic: Statistic | Mapping[str, Any] | None, metric: str
 ) -> Cell:
     """Return the cell of a mean and standard deviation over seeds, if there are any."""
@@ -216,7 +216,7 @@ def drop_empty_rows_and_columns(table: Table) -> Table:
     return Table(table.title, columns, rows, table.notes, heads, table.sources)
 
 
-def separate_sources_of_numbers(table: Table, beside: bool) -> Table:
+def split_cells_by_source(table: Table, beside: bool) -> Table:
     """Give each source of the numbers columns of its own, or rows of its own."""
     if not table.sources:
         return table
@@ -264,12 +264,12 @@ def render_html(table: Table) -> Markup:
     cells_by_column = zip(*table.rows, strict=True)
     has_spread = [any(cell.spread for cell in cells) for cells in cells_by_column]
     headings = [
-        make_html_element("th", c.heading, class_=CLASSES[c.align], scope="col")
+        render_html_element("th", c.heading, class_=CLASSES[c.align], scope="col")
         for c in table.columns
     ]
     groups = [
         [
-            make_html_element("th", n, colspan=str(span), scope="colgroup")
+            render_html_element("th", n, colspan=str(span), scope="colgroup")
             for n, span in level
         ]
         for level in _merge_column_groups(table.values)
@@ -280,7 +280,7 @@ def render_html(table: Table) -> Markup:
         for place, (cell, column) in enumerate(zip(row, table.columns, strict=True)):
             is_name, class_ = place < heads, CLASSES[column.align]
             cells.append(
-                make_html_element(
+                render_html_element(
                     "th" if is_name else "td",
                     _render_html_cell(cell, has_spread[place]),
                     class_=" ".join(filter(None, [cell.verdict, class_])) or None,
@@ -288,21 +288,23 @@ def render_html(table: Table) -> Markup:
                     title=cell.verdict,
                 )
             )
-        body.append(make_html_element("tr", *cells))
+        body.append(render_html_element("tr", *cells))
     head = [
         *(
-            make_html_element("tr", *[make_html_element("td")] * heads, *n)
+            render_html_element("tr", *[render_html_element("td")] * heads, *n)
             for n in groups
         ),
-        make_html_element("tr", *headings),
+        render_html_element("tr", *headings),
     ]
-    inside = make_html_element(
-        "table", make_html_element("thead", *head), make_html_element("tbody", *body)
+    inside = render_html_element(
+        "table",
+        render_html_element("thead", *head),
+        render_html_element("tbody", *body),
     )
     kind = "scroll dense" if len(table.columns) > WIDE else "scroll"
-    notes = [make_html_element("p", note, class_="small") for note in table.notes]
-    return join_markup(
-        make_html_element("div", inside, class_=kind, tabindex="0", role="group"),
+    notes = [render_html_element("p", note, class_="small") for note in table.notes]
+    return join_escaped_markup(
+        render_html_element("div", inside, class_=kind, tabindex="0", role="group"),
         *notes,
     )
 
@@ -326,7 +328,7 @@ def render_terminal(table: Table) -> Group:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    flat = separate_sources_of_numbers(table, beside=False)
+    flat = split_cells_by_source(table, beside=False)
     body = RichTable(
         header_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
@@ -363,7 +365,7 @@ def render_markdown(table: Table) -> str:
         | 1 | 2 |
     """
     count = len(table.values) * max(len(table.sources), 1)
-    flat = separate_sources_of_numbers(table, beside=count <= WIDE)
+    flat = split_cells_by_source(table, beside=count <= WIDE)
     lines = [
         [escape_markdown(_join_heading_parts(column)) for column in flat.columns],
         ["--:" if column.align == "right" else ":--" for column in flat.columns],
@@ -391,7 +393,7 @@ def render_latex(table: Table, legend: str = "") -> str:
         >>> "erm & 10" in render_latex(table)
         True
     """
-    flat = separate_sources_of_numbers(table, beside=False)
+    flat = split_cells_by_source(table, beside=False)
     heads, is_crowded = flat.row_headings, len(flat.values) > WIDE
     title = [f"{escape_latex(flat.title)}."] if flat.title else []
     caption = " ".join([*title, *map(escape_latex, flat.notes), legend]).strip()
@@ -460,20 +462,20 @@ def _render_html_cell(cell: Cell, has_spread: bool) -> Markup:
     if cell.markup is not None:
         return cell.markup
     lines = cell.text.split("\n")
-    spread = make_html_element(
+    spread = render_html_element(
         "span", f" ± {cell.spread}" if cell.spread else "", class_="spread"
     )
     others = [
-        make_html_element("div", _render_html_cell(other, has_spread), class_="other")
+        render_html_element("div", _render_html_cell(other, has_spread), class_="other")
         for other in cell.others
         if other != Cell()
     ]
-    return join_markup(
+    return join_escaped_markup(
         f"{MARKS[cell.mark]} " if cell.mark else "",
         *(
             lines
             if len(lines) == 1
-            else [make_html_element("div", line) for line in lines]
+            else [render_html_element("div", line) for line in lines]
         ),
         spread if has_spread and cell.text else "",
         *others,

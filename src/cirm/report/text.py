@@ -99,7 +99,7 @@ def write_headline(
             "No unseen environment was scored; all scores are from the training "
             "environments."
         )
-    first, best = _choose_learner_to_mention_first(tested), _rank_learners(tested)[-1]
+    first, best = _choose_reference_learner(tested), _rank_learners(tested)[-1]
     is_accuracy = tested[first]["metric"] == "accuracy"
     text = f"{first} has {'an accuracy' if is_accuracy else 'a mean squared error'} of "
     if tested[first]["train"]["mean"] is not None:
@@ -133,7 +133,7 @@ def list_headline_numbers(
         return []
     facts = []
     for name in dict.fromkeys(
-        (_choose_learner_to_mention_first(tested), _rank_learners(tested)[-1])
+        (_choose_reference_learner(tested), _rank_learners(tested)[-1])
     ):
         train, metric = tested[name]["train"]["mean"], tested[name]["metric"]
         before = "" if train is None else f"{format_mean(train, metric)} → "
@@ -209,7 +209,7 @@ def _select_tested_learners(summary: Mapping[str, Any]) -> tuple[dict[str, Entry
     )
 
 
-def _choose_learner_to_mention_first(tested: Mapping[str, Entry]) -> str:
+def _choose_reference_learner(tested: Mapping[str, Entry]) -> str:
     """The learner to mention first: the baseline, else the worst."""
     return BASELINE if BASELINE in tested else _rank_learners(tested)[0]
 

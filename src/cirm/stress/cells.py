@@ -23,7 +23,7 @@ BASELINE = "erm"
 ROLES = ("learner", "oracle", BASELINE)
 
 
-class Kind(NamedTuple):
+class ShortcutKind(NamedTuple):
     """A kind of shortcut.
 
     Attributes:
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
     data: dict[str, Any]
 
 
-class Condition(NamedTuple):
+class StressCondition(NamedTuple):
     """One factor that differs from the usual condition.
 
     Attributes:
@@ -55,22 +55,22 @@ class Condition(NamedTuple):
     settings: dict[str, Any] = {}
 
 
-USUAL = Condition("", "usual")
+USUAL = StressCondition("", "usual")
 CONDITIONS = (
     USUAL,
-    Condition("contradicted", "0.3, 0.25", {"flips": (0.3, 0.25)}),
-    Condition("contradicted", "0.1, 0.2", {"flips": (0.1, 0.2)}),
-    Condition("contradicted", "0.05, 0.02", {"flips": (0.05, 0.02)}),
-    Condition("noise", "0", {"label_flip": 0.0}),
-    Condition("noise", "0.05", {"label_flip": 0.05}),
-    Condition("noise", "0.1", {"label_flip": 0.1}),
-    Condition("noise", "0.35", {"label_flip": 0.35}),
-    Condition("examples", "300", {"examples": 300}),
-    Condition("examples", "5,000", {"examples": 5000}),
-    Condition("places", "3", {"environments": 3}),
-    Condition("places", "6", {"environments": 6}),
-    Condition("places", "10", {"environments": 10}),
-    Condition("network", "cnn", settings={"network": "cnn"}),
+    StressCondition("contradicted", "0.3, 0.25", {"flips": (0.3, 0.25)}),
+    StressCondition("contradicted", "0.1, 0.2", {"flips": (0.1, 0.2)}),
+    StressCondition("contradicted", "0.05, 0.02", {"flips": (0.05, 0.02)}),
+    StressCondition("noise", "0", {"label_flip": 0.0}),
+    StressCondition("noise", "0.05", {"label_flip": 0.05}),
+    StressCondition("noise", "0.1", {"label_flip": 0.1}),
+    StressCondition("noise", "0.35", {"label_flip": 0.35}),
+    StressCondition("examples", "300", {"examples": 300}),
+    StressCondition("examples", "5,000", {"examples": 5000}),
+    StressCondition("places", "3", {"environments": 3}),
+    StressCondition("places", "6", {"environments": 6}),
+    StressCondition("places", "10", {"environments": 10}),
+    StressCondition("network", "cnn", settings={"network": "cnn"}),
 )
 QUICK = {"0.3, 0.25", "0.05, 0.02", "0", "300", "3", "6", "cnn"}
 """Values of the conditions of the quick form, for one kind."""
@@ -106,8 +106,8 @@ class StressCell:
         data: All settings of the data set.
     """
 
-    kind: Kind
-    condition: Condition
+    kind: ShortcutKind
+    condition: StressCondition
     data: dict[str, Any] = field(hash=False)
 
     @property
@@ -164,7 +164,7 @@ class StressCell:
         ]
 
 
-def list_kinds(source: str, tables: Iterable[str] = ()) -> list[Kind]:
+def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[ShortcutKind]:
     """List the kinds of shortcut: in images, and in synthetic and real tables.
 
     Args:
@@ -180,12 +180,12 @@ def list_kinds(source: str, tables: Iterable[str] = ()) -> list[Kind]:
         data: dict[str, Any] = {"source": source, "kind": name}
         if name.startswith("classes"):
             data["label_flip"] = 0.0  # noise of ten classes would hide the rest
-        kinds.append(Kind(name, title, "shortcuts", data))
+        kinds.append(ShortcutKind(name, title, "shortcuts", data))
     for plant, (title, data) in PLANTS.items():
-        kinds.append(Kind(f"table-{plant}", f"table: {title}", "planted", data))
+        kinds.append(ShortcutKind(f"table-{plant}", f"table: {title}", "planted", data))
     regression = {"plant": "numeric", "task": "regression"}
     name = "table-regression"
-    kinds.append(Kind(name, "table: regression", "planted", regression))
+    kinds.append(ShortcutKind(name, "table: regression", "planted", regression))
     for table in tables:
         folder, colon, target = table.rpartition(":")
         if not (colon and folder and target):
@@ -197,12 +197,14 @@ def list_kinds(source: str, tables: Iterable[str] = ()) -> list[Kind]:
         for plant, (title, data) in PLANTS.items():
             place = {"path": folder, "target": target, **data}
             name = Path(folder).name
-            kinds.append(Kind(f"{name}-{plant}", f"{name}: {title}", "planted", place))
+            kinds.append(
+                ShortcutKind(f"{name}-{plant}", f"{name}: {title}", "planted", place)
+            )
     return kinds
 
 
-def list_cells(
-    kinds: Sequence[Kind], source: str, quick: bool = False
+def list_stress_cells(
+    kinds: Sequence[ShortcutKind], source: str, quick: bool = False
 ) -> list[StressCell]:
     """List the cells of these kinds: one for each condition that applies.
 
@@ -217,13 +219,15 @@ def list_cells(
             is_wanted = condition.value in QUICK if number == 0 else False
             if quick and not is_wanted and condition != USUAL:
                 continue
-            data = _join_data(kind, condition)
-            if data is not None and _has_enough(kind, condition, source):
+            data = _combine_data_settings(kind, condition)
+            if data is not None and _has_enough_rows(kind, condition, source):
                 cells.append(StressCell(kind, condition, data))
     return cells
 
 
-def _join_data(kind: Kind, condition: Condition) -> dict[str, Any] | None:
+def _combine_data_settings(
+    kind: ShortcutKind, condition: StressCondition
+) -> dict[str, Any] | None:
     """Return the settings of the data set; None if the condition does not apply."""
     data = {**kind.data, **condition.data}
     if kind.dataset == "planted":
@@ -231,7 +235,7 @@ def _join_data(kind: Kind, condition: Condition) -> dict[str, Any] | None:
             return None
         flips = kind.data.get("flips", ())
         if flips and condition.factor == "places":
-            data["flips"] = _spread(flips[0], flips[-1], data["environments"])
+            data["flips"] = _space_evenly(flips[0], flips[-1], data["environments"])
         return data
     if kind.name == "none" and condition.factor == "contradicted":
         return None
@@ -240,7 +244,9 @@ def _join_data(kind: Kind, condition: Condition) -> dict[str, Any] | None:
     return data
 
 
-def _has_enough(kind: Kind, condition: Condition, source: str) -> bool:
+def _has_enough_rows(
+    kind: ShortcutKind, condition: StressCondition, source: str
+) -> bool:
     """Whether the built-in digits and the files of real tables have enough rows."""
     count = condition.data.get("examples", 0) or condition.data.get("environments", 0)
     if kind.dataset == "shortcuts":
@@ -253,7 +259,7 @@ def _has_enough(kind: Kind, condition: Condition, source: str) -> bool:
     return condition.value != "5,000"
 
 
-def _spread(first: float, last: float, count: int) -> tuple[float, ...]:
+def _space_evenly(first: float, last: float, count: int) -> tuple[float, ...]:
     """Return evenly spaced values."""
     step = (last - first) / (count - 1)
     return tuple(round(first + step * i, 10) for i in range(count))

@@ -11,14 +11,16 @@ from torch import Tensor
 from cirm.data.shortcuts import Shortcuts
 from cirm.environments import Environment
 from cirm.report.page import Picture
-from cirm.stress.cells import Kind
+from cirm.stress.cells import ShortcutKind
 
 SHOWN = 6  # examples of each place: three of a low label, three of a high one
 SIZE = 0.5  # inches of an example
 MARGIN = 2.1  # inches for the names
 
 
-def draw_kinds(kinds: Sequence[Kind], seed: int = 0) -> Picture | None:
+def draw_shortcut_examples(
+    kinds: Sequence[ShortcutKind], seed: int = 0
+) -> Picture | None:
     """Draw examples of the kinds of shortcut in images; None without such kinds.
 
     Args:

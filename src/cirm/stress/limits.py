@@ -19,7 +19,7 @@ from cirm.stress.cells import StressCell
 GRID = 2001  # points of an integral over 16 standard deviations
 
 
-def compute_limit(cell: StressCell) -> float | None:
+def compute_bayes_limit(cell: StressCell) -> float | None:
     """Return the Bayes limit of a cell: an accuracy in percent, or explained variance.
 
     Args:
@@ -30,12 +30,12 @@ def compute_limit(cell: StressCell) -> float | None:
     """
     data = cell.data
     if cell.kind.dataset == "shortcuts":
-        return 100 * _limit_images(Shortcuts(**data))
+        return 100 * _compute_image_limit(Shortcuts(**data))
     dataset = Planted(**data)
     if dataset.path:
         return None
     if dataset.task != "regression":
-        return 100 * _limit_classes(dataset)
+        return 100 * _compute_table_limit(dataset)
     if dataset.plant != "numeric":
         return None
     slope = 1 - 2 * dataset.test_flip
@@ -43,7 +43,7 @@ def compute_limit(cell: StressCell) -> float | None:
     return 100 * (1 - 1 / (2 + slope**2 / (1 - slope**2)))
 
 
-def combine_channels(prior: Tensor, *channels: Tensor) -> float:
+def compute_accuracy_of_channels(prior: Tensor, *channels: Tensor) -> float:
     """Return the accuracy of the best predictor from independent channels.
 
     Args:
@@ -52,10 +52,11 @@ def combine_channels(prior: Tensor, *channels: Tensor) -> float:
             [k, values].
 
     Example:
-        >>> prior, shape = torch.tensor([0.5, 0.5]), make_channel(2, 0.25)
-        >>> round(combine_channels(prior, shape), 4)
+        >>> prior, shape = torch.tensor([0.5, 0.5]), build_label_noise_channel(2, 0.25)
+        >>> round(compute_accuracy_of_channels(prior, shape), 4)
         0.75
-        >>> round(combine_channels(prior, shape, make_channel(2, 0.9)), 4)
+        >>> color = build_label_noise_channel(2, 0.9)
+        >>> round(compute_accuracy_of_channels(prior, shape, color), 4)
         0.9
     """
     joint = prior[:, None]
@@ -64,30 +65,30 @@ def combine_channels(prior: Tensor, *channels: Tensor) -> float:
     return float(joint.amax(0).sum())
 
 
-def make_channel(classes: int, flip: float) -> Tensor:
+def build_label_noise_channel(classes: int, flip: float) -> Tensor:
     """Return a channel that shows another label with probability `flip`, [k, k]."""
     chance = flip / (classes - 1)
     other = torch.full((classes, classes), chance, dtype=torch.double)
     return other.fill_diagonal_(1 - flip)
 
 
-def _limit_images(dataset: Shortcuts) -> float:
+def _compute_image_limit(dataset: Shortcuts) -> float:
     classes = 10 if dataset.has_many_classes else 2
     prior = torch.full((classes,), 1 / classes, dtype=torch.double)
-    shape = make_channel(classes, dataset.label_flip)
+    shape = build_label_noise_channel(classes, dataset.label_flip)
     if dataset.kind == "classes-random":
-        return combine_channels(prior, shape)
+        return compute_accuracy_of_channels(prior, shape)
     if dataset.kind == "classes-opposite":
         own = torch.eye(classes, dtype=torch.double)
         opposite = own.roll(classes // 2, 1)
         hue = dataset.test_flip * opposite + (1 - dataset.test_flip) * own
-        return combine_channels(prior, shape, hue)
+        return compute_accuracy_of_channels(prior, shape, hue)
     cues = CUES[dataset.kind][: dataset.environments if dataset.kind == "new" else None]
-    cue = make_channel(2, dataset.test_flip)
-    return combine_channels(prior, shape, *[cue] * len(cues))
+    cue = build_label_noise_channel(2, dataset.test_flip)
+    return compute_accuracy_of_channels(prior, shape, *[cue] * len(cues))
 
 
-def _limit_classes(dataset: Planted) -> float:
+def _compute_table_limit(dataset: Planted) -> float:
     """Integrate over the log odds, whose mean differs from place to place."""
     grid = torch.linspace(-8, 8, GRID, dtype=torch.double)
     density = torch.exp(-(grid**2) / 2)
@@ -96,7 +97,7 @@ def _limit_classes(dataset: Planted) -> float:
     # [label, log odds]: probability of a label and of such other columns
     joint = torch.stack([torch.sigmoid(-logit), torch.sigmoid(logit)]) * density
     if dataset.plant == "binary":
-        shown = make_channel(2, dataset.test_flip)
+        shown = build_label_noise_channel(2, dataset.test_flip)
     else:
         distance = torch.special.ndtri(torch.tensor(1 - dataset.test_flip))
         means = torch.stack([-distance, distance]).double()

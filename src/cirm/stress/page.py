@@ -7,12 +7,17 @@ from typing import Any
 
 from cirm.report import page
 from cirm.report.heat_map import HeatCell, plot_heat_map
-from cirm.report.markup import Markup, make_html_element
+from cirm.report.markup import Markup, render_html_element
 from cirm.report.page import Picture, Section
-from cirm.report.table import Cell, Column, Table, make_statistic_cell
+from cirm.report.table import Cell, Column, Table, build_statistic_cell
 from cirm.report.text import describe_adaptation, join_words, list_adapted_rows
 from cirm.stress.cells import ADAPT, CONDITIONS
-from cirm.stress.results import CLOSE, CLOSE_IF_RARE, FAR, SLACK
+from cirm.stress.results import (
+    MAX_ADAPTATION_LOSS,
+    MAX_GAP,
+    MAX_GAP_IF_RARE,
+    MAX_GAP_OF_ANY_SEED,
+)
 
 Summary = Mapping[str, Any]
 LOST = 20.0  # points below the reference at which the colour is full
@@ -48,20 +53,20 @@ def build_stress_page(
         "oracle, in brackets"
     )
     legend = (
-        f"Green: less than {CLOSE:g} points below; the more vermilion, the further. "
+        f"Green: less than {MAX_GAP:g} points below; the more vermilion, the further. "
         "Regressions: explained variance in percent."
     )
     content = [
         Section("", [page.render_large_numbers(list_stress_facts(cells))]),
         Section(
             "Unseen: nothing known of the place",
-            [_render_map(cells, _make_unseen_cell, f"{unseen}. {legend}"), *notes]
+            [_render_map(cells, _build_unseen_cell, f"{unseen}. {legend}"), *notes]
             if cells
             else [],
         ),
         Section(
             "Adapted: unlabelled rows of the place known",
-            [_render_map(cells, _make_adapted_cell, f"{adapted}. {legend}")]
+            [_render_map(cells, _build_adapted_cell, f"{adapted}. {legend}")]
             if any(cell["adapted"] for cell in cells)
             else [],
         ),
@@ -88,12 +93,12 @@ def write_stress_lead(cells: Sequence[Summary], learner: str) -> str:
     )
     text = (
         f"{learner} withstands the shortcut in {len(cells) - len(failed)} of "
-        f"{len(cells)} cells: there it is at most {CLOSE:g} points below its oracle "
-        f"({CLOSE_IF_RARE:g} where few labels contradict the shortcut), no seed more "
-        f"than {FAR:g}, and adapting costs at most {SLACK:g}."
+        f"{len(cells)} cells: there it is at most {MAX_GAP:g} points below its oracle "
+        f"({MAX_GAP_IF_RARE:g} where few labels contradict the shortcut), no seed more "
+        f"than {MAX_GAP_OF_ANY_SEED:g}, and adapting costs at most {MAX_ADAPTATION_LOSS:g}."
     )
     if failed:
-        names = [name_cell(cell) for cell in failed[:MOST_NAMED]]
+        names = [get_cell_name(cell) for cell in failed[:MOST_NAMED]]
         more = len(failed) - len(names)
         names += [f"{more} more"] if more else []
         text += f" It does not in: {join_words(names)}."
@@ -108,7 +113,10 @@ def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
     worst = min(cells, key=lambda cell: float(cell["gap"]))
     facts = [
         (f"{held} of {len(cells)}", "cells in which it withstands the shortcut"),
-        (_format_gap(worst["gap"]), f"largest gap to the oracle ({name_cell(worst)})"),
+        (
+            _format_gap(worst["gap"]),
+            f"largest gap to the oracle ({get_cell_name(worst)})",
+        ),
     ]
     gains = [cell["gain"] for cell in cells if cell["gain"] is not None]
     if gains:
@@ -117,7 +125,7 @@ def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
     return facts
 
 
-def name_cell(cell: Summary) -> str:
+def get_cell_name(cell: Summary) -> str:
     """Return the name of a cell in a few words."""
     condition = f" ({cell['factor']} {cell['value']})" if cell["factor"] else ""
     return f"{cell['title']}{condition}"
@@ -136,17 +144,20 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
     rows = []
     for cell in cells:
         verdict = "match" if cell["withstands"] else "differs"
-        unseen = make_statistic_cell(cell["unseen"], "accuracy")
+        unseen = build_statistic_cell(cell["unseen"], "accuracy")
         adapted = [cell["adapted"].get(count) for count in counts]
         limit = cell["limit"]
         rows.append(
             [
                 Cell(cell["title"]),
                 Cell(f"{cell['factor']} {cell['value']}".strip()),
-                make_statistic_cell(cell["erm"], "accuracy"),
-                make_statistic_cell(cell["oracle"], "accuracy"),
+                build_statistic_cell(cell["erm"], "accuracy"),
+                build_statistic_cell(cell["oracle"], "accuracy"),
                 Cell(unseen.text, unseen.spread, verdict),
-                *(make_statistic_cell(a, "accuracy") if a else Cell() for a in adapted),
+                *(
+                    build_statistic_cell(a, "accuracy") if a else Cell()
+                    for a in adapted
+                ),
                 Cell("" if limit is None else f"{limit:.1f}"),
             ]
         )
@@ -161,9 +172,9 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
         "Accuracy in percent, in regressions explained variance in percent, in the "
         "unseen environment: mean ± standard deviation over seeds. Oracle: the learner "
         "on the same data without the shortcut. Limit: the Bayes limit.",
-        f"✓: at most {CLOSE:g} points below the oracle ({CLOSE_IF_RARE:g} where few "
-        f"labels contradict the shortcut), no seed more than {FAR:g}, and adapting "
-        f"costs at most {SLACK:g}.",
+        f"✓: at most {MAX_GAP:g} points below the oracle ({MAX_GAP_IF_RARE:g} where few "
+        f"labels contradict the shortcut), no seed more than {MAX_GAP_OF_ANY_SEED:g}, and adapting "
+        f"costs at most {MAX_ADAPTATION_LOSS:g}.",
     ]
     return Table(f"Stress map of {learner}", columns, rows, notes, row_headings=2)
 
@@ -185,31 +196,31 @@ def _render_map(
     label = caption.partition(".")[0]
     drawing = plot_heat_map(kinds, conditions, made, label=label)
     return page.render_figure(
-        caption, make_html_element("div", drawing, class_="scroll")
+        caption, render_html_element("div", drawing, class_="scroll")
     )
 
 
-def _make_unseen_cell(cell: Summary) -> HeatCell:
-    return _make_heat_cell(cell["unseen"]["mean"], cell["gap"])
+def _build_unseen_cell(cell: Summary) -> HeatCell:
+    return _build_heat_cell(cell["unseen"]["mean"], cell["gap"])
 
 
-def _make_adapted_cell(cell: Summary) -> HeatCell | None:
+def _build_adapted_cell(cell: Summary) -> HeatCell | None:
     statistic = cell["adapted"].get("all")
     if statistic is None or statistic["mean"] is None:
         return None
     mean, limit = statistic["mean"], cell["limit"]
     if limit is None:
-        return _make_heat_cell(mean, mean - cell["oracle"]["mean"], "({})")
-    return _make_heat_cell(mean, mean - limit)
+        return _build_heat_cell(mean, mean - cell["oracle"]["mean"], "({})")
+    return _build_heat_cell(mean, mean - limit)
 
 
-def _make_heat_cell(mean: float, gap: float, note: str = "{}") -> HeatCell:
+def _build_heat_cell(mean: float, gap: float, note: str = "{}") -> HeatCell:
     """Colour by the gap: green above the tolerance, then ever more vermilion."""
     # Strengths begin at a third, so that the two colours differ at their border.
-    if gap >= -CLOSE:
-        strength = 1 / 3 + 2 / 3 * min(1.0, (gap + CLOSE) / CLOSE)
+    if gap >= -MAX_GAP:
+        strength = 1 / 3 + 2 / 3 * min(1.0, (gap + MAX_GAP) / MAX_GAP)
     else:
-        strength = -(1 / 3 + 2 / 3 * min(1.0, (-gap - CLOSE) / (LOST - CLOSE)))
+        strength = -(1 / 3 + 2 / 3 * min(1.0, (-gap - MAX_GAP) / (LOST - MAX_GAP)))
     return HeatCell(f"{mean:.0f}", note.format(_format_gap(gap, 0)), strength)
 
 

@@ -14,13 +14,15 @@ from cirm.runs.archive import JobArchive, load_archive, unpack_job_records
 from cirm.runs.jobs import Job
 from cirm.runs.local import list_unfinished_jobs
 from cirm.stress.cells import BASELINE, StressCell
-from cirm.stress.limits import compute_limit
+from cirm.stress.limits import compute_bayes_limit
 
-CLOSE = 4.0  # points below the oracle that count as withstanding the shortcut
-CLOSE_IF_RARE = 8.0  # where only a few per cent of the labels contradict it
-FAR = 10.0  # points below the oracle that no seed may have
-SLACK = 1.0  # points that adapting may cost
-RARE = 0.05  # share of contradictions below which there are few of them
+MAX_GAP = 4.0  # points below the oracle that count as withstanding the shortcut
+MAX_GAP_IF_RARE = 8.0  # where only a few per cent of the labels contradict it
+MAX_GAP_OF_ANY_SEED = 10.0  # points below the oracle that no seed may have
+MAX_ADAPTATION_LOSS = 1.0  # points that adapting may cost
+RARE_CONTRADICTION_RATE = (
+    0.05  # share of contradictions below which there are few of them
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _summarise_cell(
         for role, jobs in roles.items()
     }
     unseen, oracle, plain = (
-        _select_unseen(records[role]) for role in ("learner", "oracle", BASELINE)
+        _select_unseen_scores(records[role]) for role in ("learner", "oracle", BASELINE)
     )
     if not unseen or not oracle:
         return None
@@ -103,37 +105,37 @@ def _summarise_cell(
     for record in records["learner"]:
         if isinstance(record, AdaptedScore) and record.split == "test":
             adapted.setdefault(record.rows, []).append(record)
-    gaps = _subtract(unseen, oracle)
-    gains = _subtract(adapted.get("all", []), unseen)
+    gaps = _subtract_by_seed(unseen, oracle)
+    gains = _subtract_by_seed(adapted.get("all", []), unseen)
     flips = cell.data.get("flips") or (1.0,)
-    allowed = CLOSE_IF_RARE if max(flips) <= RARE else CLOSE
-    is_close = fmean(gaps) >= -allowed and min(gaps) >= -FAR
+    allowed = MAX_GAP_IF_RARE if max(flips) <= RARE_CONTRADICTION_RATE else MAX_GAP
+    is_close = fmean(gaps) >= -allowed and min(gaps) >= -MAX_GAP_OF_ANY_SEED
     return {
         "kind": cell.kind.name,
         "title": cell.kind.title,
         "factor": cell.condition.factor,
         "value": cell.condition.value,
         "metric": unseen[0].metric,
-        "unseen": _average(unseen),
-        "adapted": {rows: _average(own) for rows, own in adapted.items()},
-        "oracle": _average(oracle),
-        "erm": _average(plain),
-        "limit": compute_limit(cell),
+        "unseen": _average_seeds(unseen),
+        "adapted": {rows: _average_seeds(own) for rows, own in adapted.items()},
+        "oracle": _average_seeds(oracle),
+        "erm": _average_seeds(plain),
+        "limit": compute_bayes_limit(cell),
         "gap": fmean(gaps),
         "worst_gap": min(gaps),
         "gain": fmean(gains) if gains else None,
-        "withstands": is_close and (not gains or fmean(gains) >= -SLACK),
+        "withstands": is_close and (not gains or fmean(gains) >= -MAX_ADAPTATION_LOSS),
     }
 
 
-def _select_unseen(records: Sequence[Record]) -> list[Score]:
+def _select_unseen_scores(records: Sequence[Record]) -> list[Score]:
     """Return the scores in the unseen environment after the last stage."""
     scores = [r for r in records if isinstance(r, Score) and r.split == "test"]
     last = max((score.stage for score in scores), default=0)
     return [score for score in scores if score.stage == last]
 
 
-def _average(scores: Sequence[Score | AdaptedScore]) -> dict[str, Any]:
+def _average_seeds(scores: Sequence[Score | AdaptedScore]) -> dict[str, Any]:
     """Return mean and standard deviation over seeds, errors as explained variance."""
     statistic = average_over_seeds(scores)._asdict()
     if scores and scores[0].metric == "error" and statistic["mean"] is not None:
@@ -143,7 +145,7 @@ def _average(scores: Sequence[Score | AdaptedScore]) -> dict[str, Any]:
     return statistic
 
 
-def _subtract(
+def _subtract_by_seed(
     scores: Sequence[Score | AdaptedScore], others: Sequence[Score]
 ) -> list[float]:
     """Return the difference of each seed, such that more is better."""
