@@ -41,7 +41,7 @@ def fill(plan, numbers, metric="accuracy"):
                 rows.append(Run(job.name, job.order, job.seeds, {}, data, ""))
                 entry = json.loads(json.dumps(pack_job_records(rows)))
                 if job.key not in archive.entries:
-                    archive.put(job.key, entry)
+                    archive.add_job(job.key, entry)
     return archive
 
 

@@ -108,7 +108,7 @@ def get_hollow_marker_style(tone: str) -> dict[str, Any]:
     return {**look, "marker": "o", "ms": 7}
 
 
-def encode_svg_class_and_tooltip(name: str, tips: Sequence[str] = ()) -> str:
+def encode_svg_id(name: str, tips: Sequence[str] = ()) -> str:
     """Encode a part's class, and what its marks tell when pointed at, as its gid."""
     return json.dumps([name, *tips])
 

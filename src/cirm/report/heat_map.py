@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cirm.report.drawing import (
     add_text_label,
     create_blank_axes,
-    encode_svg_class_and_tooltip,
+    encode_svg_id,
     get_css_color,
     render_as_inline_svg,
 )
@@ -80,5 +80,5 @@ def _draw_heat_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
     )
     middle = (column + 0.5, row + 0.5)
     add_text_label(ax, cell.text, middle, (0, 1), "center", size=13, weight="bold")
-    part = encode_svg_class_and_tooltip("cell-note")
+    part = encode_svg_id("cell-note")
     add_text_label(ax, cell.note, middle, (0, -13), "center", size=10, gid=part)

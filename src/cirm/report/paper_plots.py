@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cirm.report.drawing import (
     add_text_label,
     create_blank_axes,
-    encode_svg_class_and_tooltip,
+    encode_svg_id,
     get_css_color,
     get_line_style,
     render_as_inline_svg,
@@ -91,7 +91,7 @@ def plot_supports(
             base,
             color=hue,
             alpha=0.13,
-            gid=encode_svg_class_and_tooltip("band"),
+            gid=encode_svg_id("band"),
         )
         heights = [0.8 * mass / top for mass in belief]
         held = [n for n in outcomes if belief[n] > 0]

@@ -13,7 +13,7 @@ from cirm.report.drawing import (
     Pair,
     add_text_label,
     create_blank_axes,
-    encode_svg_class_and_tooltip,
+    encode_svg_id,
     get_css_color,
     get_hollow_marker_style,
     get_line_style,
@@ -72,7 +72,7 @@ def plot_scores_over_sweep(
     xlim, ylim = _find_x_range(points), _choose_score_limits(points, metric)
     shown = [*lines, *_build_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
-    ax = _create_page_axes(shown, width, 380, xlim, ylim, (axis, unit))
+    ax = _make_page_axes(shown, width, 380, xlim, ylim, (axis, unit))
     if trained:
         _shade_x_range(ax, min(trained), max(trained), "training")
     for line in shown:
@@ -91,19 +91,13 @@ def plot_training_curves(
     width: int = WIDE,
 ) -> tuple[Axes, str]:
     """Plot a training quantity over steps; lines break where a stage starts."""
-    lines = [
-        line
-        for line in (_limit_point_count(line, log) for line in lines)
-        if line.points
-    ]
+    lines = [line for line in (_thin_line(line, log) for line in lines) if line.points]
     points = [point for line in lines for point in line.points] or [Point(1, 1, None)]
     xlim, ylim = (
         _find_x_range(points),
         _choose_round_limits([p.mean for p in points], log),
     )
-    ax = _create_page_axes(
-        lines, width, 320, xlim, ylim, ("training step", metric), log
-    )
+    ax = _make_page_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
     for start in starts[1:]:
         ax.axvline(start, color=get_css_color("muted"), lw=1, ls=(0, (1, 4)))
     for line in lines:
@@ -135,7 +129,7 @@ def plot_training_against_unseen(
     shown = [*lines, *_build_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
     titles = (f"training {unit}", f"unseen {unit}")
-    ax = _create_page_axes(shown, width, 400, xlim, ylim, titles)
+    ax = _make_page_axes(shown, width, 400, xlim, ylim, titles)
     low, high = max(xlim[0], ylim[0]), min(xlim[1], ylim[1])
     if low < high:
         ax.plot([low, high], [low, high], color=get_css_color("muted"), lw=1)
@@ -151,13 +145,7 @@ def plot_training_against_unseen(
         ax.plot([train] * 2, _clip_interval(test, pair.test.std, ylim), **bar)
         means = f"{format_mean(train, metric)} → {format_mean(test, metric)}"
         tip = f"{pair.label}: {means}"
-        ax.plot(
-            train,
-            test,
-            **look,
-            zorder=3,
-            gid=encode_svg_class_and_tooltip("mark", [tip]),
-        )
+        ax.plot(train, test, **look, zorder=3, gid=encode_svg_id("mark", [tip]))
     return ax, f"Unseen over {titles[0]}, for {_list_line_names(lines)}"
 
 
@@ -217,7 +205,7 @@ def plot_scores_of_trials(
     for number, x, score in sorted(trials, key=lambda trial: trial[0] == picked):
         tip = f"trial {number}: {name} {x:.3g}, score {score:.3g}"
         look = get_line_style(int(number == picked))
-        ax.plot(x, score, **look, gid=encode_svg_class_and_tooltip("mark", [tip]))
+        ax.plot(x, score, **look, gid=encode_svg_id("mark", [tip]))
     return ax, label
 
 
@@ -270,7 +258,7 @@ def spread_label_positions(
     return places
 
 
-def _create_page_axes(
+def _make_page_axes(
     lines: Sequence[PlotLine],
     width: int,
     height: int,
@@ -327,15 +315,10 @@ def _show_ticks_and_titles(
         ax.set_yticks((0, 25, 50, 75, 100))
     ax.tick_params(length=0, labelsize=12, labelcolor=get_css_color("muted"), pad=7)
     ax.set_axisbelow(True)
-    ax.grid(
-        axis="y",
-        color=get_css_color("rule"),
-        lw=1,
-        gid=encode_svg_class_and_tooltip("rule"),
-    )
+    ax.grid(axis="y", color=get_css_color("rule"), lw=1, gid=encode_svg_id("rule"))
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(
-        color=get_css_color("muted"), lw=1, gid=encode_svg_class_and_tooltip("base")
+        color=get_css_color("muted"), lw=1, gid=encode_svg_id("base")
     )
     ax.set_xlabel(
         replace_unprintable(titles[0]),
@@ -407,7 +390,7 @@ def _add_halo_text(
     ax: Axes, text: str, at: Pair, offset: Pair, align: str = "center"
 ) -> None:
     """Write a small text with a halo, so that it can lie on lines."""
-    part = encode_svg_class_and_tooltip("note")
+    part = encode_svg_id("note")
     add_text_label(ax, text, at, offset, align, "muted", size=12, zorder=4, gid=part)
 
 
@@ -430,7 +413,7 @@ def _draw_line(ax: Axes, line: PlotLine, marks: bool = False) -> None:
     ]
     if len(band) > 1:
         at, low, high = zip(*band, strict=True)
-        part = encode_svg_class_and_tooltip("band")
+        part = encode_svg_id("band")
         outline = [*at, *reversed(at)], [*low, *reversed(high)]
         ax.fill(*outline, color=look["color"], alpha=0.13, lw=0, gid=part)
     tips = (
@@ -438,7 +421,7 @@ def _draw_line(ax: Axes, line: PlotLine, marks: bool = False) -> None:
     )
     means = [_clip_interval(point.mean, 0, limits)[0] for point in line.points]
     xs = [point.x for point in line.points]
-    ax.plot(xs, means, **look, gid=encode_svg_class_and_tooltip("line", tips))
+    ax.plot(xs, means, **look, gid=encode_svg_id("line", tips))
 
 
 def _draw_stage_scores(ax: Axes, track: StageScores, strength: float) -> None:
@@ -446,17 +429,10 @@ def _draw_stage_scores(ax: Axes, track: StageScores, strength: float) -> None:
     grey, page = get_css_color("muted"), get_css_color("page")
     xs, means = [p.x for p in track.points], [p.mean for p in track.points]
     fills = [grey if x >= (track.arrival or 0) else page for x in xs]
-    part = encode_svg_class_and_tooltip(
+    part = encode_svg_id(
         "mark", [_describe_point(track.environment, p) for p in track.points]
     )
-    ax.plot(
-        xs,
-        means,
-        color=grey,
-        lw=1.5,
-        alpha=strength,
-        gid=encode_svg_class_and_tooltip("line"),
-    )
+    ax.plot(xs, means, color=grey, lw=1.5, alpha=strength, gid=encode_svg_id("line"))
     ax.scatter(xs, means, 25, fills, ec=grey, alpha=strength, zorder=3, gid=part)
 
 
@@ -537,7 +513,7 @@ def _split_line_at_stages(line: PlotLine, starts: Sequence[float]) -> list[PlotL
     ]
 
 
-def _limit_point_count(line: PlotLine, log: bool) -> PlotLine:
+def _thin_line(line: PlotLine, log: bool) -> PlotLine:
     """Keep few enough points to draw, the last one included."""
     points = [p for p in line.points if p.mean > 0 or not log]
     stride = max(-(-len(points) // MOST_POINTS), 1)

@@ -20,6 +20,12 @@ from cirm.stress.results import (
 )
 
 Summary = Mapping[str, Any]
+CRITERION = (
+    f"the mean is at most {MAX_GAP:g} points below the oracle ({MAX_GAP_IF_RARE:g} "
+    "where few labels contradict the shortcut), no seed is more than "
+    f"{MAX_GAP_OF_ANY_SEED:g} points below it, and adapting costs at most "
+    f"{MAX_ADAPTATION_LOSS:g} point"
+)
 LOST = 20.0  # points below the reference at which the colour is full
 MOST_NAMED = 6  # cells that the lead names
 
@@ -93,9 +99,7 @@ def write_stress_lead(cells: Sequence[Summary], learner: str) -> str:
     )
     text = (
         f"{learner} withstands the shortcut in {len(cells) - len(failed)} of "
-        f"{len(cells)} cells: there it is at most {MAX_GAP:g} points below its oracle "
-        f"({MAX_GAP_IF_RARE:g} where few labels contradict the shortcut), no seed more "
-        f"than {MAX_GAP_OF_ANY_SEED:g}, and adapting costs at most {MAX_ADAPTATION_LOSS:g}."
+        f"{len(cells)} cells: there {CRITERION}."
     )
     if failed:
         names = [get_cell_name(cell) for cell in failed[:MOST_NAMED]]
@@ -172,9 +176,7 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
         "Accuracy in percent, in regressions explained variance in percent, in the "
         "unseen environment: mean ± standard deviation over seeds. Oracle: the learner "
         "on the same data without the shortcut. Limit: the Bayes limit.",
-        f"✓: at most {MAX_GAP:g} points below the oracle ({MAX_GAP_IF_RARE:g} where few "
-        f"labels contradict the shortcut), no seed more than {MAX_GAP_OF_ANY_SEED:g}, and adapting "
-        f"costs at most {MAX_ADAPTATION_LOSS:g}.",
+        f"✓: {CRITERION}.",
     ]
     return Table(f"Stress map of {learner}", columns, rows, notes, row_headings=2)
 
