@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # the aliases mark the names as public for type checkers
     from cirm.model.fit import update as update
     from cirm.model.model import Model as Model
     from cirm.model.predict import predict as predict
+    from cirm.model.versions import rollback as rollback
     from cirm.networks import MLP as MLP
     from cirm.networks import ModuleNetwork as ModuleNetwork
     from cirm.randomness import Randomness as Randomness
@@ -53,6 +54,7 @@ _PUBLIC = {
     "adapt": "model",
     "predict": "model",
     "evaluate": "model",
+    "rollback": "model",
     "save": "model",
     "load": "model",
     "InvariantClassifier": "estimator",

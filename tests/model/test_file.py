@@ -125,9 +125,9 @@ def test_other_files_are_refused(tmp_path, content, message):
 
 
 def test_a_newer_version_is_refused(saved):
-    metadata = {"format": FORMAT, "version": "4", "model": "{}", "sha256": "0" * 64}
+    metadata = {"format": FORMAT, "version": "5", "model": "{}", "sha256": "0" * 64}
     saved.write_bytes(dump_tensors({"a": torch.zeros(1)}, metadata))
-    with pytest.raises(ValueError, match=r"version '4', but .* reads versions 1 to 3"):
+    with pytest.raises(ValueError, match=r"version '5', but .* reads versions 1 to 4"):
         load(saved)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -118,6 +118,7 @@ class EncodedRows:
     """Inputs, targets [n], the rows of each environment, and notes for the user.
 
     `missing` [n, bytes] says, in packed bits, which numbers of a table are missing.
+    `sources` are those of each environment.
     """
 
     store: RowStore
@@ -125,6 +126,7 @@ class EncodedRows:
     rows: dict[str, Tensor]
     notes: tuple[str, ...] = ()
     missing: NDArray[np.uint8] | None = None
+    sources: dict[str, list[Source]] = field(default_factory=dict)
 
     def find_missing(self, rows: Tensor, schema: Schema) -> Flags | None:
         """Return where numbers of rows [m] are missing, [m, columns of numbers]."""
@@ -140,6 +142,18 @@ class EncodedRows:
             (self.store.take(rows).numpy(), self.targets[rows].numpy())
             for rows in self.rows[name].split(SCHEMA_ROWS)
         )
+
+    def hash_files(self) -> dict[str, dict[str, str]]:
+        """Return the SHA-256 of the files of each environment, by their names."""
+        known = {
+            source: source.hash_files()
+            for sources in self.sources.values()
+            for source in sources
+        }
+        return {
+            name: {file: digest for s in own for file, digest in known[s].items()}
+            for name, own in self.sources.items()
+        }
 
     def environment(
         self, name: str, rows: Tensor, schema: Schema, replicas: int = 1
@@ -181,6 +195,7 @@ def read_rows(
     store = RowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
     targets, names, missing = [], [], []
     notes: list[str] = []
+    origins: dict[str, list[Source]] = {}
     for source in sources:
         needed = [schema.target.name] if has_targets else []
         for chunk in encode_source_chunks(
@@ -192,6 +207,9 @@ def read_rows(
             names.append(
                 read_environment_names(chunk.frame, chunk.environment, source.name)
             )
+            for name in pd.unique(names[-1]):
+                if source not in origins.setdefault(name, []):
+                    origins[name].append(source)
             notes.extend(chunk.notes)
             gaps = find_missing_numbers(chunk.frame, schema)
             if gaps is not None:
@@ -203,6 +221,7 @@ def read_rows(
         group_rows_by_environment(np.concatenate(names)),
         tuple(dict.fromkeys(notes)),
         np.concatenate(missing) if missing else None,
+        origins,
     )
 
 

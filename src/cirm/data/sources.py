@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import threading
 from abc import ABC, abstractmethod
@@ -60,6 +61,7 @@ class Source(ABC):
         has_bytes: Whether inputs are bytes that stand for numbers from 0 to 1.
         target: The column of the targets, if the source itself knows.
         environment: The column of the environments, if the source itself knows.
+        path: The file or folder that the rows are read from, if there is one.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Source(ABC):
     has_bytes: bool = False
     target: str = ""
     environment: str = ""
+    path: Path | None = None
 
     @abstractmethod
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
@@ -78,9 +81,17 @@ class Source(ABC):
         """Yield the columns of all rows in order, without arrays or images."""
         return (chunk.frame for chunk in self.chunks(numbers))
 
+    def hash_files(self) -> dict[str, str]:
+        """Return the SHA-256 of the file or folder by its name; {} if there is none."""
+        if self.path is None:
+            return {}
+        return {self.path.resolve().name: hash_file_or_folder(self.path)}
+
 
 class TableFile(Source):
     """A CSV, TSV or Parquet file."""
+
+    path: Path
 
     def __init__(self, path: Path, name: str = "") -> None:
         self.path, self.name, self.where = (
@@ -156,6 +167,7 @@ class ImageFiles(Source):
 
     kind = "images"
     has_bytes = True
+    path: Path
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
         from cirm.data.image_files import list_image_files
@@ -278,7 +290,23 @@ def open_npz_source(
     index = table_files.label_rows_by_file(path, len(inputs))
     frame = pd.DataFrame(columns, index=index)
     known = {name: name for name in columns}
-    return ArraySource(inputs, frame, path.stem, where, **known)
+    source = ArraySource(inputs, frame, path.stem, where, **known)
+    source.path = path
+    return source
+
+
+def hash_file_or_folder(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and images in a folder."""
+    if not path.is_dir():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    from cirm.data.image_files import list_image_files
+
+    digest = hashlib.sha256()
+    for image in list_image_files(path):
+        own = hash_file_or_folder(image)
+        digest.update(f"{image.relative_to(path).as_posix()}\0{own}\0".encode())
+    return digest.hexdigest()
 
 
 def list_array_column_names(count: int, prefix: str = "x") -> list[str]:
@@ -343,4 +371,7 @@ def _open_file_or_folder(path: Path, shape: tuple[int, ...]) -> Source:
     columns = list_array_column_names(array.inputs.shape[1], "")
     inputs = pd.DataFrame(array.inputs, array.frame.index, columns)
     frame = pd.concat([inputs, array.frame], axis=1)
-    return FrameSource(frame, array.name, array.where, array.target, array.environment)
+    known = array.name, array.where, array.target, array.environment
+    table = FrameSource(frame, *known)
+    table.path = path
+    return table

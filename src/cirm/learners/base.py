@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
+import torch
 from torch import Tensor
 
-from cirm.environments import Stage
+from cirm.environments import Examples, Stage
 from cirm.likelihoods import CrossEntropy, Likelihood
+from cirm.memory import find_stored_examples
 from cirm.networks import Network
 from cirm.randomness import Randomness
 from cirm.training import Descent, Terms, Watch, ignore_training_steps
@@ -207,6 +209,38 @@ class Learner(Generic[State]):
             sentences `gains` and `refusals`.
         """
         return {}
+
+    def score_past(self, before: State, after: State) -> dict[str, float]:
+        """Score a later state on what an earlier one has stored of its environments.
+
+        Args:
+            before: A trained state, which may store examples or other traces of the
+                rows that it has learned from.
+            after: A state that has learned more since then.
+
+        Returns:
+            The number of past `rows`, how many of them are `stored` as they were (0 if
+            the scores are estimates), and the accuracy in percent or mean squared error
+            on them `before` and `after`; empty if nothing is stored that tells. By
+            default, the stored examples are scored.
+        """
+        examples = [e for e in find_stored_examples(before) if e.y.shape[1]]
+        if not examples:
+            return {}
+        rows = float(sum(e.y.shape[1] for e in examples))
+        scores = [self._score_examples(state, examples) for state in (before, after)]
+        return {"rows": rows, "stored": rows, "before": scores[0], "after": scores[1]}
+
+    def _score_examples(self, state: State, examples: list[Examples]) -> float:
+        """Return the accuracy in percent or mean squared error on examples."""
+        scores = []
+        for x, y in examples:
+            prediction = self.predict(state, x)
+            if isinstance(self.likelihood, CrossEntropy):
+                scores.append(100.0 * (prediction.argmax(-1) == y).double())
+            else:
+                scores.append((prediction[..., 0] - y).double().square())
+        return float(torch.cat(scores, 1).mean())
 
     def suit(self, features: tuple[int, ...], chosen: bool) -> Self:
         """Adjust settings that depend on the shape of the inputs.

@@ -7,6 +7,7 @@ from cirm.model.file import load, save
 from cirm.model.fit import fit, update
 from cirm.model.model import Adaptation, HistoryEntry, Model
 from cirm.model.predict import predict, predict_chunks
+from cirm.model.versions import rollback
 
 __all__ = [
     "Adaptation",
@@ -19,6 +20,7 @@ __all__ = [
     "load",
     "predict",
     "predict_chunks",
+    "rollback",
     "save",
     "update",
 ]

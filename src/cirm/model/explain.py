@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor
 from cirm.data.columns import ColumnEncoding
 from cirm.learners import REGISTRY, summarise_learner
 from cirm.memory import measure_state_size
+from cirm.model.file import compute_version_key
 from cirm.model.model import Model, count_column_features
 from cirm.model.predict import predict_inputs_at_once
+from cirm.model.versions import Version, list_versions
 from cirm.randomness import Draws, Randomness
 
 IMPORTANCE_ROWS = 1_000  # enough for two digits
@@ -35,7 +38,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         (in percent) has fallen by half or more since the first environment;
         `explanation`, what the learner reports about its decisions; and `adaptation`,
         the environment that the model was adapted to with what was estimated anew
-        there, or None.
+        there, or None; and `earlier_versions`, to which `rollback` can return.
 
     Example:
         >>> import pandas as pd
@@ -49,11 +52,13 @@ def describe_model(model: Model) -> dict[str, Any]:
         ('erm', 0)
     """
     schema, plan = model.schema, model.plan
-    memory = count_stored_data(model)
+    versions = list_versions(model)
+    memory = count_stored_data(model, versions)
     importance = model.history[-1].importance
     explanation = model.explain()
     explanation.pop("adaptation", None)
     return {
+        "version": compute_version_key(model),
         "created": model.created,
         "task": model.task.kind,
         "classes": list(model.task.classes),
@@ -80,6 +85,19 @@ def describe_model(model: Model) -> dict[str, Any]:
         ),
         "explanation": explanation,
         "adaptation": describe_adaptation(model),
+        "earlier_versions": [describe_version(version) for version in versions],
+    }
+
+
+def describe_version(version: Version) -> dict[str, Any]:
+    """Describe an earlier version of a model in plain values."""
+    model = version.model
+    return {
+        "version": version.key,
+        "environments": [entry.name for entry in model.history],
+        "time": model.history[-1].time,
+        "adapted_to": model.adaptation.name if model.adaptation else "",
+        "bytes": len(version.content),
     }
 
 
@@ -98,12 +116,14 @@ def _summarise_learner_of_model(model: Model) -> str:
     return (type(model.learner).__doc__ or "").partition("\n")[0]
 
 
-def count_stored_data(model: Model) -> dict[str, dict[str, int]]:
+def count_stored_data(
+    model: Model, versions: Sequence[Version] = ()
+) -> dict[str, dict[str, int]]:
     """Count what the model stores of past data: examples, numbers, names and bytes.
 
     Besides the state of the learner, these are the statistics of the columns (means,
     standard deviations, quartiles, categories) and the history. `names` are the names
-    of categories that stand in the file as they are.
+    of categories that stand in the file as they are. Earlier versions count as well.
     """
     memory = dict(measure_state_size(model.state))
     encoding = model.schema.treatment.encoding
@@ -122,6 +142,12 @@ def count_stored_data(model: Model) -> dict[str, dict[str, int]]:
     )
     size = len(json.dumps(history))
     memory["history"] = {"examples": 0, "parameters": numbers, "bytes": size}
+    if versions:
+        parts = [part for v in versions for part in count_stored_data(v.model).values()]
+        counts = ("examples", "parameters", "names")
+        total = {name: sum(part.get(name, 0) for part in parts) for name in counts}
+        total["bytes"] = sum(len(version.content) for version in versions)
+        memory["earlier versions"] = total
     return memory
 
 

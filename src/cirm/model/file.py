@@ -5,6 +5,8 @@ the header in JSON and the tensors. The header's `__metadata__` holds `format`,
 `version`, `model` (the whole description as JSON) and `sha256`, the digest of the file
 with zeros in place of the digest itself, so that a change of any byte is noticed. One
 tensor is the digest of the description, so that no other description fits the tensors.
+Tensors called `earlier.0` and so on are whole model files, of the versions before each
+update, which `rollback` restores (see `cirm.model.versions`).
 If the file is signed, `hmac` is an HMAC-SHA256 of the file with zeros in place of both
 digests: nobody can change a signed file unnoticed without the key.
 Nothing in a file is ever executed or imported.
@@ -19,7 +21,7 @@ import math
 import struct
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +50,12 @@ if TYPE_CHECKING:
     from cirm.learners import LearnerLike
     from cirm.model.description import Description
 
-FORMAT, VERSION = "cirm model", 3
+FORMAT, VERSION = "cirm model", 4
 MOST_BYTES, MOST_HEADER = 2**32, 2**26  # no honest file is larger
 BINDING = "description"  # tensor that holds the digest of the description
+EARLIER = "earlier."  # and a number: tensor that holds the file of an earlier version
+MOST_EARLIER = 100  # versions; no honest file has more
+KEY_DIGITS = 8  # of a version's digest; two of 100 agree once in a million models
 MOST_DRAWN = 2**30  # numbers; more would exhaust the memory of a laptop
 ABANDONED = 3600.0  # seconds after which nobody is still writing a temporary file
 
@@ -129,6 +134,8 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     if key:
         metadata["hmac"] = BLANK
     tensors = {**flatten_state(model.state), BINDING: _bind(description)}
+    for index, version in enumerate(model.earlier):
+        tensors[f"{EARLIER}{index}"] = _bytes_to_tensor(version)
     content = dump_tensors(tensors, metadata)
     if struct.unpack("<Q", content[:8])[0] > MOST_HEADER:
         raise ValueError("The model cannot be saved: it has too many columns.")
@@ -137,8 +144,12 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
 
 def _bind(description: str) -> Tensor:
     """Return the digest of a description as a tensor, [1, 32]."""
-    digest = hashlib.sha256(description.encode()).digest()
-    return torch.tensor([list(digest)], dtype=torch.uint8)
+    return _bytes_to_tensor(hashlib.sha256(description.encode()).digest())
+
+
+def _bytes_to_tensor(content: bytes) -> Tensor:
+    """Return bytes as a tensor, [1, bytes]."""
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)[None]
 
 
 def load(
@@ -187,6 +198,17 @@ def load(
     path = Path(path)
     where = f"model file {str(path)!r}"
     content = _read_file_content(path, where)
+    return decode_model_file(content, where, network, learner, key).to(device)
+
+
+def decode_model_file(
+    content: bytes,
+    where: str,
+    network: nn.Module | Network | None = None,
+    learner: LearnerLike | None = None,
+    key: bytes = b"",
+) -> Model:
+    """Return the model in the content of a file, which messages call `where`."""
     metadata = _parse_metadata(content, where)
     version = _parse_format_version(metadata["version"], where)
     check_digest(content, metadata["sha256"], where)
@@ -195,6 +217,7 @@ def load(
     try:
         tensors = load_tensors(content)
         data = _parse_description(metadata["model"], tensors, version)
+        earlier = _take_earlier_versions(tensors)
         model = _build_model(data, tensors, network, learner)
         _check_model_can_predict(model)
     except ValueError as error:
@@ -207,7 +230,19 @@ def load(
                 "that trained it with learner=."
             ) from None
         raise ValueError(f"{where} is damaged ({reason}). {REMEDY}") from None
-    return model.to(device)
+    return replace(model, earlier=earlier)
+
+
+def _take_earlier_versions(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
+    """Remove the files of earlier versions from tensors, and return them in order."""
+    versions: list[bytes] = []
+    while (tensor := tensors.pop(f"{EARLIER}{len(versions)}", None)) is not None:
+        if tensor.dtype != torch.uint8 or tensor.ndim != 2 or len(tensor) != 1:
+            raise ValueError(f"an earlier version in it is damaged. {REMEDY}")
+        if len(versions) == MOST_EARLIER:
+            raise ValueError(f"it has too many earlier versions. {REMEDY}")
+        versions.append(tensor.numpy().tobytes())
+    return tuple(versions)
 
 
 def read_model_checksum(path: str | Path) -> str:
@@ -217,6 +252,21 @@ def read_model_checksum(path: str | Path) -> str:
         return ""
     where = f"model file {str(path)!r}"
     return _parse_metadata(_read_file_content(path, where), where)["sha256"]
+
+
+def read_version_key(content: bytes) -> str:
+    """Return the name of the version that a model file holds: digits of a digest."""
+    return _hash_description(_parse_metadata(content, "the version")["model"])
+
+
+def compute_version_key(model: Model) -> str:
+    """Return the name of a model as a version; files of it have the same."""
+    return _hash_description(json.dumps(_model_to_dict(model)))
+
+
+def _hash_description(text: str) -> str:
+    # Not the checksum of the file: safetensors may write the same file in two ways.
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
 def is_signed(path: str | Path) -> bool:
@@ -283,7 +333,7 @@ def _parse_description(
 
     try:
         data = json.loads(text)
-        data = _upgrade_description(data, version) if version < VERSION else data
+        data = _upgrade_description(data, version) if version < 3 else data
         description = parse_description(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = summarise_error(error)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from cirm.data.rows import EncodedRows, read_rows
@@ -18,6 +20,7 @@ from cirm.learners.base import Learner
 from cirm.model.estimates import measure_scores
 from cirm.model.evaluate import diagnose_stage_environments, list_failure_warnings
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
+from cirm.model.file import MOST_EARLIER
 from cirm.model.metrics import Predictions, compute_metrics, compute_residual_quantile
 from cirm.model.model import (
     HistoryEntry,
@@ -28,6 +31,7 @@ from cirm.model.model import (
     format_current_time,
 )
 from cirm.model.predict import predict_rows
+from cirm.model.versions import keep_version
 from cirm.model.warnings import (
     check_inputs_of_environment,
     find_leaking_columns,
@@ -180,6 +184,7 @@ def update(
     fill_missing: bool = False,
     accept_units: bool = False,
     again: bool = False,
+    keep: int = 0,
     progress: Progress = ignore_progress,
 ) -> Model:
     """Continue training with new environments, without the data of earlier ones.
@@ -198,6 +203,9 @@ def update(
             unit than in the first environment. Otherwise they raise an error.
         again: Whether to train on rows that the model was trained on before.
             Otherwise they raise an error.
+        keep: Number of earlier versions that the updated model keeps in its file, of
+            64 MiB together, so that `rollback` can return to them. By default none,
+            since `model` itself does not change.
         progress: Called with a description of the current step and how far it is, as
             a fraction or as a number of rows.
 
@@ -221,6 +229,9 @@ def update(
         >>> len(first.history), len(second.history)
         (1, 2)
     """
+    if not 0 <= keep <= MOST_EARLIER:
+        raise ValueError(f"keep is {keep}, but it must be from 0 to {MOST_EARLIER}.")
+    before = model
     sources = open_data_sources(data, model.schema.treatment.shape)
     rows = read_rows(sources, model.schema, progress, fill_missing, environment)
     notes = []
@@ -240,7 +251,8 @@ def update(
         )
     if not again:
         _check_rows_are_new(model, rows)
-    return _train_stages(model, rows, order, tuple(notes), progress)
+    after = _train_stages(model, rows, order, tuple(notes), progress)
+    return keep_version(before, after, keep)
 
 
 def _train_stages(
@@ -255,9 +267,10 @@ def _train_stages(
         rows.environment(name, indices[:1], model.schema)
         for name, indices in rows.rows.items()
     ]
+    files = rows.hash_files()
     for stage in Stream.from_order(first_rows, order):
-        names = [environment.name for environment in stage]
-        model = _train_stage(model, rows, names, (*rows.notes, *notes), progress)
+        own = {e.name: files[e.name] for e in stage}
+        model = _train_stage(model, rows, own, (*rows.notes, *notes), progress)
         notes = ()
     return model
 
@@ -265,10 +278,12 @@ def _train_stages(
 def _train_stage(
     model: Model,
     rows: EncodedRows,
-    names: list[str],
+    files: Mapping[str, dict[str, str]],
     notes: tuple[str, ...],
     progress: Progress,
 ) -> Model:
+    """Return the model after a stage of environments, given with their files."""
+    names = list(files)
     source = Randomness((model.plan.seed,)).at("stage", model.stages)
     fraction = model.plan.held_out
     splits = {n: _split_rows(rows.rows[n], fraction, source.at(n)) for n in names}
@@ -292,6 +307,7 @@ def _train_stage(
     after = replace(model, state=state)
     progress("evaluating", 1)
     diagnostics = diagnose_stage_environments(after, stage, held_out, source)
+    past = score_past_environments(model, after) if model.history else {}
     entries = [
         HistoryEntry(
             name=name,
@@ -309,6 +325,8 @@ def _train_stage(
                 after, rows.store.take(rows.rows[name][:IMPORTANCE_ROWS])
             ),
             diagnostics=diagnostics[name],
+            files=files[name],
+            past=past,
             notes=(
                 *notes,
                 *warn_of_single_class(model.task.classes, environment.targets),
@@ -372,6 +390,17 @@ def _score(model: Model, predictions: Predictions, targets: Tensor) -> dict[str,
     if not model.task.classes:
         metrics["residual_quantile"] = compute_residual_quantile(predictions, targets)
     return metrics
+
+
+def score_past_environments(before: Model, after: Model) -> dict[str, float]:
+    """Score an updated model on what the one before has stored of its environments."""
+    with torch.no_grad():
+        scores = before.learner.score_past(before.state, after.state)
+    if scores and not before.task.classes:
+        scale = before.schema.target.scale
+        for name in ("before", "after"):
+            scores[name] = scale * math.sqrt(scores[name])
+    return scores
 
 
 def _check_rows_are_new(model: Model, rows: EncodedRows) -> None:

@@ -91,6 +91,11 @@ class HistoryEntry:
             values, for each column of a table.
         diagnostics: Further numbers that show whether the model can be trusted.
         notes: Warnings about the data and the training.
+        files: SHA-256 of each file that the rows were read from, by its name.
+        past: How well what was learned before is still predicted, if the state allows
+            to say: the number of `rows`, how many of them are `stored` (0 if it is an
+            estimate from moments), and their accuracy in percent or root mean squared
+            error `before` and `after` this stage.
     """
 
     name: str
@@ -107,6 +112,8 @@ class HistoryEntry:
     diagnostics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     arrival: dict[str, dict[str, float]] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    past: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,8 @@ class Model:
         history: The environments that it has learned from, oldest first.
         created: When it was first fitted, in ISO format (UTC).
         adaptation: The environment that it was adapted to since then, if any.
+        earlier: Model files of the versions before the last updates, oldest first,
+            as far as they are kept; `rollback` restores them.
 
     Example:
         >>> import pandas as pd
@@ -156,6 +165,7 @@ class Model:
     history: tuple[HistoryEntry, ...]
     created: str
     adaptation: Adaptation | None = None
+    earlier: tuple[bytes, ...] = ()
 
     @property
     def stages(self) -> int:

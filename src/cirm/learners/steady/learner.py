@@ -139,6 +139,16 @@ class Steady(Learner[Any]):
         """Return the unstable features, their effects, and what was adapted."""
         return self._make_engine().explain(state, columns or {}, environments)
 
+    def score_past(self, before: Any, after: Any) -> dict[str, float]:  # noqa: ANN401
+        """Score a later state on the moments of the rows seen before, of columns."""
+        if self.view == "directions":
+            return {}  # a network cannot be scored on moments
+        from cirm.learners.steady.columns_past import score_past_rows
+        from cirm.learners.steady.columns_state import take_replica
+
+        first, second = (take_replica(state, 0) for state in (before, after))
+        return score_past_rows(first, second, is_value=not self.classes)
+
     def suit(self, features: tuple[int, ...], chosen: bool) -> Self:
         """Choose the view for inputs of a shape, if the user has not."""
         if self.view != "auto":

@@ -1,0 +1,159 @@
+"""Earlier versions of a model, which its file keeps, and the way back to them.
+
+Each update may keep the version before it, as a whole model file inside of the new one.
+A version is known by a few digits of a digest of its description. Going back to one
+exchanges it with the current version, which is kept in turn: nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from cirm.model.file import decode_model_file, encode_model_file, read_version_key
+from cirm.model.model import HistoryEntry, Model
+
+MOST_KEPT_BYTES = 2**26  # of all kept versions; a model of a table has some 50,000
+
+
+class Version(NamedTuple):
+    """An earlier version of a model: the model, and the content of its file."""
+
+    model: Model
+    content: bytes
+
+    @property
+    def key(self) -> str:
+        """Digits by which the user names the version."""
+        return read_version_key(self.content)
+
+    def describe(self) -> str:
+        """Return what the version had learned from, in a few words."""
+        last = self.model.history[-1]
+        adapted = self.model.adaptation
+        place = f", adapted to {adapted.name}" if adapted else ""
+        return f"{self.key} (after {last.name}, {last.time[:10]}{place})"
+
+
+def keep_version(before: Model, after: Model, count: int) -> Model:
+    """Return an updated model that keeps the one before, and some earlier ones.
+
+    At most `count` versions of 64 MiB together are kept; the oldest go first. A note in
+    the history says which ones went.
+    """
+    if not count:
+        return replace(after, earlier=())
+    versions = [*before.earlier, encode_current_version(before)]
+    kept = versions[-count:]
+    while sum(map(len, kept)) > MOST_KEPT_BYTES:
+        kept = kept[1:]
+    dropped = len(versions) - len(kept)
+    after = replace(after, earlier=tuple(kept))
+    if not dropped:
+        return after
+    keys = map(read_version_key, versions[:dropped])
+    note = (
+        f"{len(kept)} earlier versions are kept for `cirm rollback`, and "
+        f"{', '.join(keys)} no longer. Keep more with --keep, up to "
+        f"{MOST_KEPT_BYTES >> 20} MiB, or write updated models to new files with --out."
+    )
+    *history, last = after.history
+    last = replace(last, notes=(*last.notes, note))
+    return replace(after, history=(*history, last))
+
+
+def encode_current_version(model: Model) -> bytes:
+    """Return the file of a model without its earlier versions."""
+    return encode_model_file(replace(model, earlier=()))
+
+
+def list_versions(model: Model) -> list[Version]:
+    """Return the earlier versions that a model keeps, oldest first."""
+    versions = []
+    for index, content in enumerate(model.earlier):
+        where = f"earlier version {index + 1} in the model file"
+        own = decode_model_file(
+            content, where, model.learner.network, type(model.learner)
+        )
+        if own.earlier:
+            raise ValueError(f"{where} has versions of its own. Restore a backup.")
+        versions.append(Version(own, content))
+    return versions
+
+
+def rollback(model: Model, to: str = "") -> Model:
+    """Return to an earlier version of a model.
+
+    Nothing is lost: the current version is kept in place of the earlier one, and a
+    second `rollback` to it undoes the first.
+
+    Args:
+        model: A model that keeps earlier versions, as `cirm update` and
+            `update(..., keep=3)` leave them.
+        to: The version, or its first digits; `cirm inspect --history` shows them. By
+            default the last version that led up to this one.
+
+    Returns:
+        The earlier model, which keeps all other versions.
+
+    Raises:
+        ValueError: If there is no such version.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import fit, rollback, update
+        >>> table = pd.DataFrame({"age": range(40), "ill": ["no", "yes"] * 20})
+        >>> first = fit(table[:20], "ill")
+        >>> second = update(first, table[20:], keep=3)
+        >>> back = rollback(second)
+        >>> len(back.history), len(back.earlier)
+        (1, 1)
+    """
+    versions = list_versions(model)
+    if not versions:
+        raise ValueError(
+            "The model keeps no earlier version. `cirm update` keeps three, unless "
+            "--keep says otherwise; restore a backup."
+        )
+    chosen = _find_named_version(versions, to) if to else _find_parent(versions, model)
+    others = [version.content for version in versions if version is not chosen]
+    earlier = (*others, encode_current_version(model))
+    device = model.learner.descent.device
+    return replace(chosen.model, earlier=earlier).to(device)
+
+
+def _find_named_version(versions: Sequence[Version], key: str) -> Version:
+    """Return the version whose digits begin with a key."""
+    matches = [v for v in versions if v.key.startswith(key.lower())]
+    if len(matches) != 1:
+        problem = "several earlier versions begin" if matches else "no version begins"
+        raise ValueError(
+            f"--to: {problem} with {key!r}. Choose one of {_list_keys(versions)}."
+        )
+    return matches[0]
+
+
+def _find_parent(versions: Sequence[Version], model: Model) -> Version:
+    """Return the last version that the model was updated from."""
+    lineage = _list_marks(model.history)
+    parents = [
+        version
+        for version in versions
+        if len(version.model.history) < len(lineage)
+        and _list_marks(version.model.history) == lineage[: len(version.model.history)]
+    ]
+    if not parents:
+        raise ValueError(
+            "None of the kept versions led up to this one. Choose one with --to: "
+            f"{_list_keys(versions)}."
+        )
+    return max(parents, key=lambda version: len(version.model.history))
+
+
+def _list_marks(history: Sequence[HistoryEntry]) -> list[tuple[str, ...]]:
+    return [(entry.name, entry.time, entry.fingerprint) for entry in history]
+
+
+def _list_keys(versions: Sequence[Version]) -> str:
+    return ", ".join(version.describe() for version in versions)
