@@ -32,14 +32,14 @@ STARTS = {
 }
 
 
-def measure_starts(rounds: int, report: Report) -> list[dict[str, Any]]:
+def measure_start_times(rounds: int, report: Report) -> list[dict[str, Any]]:
     """Time each start in a new process and an empty folder."""
     times: dict[str, list[float]] = {name: [] for name in STARTS}
     for number in range(rounds + 1):
         for name, code in STARTS.items():
             if not number:
                 report(f"start, {name}")
-            seconds = time_code(code)
+            seconds = time_python_code(code)
             if number:
                 times[name].append(seconds)
     return [
@@ -47,7 +47,7 @@ def measure_starts(rounds: int, report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def time_code(code: str) -> float:
+def time_python_code(code: str) -> float:
     """Return the seconds that a new interpreter takes to run some code."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()

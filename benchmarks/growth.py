@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import Report, compute_quartiles, fit_exponent, time_in_turns
+from benchmarks.timing import (
+    Report,
+    compute_quartiles,
+    fit_exponent,
+    time_functions_in_turn,
+)
 from benchmarks.workloads import Workload
 from cirm.environments import Environment, Task
 from cirm.learners.base import Learner
@@ -21,7 +26,7 @@ CONTINUAL = ("steady", "erm", "irmv1", "ewc", "gem", "mer", "vcl", "virmv1", "bv
 
 
 @dataclass(frozen=True)
-class Axis:
+class ScalingAxis:
     """A quantity that grows, its sizes, and the learners that are measured.
 
     The size goes into the workload (`resize`), into a setting of the learner, or into
@@ -37,50 +42,52 @@ class Axis:
 
 
 AXES = (
-    Axis(
+    ScalingAxis(
         "examples",
         (1, 2, 4, 8, 16),
         ("erm", "irmv1", "virmv1"),
         lambda workload, size: replace(workload, examples=size * workload.examples),
     ),
-    Axis(
+    ScalingAxis(
         "features",
         (1, 2, 4, 8),
         ("erm", "irmv1", "virmv1"),
         lambda workload, size: replace(workload, inputs=size * workload.inputs // 2),
     ),
-    Axis(
+    ScalingAxis(
         "environments at once",
         (1, 2, 4, 8),
         ("irmv1", "birm"),
         lambda workload, size: replace(workload, together=size),
     ),
-    Axis("seeds side by side", (1, 2, 4, 8), ("erm", "irmv1"), replicas=True),
-    Axis("Monte-Carlo evaluations", (1, 2, 4, 8), ("vcl", "virmv1"), setting="samples"),
+    ScalingAxis("seeds side by side", (1, 2, 4, 8), ("erm", "irmv1"), replicas=True),
+    ScalingAxis(
+        "Monte-Carlo evaluations", (1, 2, 4, 8), ("vcl", "virmv1"), setting="samples"
+    ),
 )
 
 
-def measure_growth(quick: bool, rounds: int, report: Report) -> list[dict[str, Any]]:
+def measure_scaling(quick: bool, rounds: int, report: Report) -> list[dict[str, Any]]:
     """Measure the exponents along every axis, and over past environments."""
     base, results = SMALL if quick else WORKLOAD, []
     for axis in AXES:
         sizes = axis.sizes[:2] if quick else axis.sizes
         for key in axis.learners:
             report(f"{axis.name}, {key}")
-            results.append(measure_axis(axis, key, sizes, base, rounds))
+            results.append(measure_scaling_along_axis(axis, key, sizes, base, rounds))
     stages = 3 if quick else 9
     for key in CONTINUAL:
         report(f"environments so far, {key}")
-        results.append(measure_past(key, base, stages, rounds))
+        results.append(measure_cost_of_past_environments(key, base, stages, rounds))
     return results
 
 
-def measure_axis(
-    axis: Axis, key: str, sizes: tuple[int, ...], base: Workload, rounds: int
+def measure_scaling_along_axis(
+    axis: ScalingAxis, key: str, sizes: tuple[int, ...], base: Workload, rounds: int
 ) -> dict[str, Any]:
     """Measure one learner along an axis."""
-    works = {str(size): Step(axis, key, size, base) for size in sizes}
-    times = time_in_turns(works, rounds)
+    works = {str(size): TimedStep(axis, key, size, base) for size in sizes}
+    times = time_functions_in_turn(works, rounds)
     medians = [compute_quartiles(values)["median"] for values in times.values()]
     saved = [work.count_saved_bytes() for work in works.values()]
     return {
@@ -94,10 +101,10 @@ def measure_axis(
     }
 
 
-class Step:
+class TimedStep:
     """A learner at one size of an axis; each call trains it for a few steps."""
 
-    def __init__(self, axis: Axis, key: str, size: int, base: Workload) -> None:
+    def __init__(self, axis: ScalingAxis, key: str, size: int, base: Workload) -> None:
         workload = axis.resize(base, size)
         settings = {axis.setting: size} if axis.setting else {}
         self.learner: Learner[Any] = workload.make_learner(key, "", **settings)
@@ -127,7 +134,9 @@ class Step:
         return max(1, sum(sizes.values()))
 
 
-def measure_past(key: str, base: Workload, stages: int, rounds: int) -> dict[str, Any]:
+def measure_cost_of_past_environments(
+    key: str, base: Workload, stages: int, rounds: int
+) -> dict[str, Any]:
     """Measure the time of each further environment, and the size of the state."""
     learner = base.make_learner(key, "")
     randomness = Randomness((0,))
@@ -147,7 +156,7 @@ def measure_past(key: str, base: Workload, stages: int, rounds: int) -> dict[str
             kept.append(
                 sum(part["bytes"] for part in measure_state_size(state).values())
             )
-    times = time_in_turns(works, rounds)
+    times = time_functions_in_turn(works, rounds)
     medians = [compute_quartiles(values)["median"] for values in times.values()]
     sizes = [int(name) for name in works]
     return {

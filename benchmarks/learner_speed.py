@@ -8,24 +8,24 @@ from functools import partial
 from typing import Any
 
 from benchmarks import matrix_products as products
-from benchmarks import usual_pytorch as usual
-from benchmarks import usual_pytorch_variational as variational
+from benchmarks import pytorch_baselines as usual
+from benchmarks import pytorch_variational_baselines as variational
 from benchmarks import workloads
 from benchmarks.timing import (
     Report,
     Work,
-    compare_times,
     compute_quartiles,
-    time_in_turns,
+    compute_time_ratios,
+    time_functions_in_turn,
 )
-from benchmarks.workloads import OwnLearner, Workload
+from benchmarks.workloads import TimedLearner, Workload
 from cirm.learners import get_preset_settings, list_learner_settings
 
 Floor = Callable[[tuple[int, ...], int, int], Work]
 
 
 @dataclass(frozen=True)
-class Entry:
+class LearnerBenchmark:
     """A learner, its workload, and what it is compared with.
 
     `floor` makes the matrix products of one step, the least that a step can take.
@@ -45,82 +45,97 @@ class Entry:
     past: bool = True
 
 
-def plain_floor(sizes: tuple[int, ...], rows: int, samples: int) -> Work:
+def compute_plain_floor(sizes: tuple[int, ...], rows: int, samples: int) -> Work:
     """Return the matrix products of a learner with a single network."""
-    return products.plain_products(sizes, rows)
+    return products.list_plain_products(sizes, rows)
 
 
 HEAD = {"constraint": "head", "rho0": 10.0, "rho1": 10.0}
-ENTRIES = (
-    Entry("erm", workloads.table1, floor=plain_floor, usual=usual.erm, aim=1.6),
-    Entry(
+LEARNER_BENCHMARKS = (
+    LearnerBenchmark(
+        "erm",
+        workloads.build_table1_workload,
+        floor=compute_plain_floor,
+        usual=usual.train_erm,
+        aim=1.6,
+    ),
+    LearnerBenchmark(
         "irmv1",
-        workloads.table1,
-        floor=plain_floor,
-        usual=usual.irmv1,
+        workloads.build_table1_workload,
+        floor=compute_plain_floor,
+        usual=usual.train_irmv1,
         aim=1.6,
         faster=2,
     ),
-    Entry(
-        "ewc", workloads.table1_all_epochs, floor=plain_floor, usual=usual.ewc, aim=1.6
+    LearnerBenchmark(
+        "ewc",
+        workloads.build_table1_all_epochs_workload,
+        floor=compute_plain_floor,
+        usual=usual.train_ewc,
+        aim=1.6,
     ),
-    Entry("gem", workloads.table1, usual=usual.gem),
-    Entry("mer", workloads.table1_one_epoch, usual=usual.mer, faster=5),
-    Entry(
+    LearnerBenchmark("gem", workloads.build_table1_workload, usual=usual.train_gem),
+    LearnerBenchmark(
+        "mer",
+        workloads.build_table1_one_epoch_workload,
+        usual=usual.train_mer,
+        faster=5,
+    ),
+    LearnerBenchmark(
         "vcl",
-        workloads.table1,
-        floor=products.local_products,
-        usual=variational.vcl,
+        workloads.build_table1_workload,
+        floor=products.list_local_reparametrisation_products,
+        usual=variational.train_vcl,
         aim=2,
         faster=2,
     ),
-    Entry(
+    LearnerBenchmark(
         "virmv1",
-        workloads.table1,
-        floor=products.local_products,
-        usual=variational.virmv1,
+        workloads.build_table1_workload,
+        floor=products.list_local_reparametrisation_products,
+        usual=variational.train_virmv1,
         aim=2,
         faster=2,
     ),
-    Entry(
+    LearnerBenchmark(
         "bvirm",
-        workloads.table1,
-        floor=products.constrained_products,
-        usual=variational.bvirm,
+        workloads.build_table1_workload,
+        floor=products.list_gradient_norm_products,
+        usual=variational.train_bvirm,
         aim=3,
         faster=2,
     ),
-    Entry(
+    LearnerBenchmark(
         "irmv1",
-        workloads.two_environments,
-        floor=plain_floor,
-        usual=usual.irmv1,
+        workloads.build_two_environment_workload,
+        floor=compute_plain_floor,
+        usual=usual.train_irmv1,
         aim=1.6,
         faster=2,
     ),
-    Entry(
+    LearnerBenchmark(
         "birm",
-        workloads.two_environments,
-        usual=variational.birm,
+        workloads.build_two_environment_workload,
+        usual=variational.train_birm,
         faster=3,
         settings=HEAD,
     ),
-    Entry(
+    LearnerBenchmark(
         "irmv1",
-        workloads.full_batch,
+        workloads.build_full_batch_workload,
         preset="irm",
-        floor=plain_floor,
-        usual=usual.irmv1,
+        floor=compute_plain_floor,
+        usual=usual.train_irmv1,
         aim=1.6,
         faster=1,
         past=False,
     ),
-    Entry(
+    LearnerBenchmark(
         "virmv1",
-        workloads.full_batch,
+        workloads.build_full_batch_workload,
         preset="eiil",
-        floor=products.sampled_products,
-        usual=variational.virmv1,
+        floor=products.list_sampled_weight_products,
+        usual=variational.train_virmv1,
         aim=2,
         faster=1,
         past=False,
@@ -131,25 +146,27 @@ ENTRIES = (
 def measure_learners(quick: bool, rounds: int, report: Report) -> list[dict[str, Any]]:
     """Time every entry, and compare it with its floor and with usual code."""
     results = []
-    for entry in ENTRIES:
+    for entry in LEARNER_BENCHMARKS:
         workload = entry.workload(quick)
         report(f"{entry.key}, {workload.name}")
-        results.append(compare_entry(entry, workload, rounds))
+        results.append(time_learner_benchmark(entry, workload, rounds))
     return results
 
 
-def compare_entry(entry: Entry, workload: Workload, rounds: int) -> dict[str, Any]:
+def time_learner_benchmark(
+    entry: LearnerBenchmark, workload: Workload, rounds: int
+) -> dict[str, Any]:
     """Time one entry on a workload."""
-    settings = get_entry_settings(entry)
+    settings = get_benchmark_settings(entry)
     works: dict[str, Work] = {}
     learner = workload.make_learner(entry.key, entry.preset, **entry.settings)
-    works["ours"] = OwnLearner(workload, learner, entry.past)
+    works["ours"] = TimedLearner(workload, learner, entry.past)
     if entry.floor is not None:
         step = entry.floor(workload.sizes, workload.rows, settings.get("samples", 1))
         works["floor"] = partial(repeat_step, step, workload.steps)
     if entry.usual is not None:
         works["usual"] = partial(entry.usual, workload, settings)
-    times = time_in_turns(works, rounds)
+    times = time_functions_in_turn(works, rounds)
     row: dict[str, Any] = {
         "learner": entry.key,
         "cell": workload.name,
@@ -164,13 +181,13 @@ def compare_entry(entry: Entry, workload: Workload, rounds: int) -> dict[str, An
             [value / workload.steps for value in values]
         )
     if "floor" in times:
-        row["floor"] = compare_times(times["ours"], times["floor"])
+        row["floor"] = compute_time_ratios(times["ours"], times["floor"])
     if "usual" in times:
-        row["usual"] = compare_times(times["usual"], times["ours"])
+        row["usual"] = compute_time_ratios(times["usual"], times["ours"])
     return row
 
 
-def get_entry_settings(entry: Entry) -> dict[str, Any]:
+def get_benchmark_settings(entry: LearnerBenchmark) -> dict[str, Any]:
     """Return all settings of an entry's learner."""
     defaults = {name: default for name, _, default in list_learner_settings(entry.key)}
     return {

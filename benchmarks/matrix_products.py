@@ -12,12 +12,12 @@ Product = tuple[Tensor, Tensor, Tensor]
 """Two factors, and the tensor for their product."""
 
 
-def plain_products(sizes: tuple[int, ...], rows: int) -> Callable[[], None]:
+def list_plain_products(sizes: tuple[int, ...], rows: int) -> Callable[[], None]:
     """Return the forward and backward products, without the inputs' gradients."""
-    return _multiply_all(_list_products(sizes, [rows] * (len(sizes) - 1), 1))
+    return _multiply_all(_list_layer_products(sizes, [rows] * (len(sizes) - 1), 1))
 
 
-def local_products(
+def list_local_reparametrisation_products(
     sizes: tuple[int, ...], rows: int, samples: int
 ) -> Callable[[], None]:
     """Return the products of local reparametrisation, two for each plain one.
@@ -25,17 +25,19 @@ def local_products(
     The samples share the products of the first layer; the other layers have their own.
     """
     counts = [rows] + [rows * samples] * (len(sizes) - 2)
-    return _multiply_all(_list_products(sizes, counts, 2))
+    return _multiply_all(_list_layer_products(sizes, counts, 2))
 
 
-def sampled_products(
+def list_sampled_weight_products(
     sizes: tuple[int, ...], rows: int, samples: int
 ) -> Callable[[], None]:
     """Return the products of networks with sampled weights, one set per sample."""
-    return _multiply_all(_list_products(sizes, [rows] * (len(sizes) - 1), samples))
+    return _multiply_all(
+        _list_layer_products(sizes, [rows] * (len(sizes) - 1), samples)
+    )
 
 
-def constrained_products(
+def list_gradient_norm_products(
     sizes: tuple[int, ...], rows: int, samples: int
 ) -> Callable[[], None]:
     """Return the products of a loss that contains the norm of its own gradient.
@@ -45,10 +47,10 @@ def constrained_products(
     four. Local reparametrisation doubles both.
     """
     counts = [rows] + [rows * samples] * (len(sizes) - 2)
-    return _multiply_all(_list_products(sizes, counts, 6, 4))
+    return _multiply_all(_list_layer_products(sizes, counts, 6, 4))
 
 
-def _list_products(
+def _list_layer_products(
     sizes: tuple[int, ...], counts: list[int], times: int, first: int = 0
 ) -> list[Product]:
     """List the products of all layers, each `times` times (the first `first` times)."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.timing import Report, compare_times, compute_quartiles
+from benchmarks.timing import Report, compute_quartiles, compute_time_ratios
 from cirm.data.colored import Colored
 from cirm.data.downloads import load_images
 from cirm.data.scm import SCM
@@ -34,7 +34,7 @@ PLAIN = {"hidden": (100, 100), "rate": 1e-3, "dropout": 0.0}
 Outcome = dict[str, Any]
 
 
-def measure_peers(
+def compare_with_other_packages(
     python: Path, quick: bool, rounds: int, report: Report
 ) -> list[dict[str, Any]]:
     """Time both on the same data, with one seed per round."""
@@ -43,16 +43,18 @@ def measure_peers(
     for key, (name, settings) in METHODS.items():
         report(name)
         both = _prepare_images(key, settings, images, 2 if quick else 100)
-        row = _compare(key, name, python, both, rounds)
+        row = _compare_with_package(key, name, python, both, rounds)
         results.append({**row, "data": images})
     report("causalicp")
     results.append(
-        _compare("icp", "causalicp", python, _prepare_causal_model(quick), rounds)
+        _compare_with_package(
+            "icp", "causalicp", python, _prepare_causal_model(quick), rounds
+        )
     )
     return results
 
 
-def _compare(
+def _compare_with_package(
     key: str,
     name: str,
     python: Path,
@@ -63,7 +65,7 @@ def _compare(
     both(0)  # warm up: the other package's time does not include its start either
     for seed in range(rounds):
         own, arrays = both(seed)
-        outcome = run_peer(python, key, arrays)
+        outcome = run_other_package(python, key, arrays)
         if "failed" in outcome:
             return {"learner": key, "peer": name, "failed": outcome["failed"]}
         ours.append(own)
@@ -75,7 +77,7 @@ def _compare(
         "version": theirs[0]["version"],
         "ours": compute_quartiles(times[0]),
         "theirs": compute_quartiles(times[1]),
-        "ratio": compare_times(times[1], times[0]),
+        "ratio": compute_time_ratios(times[1], times[0]),
     }
     for what in ("accuracy", "features"):
         if what in theirs[0]:
@@ -84,7 +86,7 @@ def _compare(
     return row
 
 
-def run_peer(python: Path, method: str, arrays: dict[str, Any]) -> Outcome:
+def run_other_package(python: Path, method: str, arrays: dict[str, Any]) -> Outcome:
     """Run another package on arrays; return its result, or why it failed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "arrays.npz"

@@ -22,11 +22,15 @@ def main() -> None:
     method, path = sys.argv[1:]
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    result = run_causal(arrays) if method == "icp" else run_continual(method, arrays)
+    result = (
+        run_causal_prediction(arrays)
+        if method == "icp"
+        else run_continual_learning(method, arrays)
+    )
     print("\n" + json.dumps(result))
 
 
-def run_causal(arrays: dict[str, Any]) -> dict[str, Any]:
+def run_causal_prediction(arrays: dict[str, Any]) -> dict[str, Any]:
     """Run invariant causal prediction of the last column from the others."""
     from importlib.metadata import version
 
@@ -44,7 +48,7 @@ def run_causal(arrays: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_continual(method: str, arrays: dict[str, Any]) -> dict[str, Any]:
+def run_continual_learning(method: str, arrays: dict[str, Any]) -> dict[str, Any]:
     """Train naively, or by EWC or GEM, with Avalanche on two environments in turn."""
     from importlib.metadata import version
 

@@ -82,11 +82,13 @@ def _build_learner_table(results: Sequence[Results]) -> Table:
                 f"{one['learner']}, {one['cell']}",
                 _format_time(one["ours_step"]["median"]),
                 _format_quartiles(floor),
-                f"< {aim:g} {_get_mark(floor['median'] < aim)}"
+                f"< {aim:g} {_choose_mark(floor['median'] < aim)}"
                 if floor and aim
                 else "",
                 _format_quartiles(usual),
-                f"≥ {faster:g} {_get_mark(usual['median'] >= faster)}" if usual else "",
+                f"≥ {faster:g} {_choose_mark(usual['median'] >= faster)}"
+                if usual
+                else "",
             ]
         )
     return _build_table("A training step", note, headings, rows)
@@ -158,7 +160,7 @@ def _build_peer_row(result: Results) -> list[str]:
     ]
 
 
-def _get_mark(is_reached: bool) -> str:
+def _choose_mark(is_reached: bool) -> str:
     return "✓" if is_reached else "✗"
 
 

@@ -23,14 +23,14 @@ def run_benchmarks(
 ) -> None:
     """Measure parts of the benchmark, or all; write and print the results."""
     parts = parts or [name for name in PARTS if name != "peers" or peers is not None]
-    check_parts(parts, peers)
+    check_benchmark_parts(parts, peers)
     create_result_folder(folder)
     command = format_typed_command()
 
     def report(name: str) -> None:
         print_to_stderr(f"measuring {name}")
 
-    for results in measure_parts(parts, rounds, quick, peers, report):
+    for results in run_benchmark_parts(parts, rounds, quick, peers, report):
         text = json.dumps({"command": command, **results}, indent=1)
         write_text_atomically(folder / "bench.json", text + "\n")
         write_text_atomically(folder / "bench.md", render_benchmark_markdown(results))
@@ -41,7 +41,7 @@ def run_benchmarks(
     typer.echo(f"Wrote the report to {(folder / 'bench.html').resolve()}")
 
 
-def check_parts(parts: Sequence[str], peers: Path | None) -> None:
+def check_benchmark_parts(parts: Sequence[str], peers: Path | None) -> None:
     """Raise an error before any measurement if a part cannot be measured."""
     for part in parts:
         if part not in PARTS:
@@ -55,7 +55,7 @@ def check_parts(parts: Sequence[str], peers: Path | None) -> None:
         raise FileNotFoundError(f"--peers: there is no interpreter {str(peers)!r}.")
 
 
-def measure_parts(
+def run_benchmark_parts(
     parts: Sequence[str], rounds: int, quick: bool, peers: Path | None, report: Report
 ) -> Iterator[dict[str, Any]]:
     """Yield all results so far, after each part."""
@@ -78,11 +78,11 @@ def measure_parts(
             if part == "learners":
                 results[part] = learner_speed.measure_learners(quick, rounds, report)
             elif part == "growth":
-                results[part] = growth.measure_growth(quick, rounds, report)
+                results[part] = growth.measure_scaling(quick, rounds, report)
             elif part == "start":
-                results[part] = cold_start.measure_starts(rounds, report)
+                results[part] = cold_start.measure_start_times(rounds, report)
             elif peers is not None:
-                results[part] = peer_comparison.measure_peers(
+                results[part] = peer_comparison.compare_with_other_packages(
                     peers, quick, rounds, report
                 )
             yield dict(results)

@@ -18,7 +18,9 @@ Report = Callable[[str], None]
 """Takes a few words that say what is being measured."""
 
 
-def time_in_turns(works: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
+def time_functions_in_turn(
+    works: Mapping[str, Work], rounds: int
+) -> dict[str, list[float]]:
     """Return the seconds of each function in each round, after one to warm up."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
@@ -38,7 +40,9 @@ def compute_quartiles(values: Sequence[float]) -> dict[str, float]:
     return {"median": median(values), "low": low, "high": high}
 
 
-def compare_times(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
+def compute_time_ratios(
+    over: Sequence[float], under: Sequence[float]
+) -> dict[str, float]:
     """Return quartiles of the ratio of two times, taken within each round."""
     pairs = zip(over, under, strict=True)
     return compute_quartiles([a / max(b, 1e-9) for a, b in pairs])
@@ -61,7 +65,7 @@ def describe_machine() -> dict[str, Any]:
     import torch
 
     return {
-        "processor": find_processor(),
+        "processor": get_processor_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -69,7 +73,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def find_processor() -> str:
+def get_processor_name() -> str:
     """Return the name of the processor, if the system reports one."""
     import platform
     from pathlib import Path

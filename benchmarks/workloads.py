@@ -90,7 +90,7 @@ class Workload:
         return create(key, first, {**self.get_settings(), **settings}, preset)
 
 
-class OwnLearner:
+class TimedLearner:
     """One of our learners; each call trains it on the timed stage once."""
 
     def __init__(
@@ -110,7 +110,7 @@ class OwnLearner:
         return self.learner.observe(self.state, self.stage, at)
 
 
-def table1(quick: bool) -> Workload:
+def build_table1_workload(quick: bool) -> Workload:
     """Return the second environment of table 1, for five of its 100 epochs."""
     if quick:
         return Workload("table 1", "quick", 64, (16, 16), 2, 128, 64, 1)
@@ -118,17 +118,17 @@ def table1(quick: bool) -> Workload:
     return Workload("table 1", title, 1568, (100, 100), 2, 1000, 256, 5)
 
 
-def table1_one_epoch(quick: bool) -> Workload:
+def build_table1_one_epoch_workload(quick: bool) -> Workload:
     """Return one epoch of table 1, for methods that go example by example."""
-    return replace(table1(quick), epochs=1)
+    return replace(build_table1_workload(quick), epochs=1)
 
 
-def table1_all_epochs(quick: bool) -> Workload:
+def build_table1_all_epochs_workload(quick: bool) -> Workload:
     """Return all epochs of table 1, for methods with work at the end of a stage."""
-    return replace(table1(quick), epochs=1 if quick else 100)
+    return replace(build_table1_workload(quick), epochs=1 if quick else 100)
 
 
-def two_environments(quick: bool) -> Workload:
+def build_two_environment_workload(quick: bool) -> Workload:
     """Return two joint environments of table 1, for methods that compare them."""
     if quick:
         return Workload("two at once", "quick", 64, (16, 16), 2, 128, 64, 1, 2)
@@ -136,7 +136,7 @@ def two_environments(quick: bool) -> Workload:
     return Workload("two at once", title, 1568, (100, 100), 2, 1000, 256, 5, 2)
 
 
-def full_batch(quick: bool) -> Workload:
+def build_full_batch_workload(quick: bool) -> Workload:
     """Return two steps on the full batch of tables 3 and 4."""
     if quick:
         return Workload("full batch", "quick", 32, (16, 16), 1, 200, 0, 1, 2)

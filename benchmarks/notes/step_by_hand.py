@@ -16,18 +16,18 @@ from torch.nn import functional as F
 from torch.optim.adam import adam
 
 from benchmarks import workloads
-from benchmarks.matrix_products import plain_products
+from benchmarks.matrix_products import list_plain_products
 from cirm.learners.erm import ERM
 from cirm.networks.mlp import MLP
 
 torch.set_num_threads(1)
-workload = workloads.table1(quick=False)
+workload = workloads.build_table1_workload(quick=False)
 x0, y0 = workload.data[1]
 learner = cast(ERM, workload.make_learner("erm", "paper", dropout=0.0))
 network = cast(MLP, learner.network)
 own, floor = (
-    workloads.OwnLearner(workload, learner),
-    plain_products(workload.sizes, 250),
+    workloads.TimedLearner(workload, learner),
+    list_plain_products(workload.sizes, 250),
 )
 params = network.init(own.randomness)
 grad, first, second = (torch.zeros_like(params) for _ in range(3))

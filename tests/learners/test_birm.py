@@ -124,7 +124,7 @@ def test_the_gradients_of_the_head_are_those_of_autodiff(likelihood):
     batch = learner.descent.build_batch(pieces, draws)
     features = network.init(Randomness(SEEDS))[:, : network.head.start]
     local = draws.normal(2, network.size - network.head.start).requires_grad_()
-    terms, gradients = learner.view_head(features, batch).gradients(local)
+    terms, gradients = learner.compute_head_objectives(features, batch).gradients(local)
     risks = []
     for own, (x, y) in zip(local.unbind(1), pieces, strict=True):
         whole = torch.cat([features, own], 1)

@@ -81,11 +81,11 @@ def test_with_uncertain_features_the_condition_is_that_of_their_expectation():
     network = LinearFeatures()
     learner = BVIRM(network, SquaredError(), beta=0.0, samples=2000)
     q = create_gaussian(network.init(Randomness((5,))), 0.5)
-    features, own = learner.split_posterior(q)
+    features, own = learner.split_posterior_at_head(q)
     environment = invariant()[1]
     noise = Randomness((1,)).start_draws()
     batch = learner.descent.build_batch([environment.take_all(1)], noise)
-    view = learner.view_posterior(
+    view = learner.compute_posterior_objectives(
         flatten_gaussian(features), batch, (features, own), 0.0
     )
     local = flatten_gaussian(own).unsqueeze(1).requires_grad_()
@@ -172,11 +172,11 @@ def test_the_kl_counts_in_full_or_by_example(scale, factor):
 def test_features_and_w_are_parts_of_one_belief():
     network = MLP((3, 4, 2))
     q = create_gaussian(network.init(Randomness(SEEDS)), 0.1)
-    features, own = BVIRM(network).split_posterior(q)
+    features, own = BVIRM(network).split_posterior_at_head(q)
     assert isinstance(own, Gaussian)
     assert features.mean.shape == (2, 16)
     torch.testing.assert_close(torch.cat([features.mean, own.mean], 1), q.mean)
-    whole = BVIRM(network, constraint="network").split_posterior(q)
+    whole = BVIRM(network, constraint="network").split_posterior_at_head(q)
     assert whole[0].mean.shape == (2, 0)
 
 

@@ -119,7 +119,7 @@ def test_no_past_environment_is_opposed_and_the_step_is_the_nearest_such():
     plain = torch.autograd.grad(
         learner.loss(params, past, batch)["risk"].sum(), params
     )[0]
-    guards = learner.past_gradients(params, past)
+    guards = learner.compute_past_gradients(params, past)
     bent, numbers = learner.gradient(params, past, batch)
     products = (guards @ plain.unsqueeze(-1)).squeeze(-1)
     assert torch.equal(numbers["opposed"], (products < 0).sum(-1).float())
@@ -138,7 +138,7 @@ def test_past_gradients_are_those_of_each_memory_alone():
     last = states(learner, *stages)[-1]
     assert last.memory.sizes == (20, 9)
     params = last.params.clone().requires_grad_()
-    found = learner.past_gradients(params, stack_memories(last.memory, CPU))
+    found = learner.compute_past_gradients(params, stack_memories(last.memory, CPU))
     risks = memory_risks(learner, params, last.memory)
     for place in range(2):
         (slope,) = torch.autograd.grad(risks[:, place].sum(), params, retain_graph=True)

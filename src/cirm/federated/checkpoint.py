@@ -138,4 +138,4 @@ def load_result(folder: Path) -> tuple[Any, Any]:
             "folder of another study."
         )
     learner = Study.from_json(checkpoint.notes["study"]).create_learner()
-    return learner, learner.finish_stage(*checkpoint.finished_stage_tensors)
+    return learner, learner.build_state_after_stage(*checkpoint.finished_stage_tensors)

@@ -109,10 +109,10 @@ class Coordinator:
         self, number: int, names: Sequence[str], learner: BIRM
     ) -> StageProgress:
         if ended := self.checkpoint.finished_stage_tensors:
-            learned = learner.finish_stage(*ended)
+            learned = learner.build_state_after_stage(*ended)
         else:
             learned = learner.init(Randomness(self.study.seeds).at("init"))
-        features, shared = learner.start_stage(learned)
+        features, shared = learner.get_initial_parameters(learned)
         sizes = [self.connection.sites[name].examples for name in names]
         batch = learner.descent.batch
         steps = -(-max(sizes) // batch) if batch else 1
@@ -122,7 +122,7 @@ class Coordinator:
             features=features,
             shared=shared,
             past=learned.last,
-            prior=learner.get_prior(learned),
+            prior=learner.get_prior_parameters(learned),
             optimiser=learner.descent.create_optimiser(features),
         )
 

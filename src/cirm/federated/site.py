@@ -69,7 +69,7 @@ class Site:
         carry = _restore_admm_variables(tensors, notes, received["shared"])
         optimiser = learner.descent.create_optimiser(carry.local)
         restore_optimiser_state(optimiser, tensors)
-        viewer = learner.make_viewer(tensors["prior"], stage.examples)
+        viewer = learner.choose_batch_objectives(tensors["prior"], stage.examples)
         steps_per_batch, length = (
             learner.admm.steps_per_batch,
             learner.admm.count_steps_per_round(stage.steps),
@@ -115,7 +115,9 @@ class Site:
         number = (segment.last - 1) // learner.admm.steps_per_batch
         batch = self._build_batch(assignment, number, f"slope {segment.last}")
         features = received["features"].clone().requires_grad_()
-        view = learner.make_viewer(tensors["prior"], stage.examples)(features, batch)
+        view = learner.choose_batch_objectives(tensors["prior"], stage.examples)(
+            features, batch
+        )
         loss = view.feature_loss(received["shared"]).sum()
         return torch.autograd.grad(loss, features)[0]
 

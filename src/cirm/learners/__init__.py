@@ -298,7 +298,7 @@ def create(
     chosen = network is not None or any(name in given for name in NETWORK)
     if network is None:
         shape = {n: values.get(n, default) for n, (_, default) in NETWORK.items()}
-        network = _make_default_network(environment, shape)
+        network = _build_default_network(environment, shape)
     elif fixed := [name for name in NETWORK if name in given]:
         raise ValueError(
             f"The learner {get_learner_key(learner)} already has a network, so the "
@@ -318,10 +318,10 @@ def create(
         ),
         **{n: v for n, v in values.items() if n not in NETWORK and n not in steps},
     )
-    return bound.suit(environment.features, chosen)
+    return bound.adjust_settings_to_inputs(environment.features, chosen)
 
 
-def try_learner(learner: LearnerLike, regression: bool = False) -> Tensor:
+def train_on_tiny_data(learner: LearnerLike, regression: bool = False) -> Tensor:
     """Train a learner for two epochs on two tiny environments, one after the other.
 
     This is a quick check that a learner works, for example one that you are writing.
@@ -334,7 +334,7 @@ def try_learner(learner: LearnerLike, regression: bool = False) -> Tensor:
         Predictions [1, 20, k] for the first environment.
 
     Example:
-        >>> try_learner("erm").shape
+        >>> train_on_tiny_data("erm").shape
         torch.Size([1, 20, 2])
     """
     import torch
@@ -358,7 +358,7 @@ def try_learner(learner: LearnerLike, regression: bool = False) -> Tensor:
         return bound.predict(state, inputs[None, :20])
 
 
-def _make_default_network(
+def _build_default_network(
     environment: Environment, shape: Mapping[str, Any]
 ) -> Network:
     """Return a network for the inputs and the task of an environment."""

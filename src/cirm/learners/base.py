@@ -58,7 +58,7 @@ class Learner(Generic[State]):
     everything that training changes is in there. A learner whose state is `PointState`
     needs only a method `loss(params, past, batch)`, which returns named terms [replica]
     that are added up; others define `init` and `observe`, and `outputs` if needed.
-    `cirm.learners.try_learner` checks quickly that a new learner works.
+    `cirm.learners.train_on_tiny_data` checks quickly that a new learner works.
 
     Args:
         network: Maps parameters and inputs to outputs. An instance that is passed to
@@ -78,7 +78,7 @@ class Learner(Generic[State]):
         adapts: Whether the learner can adapt to unlabelled inputs (see `adapt`).
 
     Example:
-        >>> from cirm.learners import try_learner
+        >>> from cirm.learners import train_on_tiny_data
         >>> from cirm.objectives import environment_risks
         >>> @dataclass(frozen=True)
         ... class WorstCase(Learner[PointState]):
@@ -87,7 +87,7 @@ class Learner(Generic[State]):
         ...             self.network, self.likelihood, params, batch
         ...         )
         ...         return {"worst": risks.max(-1).values}
-        >>> try_learner(WorstCase()).shape
+        >>> train_on_tiny_data(WorstCase()).shape
         torch.Size([1, 20, 2])
     """
 
@@ -242,7 +242,9 @@ class Learner(Generic[State]):
                 scores.append((prediction[..., 0] - y).double().square())
         return float(torch.cat(scores, 1).mean())
 
-    def suit(self, features: tuple[int, ...], chosen: bool) -> Self:
+    def adjust_settings_to_inputs(
+        self, features: tuple[int, ...], chosen: bool
+    ) -> Self:
         """Adjust settings that depend on the shape of the inputs.
 
         Args:
@@ -254,7 +256,7 @@ class Learner(Generic[State]):
         """
         return self
 
-    def pace(self, stage: Stage) -> Self:
+    def adjust_epochs_to_data(self, stage: Stage) -> Self:
         """Adjust the number of epochs to the size of a stage.
 
         Small stages get enough epochs for `min_steps` steps and large ones at most as

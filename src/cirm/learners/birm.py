@@ -63,8 +63,8 @@ class BIRM(Learner[State]):
         inner: Number of steps (or epochs, with `rounds` 0) of a round.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(BIRM(inner=1)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(BIRM(inner=1)).shape
         torch.Size([1, 20, 2])
     """
 
@@ -110,14 +110,16 @@ class BIRM(Learner[State]):
         return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
 
     @property
-    def _cut(self) -> int:
+    def _first_head_parameter(self) -> int:
         """Index of the first parameter that belongs to w."""
         return self.network.head.start if self.constraint == "head" else 0
 
     def init(self, randomness: Randomness) -> State:
         """Return random parameters."""
         params = self.network.init(randomness.at("params")).to(self.descent.device)
-        return State(params, params[:, self._cut :].unsqueeze(1)[:, :0])
+        return State(
+            params, params[:, self._first_head_parameter :].unsqueeze(1)[:, :0]
+        )
 
     def observe(
         self,
@@ -127,34 +129,44 @@ class BIRM(Learner[State]):
         watch: Watch = ignore_training_steps,
     ) -> State:
         """Find the w that the environments of the stage and the past agree on."""
-        view = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
-        features, shared = self.start_stage(state)
+        view = self.choose_batch_objectives(
+            self.get_prior_parameters(state), sum(map(len, stage))
+        )
+        features, shared = self.get_initial_parameters(state)
         features, carry = self.admm.solve(
             view, features, shared, state.last, self.descent, stage, randomness, watch
         )
-        return self.finish_stage(features, carry.shared, carry.local)
+        return self.build_state_after_stage(features, carry.shared, carry.local)
 
-    def start_stage(self, state: State) -> tuple[Tensor, Tensor]:
+    def get_initial_parameters(self, state: State) -> tuple[Tensor, Tensor]:
         """Return features [replica, f] and w [replica, q] at which a stage starts."""
-        features, shared = state.params.tensor_split((self._cut,), 1)
+        features, shared = state.params.tensor_split((self._first_head_parameter,), 1)
         return features, shared
 
-    def get_prior(self, state: State) -> Tensor:
+    def get_prior_parameters(self, state: State) -> Tensor:
         """Return what environments need to know of the past: nothing, [replica, 0]."""
         return state.params[:, :0]
 
-    def make_viewer(
+    def choose_batch_objectives(
         self, prior: Tensor, examples: int
     ) -> Callable[[Tensor, Batch], BatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
-        return self.view_head if self.constraint == "head" else self.view_network
+        return (
+            self.compute_head_objectives
+            if self.constraint == "head"
+            else self.compute_network_objectives
+        )
 
-    def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
+    def build_state_after_stage(
+        self, features: Tensor, shared: Tensor, local: Tensor
+    ) -> State:
         """Return the state after a stage; `local` is the w of each environment."""
         params = torch.cat([features, shared], 1)
         return State(params, local.mean(1, keepdim=True))
 
-    def view_network(self, features: Tensor, batch: Batch) -> BatchObjectives:
+    def compute_network_objectives(
+        self, features: Tensor, batch: Batch
+    ) -> BatchObjectives:
         """Return risks of whole networks, and gradients by differentiation."""
         each = split_batch_by_environment(batch)
 
@@ -166,9 +178,13 @@ class BIRM(Learner[State]):
 
         return BatchObjectives(slopes, lambda shared: shared.sum(-1))
 
-    def view_head(self, features: Tensor, batch: Batch) -> BatchObjectives:
+    def compute_head_objectives(
+        self, features: Tensor, batch: Batch
+    ) -> BatchObjectives:
         """Return risks of heads on shared features, and gradients in closed form."""
-        padding = features.new_zeros(len(features), self.network.size - self._cut)
+        padding = features.new_zeros(
+            len(features), self.network.size - self._first_head_parameter
+        )
         whole = torch.cat([features, padding], 1)
         hidden = self.network.compute_features(whole, batch.x, batch.noise)
         each = split_batch_by_environment(batch._replace(x=hidden.detach()))

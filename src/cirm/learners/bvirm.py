@@ -80,8 +80,8 @@ class BVIRM(Learner[State]):
         initial_std: Standard deviation at which training starts.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(BVIRM(inner=1, samples=2)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(BVIRM(inner=1, samples=2)).shape
         torch.Size([1, 20, 2])
     """
 
@@ -131,7 +131,7 @@ class BVIRM(Learner[State]):
         return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
 
     @property
-    def _cut(self) -> int:
+    def _first_head_parameter(self) -> int:
         """Index of the first parameter that belongs to w."""
         return self.network.head.start if self.constraint == "head" else 0
 
@@ -139,7 +139,9 @@ class BVIRM(Learner[State]):
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
         posterior = create_gaussian(means, self.prior_std, centred=True)
-        past = means.new_empty(len(means), 0, 2 * (self.network.size - self._cut))
+        past = means.new_empty(
+            len(means), 0, 2 * (self.network.size - self._first_head_parameter)
+        )
         return State(posterior, means, past)
 
     def observe(
@@ -150,35 +152,39 @@ class BVIRM(Learner[State]):
         watch: Watch = ignore_training_steps,
     ) -> State:
         """Find the posterior that the stage's environments and the past agree on."""
-        view = self.make_viewer(self.get_prior(state), sum(map(len, stage)))
-        features, shared = self.start_stage(state)
+        view = self.choose_batch_objectives(
+            self.get_prior_parameters(state), sum(map(len, stage))
+        )
+        features, shared = self.get_initial_parameters(state)
         features, carry = self.admm.solve(
             view, features, shared, state.last, self.descent, stage, randomness, watch
         )
-        return self.finish_stage(features, carry.shared, carry.local)
+        return self.build_state_after_stage(features, carry.shared, carry.local)
 
-    def start_stage(self, state: State) -> tuple[Tensor, Tensor]:
+    def get_initial_parameters(self, state: State) -> tuple[Tensor, Tensor]:
         """Return start values of features [replica, 2f] and w [replica, 2q]."""
         start = create_initial_posterior(state.start, state.posterior, self.initial_std)
-        features, shared = map(flatten_gaussian, self.split_posterior(start))
+        features, shared = map(flatten_gaussian, self.split_posterior_at_head(start))
         return features, shared
 
-    def get_prior(self, state: State) -> Tensor:
+    def get_prior_parameters(self, state: State) -> Tensor:
         """Return what environments need to know: the posterior, [replica, 2p]."""
         return flatten_gaussian(state.posterior)
 
-    def make_viewer(
+    def choose_batch_objectives(
         self, prior: Tensor, examples: int
     ) -> Callable[[Tensor, Batch], BatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
         kl_weight = self.beta * compute_kl_weight(self.kl_scale, examples)
         return partial(
-            self.view_posterior,
-            prior=self.split_posterior(unflatten_gaussian(prior)),
+            self.compute_posterior_objectives,
+            prior=self.split_posterior_at_head(unflatten_gaussian(prior)),
             kl_weight=kl_weight,
         )
 
-    def finish_stage(self, features: Tensor, shared: Tensor, local: Tensor) -> State:
+    def build_state_after_stage(
+        self, features: Tensor, shared: Tensor, local: Tensor
+    ) -> State:
         """Return the state after a stage; `local` is the w of each environment."""
         posterior = join_feature_and_head_posteriors(
             unflatten_gaussian(features), unflatten_gaussian(shared)
@@ -191,7 +197,7 @@ class BVIRM(Learner[State]):
             state.posterior, inputs, self.evaluations
         )
 
-    def view_posterior(
+    def compute_posterior_objectives(
         self,
         features: Tensor,
         batch: Batch,
@@ -229,9 +235,9 @@ class BVIRM(Learner[State]):
             self.network, self.likelihood, q, batch, self.samples
         )
 
-    def split_posterior(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
+    def split_posterior_at_head(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
         """Return the posteriors of the features and of w."""
-        pieces = [part.tensor_split((self._cut,), 1) for part in q]
+        pieces = [part.tensor_split((self._first_head_parameter,), 1) for part in q]
         features, w = (Gaussian(*part) for part in zip(*pieces, strict=True))
         return features, w
 

@@ -24,8 +24,8 @@ class ERM(Learner[PointState]):
     """Plain training on the mean risk, without any penalty.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(ERM()).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(ERM()).shape
         torch.Size([1, 20, 2])
     """
 

@@ -52,8 +52,8 @@ class EWC(Learner[State]):
             parameters; otherwise each stage's stays where that stage ended.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(EWC(strength=10.0)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(EWC(strength=10.0)).shape
         torch.Size([1, 20, 2])
     """
 
@@ -128,14 +128,16 @@ class EWC(Learner[State]):
         total = torch.zeros_like(params)
         for x, y in zip(examples.x.split(1, 1), examples.y.split(1, 1), strict=True):
             outputs = self.network(params, x)
-            for direction in self.factor_fisher(outputs.detach(), y).unbind(-1):
+            for direction in self.compute_fisher_factors(outputs.detach(), y).unbind(
+                -1
+            ):
                 (gradient,) = torch.autograd.grad(
                     outputs, params, direction, retain_graph=True
                 )
                 total += gradient.square()
         return total / examples.y.shape[1]
 
-    def factor_fisher(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_fisher_factors(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return vectors [replica, n, k, m] whose outer products sum to the Fisher.
 
         With respect to outputs [replica, n, k] the Fisher information is the outer

@@ -60,8 +60,8 @@ class GEM(Learner[State]):
         margin: Least weight of a past environment's gradient in a projected gradient.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(GEM(memory=5)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(GEM(memory=5)).shape
         torch.Size([1, 20, 2])
     """
 
@@ -114,7 +114,7 @@ class GEM(Learner[State]):
         gradient, terms = differentiate_loss(self.loss)(params, past, batch)
         if not past.weight.shape[1]:
             return gradient, terms
-        others = self.past_gradients(params, past)
+        others = self.compute_past_gradients(params, past)
         products = (others @ gradient.unsqueeze(-1)).squeeze(-1)  # [replica, e]
         opposed = products < 0
         diverged = ~products.isfinite().all(-1)
@@ -126,7 +126,7 @@ class GEM(Learner[State]):
             gradient[diverged] = torch.nan  # so that the loop reports the divergence
         return gradient, {**terms, "opposed": opposed.sum(-1).to(gradient.dtype)}
 
-    def past_gradients(self, params: Tensor, past: StackedMemories) -> Tensor:
+    def compute_past_gradients(self, params: Tensor, past: StackedMemories) -> Tensor:
         """Return the gradients of past environments' risks, [replica, e, p]."""
         environments = past.weight.shape[1]
         # Treated as further replicas, all past environments need a single pass.

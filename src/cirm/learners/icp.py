@@ -38,7 +38,7 @@ class State(NamedTuple):
     coefficients: Tensor
 
 
-class InvarianceFindings(NamedTuple):
+class InvarianceTestResults(NamedTuple):
     """Test results for each feature, [replica, d], and each set, [replica, set].
 
     `parents` are the identified causes, and `p_values` those of the hypothesis that a
@@ -69,8 +69,8 @@ class ICP(Learner[State]):
             regression on all features are searched.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(ICP(), regression=True).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(ICP(), regression=True).shape
         torch.Size([1, 20, 1])
     """
 
@@ -113,11 +113,11 @@ class ICP(Learner[State]):
                 )
         replicas = len(randomness.seeds)
         moments = torch.stack(
-            [sum_cross_products(*e.take_all(replicas)) for e in stage], 1
+            [compute_second_moments(*e.take_all(replicas)) for e in stage], 1
         )
         if state.moments.shape[1]:
             moments = torch.cat([state.moments, moments], 1)
-        findings = self.compute_findings(State(moments, state.coefficients))
+        findings = self.compute_test_results(State(moments, state.coefficients))
         index = (findings.sets == findings.parents.unsqueeze(1)).all(-1).int().argmax(1)
         rows = torch.arange(replicas)
         watch(1, 1, {"parents": findings.parents.sum(-1).float()})
@@ -132,21 +132,21 @@ class ICP(Learner[State]):
         values = torch.baddbmm(intercept.unsqueeze(-1), x, slopes.unsqueeze(-1))
         return values.unsqueeze(1)
 
-    def compute_findings(self, state: State) -> InvarianceFindings:
+    def compute_test_results(self, state: State) -> InvarianceTestResults:
         """Test every candidate set and derive what follows for the features."""
         pooled = state.moments.sum(1)
-        sets = list_candidate_sets(pooled, self.most)
-        coefficients, errors = fit_regressions_on_sets(pooled, sets)
+        sets = list_candidate_feature_sets(pooled, self.most)
+        coefficients, errors = fit_regression_for_each_set(pooled, sets)
         p_sets = compute_invariance_p_values(state.moments, coefficients)
         accepted = p_sets > self.level
         some = accepted.any(1, keepdim=True)
         parents = (sets | ~accepted.unsqueeze(-1)).all(1) & some
         without = p_sets.unsqueeze(-1).masked_fill(sets, 0.0).amax(1)
-        half = errors * self._quantiles(pooled[:, 0, 0], sets)
+        half = errors * self._compute_t_quantiles(pooled[:, 0, 0], sets)
         slopes, rejected = coefficients[..., 1:], ~accepted.unsqueeze(-1)
         lower = (slopes - half).masked_fill(rejected, torch.inf).amin(1)
         upper = (slopes + half).masked_fill(rejected, -torch.inf).amax(1)
-        return InvarianceFindings(
+        return InvarianceTestResults(
             parents,
             torch.where(some, without, 1.0),
             lower.masked_fill(~some, torch.nan),
@@ -156,7 +156,7 @@ class ICP(Learner[State]):
             coefficients,
         )
 
-    def _quantiles(self, examples: Tensor, sets: Tensor) -> Tensor:
+    def _compute_t_quantiles(self, examples: Tensor, sets: Tensor) -> Tensor:
         """Return half widths of intervals in standard errors, [replica, set, 1]."""
         sizes = sets.sum(-1, keepdim=True).double()
         free = (examples[:, None, None] - sizes - 1).clamp(min=1)
@@ -164,18 +164,18 @@ class ICP(Learner[State]):
         return torch.from_numpy(special.stdtrit(free.numpy(), tail.numpy()))
 
 
-def sum_cross_products(x: Tensor, y: Tensor) -> Tensor:
+def compute_second_moments(x: Tensor, y: Tensor) -> Tensor:
     """Return sums of products of (1, inputs, target), [replica, d + 2, d + 2]."""
     x = x.flatten(2).double()
     whole = torch.cat([torch.ones_like(x[..., :1]), x, y.unsqueeze(-1).double()], -1)
     return whole.mT @ whole
 
 
-def list_candidate_sets(pooled: Tensor, most: int) -> Tensor:
+def list_candidate_feature_sets(pooled: Tensor, most: int) -> Tensor:
     """Return all subsets [replica, set, d] of the `most` strongest features."""
     width = pooled.shape[-1] - 2
     every = torch.ones(len(pooled), 1, width, dtype=torch.bool)
-    coefficients, errors = fit_regressions_on_sets(pooled, every)
+    coefficients, errors = fit_regression_for_each_set(pooled, every)
     weight = (coefficients[:, 0, 1:] / errors[:, 0].clamp(min=1e-300)).abs()
     chosen = weight.topk(min(most, width), dim=-1).indices.sort(-1).values
     kinds = torch.tensor(list(product([False, True], repeat=chosen.shape[1])))
@@ -184,7 +184,7 @@ def list_candidate_sets(pooled: Tensor, most: int) -> Tensor:
     return every.new_zeros(*kinds.shape[:2], width).scatter(-1, places, kinds)
 
 
-def fit_regressions_on_sets(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+def fit_regression_for_each_set(pooled: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
     """Fit least squares on sets [replica, set, d] of features.
 
     Returns coefficients [replica, set, d + 1] with the intercept first, and standard

@@ -59,8 +59,8 @@ class IRMG(Learner[State]):
             stops.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(IRMG()).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(IRMG()).shape
         torch.Size([1, 20, 2])
     """
 
@@ -91,11 +91,11 @@ class IRMG(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return a random network with which the first player starts."""
         params = self.network.init(randomness.at("params"))
-        start = params[:, None, self._cut :]
-        return State(start[:, :0], start, params[:, : self._cut])
+        start = params[:, None, self._first_head_parameter :]
+        return State(start[:, :0], start, params[:, : self._first_head_parameter])
 
     @property
-    def _cut(self) -> int:
+    def _first_head_parameter(self) -> int:
         """Index of the first of the network's parameters that belongs to a player."""
         return self.network.head.start if self.representation == "variable" else 0
 
@@ -109,7 +109,7 @@ class IRMG(Learner[State]):
         """Play until the epochs are over or the games of all replicas have ended."""
         state = move_to_device(state, self.descent.device)
         past = state.players if self.past else state.players[:, :0]
-        movers = self._make_movers(state, len(stage), randomness)
+        movers = self._create_players(state, len(stage), randomness)
         names = [environment.name for environment in stage]
         loss = partial(self.loss, past=past, names=[*names, "representation"])
         steps = self.descent.count_steps(stage)
@@ -119,9 +119,9 @@ class IRMG(Learner[State]):
         ):
             for mover, last in zip(movers, stopped, strict=True):
                 mover[~playing] = last[~playing]
-            epoch_ends, may_stop = step % steps == 0, self._may_stop(step)
+            epoch_ends, may_stop = step % steps == 0, self._may_stop_early(step)
             if epoch_ends or may_stop:
-                score = self._score_average(movers, past, batch)
+                score = self._score_average_of_players(movers, past, batch)
                 if may_stop:
                     check_parameters_are_finite(torch.cat(movers, -1), step)
                     playing = playing & (score >= 100 * (self.stop_accuracy or 0))
@@ -133,11 +133,15 @@ class IRMG(Learner[State]):
             if not playing.any():
                 break
         players = torch.stack(movers[: len(stage)], 1)
-        return State(players, past, movers[-1] if self._cut else players[:, 0, :0])
+        return State(
+            players,
+            past,
+            movers[-1] if self._first_head_parameter else players[:, 0, :0],
+        )
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return average outputs of the players, [replica, 1, n, k]."""
-        members = [*state.players.unbind(1), *self._get_body(state)]
+        members = [*state.players.unbind(1), *self._get_representation(state)]
         return self._average_players(members, state.past, inputs).unsqueeze(1)
 
     def loss(
@@ -158,22 +162,24 @@ class IRMG(Learner[State]):
             losses = average_by_environment(losses, batch.share)
         return {f"risk {names[turn]}": losses.mean(-1)}
 
-    def _make_movers(
+    def _create_players(
         self, state: State, count: int, randomness: Randomness
     ) -> list[Tensor]:
         """Return `count` players, first those of the state, and any representation."""
         old = state.players if state.players.shape[1] else state.past
         fresh = [
-            self.network.init(randomness.at("player", index))[:, self._cut :]
+            self.network.init(randomness.at("player", index))[
+                :, self._first_head_parameter :
+            ]
             for index in range(old.shape[1], count)
         ]
-        movers = [*old.unbind(1)[:count], *fresh, *self._get_body(state)]
+        movers = [*old.unbind(1)[:count], *fresh, *self._get_representation(state)]
         return [mover.to(self.descent.device, copy=True) for mover in movers]
 
-    def _get_body(self, state: State) -> list[Tensor]:
-        return [state.representation] if self._cut else []
+    def _get_representation(self, state: State) -> list[Tensor]:
+        return [state.representation] if self._first_head_parameter else []
 
-    def _may_stop(self, step: int) -> bool:
+    def _may_stop_early(self, step: int) -> bool:
         """Return whether a game may end at this step."""
         accuracy = self.likelihood.metric == "accuracy"
         return accuracy and self.stop_accuracy is not None and step > self.warm_start
@@ -190,7 +196,7 @@ class IRMG(Learner[State]):
 
         With a shared representation this is the output of the average head.
         """
-        if self._cut:
+        if self._first_head_parameter:
             head = average_outputs_with_past(members[:-1], list(past.unbind(1)))
             params = torch.cat([members[-1], head], -1)
             if not head.requires_grad:
@@ -208,7 +214,7 @@ class IRMG(Learner[State]):
         )
 
     @torch.no_grad()
-    def _score_average(
+    def _score_average_of_players(
         self, members: list[Tensor], past: Tensor, batch: Batch
     ) -> Tensor:
         """Return the mean score of the average on a batch, [replica]."""

@@ -50,8 +50,8 @@ class IRMv1(Learner[PointState]):
             the outputs, or "head", the last layer.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(IRMv1(penalty=10.0)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(IRMv1(penalty=10.0)).shape
         torch.Size([1, 20, 2])
     """
 

@@ -72,8 +72,8 @@ class MER(Learner[State]):
         literal: Take the steps for one arriving example at a time, as in the paper.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(MER(memory=5)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(MER(memory=5)).shape
         torch.Size([1, 20, 2])
     """
 
@@ -128,8 +128,8 @@ class MER(Learner[State]):
         for step, batch in enumerate(
             self.descent.iterate_batches(stage, randomness), 1
         ):
-            for arriving in self.split_arrivals(batch):
-                numbers = self.learn_arrival(
+            for arriving in self.iterate_arriving_examples(batch):
+                numbers = self.train_on_arriving_examples(
                     params, optimiser, memory, arriving, replay_draws
                 )
                 if self.memory and step <= steps:
@@ -147,7 +147,7 @@ class MER(Learner[State]):
         risks = environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": average_risks_over_examples(risks, batch)}
 
-    def split_arrivals(self, batch: Batch) -> Iterator[Batch]:
+    def iterate_arriving_examples(self, batch: Batch) -> Iterator[Batch]:
         """Yield what is learned at once: a minibatch or, if literal, one example."""
         if not self.literal:
             yield batch
@@ -157,7 +157,7 @@ class MER(Learner[State]):
                 [Examples(x, y)], batch.noise, batch.progress
             )
 
-    def learn_arrival(
+    def train_on_arriving_examples(
         self,
         params: Tensor,
         optimiser: torch.optim.Optimizer,
@@ -169,7 +169,7 @@ class MER(Learner[State]):
         before = params.detach().clone()
         for _ in range(self.batches):
             start = params.detach().clone()
-            for batch in (*self.draw_replays(memory, arriving, draws), arriving):
+            for batch in (*self.draw_replay_batches(memory, arriving, draws), arriving):
                 params.grad, numbers = differentiate_loss(self.loss)(
                     params, None, batch
                 )
@@ -179,7 +179,7 @@ class MER(Learner[State]):
         params.data = before.lerp_(params.detach(), self.gamma)
         return numbers
 
-    def draw_replays(
+    def draw_replay_batches(
         self, memory: Examples, arriving: Batch, draws: Draws
     ) -> Iterator[Batch]:
         """Yield `replay` batches with a random stored example for each arriving one."""

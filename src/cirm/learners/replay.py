@@ -54,8 +54,8 @@ class Replay(Learner[State]):
             weight; before, the weight is at most one.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(Replay(memory=5, penalty_kind="vrex")).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(Replay(memory=5, penalty_kind="vrex")).shape
         torch.Size([1, 20, 2])
     """
 

@@ -61,8 +61,8 @@ class VCL(Learner[State]):
         restart: Start every stage from new random means instead of the last posterior.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(VCL(samples=2)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(VCL(samples=2)).shape
         torch.Size([1, 20, 2])
     """
 

@@ -72,8 +72,8 @@ class VCLC(Learner[State]):
         initial_std: Standard deviation at which training starts.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(VCLC(coreset=5, samples=2)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(VCLC(coreset=5, samples=2)).shape
         torch.Size([1, 20, 2])
     """
 

@@ -56,7 +56,7 @@ class State(NamedTuple):
     representation: Gaussian
 
 
-class PlayerSeat(NamedTuple):
+class PlayerSettings(NamedTuple):
     """The name of a mover in records, its start, its prior and the weight of its KL."""
 
     name: str
@@ -81,8 +81,8 @@ class VIRMG(Learner[State]):
         initial_std: Standard deviation at which training starts.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(VIRMG(samples=2)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(VIRMG(samples=2)).shape
         torch.Size([1, 20, 2])
     """
 
@@ -112,12 +112,14 @@ class VIRMG(Learner[State]):
     def init(self, randomness: Randomness) -> State:
         """Return a random network with which the first player starts."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
-        start = create_gaussian(means[:, None, self._cut :], self.initial_std)
-        body = create_gaussian(means[:, : self._cut], self.initial_std)
+        start = create_gaussian(
+            means[:, None, self._first_head_parameter :], self.initial_std
+        )
+        body = create_gaussian(means[:, : self._first_head_parameter], self.initial_std)
         return State(Gaussian(*(part[:, :0] for part in start)), start, body)
 
     @property
-    def _cut(self) -> int:
+    def _first_head_parameter(self) -> int:
         """Index of the first of the network's parameters that belongs to a player."""
         return self.network.head.start if self.representation == "variable" else 0
 
@@ -130,7 +132,7 @@ class VIRMG(Learner[State]):
     ) -> State:
         """Play with the environments of the stage, near the last posteriors."""
         state = move_to_device(state, self.descent.device)
-        seats = self._make_seats(state, stage, randomness)
+        seats = self._build_player_settings(state, stage, randomness)
         movers = [flatten_gaussian(seat.start) for seat in seats]
         loss = partial(
             self.loss, past=split_player_posteriors(state.players), seats=seats
@@ -142,7 +144,11 @@ class VIRMG(Learner[State]):
             if step % steps == 0:
                 watch(step, steps * self.descent.epochs, numbers)
         players = unflatten_gaussian(torch.stack(movers[: len(stage)], 1))
-        body = unflatten_gaussian(movers[-1]) if self._cut else state.representation
+        body = (
+            unflatten_gaussian(movers[-1])
+            if self._first_head_parameter
+            else state.representation
+        )
         return State(players, state.players, body)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
@@ -160,7 +166,7 @@ class VIRMG(Learner[State]):
         movers: list[Tensor],
         batch: Batch,
         past: list[Gaussian],
-        seats: list[PlayerSeat],
+        seats: list[PlayerSettings],
     ) -> Terms:
         """Return the expected risk in the mover's environment, and its KL.
 
@@ -184,9 +190,9 @@ class VIRMG(Learner[State]):
             f"kl {name}": weight * compute_gaussian_kl(posteriors[turn], prior),
         }
 
-    def _make_seats(
+    def _build_player_settings(
         self, state: State, stage: Stage, randomness: Randomness
-    ) -> list[PlayerSeat]:
+    ) -> list[PlayerSettings]:
         """Return a seat for each environment, and for a shared representation."""
         lasts, seats = split_player_posteriors(state.players), []
         starts = lasts or split_player_posteriors(state.past)
@@ -195,19 +201,19 @@ class VIRMG(Learner[State]):
                 start = starts[index]
             else:
                 params = self.network.init(randomness.at("player", index))
-                means = params[:, self._cut :].to(self.descent.device)
+                means = params[:, self._first_head_parameter :].to(self.descent.device)
                 start = create_gaussian(means, self.initial_std)
-            prior = start if index < len(lasts) else self._make_prior(start)
+            prior = start if index < len(lasts) else self._create_prior(start)
             weight = self._get_kl_weight(len(environment))
-            seats.append(PlayerSeat(environment.name, start, prior, weight))
-        if self._cut:
+            seats.append(PlayerSettings(environment.name, start, prior, weight))
+        if self._first_head_parameter:
             start = state.representation
-            prior = start if lasts else self._make_prior(start)
+            prior = start if lasts else self._create_prior(start)
             weight = self._get_kl_weight(sum(map(len, stage)))
-            seats.append(PlayerSeat("representation", start, prior, weight))
+            seats.append(PlayerSettings("representation", start, prior, weight))
         return seats
 
-    def _make_prior(self, start: Gaussian) -> Gaussian:
+    def _create_prior(self, start: Gaussian) -> Gaussian:
         return create_gaussian(start.mean, self.prior_std, centred=True)
 
     def _get_kl_weight(self, examples: int) -> float:
@@ -225,7 +231,7 @@ class VIRMG(Learner[State]):
         `sample` gives those of one posterior. With a shared representation this is the
         output of the average head.
         """
-        if self._cut:
+        if self._first_head_parameter:
             head = average_player_posteriors(players, past)
             whole = (torch.cat(pair, -1) for pair in zip(body, head, strict=True))
             return sample(Gaussian(*whole))

@@ -84,8 +84,8 @@ class VIRMv1(Learner[State]):
             batches.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(VIRMv1(samples=2)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(VIRMv1(samples=2)).shape
         torch.Size([1, 20, 2])
     """
 

@@ -36,8 +36,8 @@ class VREx(Learner[PointState]):
         l2: Weight of the squared parameters.
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(VREx(penalty=10.0)).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(VREx(penalty=10.0)).shape
         torch.Size([1, 20, 2])
     """
 

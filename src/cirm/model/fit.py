@@ -300,7 +300,7 @@ def _train_stage(
     }
     learner = model.learner
     if model.plan.adaptive_epochs:
-        learner = learner.pace(stage)
+        learner = learner.adjust_epochs_to_data(stage)
     start = time.perf_counter()
     state = _observe_stage(learner, model.state, stage, source, progress)
     seconds = round(time.perf_counter() - start, 3)

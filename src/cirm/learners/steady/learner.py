@@ -84,8 +84,8 @@ class Steady(Learner[Any]):
         members: Number of networks in the ensemble, for the view "directions".
 
     Example:
-        >>> from cirm.learners import try_learner
-        >>> try_learner(Steady()).shape
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(Steady()).shape
         torch.Size([1, 20, 2])
     """
 
@@ -149,7 +149,9 @@ class Steady(Learner[Any]):
         first, second = (take_replica(state, 0) for state in (before, after))
         return score_past_rows(first, second, is_value=not self.classes)
 
-    def suit(self, features: tuple[int, ...], chosen: bool) -> Self:
+    def adjust_settings_to_inputs(
+        self, features: tuple[int, ...], chosen: bool
+    ) -> Self:
         """Choose the view for inputs of a shape, if the user has not."""
         if self.view != "auto":
             return self

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
-from benchmarks.usual_pytorch import (
+from benchmarks.pytorch_baselines import (
     Settings,
     cross_entropy,
     iterate_minibatches,
@@ -54,13 +54,13 @@ def make_bayesian_network(workload: Workload, settings: Settings) -> nn.Sequenti
     return nn.Sequential(*layers, BayesianLinear(*workload.head, 0.05))
 
 
-def total_kl(model: nn.Sequential) -> Tensor:
+def compute_total_kl(model: nn.Sequential) -> Tensor:
     """Return the KL divergence of all layers."""
     layers = [layer for layer in model if isinstance(layer, BayesianLinear)]
     return torch.stack([layer.kl() for layer in layers]).sum()
 
 
-def vcl(workload: Workload, settings: Settings) -> nn.Module:
+def train_vcl(workload: Workload, settings: Settings) -> nn.Module:
     """Use a forward pass for every sample of the weights."""
     model = make_bayesian_network(workload, settings)
     optimiser = make_optimiser(model, settings)
@@ -71,13 +71,13 @@ def vcl(workload: Workload, settings: Settings) -> nn.Module:
             for x, y in places
             for _ in range(settings["samples"])
         ]
-        near = settings["beta"] / workload.examples * total_kl(model)
+        near = settings["beta"] / workload.examples * compute_total_kl(model)
         (torch.stack(risks).mean() + near).backward()
         optimiser.step()
     return model
 
 
-def virmv1(workload: Workload, settings: Settings) -> nn.Module:
+def train_virmv1(workload: Workload, settings: Settings) -> nn.Module:
     """Use a forward pass per sample and environment, and a gradient of a gradient."""
     model = make_bayesian_network(workload, settings)
     optimiser = make_optimiser(model, settings)
@@ -94,14 +94,14 @@ def virmv1(workload: Workload, settings: Settings) -> nn.Module:
             risks.append(risk)
             penalties.append(slope.square().sum())
         loss = torch.stack(risks).mean() + weight * torch.stack(penalties).mean()
-        loss = loss + settings["beta"] * total_kl(model)
+        loss = loss + settings["beta"] * compute_total_kl(model)
         optimiser.zero_grad()
         (loss / max(1.0, weight)).backward()
         optimiser.step()
     return model
 
 
-def bvirm(workload: Workload, settings: Settings) -> nn.Module:
+def train_bvirm(workload: Workload, settings: Settings) -> nn.Module:
     """Train a Bayesian network per environment on the norm of its own gradient."""
     locals_ = [
         make_bayesian_network(workload, settings) for _ in range(workload.together)
@@ -114,7 +114,9 @@ def bvirm(workload: Workload, settings: Settings) -> nn.Module:
         for place, (x, y) in enumerate(places):
             model = locals_[place]
             risks = [cross_entropy(model(x), y) for _ in range(settings["samples"])]
-            quality = torch.stack(risks).mean() + settings["beta"] * total_kl(model)
+            quality = torch.stack(risks).mean() + settings["beta"] * compute_total_kl(
+                model
+            )
             found = list(model.parameters())
             slopes = torch.autograd.grad(quality, found, create_graph=True)
             flat = torch.cat([p.flatten() for p in found])
@@ -128,7 +130,7 @@ def bvirm(workload: Workload, settings: Settings) -> nn.Module:
     return locals_[0]
 
 
-def birm(workload: Workload, settings: Settings) -> nn.Module:
+def train_birm(workload: Workload, settings: Settings) -> nn.Module:
     """Train the heads of the environments in turn, by a gradient of a gradient."""
     model = make_network(workload, settings)
     body, head = model[:-1], model[-1]

@@ -59,7 +59,7 @@ def make_optimiser(model: nn.Module, settings: Settings) -> torch.optim.Optimize
     return torch.optim.Adam(model.parameters(), settings["rate"], weight_decay=decay)
 
 
-def erm(workload: Workload, settings: Settings) -> nn.Module:
+def train_erm(workload: Workload, settings: Settings) -> nn.Module:
     """Minimise the mean cross-entropy."""
     model = make_network(workload, settings)
     optimiser = make_optimiser(model, settings)
@@ -71,7 +71,7 @@ def erm(workload: Workload, settings: Settings) -> nn.Module:
     return model
 
 
-def irmv1(workload: Workload, settings: Settings) -> nn.Module:
+def train_irmv1(workload: Workload, settings: Settings) -> nn.Module:
     """Use a forward pass per environment, and autograd's gradient of a gradient."""
     model = make_network(workload, settings)
     optimiser = make_optimiser(model, settings)
@@ -101,7 +101,7 @@ def l2_penalty(model: nn.Module, settings: Settings) -> Tensor:
     return total
 
 
-def ewc(workload: Workload, settings: Settings) -> nn.Module:
+def train_ewc(workload: Workload, settings: Settings) -> nn.Module:
     """Penalise changes of parameters by the Fisher information of single examples."""
     model = make_network(workload, settings)
     anchor = [p.detach().clone() for p in model.parameters()]
@@ -132,7 +132,7 @@ def estimate_fisher(
     return totals
 
 
-def gem(workload: Workload, settings: Settings) -> nn.Module:
+def train_gem(workload: Workload, settings: Settings) -> nn.Module:
     """Compute the memory's gradient in each step; project with a general solver."""
     model = make_network(workload, settings)
     optimiser = make_optimiser(model, settings)
@@ -171,7 +171,7 @@ def project_gradient(slope: Tensor, guards: Tensor) -> Tensor:
     return slope + torch.from_numpy(solution.x).float() @ guards
 
 
-def mer(workload: Workload, settings: Settings) -> nn.Module:
+def train_mer(workload: Workload, settings: Settings) -> nn.Module:
     """Step on replayed examples and on the new one, then go part of the way."""
     model = make_network(workload, settings)
     optimiser = torch.optim.SGD(model.parameters(), settings["rate"])
