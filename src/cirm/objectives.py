@@ -64,6 +64,17 @@ def average_by_environment(values: Tensor, share: Tensor) -> Tensor:
     return (values.unsqueeze(1) @ share.mT).squeeze(1)
 
 
+def split_shares_by_class(share: Tensor, targets: Tensor, classes: int) -> Tensor:
+    """Return averaging weights [replica, e * classes, n] of the classes within each.
+
+    The weights of a class without examples are all zero.
+    """
+    one_hot = torch.nn.functional.one_hot(targets, classes).to(share.dtype)
+    weights = share.unsqueeze(2) * one_hot.mT.unsqueeze(1)
+    totals = weights.sum(-1, keepdim=True).clamp(min=torch.finfo(share.dtype).tiny)
+    return (weights / totals).flatten(1, 2)
+
+
 def environment_risks(
     network: Network, likelihood: Likelihood, params: Tensor, batch: Batch
 ) -> Tensor:
@@ -144,6 +155,109 @@ def compute_head_gradients(
     weighted = share.unsqueeze(-1) * residuals.unsqueeze(1)  # [replica, e, n, k]
     weights = features.mT.unsqueeze(1) @ weighted
     return torch.cat([weights.flatten(-2), weighted.sum(-2)], -1)
+
+
+def compute_head_gradient_variances(
+    likelihood: Likelihood,
+    features: Tensor,
+    outputs: Tensor,
+    targets: Tensor,
+    share: Tensor,
+) -> Tensor:
+    """Return variances over examples of their gradients in a head, [replica, e, head].
+
+    An example's gradient is the product of its features and its residuals, so that
+    means and mean squares need no gradient of a single example. Arguments and order
+    are those of `compute_head_gradients`.
+    """
+    residuals = likelihood.residuals(outputs, targets).unsqueeze(1)
+    weighted = share.unsqueeze(-1) * residuals.square()  # [replica, e, n, k]
+    squares = features.square().mT.unsqueeze(1) @ weighted
+    mean_squares = torch.cat([squares.flatten(-2), weighted.sum(-2)], -1)
+    means = compute_head_gradients(likelihood, features, outputs, targets, share)
+    return mean_squares - means.square()
+
+
+class FeatureMoments(NamedTuple):
+    """Means [replica, e, width] and covariances [replica, e, width, width]."""
+
+    means: Tensor
+    covariances: Tensor
+
+
+def compute_feature_moments(features: Tensor, share: Tensor) -> FeatureMoments:
+    """Compute the moments of features [replica, n, width] in each environment."""
+    means = share @ features
+    weighted = share.unsqueeze(-1) * features.unsqueeze(1)  # [replica, e, n, width]
+    products = weighted.mT @ features.unsqueeze(1)
+    outer = means.unsqueeze(-1) * means.unsqueeze(-2)
+    return FeatureMoments(means, products - outer)
+
+
+def join_moments(first: FeatureMoments, second: FeatureMoments) -> FeatureMoments:
+    """Return the moments of the environments of both."""
+    pairs = zip(first, second, strict=True)
+    return FeatureMoments(*(torch.cat(pair, 1) for pair in pairs))
+
+
+def compute_moment_distances(
+    first: FeatureMoments, second: FeatureMoments, use_means: bool = True
+) -> Tensor:
+    """Return the distances of moments, [replica, e], environment by environment.
+
+    The distance is Deep CORAL's: the squared difference of the covariances, divided by
+    4 width^2, and with `use_means` that of the means, divided by the width.
+    """
+    width = first.means.shape[-1]
+    gaps = (first.covariances - second.covariances).square().sum((-2, -1))
+    distances = gaps / (4 * width**2)
+    if use_means:
+        distances = distances + (first.means - second.means).square().mean(-1)
+    return distances
+
+
+def list_environment_pairs(count: int) -> tuple[list[int], list[int]]:
+    """Return the first and the second environment of all pairs of `count`."""
+    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+class FeaturesAndRisk(NamedTuple):
+    """Features [replica, n, width], outputs [replica, n, k] and a risk [replica]."""
+
+    features: Tensor
+    outputs: Tensor
+    risk: Tensor
+
+
+def compute_features_and_risk(
+    network: Network, likelihood: Likelihood, params: Tensor, batch: Batch
+) -> FeaturesAndRisk:
+    """Compute features, outputs, and the mean of the environments' risks."""
+    features = network.compute_features(params, batch.x, batch.noise)
+    outputs = apply_linear_heads(params[:, network.head], features)
+    losses = likelihood.losses(outputs, batch.y)
+    risk = average_by_environment(losses, batch.share).mean(-1)
+    return FeaturesAndRisk(features, outputs, risk)
+
+
+def compute_mean_risk(
+    network: Network, likelihood: Likelihood, params: Tensor, batch: Batch
+) -> Tensor:
+    """Return the mean risk over all examples of a batch, [replica]."""
+    risks = environment_risks(network, likelihood, params, batch)
+    return average_risks_over_examples(risks, batch)
+
+
+def build_penalised_loss(
+    risk: Tensor, penalty: Tensor, weight: float, params: Tensor, l2: float = 0.0
+) -> dict[str, Tensor]:
+    """Return the terms of a loss, all divided by a penalty weight above one."""
+    scale = 1 / max(1.0, weight)
+    terms = {"risk": scale * risk, "penalty": scale * weight * penalty}
+    if l2:
+        terms["l2"] = scale * l2 * params.square().sum(-1)
+    return terms
 
 
 def get_annealed_penalty_weight(

@@ -8,7 +8,7 @@ from cirm.data.scm import SCM
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
 from cirm.learners.icp import ICP, compute_second_moments
-from cirm.likelihoods import CrossEntropy, SquaredError
+from cirm.likelihoods import SquaredError
 from cirm.networks import MLP
 from cirm.randomness import Randomness
 
@@ -207,8 +207,6 @@ def test_classification_is_refused():
     )
     with pytest.raises(ValueError, match="icp: the task is classification, but"):
         create("icp", environment)
-    with pytest.raises(ValueError, match="icp: the task is classification, but"):
-        ICP(MLP((1, 2)), CrossEntropy(2))
 
 
 def test_a_single_example_is_refused():

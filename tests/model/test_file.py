@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
-from cirm.learners import LEARNERS
+from cirm.learners import LEARNERS, get_learner_class
 from cirm.memory import list_state_tensors
 from cirm.model import fit, load, predict, save, update
 from cirm.model.file import FORMAT, VERSION, encode_model_file
@@ -36,7 +36,12 @@ def saved(files, quick):
     return path
 
 
-@pytest.mark.parametrize("key", [key for key in LEARNERS if key != "icp"])
+CLASSIFIERS = [
+    key for key in LEARNERS if "classification" in get_learner_class(key).tasks
+]
+
+
+@pytest.mark.parametrize("key", CLASSIFIERS)
 def test_an_update_after_load_is_that_of_an_uninterrupted_run(files, quick, key):
     first = model_of(files, quick, key)
     save(first, files / "m.cirm")

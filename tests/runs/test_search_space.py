@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Task
-from cirm.learners import CONTINUAL, LEARNERS, create
+from cirm.learners import CONTINUAL, LEARNERS, create, get_learner_class
 from cirm.runs.search_space import (
     SearchAlternatives,
     SearchRange,
@@ -73,11 +73,14 @@ def test_the_first_trial_has_the_settings_as_they_are():
 
 @pytest.mark.parametrize("key", [*LEARNERS, *CONTINUAL])
 def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
-    values = Environment("a", torch.zeros(9, 2), torch.zeros(9), Task.regression())
+    task, targets = Task.classification(2), torch.arange(9) % 2
+    if "classification" not in get_learner_class(key).tasks:
+        task, targets = Task.regression(), torch.zeros(9)
+    data = Environment("a", torch.zeros(9, 2), targets, task)
     space = parse_search_space(key)
     assert space
     for trial in range(1, 30):
-        create(key, values, draw_trial_settings(space, trial))
+        create(key, data, draw_trial_settings(space, trial))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from cirm.registry import Registry
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cirm.environments import Environment
+    from cirm.environments import Environment, Task
     from cirm.learners.base import Learner
     from cirm.networks import Network
 
@@ -34,6 +34,12 @@ LEARNERS = {
     "icp": "ICP",
     "vrex": "VREx",
     "replay": "Replay",
+    "groupdro": "GroupDRO",
+    "fishr": "Fishr",
+    "coral": "CORAL",
+    "mmd": "MMD",
+    "ib-irm": "IBIRM",
+    "eqrm": "EQRM",
 }
 """Class name by key, in the paper's order; the module is named after the key."""
 
@@ -292,6 +298,7 @@ def create(
     cls = get_learner_class(learner)
     given = {**get_preset_settings(learner, preset), **(settings or {})}
     check_setting_names(learner, given)
+    _check_task(learner, environment.task)
     values = {**cls.defaults, **get_learner_key_and_settings(learner)[1], **given}
     if network is None and not isinstance(learner, str | type):
         network = learner.network
@@ -356,6 +363,18 @@ def train_on_tiny_data(learner: LearnerLike, regression: bool = False) -> Tensor
         state = bound.observe(state, (environment,), randomness.at("stage", index))
     with torch.no_grad():
         return bound.predict(state, inputs[None, :20])
+
+
+def _check_task(learner: LearnerLike, task: Task) -> None:
+    """Raise an error if a learner cannot learn a task."""
+    tasks = get_learner_class(learner).tasks
+    if task.kind not in tasks:
+        other = "numbers" if task.classes else "classes"
+        raise ValueError(
+            f"{get_learner_key(learner)}: the task is {task.kind}, but this learner "
+            f"does {' and '.join(tasks)} only. Choose another learner, or {other} as "
+            "the target."
+        )
 
 
 def _build_default_network(

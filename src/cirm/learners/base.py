@@ -76,6 +76,7 @@ class Learner(Generic[State]):
         min_steps: Fewest optimiser steps of a stage if the user sets no number of
             epochs; 0 for a learner that relies on early stopping.
         adapts: Whether the learner can adapt to unlabelled inputs (see `adapt`).
+        tasks: The kinds of task that it can learn.
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
@@ -102,6 +103,7 @@ class Learner(Generic[State]):
     epoch_settings: ClassVar[tuple[str, ...]] = ("epochs",)
     min_steps: ClassVar[int] = 1_000
     adapts: ClassVar[bool] = False
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     loss: ClassVar[Callable[..., Terms]]
 
     def init(self, randomness: Randomness) -> State:

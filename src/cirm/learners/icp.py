@@ -21,7 +21,6 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.likelihoods import SquaredError
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
@@ -78,14 +77,9 @@ class ICP(Learner[State]):
     most: int = 10
 
     presets = {"scm": {"level": 0.05}}
+    tasks = ("regression",)
 
     def __post_init__(self) -> None:
-        is_bound = self.network is not None
-        if is_bound and not isinstance(self.likelihood, SquaredError):
-            raise ValueError(
-                "icp: the task is classification, but this learner does regression "
-                "only. Choose another learner, or numbers as the target."
-            )
         self.check_setting("level", 0 < self.level < 1, "between 0 and 1")
         self.check_setting("most", 1 <= self.most <= 16, "from 1 to 16")
 

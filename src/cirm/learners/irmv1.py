@@ -24,6 +24,7 @@ from cirm.objectives import (
     Batch,
     apply_linear_heads,
     average_by_environment,
+    build_penalised_loss,
     check_penalty_settings,
     compute_head_gradients,
     compute_irm_penalties,
@@ -89,11 +90,7 @@ class IRMv1(Learner[PointState]):
         risk = average_by_environment(losses, batch.share).mean(-1)
         penalty = penalties.mean(-1)
         weight = self.get_penalty_weight(batch.progress)
-        scale = 1 / max(1.0, weight)
-        terms = {"risk": scale * risk, "penalty": scale * weight * penalty}
-        if self.l2:
-            terms["l2"] = scale * self.l2 * params.square().sum(-1)
-        return terms
+        return build_penalised_loss(risk, penalty, weight, params, self.l2)
 
     def penalties(self, params: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return outputs [replica, n, k] and penalties of environments [replica, e]."""

@@ -10,38 +10,32 @@ parts of the memory, here every step uses the whole of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import (
-    ExampleMemory,
-    add_stage_to_memory,
-    create_empty_memory,
-    move_to_device,
+from cirm.learners.rehearsal import (
+    MemoryState,
+    descend_with_memory,
+    init_with_memory,
+    join_past_environments,
 )
 from cirm.objectives import (
     Batch,
     average_by_environment,
+    build_penalised_loss,
     compute_irm_penalties,
     compute_risk_variance,
     get_annealed_penalty_weight,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, ignore_training_steps
-
-
-class State(NamedTuple):
-    """Parameters [replica, p] and the examples kept from past environments."""
-
-    params: Tensor
-    memory: ExampleMemory
+from cirm.training import Terms, Watch, differentiate_loss, ignore_training_steps
 
 
 @dataclass(frozen=True)
-class Replay(Learner[State]):
+class Replay(Learner[MemoryState]):
     """Mean risk of new and past environments, plus a penalty between them.
 
     Args:
@@ -83,6 +77,8 @@ class Replay(Learner[State]):
         },
     }
 
+    init = init_with_memory
+
     def __post_init__(self) -> None:
         self.check_setting("memory", self.memory >= 0, "0 or more")
         self.check_setting("penalty", self.penalty >= 0, "0 or more")
@@ -91,36 +87,22 @@ class Replay(Learner[State]):
         valid = self.penalty_kind in ("none", "irmv1", "vrex")
         self.check_setting("penalty_kind", valid, "none, irmv1 or vrex")
 
-    def init(self, randomness: Randomness) -> State:
-        """Return random parameters and an empty memory."""
-        params = self.network.init(randomness.at("params"))
-        return State(params, create_empty_memory(len(params)))
-
     def observe(
         self,
-        state: State,
+        state: MemoryState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> MemoryState:
         """Minimise the penalised risk of stage and memory, then keep some examples."""
-        past = move_to_device(state, self.descent.device)
-        params = self.descent.minimise(
-            self.loss, past.params, past, stage, randomness, watch
+        gradient, total = differentiate_loss(self.loss), self.budget == "total"
+        return descend_with_memory(
+            self, gradient, state, stage, randomness, watch, total
         )
-        memory = add_stage_to_memory(
-            state.memory,
-            stage,
-            self.memory,
-            randomness.at("memory"),
-            total=self.budget == "total",
-        )
-        return State(params, memory)
 
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica over new and past environments."""
-        pieces = batch.split() + past.memory.split()
-        batch = self.descent.build_batch(pieces, batch.noise, batch.progress)
+        batch = join_past_environments(self.descent, batch, past.memory)
         outputs = self.network(params, batch.x, batch.noise)
         losses = self.likelihood.losses(outputs, batch.y)
         risks = average_by_environment(losses, batch.share)
@@ -131,5 +113,4 @@ class Replay(Learner[State]):
         else:
             penalty = compute_irm_penalties(self.likelihood, outputs, batch).mean(-1)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
-        scale = 1 / max(1.0, weight)
-        return {"risk": scale * risks.mean(-1), "penalty": scale * weight * penalty}
+        return build_penalised_loss(risks.mean(-1), penalty, weight, params)

@@ -17,6 +17,7 @@ from torch import Tensor
 from cirm.learners.base import ORIGINAL, Learner, PointState
 from cirm.objectives import (
     Batch,
+    build_penalised_loss,
     check_penalty_settings,
     compute_risk_variance,
     environment_risks,
@@ -57,11 +58,5 @@ class VREx(Learner[PointState]):
         """Return the penalised risk of each replica."""
         risks = environment_risks(self.network, self.likelihood, params, batch)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
-        scale = 1 / max(1.0, weight)
-        terms = {
-            "risk": scale * risks.mean(-1),
-            "penalty": scale * weight * compute_risk_variance(risks),
-        }
-        if self.l2:
-            terms["l2"] = scale * self.l2 * params.square().sum(-1)
-        return terms
+        penalty = compute_risk_variance(risks)
+        return build_penalised_loss(risks.mean(-1), penalty, weight, params, self.l2)
