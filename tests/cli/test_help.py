@@ -13,12 +13,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cirm import cli, fit, save
+from cirm import cli, fit, save, update
 from cirm.data import idx
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.stress.cells import USUAL
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
+MODEL_COMMANDS = {
+    *("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback"),
+}
 
 
 def commands(group, path=()):
@@ -109,9 +112,12 @@ def test_the_examples_of_the_help_work(path, cirm, folder, reweigh):
     if path[0] == "report":
         for name in ("table1", "table2"):
             shutil.copytree(RESULTS / name, folder / "reproduction" / name)
-    elif path[0] in ("update", "adapt", "predict", "evaluate", "inspect"):
+    elif path[0] in MODEL_COMMANDS:
         settings = {"epochs": 1, "hidden": (4,)}
         model = fit("clinic-a.csv", "outcome", learner=reweigh, settings=settings)
+        if path[0] in ("diff", "rollback"):
+            save(model, "triage-2.cirm")
+            model = update(model, "clinic-b.csv", keep=3)
         save(model, "triage.cirm")
     examples = find_examples(path)
     assert examples

@@ -27,7 +27,9 @@ from cirm.cli.options import (
 )
 from cirm.cli.output_files import (
     check_file_can_be_written,
+    check_model_is_unchanged,
     check_output_paths,
+    check_signed_model_has_key,
     write_model_and_page,
 )
 from cirm.learners import DEFAULT_LEARNER
@@ -223,6 +225,16 @@ def update_model(
             help="File to write the updated model to.", show_default="the model file"
         ),
     ] = None,
+    keep: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=100,
+            help="Number of earlier versions to keep in the file, of 64 MiB together; "
+            "`cirm rollback` returns to them. 0 keeps none.",
+        ),
+    ] = 3,
     overwrite: Overwrite = False,
     learner: ModelLearner = None,
     key: KeyFile = None,
@@ -232,7 +244,7 @@ def update_model(
     """Continue training a model on new environments; earlier data are not needed.
 
     The model file is replaced only when training has finished, and stays unchanged if
-    anything fails.
+    anything fails. `cirm rollback` returns to the model before.
     """
     from cirm.cli.progress import show_step_progress
 
@@ -242,18 +254,14 @@ def update_model(
     check_file_can_be_written(model, "--model")
     secret = options.read_key(key)
     with show_step_progress(f"{model} is unchanged.") as progress:
-        from cirm.model.file import is_signed, load, read_model_checksum
+        from cirm.model.file import load, read_model_checksum
         from cirm.model.fit import update as update_model
 
         options.limit_torch_to_one_thread()
         old = load(
             model, device=options.check_device(device), learner=learner, key=secret
         )
-        if is_signed(model) and not secret:
-            raise ValueError(
-                f"model file {str(model)!r} is signed, but the updated one would not "
-                "be. Give the key with --key."
-            )
+        check_signed_model_has_key(model, secret)
         checksum = read_model_checksum(model)
         new = update_model(
             old,
@@ -263,13 +271,11 @@ def update_model(
             fill_missing=fill_missing,
             accept_units=accept_units,
             again=again,
+            keep=keep,
             progress=progress,
         )
-        if out is None and read_model_checksum(model) != checksum:
-            raise ValueError(
-                f"model {str(model)!r}: another command changed the file while this "
-                "one was running, so nothing was written. Run this update again."
-            )
+        if out is None:
+            check_model_is_unchanged(model, checksum)
         content = write_model_and_page(new, out or model, report, secret)
     print_fit_result(content, as_json, report)
 

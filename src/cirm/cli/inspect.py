@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,15 +11,22 @@ from cirm.cli.options import Json, KeyFile, ModelLearner, Overwrite, ReportFile
 from cirm.cli.output_files import check_output_paths
 
 EXAMPLES = options.format_command_examples(
-    "cirm inspect triage.cirm", "cirm inspect triage.cirm --report triage.html"
+    "cirm inspect triage.cirm",
+    "cirm inspect triage.cirm --history",
+    "cirm inspect triage.cirm --report triage.html",
 )
 
 
 def inspect_model(
-    model: Annotated[
-        Path,
-        typer.Argument(help="Model file, for example triage.cirm.", show_default=False),
-    ],
+    model: options.ModelArgument,
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history",
+            help="Show only the history: environments with their scores and files, and "
+            "the earlier versions that `cirm rollback` can return to.",
+        ),
+    ] = False,
     learner: ModelLearner = None,
     key: KeyFile = None,
     as_json: Json = False,
@@ -28,7 +34,7 @@ def inspect_model(
     overwrite: Overwrite = False,
 ) -> None:
     """Show a model's environments, scores, stored data and important columns."""
-    from cirm.cli.model_output import print_model_description
+    from cirm.cli.model_output import print_model_description, print_model_history
     from cirm.cli.output import format_typed_command, write_and_print_result
     from cirm.cli.progress import show_step_progress
 
@@ -44,6 +50,11 @@ def inspect_model(
             **describe_model(load(model, learner=learner, key=secret)),
         }
         page = build_model_page(content, format_typed_command()) if report else ""
-    if not as_json:
+    if not as_json and history:
+        print_model_history(content)
+    elif not as_json:
         print_model_description(content)
+    elif history:
+        names = ("model", "version", "created", "history", "earlier_versions")
+        content = {name: content[name] for name in names}
     write_and_print_result(content, as_json, report, page)

@@ -8,6 +8,11 @@ from typing import Any
 import typer
 
 from cirm.cli.output import clean_values, print_notes_once, print_table
+from cirm.report.model_history import (
+    build_history_table,
+    build_versions_table,
+    describe_past_scores,
+)
 from cirm.report.model_page import (
     ADAPTATION_PARTS,
     add_full_stop,
@@ -41,6 +46,8 @@ def print_training_result(
     typer.echo(describe_stored_data(content))
     print_column_importance(content)
     print_learner_explanation(content)
+    if not is_first:
+        typer.echo(describe_past_scores(content["history"][-1]))
     print_notes_once(content["history"][-1]["notes"])
 
 
@@ -63,6 +70,25 @@ def print_model_description(content: Content) -> None:
     for environment in content["history"]:
         name = environment["name"]
         print_notes_once([f"{name}: {note}" for note in environment["notes"]])
+
+
+def print_model_history(content: Content) -> None:
+    """Print what a model has learned from, and which earlier versions are kept."""
+    content = clean_values(content)
+    history, versions = content["history"], content["earlier_versions"]
+    created = content["created"][:10]
+    typer.echo(f"{content['model']} is at version {content['version']} ({created}).")
+    print_table(build_history_table(history))
+    for entry in history[1:]:
+        if entry["past"]:
+            typer.echo(f"{entry['name']}: {describe_past_scores(entry)}")
+    if versions:
+        print_table(build_versions_table(versions))
+        typer.echo(
+            f"`cirm rollback {content['model']} --to VERSION` returns to one of them."
+        )
+    else:
+        typer.echo("No earlier version is kept in the file.")
 
 
 def print_evaluation_scores(content: Content) -> None:

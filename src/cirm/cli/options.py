@@ -27,6 +27,10 @@ ModelFile = Annotated[
         "--model", help="Model file, for example triage.cirm.", show_default=False
     ),
 ]
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(help="Model file, for example triage.cirm.", show_default=False),
+]
 EnvironmentColumn = Annotated[
     str,
     typer.Option(

@@ -82,6 +82,28 @@ def check_file_can_be_written(path: Path, option: str) -> None:
         )
 
 
+def check_signed_model_has_key(path: Path, key: bytes) -> None:
+    """Raise an error if a signed model would be replaced by one that is not."""
+    from cirm.model.file import is_signed
+
+    if is_signed(path) and not key:
+        raise ValueError(
+            f"model file {str(path)!r} is signed, but the new one would not be. Give "
+            "the key with --key."
+        )
+
+
+def check_model_is_unchanged(path: Path, checksum: str) -> None:
+    """Raise an error if a model is no longer the one that was read."""
+    from cirm.model.file import read_model_checksum
+
+    if read_model_checksum(path) != checksum:
+        raise ValueError(
+            f"model {str(path)!r}: another command changed the file while this one was "
+            "running, so nothing was written. Run this command again."
+        )
+
+
 def write_model_and_page(
     model: Model, path: Path, report: Path | None, key: bytes = b"", **details: str
 ) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""`cirm diff`: what differs between two models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from cirm.cli import options
+from cirm.cli.options import Json, KeyFile, ModelLearner
+
+EXAMPLES = options.format_command_examples(
+    "cirm diff triage.cirm triage-2.cirm", "cirm diff triage.cirm triage-2.cirm --json"
+)
+
+
+def diff_models(
+    first: options.ModelArgument,
+    second: options.ModelArgument,
+    learner: ModelLearner = None,
+    key: KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show what differs between two models, the answer first.
+
+    Compares the environments they have learned from, settings, thresholds, columns,
+    the importance of columns, unstable columns and scores.
+    """
+    from cirm.cli.output import print_json_and_page_path
+    from cirm.cli.progress import show_step_progress
+
+    secret = options.read_key(key)
+    with show_step_progress("Nothing was written."):
+        from cirm.model.difference import describe_differences
+        from cirm.model.file import load
+
+        models = (load(path, learner=learner, key=secret) for path in (first, second))
+        content: dict[str, Any] = {"first": str(first), "second": str(second)}
+        content |= describe_differences(*models)
+    if not as_json:
+        print_model_differences(content)
+    print_json_and_page_path(content, as_json, None)
+
+
+def print_model_differences(content: Mapping[str, Any]) -> None:
+    """Print the answer, and a table of what differs."""
+    from cirm.cli.output import clean_values, print_rows_as_table
+
+    content = clean_values(content)
+    typer.echo(content["answer"])
+    rows = list_difference_rows(content)
+    if rows:
+        headings = ["what", content["first"], content["second"]]
+        print_rows_as_table("Differences", headings, rows, text_columns=3)
+
+
+def list_difference_rows(content: Mapping[str, Any]) -> list[list[str]]:
+    """Return the differences as rows: what differs, and its value in both models."""
+    rows: list[list[str]] = []
+    environments, unstable = content["environments"], content["unstable"]
+    if environments["first"] or environments["second"]:
+        both = [", ".join(environments[name]) for name in ("first", "second")]
+        rows.append(["learned from, besides common environments", *both])
+    if unstable["first"] or unstable["second"]:
+        both = [", ".join(unstable[name]) for name in ("first", "second")]
+        rows.append(["unstable columns of this model only", *both])
+    for name, pair in content["importance"].items():
+        rows.append([f"importance of {name}", *(f"{value:.0f} %" for value in pair)])
+    for one in content["scores"]:
+        both = [f"{one[name]:.4g}" for name in ("first", "second")]
+        rows.append([f"{one['metric']} on {one['environment']}, held out", *both])
+    for word in ("settings", "columns"):
+        for name, pair in content[word].items():
+            kind = word.removesuffix("s")
+            rows.append([f"{kind} {name}", *map(format_difference_value, pair)])
+    if content["adaptation"][0] != content["adaptation"][1]:
+        rows.append(["adapted to", *(name or "" for name in content["adaptation"])])
+    return rows
+
+
+def format_difference_value(value: object) -> str:
+    """Return a value of a setting as text; empty if the model has none."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)

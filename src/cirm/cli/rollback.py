@@ -1,0 +1,79 @@
+"""`cirm rollback`: return to an earlier version of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cirm.cli import options
+from cirm.cli.options import Json, KeyFile, ModelLearner, Overwrite
+from cirm.cli.output_files import (
+    check_file_can_be_written,
+    check_model_is_unchanged,
+    check_output_paths,
+    check_signed_model_has_key,
+    write_model_and_page,
+)
+
+EXAMPLES = options.format_command_examples(
+    "cirm rollback triage.cirm --out earlier.cirm", "cirm rollback triage.cirm"
+)
+
+
+def rollback_model(
+    model: options.ModelArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="VERSION",
+            help="Version to return to, as `cirm inspect --history` shows it; its "
+            "first digits will do.",
+            show_default="the version before the last update",
+        ),
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write the earlier version to.", show_default="the model file"
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    learner: ModelLearner = None,
+    key: KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Return to the version of a model before its last update, or to another one.
+
+    Nothing is lost: the current version is kept in the file, and the same command with
+    --to returns to it.
+    """
+    from cirm.cli.output import print_json_and_page_path, print_to_stderr
+    from cirm.cli.progress import show_step_progress
+
+    check_output_paths({"--out": out}, [model], overwrite)
+    check_file_can_be_written(out or model, "--out" if out else "model")
+    secret = options.read_key(key)
+    with show_step_progress(f"{model} is unchanged."):
+        from cirm.model.file import compute_version_key, load, read_model_checksum
+        from cirm.model.versions import rollback
+
+        checksum = read_model_checksum(model)
+        current = load(model, learner=learner, key=secret)
+        check_signed_model_has_key(model, secret)
+        earlier = rollback(current, to)
+        if out is None:
+            check_model_is_unchanged(model, checksum)
+        left = compute_version_key(current)
+        path = out or model
+        content = write_model_and_page(earlier, path, None, secret, left=left)
+    if not as_json:
+        names = ", ".join(entry["name"] for entry in content["history"])
+        typer.echo(f"{path} is at version {content['version']}, learned from {names}.")
+        typer.echo(
+            f"Version {left}, learned from {current.history[-1].name} last, is kept: "
+            f"`cirm rollback {path} --to {left}` returns to it."
+        )
+    print_json_and_page_path(content, as_json, None)
+    print_to_stderr(f"Wrote the model to {path}")

@@ -1,0 +1,215 @@
+"""What differs between two models, the answer first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from cirm.memory import list_state_tensors
+from cirm.model.evaluate import choose_main_metric
+from cirm.model.explain import describe_model
+from cirm.model.model import HistoryEntry, Model
+
+# Parts of a description that are compared in their own way, or follow from others.
+HANDLED = {
+    *("version", "created", "method", "history", "memory", "raw_examples", "bytes"),
+    *("category_names", "columns", "importance", "importance_drops", "explanation"),
+    *("adaptation", "earlier_versions", "settings", "input_shape"),
+}
+RELEVANT = 5.0  # points of importance, of 100, below which a change is not named
+MOST_NAMED = 3  # columns and environments in the answer; the lists have all
+
+Content = Mapping[str, Any]
+Pair = list[Any]
+
+
+def describe_differences(one: Model, other: Model) -> dict[str, Any]:
+    """Describe what differs between two models.
+
+    Args:
+        one: A model.
+        other: Another one.
+
+    Returns:
+        Plain values that JSON can hold, with pairs for the two models: a sentence
+        `answer`; `relation`, one of "same", "continues", "is continued by", "branches
+        from" and "unrelated to", as seen from the second; `environments` that both,
+        only the `first` or only the `second` has learned from; `settings`, `columns`
+        and `importance` (in percent of all) that differ; `unstable` columns of only one
+        of them; `scores` of environments that both know; and `adaptation`.
+
+    Example:
+        >>> import pandas as pd
+        >>> from cirm import fit, update
+        >>> from cirm.model import describe_differences
+        >>> table = pd.DataFrame({"age": range(40), "ill": ["no", "yes"] * 20})
+        >>> first = fit([table[:20]], "ill")
+        >>> describe_differences(first, update(first, table[20:]))["relation"]
+        'continues'
+    """
+    contents = [describe_model(model) for model in (one, other)]
+    differences = {
+        "relation": find_relation(one, other),
+        "environments": _compare_environments(one, other),
+        "settings": _compare_values(*map(_list_settings, contents)),
+        "columns": _compare_values(*map(_list_columns, contents)),
+        "importance": _compare_importance(*contents),
+        "unstable": _compare_unstable_columns(*contents),
+        "scores": _compare_scores(one, other),
+        "adaptation": [
+            m.adaptation.name if m.adaptation else None for m in (one, other)
+        ],
+    }
+    return {"answer": _write_answer(differences), **differences}
+
+
+def find_relation(one: Model, other: Model) -> str:
+    """Return how the second model came from the first, by their histories."""
+    first, second = (list(map(_identify, m.history)) for m in (one, other))
+    shared = _count_shared(first, second)
+    if not shared:
+        return "unrelated to"
+    if len(first) == len(second) == shared:
+        return "same" if _predict_equally(one, other) else "branches from"
+    if shared == len(first):
+        return "continues"
+    return "is continued by" if shared == len(second) else "branches from"
+
+
+def _identify(entry: HistoryEntry) -> tuple[str, ...]:
+    return entry.name, entry.time, entry.fingerprint
+
+
+def _count_shared(first: list[Any], second: list[Any]) -> int:
+    """Return the number of entries at the beginning of both lists."""
+    pairs = list(zip(first, second, strict=False))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+
+
+def _predict_equally(one: Model, other: Model) -> bool:
+    """Return whether the learners and their states are the same."""
+    if one.plan != other.plan or one.schema != other.schema:
+        return False
+    first, second = (list_state_tensors(model.state) for model in (one, other))
+    return len(first) == len(second) and all(map(torch.equal, first, second))
+
+
+def _compare_environments(one: Model, other: Model) -> dict[str, list[str]]:
+    """Return which environments both have learned from, by the digest of their rows."""
+    first, second = (
+        {entry.fingerprint: entry.name for entry in model.history}
+        for model in (one, other)
+    )
+    return {
+        "both": [name for digest, name in first.items() if digest in second],
+        "first": [name for digest, name in first.items() if digest not in second],
+        "second": [name for digest, name in second.items() if digest not in first],
+    }
+
+
+def _list_settings(content: Content) -> dict[str, Any]:
+    """Return settings of the learner, and whatever else was chosen."""
+    chosen = {name: value for name, value in content.items() if name not in HANDLED}
+    return {**content["settings"], **chosen}
+
+
+def _list_columns(content: Content) -> dict[str, Any]:
+    return {column["name"]: column["treatment"] for column in content["columns"]}
+
+
+def _compare_values(first: Content, second: Content) -> dict[str, Pair]:
+    """Return the values of each name that differ; None if one model has none."""
+    pairs = {name: [first.get(name), second.get(name)] for name in {**first, **second}}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _compare_importance(first: Content, second: Content) -> dict[str, Pair]:
+    """Return shares of the importance in percent that differ, the largest first."""
+    shares = []
+    for content in (first, second):
+        total = sum(content["importance"].values()) or 1.0
+        shares.append({n: 100 * v / total for n, v in content["importance"].items()})
+    pairs = {
+        name: [share.get(name, 0.0) for share in shares]
+        for name in {**shares[0], **shares[1]}
+    }
+    changed = {n: p for n, p in pairs.items() if abs(p[1] - p[0]) >= RELEVANT}
+    return dict(sorted(changed.items(), key=lambda item: -abs(item[1][1] - item[1][0])))
+
+
+def _compare_unstable_columns(first: Content, second: Content) -> dict[str, list[str]]:
+    """Return the columns that only one of the models found to be unstable."""
+    names = [
+        [entry["feature"] for entry in content["explanation"].get("unstable", ())]
+        for content in (first, second)
+    ]
+    return {
+        "first": [name for name in names[0] if name not in names[1]],
+        "second": [name for name in names[1] if name not in names[0]],
+    }
+
+
+def _compare_scores(one: Model, other: Model) -> list[dict[str, Any]]:
+    """Return the scores after training of environments that both have learned from."""
+    metric = choose_main_metric(one)
+    if metric != choose_main_metric(other):
+        return []
+    known = {entry.fingerprint: entry for entry in other.history}
+    pairs = [
+        (entry, known[entry.fingerprint])
+        for entry in one.history
+        if entry.fingerprint in known
+    ]
+    return [
+        {
+            "environment": a.name,
+            "metric": metric,
+            "first": a.metrics_after[metric],
+            "second": b.metrics_after[metric],
+        }
+        for a, b in pairs
+        if a.metrics_after[metric] != b.metrics_after[metric]
+    ]
+
+
+def _write_answer(differences: Content) -> str:
+    """Return the main differences in one sentence or two."""
+    relation, environments = differences["relation"], differences["environments"]
+    if relation == "same" and not any(differences["adaptation"]):
+        return "The models are the same."
+    more, fewer = environments["second"], environments["first"]
+    parts = {
+        "same": "The second model is the first, adapted to another place.",
+        "continues": f"The second model continues the first with {_list(more)}.",
+        "is continued by": "The second model is an earlier version of the first, "
+        f"without {_list(fewer)}.",
+        "branches from": "The models have a common beginning, and went separate ways.",
+        "unrelated to": "The models have no training in common.",
+    }
+    sentences = [parts[relation]]
+    if relation in ("branches from", "unrelated to"):
+        for name, own in (("first", fewer), ("second", more)):
+            if own:
+                sentences.append(f"Only the {name} has learned from {_list(own)}.")
+    unstable = differences["unstable"]
+    for name in ("first", "second"):
+        if own := unstable[name]:
+            columns = _list([f"`{column}`" for column in own])
+            sentences.append(f"Only the {name} calls {columns} unstable.")
+    if changes := list(differences["importance"].items())[:MOST_NAMED]:
+        shown = (f"`{n}` from {a:.0f} to {b:.0f} %" for n, (a, b) in changes)
+        sentences.append(f"The importance of columns changes: {', '.join(shown)}.")
+    if names := list(differences["settings"]):
+        sentences.append(f"Settings differ: {_list(names)}.")
+    return " ".join(sentences)
+
+
+def _list(names: list[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    shown = names[:MOST_NAMED] + ([f"{more} more"] if more > 0 else [])
+    if len(shown) < 2:
+        return "".join(shown) or "nothing new"
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"

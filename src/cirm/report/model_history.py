@@ -1,0 +1,92 @@
+"""Tables and sentences on a model's history: environments, files, earlier versions.
+
+They are made from plain values, those that the commands print as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cirm.report.table import Column, Table
+from cirm.report.text import format_bytes
+
+Content = Mapping[str, Any]
+DIGITS = 12  # of a digest in a table; JSON has all of them
+
+
+def build_history_table(history: Sequence[Content]) -> Table:
+    """Build the table of environments: when they were learned, and from what."""
+    metric = _choose_metric(history[-1])
+    rows = [
+        [
+            str(entry["stage"] + 1),
+            entry["name"],
+            entry["time"][:16].replace("T", " "),
+            f"{entry['rows']:,}",
+            _format_score(entry["metrics_before"].get(metric)),
+            _format_score(entry["metrics_after"].get(metric)),
+            ", ".join(f"{n} {d[:DIGITS]}" for n, d in entry["files"].items()) or "none",
+            entry["fingerprint"],
+        ]
+        for entry in history
+    ]
+    columns: list[Column | str] = [
+        Column("stage"),
+        Column("environment"),
+        Column("learned on"),
+        "rows",
+        f"{metric} on arrival",
+        f"{metric} after",
+        Column("files, SHA-256"),
+        Column("digest of the rows"),
+    ]
+    return Table("History", columns, rows)
+
+
+def build_versions_table(versions: Sequence[Content]) -> Table:
+    """Build the table of the earlier versions that a model file keeps."""
+    rows = [
+        [
+            version["version"],
+            version["time"][:16].replace("T", " "),
+            ", ".join(version["environments"]),
+            version["adapted_to"],
+            format_bytes(version["bytes"]),
+        ]
+        for version in versions
+    ]
+    headings = ("version", "learned on", "environments", "adapted to")
+    columns: list[Column | str] = [*map(Column, headings), "size"]
+    return Table("Earlier versions, kept in the file", columns, rows)
+
+
+def describe_past_scores(entry: Content) -> str:
+    """Say how well the environments before an update are predicted now."""
+    past = entry["past"]
+    if not past:
+        return (
+            "How the earlier environments would fare now is not known: the model "
+            "stores nothing of them by which to tell."
+        )
+    if _choose_metric(entry) == "accuracy":
+        before, after = (f"{past[name]:.1f} %" for name in ("before", "after"))
+        name = "accuracy"
+    else:
+        before, after = (f"{past[name]:.4g}" for name in ("before", "after"))
+        name = "root mean squared error"
+    rows = f"{past['rows']:,.0f}"
+    stored = f"on {rows} stored rows"
+    estimated = f"estimated from stored moments of {rows} rows"
+    return (
+        f"Earlier environments: {name} {before} before this update, {after} now "
+        f"({stored if past['stored'] else estimated})."
+    )
+
+
+def _choose_metric(entry: Content) -> str:
+    return "accuracy" if "accuracy" in entry["metrics_after"] else "rmse"
+
+
+def _format_score(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
