@@ -52,15 +52,13 @@ def lazy():
 
 @pytest.mark.parametrize("classes", [("cat",), ("cat", "cat")])
 def test_a_task_needs_two_different_classes_or_none(classes):
-    with pytest.raises(
-        ValueError, match=r"^A classification needs two .* classes are cat"
-    ):
+    with pytest.raises(ValueError, match=r"^Classification needs two .* got cat"):
         Task(classes)
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1])
 def test_a_classification_needs_two_classes(count):
-    with pytest.raises(ValueError, match=rf"needs two or more classes, not {count}\.$"):
+    with pytest.raises(ValueError, match=rf"needs two or more classes; got {count}\.$"):
         Task.classification(count)
 
 
@@ -99,13 +97,13 @@ HOLES = torch.tensor([[0.0, 1.0], [float("nan"), 0.0], [float("inf"), 0.0]])
             ONES[:0],
             ZEROS[:0],
             TWO,
-            "there are no examples or no features: [0, 2].",
+            "there are no examples or no features: the shape of the inputs is [0, 2].",
         ),
         (
             ONES[:, :0],
             ZEROS,
             TWO,
-            "there are no examples or no features: [3, 0].",
+            "there are no examples or no features: the shape of the inputs is [3, 0].",
         ),
         (
             ONES.int(),
@@ -271,22 +269,20 @@ def test_an_order_makes_its_stages(order, stages):
 
 @pytest.mark.parametrize("order", ["", "2", "2+2", "0+3", "3+0", "1+-1+3", "random"])
 def test_an_order_that_does_not_add_up_is_refused(order):
-    complaint = (
-        rf"^The order '{re.escape(order)}' does not fit 3 environments\. Use joint"
-    )
+    complaint = rf"^The order '{re.escape(order)}' does not match .*, 3\. Use joint"
     with pytest.raises(ValueError, match=complaint):
         Stream.from_order([environment(name) for name in "abc"], order)
 
 
 @pytest.mark.parametrize("make", [Stream.joint, Stream.sequential])
 def test_a_stream_of_nothing_is_refused(make):
-    with pytest.raises(ValueError, match=r"^A stream needs a stage"):
+    with pytest.raises(ValueError, match=r"^A stream needs at least one stage"):
         make([])
 
 
 def test_an_empty_stage_is_refused():
     complaint = (
-        r"every stage an environment, but the stages have \[1, 0\] environments\.$"
+        r"each stage at least one environment; got stages with \[1, 0\] environments\.$"
     )
     with pytest.raises(ValueError, match=complaint):
         Stream(((environment("a"),), ()))
@@ -325,7 +321,9 @@ def test_a_problem_refuses_environments_that_do_not_match(place, other, complain
 
 
 def test_a_problem_needs_a_place_to_learn_from():
-    with pytest.raises(ValueError, match="A problem needs a training environment"):
+    with pytest.raises(
+        ValueError, match="A problem needs at least one training environment"
+    ):
         Problem(())
 
 

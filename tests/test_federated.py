@@ -273,7 +273,7 @@ def test_a_study_in_which_nobody_can_be_used_stops_with_the_reason(tmp_path):
     both = alter_answers(scale(float("inf")))
     grid = start_sites(tmp_path, 2, north=both, south=both)
     with pytest.raises(
-        ValueError, match=r"all answers of 3 exchanges were refused: .*not finite"
+        ValueError, match=r"all answers in 3 exchanges were refused: .*not finite"
     ):
         coordinate(grid, tmp_path, LINEAR).run()
 
@@ -532,7 +532,7 @@ def test_a_site_that_is_described_wrongly_says_so(tmp_path, changes, message):
         ({"stages": "north; north"}, "stages: every stage needs a site"),
         (
             {"min_sites": 3},
-            "min_sites: 3 sites cannot answer in every stage. Use 1 to 2",
+            "min_sites is 3, but the smallest stage has 2 sites. Use a number",
         ),
         ({"patience": 0}, "Use a positive patience"),
         ({"study": "../x"}, "study: the name '../x' cannot be used"),
@@ -577,7 +577,7 @@ def test_arrays_are_decoded_only_if_they_are_what_is_expected():
         double,
         encode_tensor_as_npy(tensor.T),
     ):
-        message = f"is not an npy array of 152 bytes, .* other {len(content)} bytes"
+        message = f"must be an npy array of 152 bytes, but {len(content)} other"
         with pytest.raises(ValueError, match=message):
             decode(content)
     with pytest.raises(
@@ -602,7 +602,7 @@ def test_a_tensor_file_holds_all_or_is_refused(tmp_path):
     whole = path.read_bytes()
     for content in (b"", whole[:-1], b"PK" + whole, safetensors.torch.save(read)):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="damaged or not of a study"):
+        with pytest.raises(ValueError, match="damaged, or is not part of a study"):
             read_tensor_file(path)
 
 

@@ -34,17 +34,15 @@ class Task:
     def __post_init__(self) -> None:
         if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
             raise ValueError(
-                "A classification needs two or more different classes, but the classes "
-                f"are {', '.join(self.classes)}."
+                "Classification needs two or more different classes; got "
+                f"{', '.join(self.classes)}."
             )
 
     @classmethod
     def classification(cls, count: int) -> Task:
         """Return a classification whose classes are named "0", "1", ..."""
         if count < 2:
-            raise ValueError(
-                f"A classification needs two or more classes, not {count}."
-            )
+            raise ValueError(f"Classification needs two or more classes; got {count}.")
         return cls(tuple(map(str, range(count))))
 
     @classmethod
@@ -152,7 +150,10 @@ class Environment:
                 f"and {list(targets)}"
             )
         if 0 in shape:
-            self._raise_error(f"there are no examples or no features: {list(shape)}")
+            self._raise_error(
+                "there are no examples or no features: the shape of "
+                f"the inputs is {list(shape)}"
+            )
 
     def _check_targets(self) -> None:
         classes, targets = len(self.task.classes), self.targets
@@ -306,8 +307,9 @@ class Stream:
     def __post_init__(self) -> None:
         if not self.stages or not all(self.stages):
             raise ValueError(
-                "A stream needs a stage, and every stage an environment, but the "
-                f"stages have {[len(stage) for stage in self.stages]} environments."
+                "A stream needs at least one stage, and each stage at least one "
+                "environment; got stages with "
+                f"{[len(stage) for stage in self.stages]} environments."
             )
         check_environments_match([e for stage in self.stages for e in stage])
 
@@ -342,9 +344,9 @@ class Stream:
         sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]
         if 0 in sizes or sum(sizes) != len(environments):
             raise ValueError(
-                f"The order {order!r} does not fit {len(environments)} environments. "
-                "Use joint, sequential, or stage sizes that add up to their number, "
-                "such as 2+1 for three."
+                f"The order {order!r} does not match the number of environments, "
+                f"{len(environments)}. Use joint, sequential, or stage sizes that add "
+                "up to this number, such as 2+1 for three environments."
             )
         remaining = iter(environments)
         return cls(tuple(tuple(next(remaining) for _ in range(n)) for n in sizes))
@@ -394,13 +396,15 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not self.train:
-            raise ValueError("A problem needs a training environment, but has none.")
+            raise ValueError(
+                "A problem needs at least one training environment; got none."
+            )
         check_environments_match([*self.train, *self.test, *(e for _, e in self.sweep)])
         names = [environment.name for environment in self.fresh]
         if self.fresh and names != [environment.name for environment in self.train]:
             raise ValueError(
-                "The fresh examples must belong to the training environments, in their "
-                f"order, but are those of {names}."
+                "The fresh examples must belong to the training environments, in the "
+                f"same order; got environments {names}."
             )
         for environment, fresh in zip(self.train, self.fresh, strict=False):
             check_environments_match(

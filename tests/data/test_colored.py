@@ -346,7 +346,7 @@ def test_rows_are_taken_of_each_replica(tiny, rows):
         ({"environments": 0}, "environments is 0. Use 1 or more."),
         ({"examples": 0}, "examples is 0. Use 1 or more, or all."),
         ({"examples": "many"}, "examples is many. Use 1 or more, or all."),
-        ({"flips": (0.1,)}, r"flips is \[0.1\]. Give one for each of the 2 env"),
+        ({"flips": (0.1,)}, r"flips is \[0.1\]. Give one value for each of the 2 env"),
         (
             {"flips": (0.1, 1.5)},
             r"flips is \[0.1, 1.5\]. Use probabilities from 0 to 1.",
@@ -371,7 +371,9 @@ def test_wrong_settings_are_refused_where_they_enter(chosen, reason):
 
 @pytest.mark.parametrize("listed", ["1,77", "0,1,2,3,4,5,6,7,8,9"])
 def test_a_list_of_classes_must_leave_both_labels(listed):
-    with pytest.raises(ValueError, match="Name some of the classes of digits, not all"):
+    with pytest.raises(
+        ValueError, match="Name at least one class of digits, but not all"
+    ):
         Colored(labels=listed).draw((0,))
 
 

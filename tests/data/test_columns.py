@@ -201,7 +201,7 @@ def test_a_later_value_of_another_kind_is_named(first, later, message):
             "row 2: column 'a' .* ISO 8601 date, unlike most",
         ),
         ([1.0, np.inf], "row 1: column 'a' has the value 'inf', which is not finite"),
-        ([[1], [2]], "row 0: column 'a' .* which is no number, text, date"),
+        ([[1], [2]], "row 0: column 'a' .* which is not a number, text, date"),
     ],
 )
 def test_a_value_that_no_column_should_hold_is_named(values, message):
@@ -211,7 +211,7 @@ def test_a_value_that_no_column_should_hold_is_named(values, message):
 
 def test_lacking_columns_are_named_and_further_ones_ignored():
     encoding = TableEncoding.fit(pd.DataFrame({"a": [1, 2], "b": [1, 2]}))
-    with pytest.raises(ValueError, match=r"no column 'b'\. Its columns are 'a', 'c'"):
+    with pytest.raises(ValueError, match=r"no column 'b'\. The columns are 'a', 'c'"):
         encoding.encode(pd.DataFrame({"a": [1], "c": [1]}))
     assert encoding.encode(pd.DataFrame({"c": [9], "b": [1], "a": [2]})).shape == (1, 2)
 
@@ -227,9 +227,10 @@ def test_each_column_is_described_in_words():
     )
     assert TableEncoding.fit(frame).describe().splitlines() == [
         "a: number (mean 2, standard deviation 1)",
-        "b: ignored: constant in the first environment; missing values are marked",
+        "b: ignored: constant in the first environment; with an indicator of missing "
+        "values",
         "c: true or false",
-        "d: category (2 values, and one for others)",
+        "d: category (2 values, and one for all others)",
     ]
 
 

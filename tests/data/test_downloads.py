@@ -274,10 +274,13 @@ def changed(part: int, content: bytes) -> list[bytes]:
 @pytest.mark.parametrize(
     ("contents", "reason"),
     [
-        (changed(0, FOUR[0][:-1]), "it has 315 bytes, but its header promises 316"),
+        (changed(0, FOUR[0][:-1]), "it has 315 bytes, but 316 according to its header"),
         (changed(0, b"\x00\x00\x0d" + FOUR[0][3:]), "begins with 00 00 08 03"),
         (changed(0, FOUR[1]), "begins with 00 00 08 03"),
-        (changed(2, FOUR[0]), r"holds \[12, 5, 5\], but tiny has \[6, 5, 5\]"),
+        (
+            changed(2, FOUR[0]),
+            r"shape is \[12, 5, 5\], but that of tiny is \[6, 5, 5\]",
+        ),
         (
             changed(3, FOUR[3][:-1] + b"\x0a"),
             "its labels are 1 to 10, but tiny has 0 to 9",
@@ -382,7 +385,7 @@ def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
 
 def test_images_that_do_not_fit_their_labels_are_refused(tmp_path):
     contents = changed(3, encoded(np.zeros(5, np.uint8)))
-    with pytest.raises(ValueError, match="with as many labels"):
+    with pytest.raises(ValueError, match="one label for each image"):
         downloads.load_images(str(fill(tmp_path / "mine", contents)))
     wide = [encoded(np.zeros((n, 5, 4), np.uint8)) for n in (12, 6)]
     with pytest.raises(ValueError, match="Use square images"):

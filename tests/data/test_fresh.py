@@ -66,7 +66,7 @@ def environment(name, width=2):
     [
         (
             ("b",),
-            "must belong to the training environments, in their order, but are",
+            "must belong to the training environments, in the same order; got",
         ),
         (("a", "b"), "must belong to the training environments"),
     ],

@@ -195,7 +195,7 @@ def test_it_says_what_it_found_and_does(tmp_path):
         "inputs: 1",
         "train: north (2 examples), south (2 examples)",
         "test: west (2 examples)",
-        "ignored as asked: sex",
+        "ignored as requested: sex",
         "columns, encoded by the environment north:",
         "age: number (mean 40, standard deviation 10)",
     ]
@@ -232,19 +232,23 @@ GAP = r"file '.*', row 2: "
         ("", {}, r"clinics\.csv': the file is empty. Its first line must name"),
         ("a,y\n", {}, "there are no rows below the header"),
         ("a,b\n1,2\n", {}, r"clinics\.csv': there is no column 'y'. .* are 'a', 'b';"),
-        ("a,y\n1,0\n", {"environment": "e"}, "no column 'e'. Its columns are 'a', 'y'"),
-        ("a,y\n1,0\n", {"ignore": ("id",)}, "no column 'id'. Its columns are 'a', 'y'"),
+        ("a,y\n1,0\n", {"environment": "e"}, "no column 'e'. The columns are 'a', 'y'"),
+        ("a,y\n1,0\n", {"ignore": ("id",)}, "no column 'id'. The columns are 'a', 'y'"),
         ("a,y\n1,0\n", {"target": ""}, "table: no target is given. Name the column"),
         ("a,a,y\n1,2,0\n", {}, "two columns are called 'a'. Rename one"),
         (",y\n5,0\n", {}, "column 1 has no name. Name it"),
         ("a,,y\n5,1,0\n", {}, "column 2 has no name. Name it"),
-        ("a;y\n1;0\n", {}, "the header 'a;y' is one column only. Separate .* by ','"),
+        (
+            "a;y\n1;0\n",
+            {},
+            "the header 'a;y' has only one column. Separate .* with ','",
+        ),
         ("a,y\n1,0\n1,2,3\n", {}, r"does not fit the header \(Expected 2 fields"),
         ('a,y\n"1,0\n', {}, r"does not fit the header \(EOF inside string"),
         (
             "a,y\n1,0\n2,\n3,NA\n",
             {},
-            GAP + "the target in column 'y' is missing, like 1 others",
+            GAP + "the target in column 'y' is missing .in 2 rows",
         ),
         (
             "a,y\n1,0\n2,1.5\n3,x\n",
@@ -270,7 +274,11 @@ GAP = r"file '.*', row 2: "
         ),
         ("a,y\n5,0\n5,1\n", {}, "'clinics': no column besides the target can be used"),
         ("y\n0\n1\n", {}, r"can be used \(there is no other column\)"),
-        ("e,a,y\nm,1,0\n,2,1\n", {"environment": "e"}, GAP + "column 'e' .* names no"),
+        (
+            "e,a,y\nm,1,0\n,2,1\n",
+            {"environment": "e"},
+            GAP + "column 'e' .* not the name of",
+        ),
         ("a,y\n1,0\n2,1\n", {"test": "z"}, "no environment 'z' .* some of clinics"),
         ("a,y\n1,0\n2,1\n", {"test": "clinics"}, "holds out every environment. Leave"),
     ],
@@ -293,8 +301,8 @@ def test_files_with_different_columns_are_refused(tmp_path):
     two = written(tmp_path, "a,c,y\n1,2,0\n", "two.csv")
     refused(
         f"{one},{two}",
-        r"two\.csv': its columns are not those of .*one\.csv': it lacks 'b' and has "
-        "also 'c'",
+        r"two\.csv': its columns differ from those of .*one\.csv': it lacks 'b' and "
+        "also has 'c'",
     )
 
 

@@ -113,7 +113,7 @@ def test_what_is_learned_and_what_is_held_out_make_up_the_whole():
 
 def test_a_part_that_leaves_nothing_is_refused():
     with pytest.raises(
-        ValueError, match=r"400 examples, of which a part of 0\.001 cannot be held out"
+        ValueError, match=r"400 examples, so a fraction of 0\.001 cannot be held out"
     ):
         split(0.001)
 
@@ -219,7 +219,7 @@ def test_rules_say_what_they_need():
         "leave-one-out",
         "oracle",
     }
-    assert lacking["next"] == "it needs two or more stages, and there is 1"
+    assert lacking["next"] == "it needs two or more stages, but there is only 1"
     assert not any(rule.find_obstacle(stages=2, train=2, test=1) for rule in rules)
     assert all(rule.description for rule in rules)
     with pytest.raises(ValueError, match=r"no selection rule 'best'.*held-out"):

@@ -132,7 +132,10 @@ def test_columns_that_are_lacking_are_refused_or_taken_for_missing(clinic, quick
     with pytest.raises(ValueError, match="there is no column 'marker'"):
         update(model, later)
     notes = update(model, later, fill_missing=True).history[1].notes
-    assert "table: absent columns count as missing values: 'marker'" in notes
+    assert (
+        "table: columns that are absent are treated as missing values: 'marker'"
+        in notes
+    )
 
 
 def test_columns_that_are_new_are_said_and_not_used(clinic, quick):

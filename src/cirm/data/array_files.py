@@ -46,7 +46,7 @@ def read_npz_arrays(
         archive = zipfile.ZipFile(path)
     except CORRUPT as error:
         raise ValueError(
-            f"{where}: it is not an NPZ file ({summarise_error(error)}). Write it with "
+            f"{where}: not a valid NPZ file ({summarise_error(error)}). Write it with "
             "numpy.savez."
         ) from None
     with archive:
@@ -55,8 +55,8 @@ def read_npz_arrays(
         size = sum(member.file_size for member in chosen if member)
         if size > gigabytes * 1e9:
             raise ValueError(
-                f"{where}: its arrays take {size / 1e9:.3g} gigabytes, more than "
-                f"{gigabytes:g}. Raise the setting gigabytes to read them."
+                f"{where}: its arrays need {size / 1e9:.3g} GB of memory, "
+                f"but the limit is {gigabytes:g}. Raise the setting gigabytes."
             )
         return [_read_array_from_npz(archive, m, where) if m else None for m in chosen]
 
@@ -79,7 +79,7 @@ def _find_array_name(
     if wanted.name or wanted.required:
         raise ValueError(
             f"{where}: there is no array {wanted.name or ' or '.join(wanted.usual)}. "
-            f"Its arrays are {', '.join(members) or 'none'}; rename the right one."
+            f"Its arrays are {', '.join(members) or 'none'}. Rename the right one."
         )
     return None
 
@@ -95,7 +95,7 @@ def _read_array_from_npz(
             header = {1: npy.read_array_header_1_0, 2: npy.read_array_header_2_0}
             shape, _, dtype = header.get(major, header[2])(file)
         if dtype.kind not in "biufUS":
-            raise TypeError(f"it has the type {dtype}, not numbers or text")
+            raise TypeError(f"its type {dtype} is neither numeric nor text")
         size = math.prod(shape) * dtype.itemsize
         if min(shape, default=1) < 0 or size > member.file_size:
             raise ValueError(
@@ -106,7 +106,9 @@ def _read_array_from_npz(
         if dtype.kind == "U" and array.nbytes:
             points = np.ascontiguousarray(array).view(f"{dtype.byteorder}u4")
             if points.max() > sys.maxunicode:  # numpy itself does not check
-                raise ValueError(f"its text has the character {points.max()}")
+                raise ValueError(
+                    f"its text contains the invalid character {points.max()}"
+                )
     except CORRUPT as error:
         raise ValueError(
             f"{where}: it cannot be read ({summarise_error(error)}). Write the file "

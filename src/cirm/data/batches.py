@@ -67,20 +67,20 @@ class BatchSource(Source):
             inputs, frame = self._split_batch(batch)
             if isinstance(inputs, pd.DataFrame):
                 raise ValueError(
-                    f"{self.where}: a generator of tables cannot be read twice. Give "
-                    "them in a list."
+                    f"{self.where}: a generator of tables cannot be read twice. Pass "
+                    "the tables as a list."
                 )
             store = store or RowStore(inputs.shape[1:])
             if inputs.shape[1:] != store.shape:
                 raise ValueError(
                     f"{self.where}: a batch has inputs {list(inputs.shape)}, but the "
-                    f"first one has [n, *{list(store.shape)}]. Give all inputs one "
-                    "shape."
+                    f"first one has [n, *{list(store.shape)}]. All inputs must have "
+                    "the same shape."
                 )
             store.add(np.asarray(inputs, np.float32))
             columns.append(frame)
         if store is None:
-            raise ValueError(f"{self.where}: there are no batches. Give at least one.")
+            raise ValueError(f"{self.where}: there are no batches. Pass at least one.")
         return store, pd.concat(columns, ignore_index=True)
 
     def _join_columns(self, inputs: Any, columns: pd.DataFrame) -> RowChunk:  # noqa: ANN401
@@ -98,8 +98,8 @@ class BatchSource(Source):
         """Return a batch's inputs, and its targets and environments as columns."""
         if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
             raise ValueError(
-                f"{self.where}: a batch has the type {type(batch).__name__}. Give "
-                "(inputs, targets) or (inputs, targets, environments)."
+                f"{self.where}: a batch must be (inputs, targets) or (inputs, "
+                f"targets, environments), not {type(batch).__name__}."
             )
         inputs, targets = (
             convert_to_array_or_table(batch[0]),
@@ -107,8 +107,8 @@ class BatchSource(Source):
         )
         if len(inputs) != len(targets) or not len(targets):
             raise ValueError(
-                f"{self.where}: a batch has {len(inputs)} inputs and {len(targets)} "
-                "targets. Give as many of both, one or more."
+                f"{self.where}: a batch has {len(inputs)} inputs but {len(targets)} "
+                "targets. Both must have the same number of rows, at least one."
             )
         columns = pd.DataFrame({TARGET: targets})
         if len(batch) == 3:

@@ -147,7 +147,8 @@ class Colored(Dataset):
             self._raise_setting_error("examples", "Use 1 or more, or all")
         if self.flips and len(self.flips) != self.environments:
             self._raise_setting_error(
-                "flips", f"Give one for each of the {self.environments} environments"
+                "flips",
+                f"Give one value for each of the {self.environments} environments",
             )
         for name in ("label_flip", "test_flip", "flips", "sweep"):
             value = getattr(self, name)
@@ -304,7 +305,7 @@ class Colored(Dataset):
             if not known > set(ones):
                 self._raise_setting_error(
                     "labels",
-                    f"Name some of the classes of {self.source}, not all, out of "
+                    f"Name at least one class of {self.source}, but not all of them: "
                     f"{sorted(known)}",
                 )
         return torch.isin(labels, torch.tensor(ones)).long()

@@ -190,13 +190,13 @@ class ColumnEncoding:
             f"{self.scale:.4g})",
             "boolean": "true or false",
             "date": f"date (standard deviation {self.scale:.4g} days)",
-            "category": f"category ({len(self.categories)} values, and one for others"
-            f"{hashed})",
+            "category": f"category ({len(self.categories)} values, and one for all "
+            f"others{hashed})",
             "constant": "ignored: constant in the first environment",
             "identifier": "ignored: looks like an identifier (use --category "
             f"{self.name} to keep it)",
         }[self.kind]
-        marked = "; missing values are marked" if self.missing else ""
+        marked = "; with an indicator of missing values" if self.missing else ""
         return f"{self.name}: {text}{marked}"
 
 
@@ -316,7 +316,7 @@ def check_columns_present(
     absent = [name for name in needed if name not in frame.columns]
     if absent:
         raise ValueError(
-            f"{where}: there is no column {list_column_names(absent)}. Its columns "
+            f"{where}: there is no column {list_column_names(absent)}. The columns "
             f"are {list_column_names(frame.columns) or 'none'}; {remedy}."
         )
 
@@ -364,8 +364,8 @@ def detect_value_kind(present: Values, remedy: str = "") -> Kind:
         raise_for_first_bad_value(
             present,
             np.array([not types.is_scalar(value) for value in present], bool),
-            "which is no number, text, date or truth value",
-            "Convert the column first.",
+            "which is not a number, text, date or boolean",
+            "Convert the column to one of these.",
         )
     kinds: tuple[Kind, ...] = ("number", "boolean", "date")
     for kind in kinds:

@@ -131,8 +131,9 @@ def download_image_set(
                 return move_files_into_cache(image_set, contents, work)
     raise FileNotFoundError(
         f"{image_set.name}: the download failed ({'; '.join(failures)}). Get the four "
-        f"files {', '.join(image_set.files)} (or .gz) by other means into a folder, "
-        f"then run `cirm data import {image_set.name} FOLDER` or use `--source FOLDER`."
+        f"files {', '.join(image_set.files)} (or .gz) in another way, put them into a "
+        f"folder, then run `cirm data import {image_set.name} FOLDER` or use "
+        "`--source FOLDER`."
     )
 
 
@@ -271,7 +272,9 @@ def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
             for member in archive:
                 size += member.size
                 if size > _MAX_UNPACKED_BYTES:
-                    raise ValueError(f"it holds more than {_MAX_UNPACKED_BYTES} bytes")
+                    raise ValueError(
+                        f"it contains more than {_MAX_UNPACKED_BYTES} bytes"
+                    )
                 name = Path(member.name).name
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is not None and name in wanted:

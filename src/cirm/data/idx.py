@@ -39,8 +39,8 @@ def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     expected = _compute_file_length(data[:16], axes, where)
     if len(data) != expected:
         raise ValueError(
-            f"{where}: it has {len(data)} bytes, but its header promises {expected}. "
-            "Download it again."
+            f"{where}: it has {len(data)} bytes, but {expected} according to its "
+            "header. Download it again."
         )
     return bytearray(data)
 
@@ -58,7 +58,7 @@ def read_idx_bytes(path: Path, axes: int) -> bytearray:
     size = path.stat().st_size
     if size > MOST_FILE_BYTES:
         raise ValueError(
-            f"{path}: it has {size} bytes. Use files up to {MOST_FILE_BYTES}."
+            f"{path}: it has {size} bytes. Use a file of at most {MOST_FILE_BYTES}."
         )
     return decompress_and_check_idx(path.read_bytes(), axes, str(path))
 
@@ -121,13 +121,15 @@ def read_idx_images(folder: Path) -> list[NDArray[np.uint8]]:
     for images, labels in (arrays[:2], arrays[2:]):
         if images.shape != (len(labels), side, side):
             raise ValueError(
-                f"{folder}: its files hold {[list(array.shape) for array in arrays]}. "
-                "Use square images of one size, with as many labels."
+                f"{folder}: its files contain arrays of the shapes "
+                f"{[list(array.shape) for array in arrays]}. Use square images of the "
+                "same size, and one label for each image."
             )
         if prefix == LETTERS and labels.min() < 1:
             raise ValueError(
-                f"{folder}: a label of the letters is 0, but they begin with 1. Name "
-                "the files without the prefix if they hold something else."
+                f"{folder}: labels of letters start at 1, but one of them is 0. If "
+                "the files do not contain EMNIST letters, remove the prefix from "
+                "their names."
             )
     if prefix != LETTERS:
         return arrays
@@ -162,12 +164,15 @@ def _compute_file_length(head: bytes, axes: int, where: str) -> int:
     start = 4 + 4 * axes
     if len(head) < start:
         raise ValueError(
-            f"{where}: it ends after {len(head)} bytes, within its header. Download it "
-            "again."
+            f"{where}: it ends within its header, after {len(head)} bytes. Download "
+            "it again."
         )
     shape = _read_shape_from_header(head)
     if 0 in shape:
-        raise ValueError(f"{where}: it is empty, {list(shape)}. Use another file.")
+        raise ValueError(
+            f"{where}: it contains no data: its shape is {list(shape)}. "
+            "Use another file."
+        )
     return start + math.prod(shape)
 
 
@@ -178,8 +183,8 @@ def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
         expected = _compute_file_length(bytes(content), axes, where)
         if expected > min(MOST_FILE_BYTES, _MAX_GZIP_RATIO * len(data)):
             raise ValueError(
-                f"{where}: its header promises {expected} bytes, more than its "
-                f"{len(data)} packed bytes can hold. Download it again."
+                f"{where}: it has {expected} bytes according to its header, more than "
+                f"its {len(data)} packed bytes can hold. Download it again."
             )
         # One byte more than promised, to see that the file ends there.
         while len(content) <= expected:
@@ -194,7 +199,7 @@ def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
     if len(content) != expected:
         length = "more" if len(content) > expected else f"{len(content)} bytes"
         raise ValueError(
-            f"{where}: its header promises {expected} bytes, but it has {length}. "
+            f"{where}: it has {length} bytes, but {expected} according to its header. "
             "Download it again."
         )
     return content

@@ -58,8 +58,8 @@ def read_image(path: Path, side: int, channels: int) -> NDArray[np.uint8]:
             "it."
         ) from None
     raise ValueError(
-        f"{where}: it has {size[0]} x {size[1]} pixels of mode {mode}. Use at most "
-        f"{MOST_PIXELS:,} pixels of 8 or 16 bits."
+        f"{where}: the image has {size[0]} x {size[1]} pixels of mode {mode}. Use "
+        f"images of at most {MOST_PIXELS:,} pixels with 8 or 16 bits each."
     )
 
 

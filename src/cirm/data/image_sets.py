@@ -80,8 +80,8 @@ class ImageSet:
             shape = (count,) if part % 2 else (count, self.side, self.side)
             if values.shape != shape:
                 raise ValueError(
-                    f"{name}: it holds {list(values.shape)}, but {self.name} has "
-                    f"{list(shape)}. Use the original file."
+                    f"{name}: its shape is {list(values.shape)}, but that of "
+                    f"{self.name} is {list(shape)}. Use the original file."
                 )
             if part % 2 and (values.min() < first or values.max() > last):
                 raise ValueError(
@@ -236,8 +236,8 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
             raise _raise_damaged_cache_error(folder, error) from None
         if image_set.read_folder(folder) != contents:
             raise ValueError(
-                f"{image_set.name}: the cache holds other files of that name. Remove "
-                f"the folder {folder} first."
+                f"{image_set.name}: the cache already contains different files under "
+                f"this name. Remove the folder {folder} first."
             ) from None
     return folder
 

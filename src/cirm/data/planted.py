@@ -91,7 +91,8 @@ class Planted(Dataset):
                 self._raise_setting_error(name, f"Use {least} or more")
         if self.flips and len(self.flips) != self.environments:
             self._raise_setting_error(
-                "flips", f"Give one for each of the {self.environments} environments"
+                "flips",
+                f"Give one value for each of the {self.environments} environments",
             )
         for flip in (*self.flips, self.test_flip):
             if not 0 < flip < 1:

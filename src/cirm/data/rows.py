@@ -277,12 +277,14 @@ def _encode_chunk(
     if inputs.shape[1:] != schema.treatment.shape:
         raise ValueError(
             f"{where}: its inputs have the shape {list(inputs.shape[1:])}, but the "
-            f"first ones had {list(schema.treatment.shape)}. Give all one shape."
+            f"first ones had {list(schema.treatment.shape)}. All inputs must have the "
+            "same shape."
         )
     if not np.isfinite(inputs).all():
         bad = int((~np.isfinite(inputs)).sum())
         raise ValueError(
-            f"{where}: its inputs have {bad} NaN or infinite values. Replace them."
+            f"{where}: its inputs contain {bad} NaN or infinite values. Replace them, "
+            "or remove these rows."
         )
     return inputs
 
@@ -317,7 +319,9 @@ def describe_column_changes(
         )
     if absent := [name for name in wanted if name not in frame.columns]:
         names = list_column_names(absent)
-        yield f"{where}: absent columns count as missing values: {names}"
+        yield (
+            f"{where}: columns that are absent are treated as missing values: {names}"
+        )
 
 
 def hash_inputs_and_targets(chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:

@@ -148,8 +148,9 @@ def infer_schema(
     target = options.target or source.target
     if not target:
         raise ValueError(
-            f"{source.where}: no target is given. Name a column with --target; in an "
-            "NPZ file, save an array y; sort images into a folder for each class."
+            f"{source.where}: no target is given. For a table, name the column with "
+            "--target; for an NPZ file, save an array y; for images, use one folder "
+            "for each class."
         )
     column = options.environment or source.environment
     other_columns = [n for n in (target, column, *options.ids, *options.ignore) if n]
@@ -190,7 +191,7 @@ def _infer_table_encoding(
         columns = encoding.describe().replace("\n", "; ") or "there is no other column"
         raise ValueError(
             f"environment {reservoir.environment!r}: no column besides the target can "
-            f"be used ({columns}). Add a column that varies in it."
+            f"be used ({columns}). Add a column that varies in this environment."
         )
     return InputEncoding("table", (len(encoding.features),), encoding)
 
@@ -277,8 +278,8 @@ def check_source_kind(source: Source, kind: str) -> None:
     """Refuse a table where images are needed, and the like."""
     if source.kind != kind:
         raise ValueError(
-            f"{source.where}: it holds {KIND_NAMES[source.kind]}, but the first "
-            f"data were {KIND_NAMES[kind]}. Give data of the same kind."
+            f"{source.where}: it contains {KIND_NAMES[source.kind]}, but the first "
+            f"data were {KIND_NAMES[kind]}. Use data of the same kind."
         )
 
 
@@ -292,7 +293,7 @@ def read_environment_names(
     names = convert_values_to_text(values)
     gaps = (values.isna() | (names == "")).to_numpy(dtype=bool)
     raise_for_first_bad_value(
-        values, gaps, "which names no environment", "Fill the cell."
+        values, gaps, "which is not the name of an environment", "Fill the cell."
     )
     return names.to_numpy(dtype=object)
 
@@ -374,7 +375,7 @@ def _look_like_quantities(numbers: Numbers) -> bool:
 def _check_targets_present(values: Values) -> None:
     gaps = is_missing(values)
     if count := int(gaps.sum()):
-        more = f", like {count - 1} others" if count > 1 else ""
+        more = f" (in {count} rows altogether)" if count > 1 else ""
         raise ValueError(
             f"{describe_row_location(values, int(gaps.argmax()))}: the target in "
             f"column {values.name!r} is missing{more}. Fill it in, or remove the row."

@@ -118,7 +118,8 @@ class Shortcuts(Dataset):
             self._raise_setting_error("examples", "Use 1 or more")
         if self.flips and len(self.flips) != self.environments:
             self._raise_setting_error(
-                "flips", f"Give one for each of the {self.environments} environments"
+                "flips",
+                f"Give one value for each of the {self.environments} environments",
             )
         for name in ("flips", "test_flip", "label_flip", "sweep"):
             value = getattr(self, name)

@@ -123,7 +123,7 @@ class FrameSource(Source):
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows in chunks as large as those of files."""
         if self.frame.empty:
-            raise ValueError(f"{self.where}: there are no rows. Add some.")
+            raise ValueError(f"{self.where}: there are no rows. Add at least one.")
         for start in range(0, len(self.frame), table_files.CHUNK_ROWS):
             yield RowChunk(self.frame.iloc[start : start + table_files.CHUNK_ROWS])
 
@@ -223,8 +223,8 @@ def open_data_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[
             names = ", ".join(repr(source.name) for source in sources)
             raise ValueError(
                 "data: each file is an environment named after the file, but some "
-                f"names are equal: {names}. Rename a file, or name a column that holds "
-                "the environments."
+                f"files have the same name: {names}. Rename a file, or name the "
+                "column of environments with --environment."
             )
         return sources
     raise ValueError(
@@ -247,7 +247,7 @@ def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any packa
         ) from None
     if not isinstance(frame, pd.DataFrame):  # a single column, for example
         raise ValueError(
-            f"data: {type(table).__name__} is no table. Give one with named columns."
+            f"data: {type(table).__name__} is not a table. Pass one with named columns."
         )
     return frame
 
@@ -270,8 +270,8 @@ def open_npz_source(
     assert inputs is not None
     if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
         raise ValueError(
-            f"{where}: its inputs are {inputs.dtype} {list(inputs.shape)}. Save "
-            "numbers [n, ...] of at least one example."
+            f"{where}: its inputs are {inputs.dtype} {list(inputs.shape)}. Save a "
+            "numeric array [n, ...] with at least one row."
         )
     columns: dict[str, Any] = {}
     for name, values in zip(("target", "environment"), others, strict=True):

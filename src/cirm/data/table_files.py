@@ -46,7 +46,9 @@ def read_table_chunks(
             yield frame.set_axis(label_rows_by_file(path, len(frame), count), axis=0)
             count += len(frame)
     if not count:
-        raise ValueError(f"{where}: there are no rows below the header. Add some.")
+        raise ValueError(
+            f"{where}: there are no rows below the header. Add at least one."
+        )
 
 
 def label_rows_by_file(path: Path, count: int, start: int = 0) -> pd.MultiIndex:
@@ -68,8 +70,8 @@ def _read_text_chunks(
     names = [str(name).strip() for name in first.iloc[0]]
     if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
         raise ValueError(
-            f"{where}: the header {names[0]!r} is one column only. Separate columns by "
-            f"{separator!r}."
+            f"{where}: the header {names[0]!r} has only one column. Separate columns "
+            f"with {separator!r}."
         )
     wanted = set(numbers)
     numeric = [position for position, name in enumerate(names) if name in wanted]
@@ -145,7 +147,7 @@ def _explain_read_errors(where: str) -> Iterator[None]:
         ) from None
     except UnicodeDecodeError:
         raise ValueError(
-            f"{where}: the file is not UTF-8 text. Save it in that encoding."
+            f"{where}: the file is not UTF-8 text. Save it as UTF-8."
         ) from None
     except pd.errors.ParserWarning:
         raise ValueError(
@@ -154,8 +156,8 @@ def _explain_read_errors(where: str) -> Iterator[None]:
     except (ValueError, OverflowError) as error:
         reason = summarise_error(error).rpartition("C error: ")[2]
         raise ValueError(
-            f"{where}: a row does not fit the header ({reason}). Give every row as "
-            "many cells as the header has, and close every quote."
+            f"{where}: a row does not fit the header ({reason}). Every row must have "
+            "as many cells as the header, and every quote must be closed."
         ) from None
 
 

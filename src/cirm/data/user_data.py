@@ -100,7 +100,7 @@ class Table(Dataset):
                 f"{schema.target.scale:.4g})"
             )
         if self.ignore:
-            lines.append(f"ignored as asked: {', '.join(self.ignore)}")
+            lines.append(f"ignored as requested: {', '.join(self.ignore)}")
         lines.append(f"columns, encoded by the environment {problem.train[0].name}:")
         assert schema.treatment.encoding is not None
         return "\n".join([*lines, schema.treatment.encoding.describe()])
@@ -271,7 +271,8 @@ class ImageFolder(Dataset):
         for path in sorted([*folder.glob("[!._]*"), *folder.glob("[!._]*/[!._]*")]):
             if path.is_dir() and path not in used:
                 raise ValueError(
-                    f"folder {str(path)!r}: it has no images. Remove it, or add some."
+                    f"folder {str(path)!r}: it contains no images. Add some, or "
+                    "remove the folder."
                 )
         (table,) = source.frames()
         if table["class"].nunique() < 2:
@@ -402,8 +403,9 @@ def _check_same_columns(sources: Sequence[Source]) -> None:
         new = [repr(name) for name in columns if name not in first]
         if absent or new:
             parts = [f"lacks {', '.join(absent)}"] if absent else []
-            parts += [f"has also {', '.join(new)}"] if new else []
+            parts += [f"also has {', '.join(new)}"] if new else []
             raise ValueError(
-                f"{source.where}: its columns are not those of {sources[0].where}: it "
-                f"{' and '.join(parts)}. Give all files the same columns."
+                f"{source.where}: its columns differ from those of "
+                f"{sources[0].where}: it {' and '.join(parts)}. Give all files the "
+                "same columns."
             )

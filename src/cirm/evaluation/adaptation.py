@@ -42,7 +42,7 @@ def parse_adaptation_row_counts(values: Iterable[int | str]) -> tuple[RowCount, 
         text = str(value)
         if text != "all" and not (text.isascii() and text.isdecimal() and int(text)):
             raise ValueError(
-                f"adapt is {text!r}, but must be a number of rows, 1 or more, or all."
+                f"adapt must be a number of rows (1 or more) or all, not {text!r}."
             )
         counts["all" if text == "all" else int(text)] = None
     return tuple(counts)

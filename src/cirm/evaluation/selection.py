@@ -72,8 +72,8 @@ class TrainingOnly:
             if not 0 < size < len(environment):
                 raise ValueError(
                     f"environment {environment.name!r} has {len(environment)} "
-                    f"examples, of which a part of {part:g} cannot be held out. "
-                    "Choose a part that leaves examples on both sides."
+                    f"examples, so a fraction of {part:g} cannot be held out. Choose "
+                    "one that leaves examples for training and for scoring."
                 )
             source = Randomness(seeds).at("selection", environment.name)
             order = source.permutation(len(environment))
@@ -198,7 +198,9 @@ class NextEnvironment(Rule):
     def find_obstacle(self, stages: int, train: int, test: int) -> str:
         """Return an obstacle if there is only one stage."""
         return (
-            "" if stages > 1 else f"it needs two or more stages, and there is {stages}"
+            ""
+            if stages > 1
+            else (f"it needs two or more stages, but there is only {stages}")
         )
 
 
@@ -245,7 +247,7 @@ class LeaveOneOut(Rule):
     def find_obstacle(self, stages: int, train: int, test: int) -> str:
         """Return an obstacle if there is only one training environment."""
         what = "two or more training environments"
-        return "" if train > 1 else f"it needs {what}, and there is {train}"
+        return "" if train > 1 else f"it needs {what}, but there is only {train}"
 
 
 class Oracle(Rule):
@@ -266,7 +268,7 @@ class Oracle(Rule):
 
     def find_obstacle(self, stages: int, train: int, test: int) -> str:
         """Return an obstacle if there is no test environment."""
-        return "" if test else "it needs a test environment, and there is none"
+        return "" if test else "it needs a test environment, but there is none"
 
 
 def get_selection_rule(rule: str | Rule) -> Rule:

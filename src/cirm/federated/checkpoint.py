@@ -134,8 +134,8 @@ def load_result(folder: Path) -> tuple[Any, Any]:
     checkpoint = Checkpoint(folder, ())
     if not checkpoint.finished_stage_tensors:
         raise FileNotFoundError(
-            f"{folder}: no stage of a study has ended here. Wait for it, or give the "
-            "folder of another study."
+            f"{folder}: no stage of a study has finished in this folder. Wait until "
+            "one has, or give the folder of another study."
         )
     learner = Study.from_json(checkpoint.notes["study"]).create_learner()
     return learner, learner.build_state_after_stage(*checkpoint.finished_stage_tensors)

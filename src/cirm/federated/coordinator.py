@@ -51,15 +51,15 @@ class Coordinator:
         names = [name for stage in self.stages for name in stage]
         if not names or not all(self.stages) or len(set(names)) < len(names):
             raise ValueError(
-                "stages: every stage needs a site, and no site may be named twice, but "
-                f"the stages are {list(map(list, self.stages))}. Separate sites by "
-                "spaces and stages by semicolons."
+                "stages: every stage needs a site, and no site may occur twice; got "
+                f"{list(map(list, self.stages))}. Separate sites by spaces and stages "
+                "by semicolons."
             )
         fewest = min(map(len, self.stages))
         if not 1 <= self.min_sites <= fewest:
             raise ValueError(
-                f"min_sites: {self.min_sites} sites cannot answer in every stage. Use "
-                f"1 to {fewest}, the number of sites of the smallest stage."
+                f"min_sites is {self.min_sites}, but the smallest stage has {fewest} "
+                f"sites. Use a number from 1 to {fewest}."
             )
 
     def run(self) -> None:
@@ -67,7 +67,7 @@ class Coordinator:
         self.study, first = self.checkpoint.resume(self.study)
         for number in range(first, len(self.stages)):
             self._run_stage(number, self.stages[number])
-        self.log(f"the study has ended: {self.checkpoint.path}")
+        self.log(f"the study has finished: {self.checkpoint.path}")
 
     def _run_stage(self, number: int, names: Sequence[str]) -> None:
         is_started = self.checkpoint.has_unfinished_stage(number)
@@ -172,9 +172,10 @@ class Coordinator:
             refusals = refusals + 1 if exchange.refused and not answers else 0
             if refusals == MAX_REFUSALS:
                 raise ValueError(
-                    f"study: {self.min_sites} sites must answer, but all answers of "
-                    f"{MAX_REFUSALS} exchanges were refused: {exchange.refused}. See "
-                    "the logs of the sites, and start the study again."
+                    f"study: at least {self.min_sites} sites must answer, but all "
+                    f"answers in {MAX_REFUSALS} exchanges were refused: "
+                    f"{exchange.refused}. Check the logs of the sites, then start the "
+                    "study again."
                 )
             if len(collected) < self.min_sites:
                 if not has_logged:

@@ -32,8 +32,8 @@ def run_study(grid: Grid, context: Context) -> None:
     torch.set_num_threads(1)
     if not USER_HAS_SET_TELEMETRY:
         _print_log_line(
-            "Flower reports its use to its makers. To prevent this, start its commands "
-            "with FLWR_TELEMETRY_ENABLED=0."
+            "Flower sends usage data to its developers. To prevent this, set "
+            "FLWR_TELEMETRY_ENABLED=0 before its commands are started."
         )
     create_coordinator(grid, context.run_config).run()
 
@@ -55,8 +55,8 @@ def create_coordinator(grid: Grid, config: Mapping[str, Any]) -> Coordinator:
     lifetime = float(config.get("lifetime", 0.0)) or 10 * patience
     if not 0 < patience <= lifetime:
         raise ValueError(
-            f"patience: {patience} seconds and a lifetime of {lifetime} seconds do not "
-            "fit. Use a positive patience, and a lifetime that is not shorter."
+            f"patience is {patience} seconds and lifetime is {lifetime} seconds. Use "
+            "a positive patience and a lifetime that is at least as long."
         )
     folder = Path(str(config.get("folder", "") or f"study-{study.name}"))
     connection = SiteConnection(grid, patience, lifetime, _print_log_line)

@@ -243,7 +243,11 @@ def get_preset_settings(learner: LearnerLike, name: str) -> Mapping[str, Any]:
     """
     presets = get_learner_class(learner).presets
     if name and name not in presets:
-        known = f"Choose one of {', '.join(presets)}." if presets else "It has none."
+        known = (
+            f"Choose one of {', '.join(presets)}."
+            if presets
+            else ("It has no presets; leave out --preset.")
+        )
         raise ValueError(
             f"The learner {get_learner_key(learner)} has no preset {name!r}. {known}"
         )

@@ -170,8 +170,8 @@ class ModuleNetwork(Network):
                 parameter.requires_grad_(False)
         if not (self._head.weight.requires_grad and self._head.bias.requires_grad):
             raise ValueError(
-                "The last linear layer of the network is frozen, so nothing could "
-                "follow the data. Leave it out of frozen=."
+                "The last linear layer of the network is frozen, so the network "
+                "could not learn. Leave it out of frozen=."
             )
 
     def _list_parameters(self) -> list[tuple[str, nn.Parameter]]:

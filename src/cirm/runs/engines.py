@@ -41,8 +41,8 @@ class Engine:
             )
         if self.address and self.name != "ray":
             raise ValueError(
-                f"The address {self.address!r} has no meaning for the engine "
-                f"{self.name}. Add --engine ray."
+                f"The engine {self.name} has no address; got {self.address!r}. Add "
+                "--engine ray."
             )
         if self.name == "ray" and find_spec("ray") is None:
             raise ValueError(

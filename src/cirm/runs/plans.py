@@ -159,8 +159,8 @@ def plan_ceiling_jobs(
     """Plan ERM on the same images without their colour: what an oracle could reach."""
     if dataset != "colored":
         raise ValueError(
-            f"--ceiling is only known for the data set colored, not for {dataset!r}. "
-            "Leave it out."
+            "--ceiling is only available for the data set colored, not for "
+            f"{dataset!r}. Leave it out."
         )
     gray = prepare_dataset(dataset, {**texts, "scheme": "gray"})
     return plan_jobs(gray, "erm", order, seeds, preset=preset, label="erm on gray")

@@ -113,7 +113,7 @@ class RandomSearch:
         named = {rule.name: rule for rule in rules}
         if len(named) < len(rules):
             names = ", ".join(rule.name for rule in rules)
-            raise ValueError(f"Rules need different names. These are called: {names}.")
+            raise ValueError(f"Rules must have different names; got {names}.")
         return named
 
     def get_settings(self, trial: int) -> dict[str, Any]:

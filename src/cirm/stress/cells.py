@@ -81,7 +81,7 @@ TITLES = {
     "corner": "square in a corner",
     "stripes": "faint stripes",
     "two": "colour and square at once",
-    "new": "another one at each place",
+    "new": "a different one at each place",
     "classes-random": "ten hues, random later",
     "classes-opposite": "ten hues, opposite later",
     "none": "no shortcut",

@@ -59,19 +59,19 @@ def build_stress_page(
         "oracle, in brackets"
     )
     legend = (
-        f"Green: less than {MAX_GAP:g} points below; the more vermilion, the further. "
-        "Regressions: explained variance in percent."
+        f"Green: less than {MAX_GAP:g} points below. The redder a cell, the larger "
+        "the difference. Regressions: explained variance in percent."
     )
     content = [
         Section("", [page.render_large_numbers(list_stress_facts(cells))]),
         Section(
-            "Unseen: nothing known of the place",
+            "Unseen: no rows of the place are known",
             [_render_map(cells, _build_unseen_cell, f"{unseen}. {legend}"), *notes]
             if cells
             else [],
         ),
         Section(
-            "Adapted: unlabelled rows of the place known",
+            "Adapted: unlabelled rows of the place are known",
             [_render_map(cells, _build_adapted_cell, f"{adapted}. {legend}")]
             if any(cell["adapted"] for cell in cells)
             else [],
@@ -105,7 +105,7 @@ def write_stress_lead(cells: Sequence[Summary], learner: str) -> str:
         names = [get_cell_name(cell) for cell in failed[:MOST_NAMED]]
         more = len(failed) - len(names)
         names += [f"{more} more"] if more else []
-        text += f" It does not in: {join_words(names)}."
+        text += f" It fails in: {join_words(names)}."
     return text
 
 
