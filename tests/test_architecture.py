@@ -37,7 +37,7 @@ MAY_IMPORT = {
 }
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {
-    "learners": {"base", "rehearsal"},
+    "learners": {"base", "last_layer", "rehearsal"},
     "data": {
         "base",
         "category_names",

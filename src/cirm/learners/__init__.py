@@ -40,6 +40,10 @@ LEARNERS = {
     "mmd": "MMD",
     "ib-irm": "IBIRM",
     "eqrm": "EQRM",
+    "jtt": "JTT",
+    "lff": "LfF",
+    "dfr": "DFR",
+    "afr": "AFR",
 }
 """Class name by key, in the paper's order; the module is named after the key."""
 

@@ -1,0 +1,149 @@
+"""What learners that retrain the last layer on held-out examples share."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from cirm.environments import Examples, Stage
+from cirm.learners.base import Learner
+from cirm.learners.rehearsal import hold_out_examples
+from cirm.likelihoods import Likelihood
+from cirm.memory import (
+    ExampleMemory,
+    add_stage_to_memory,
+    create_empty_memory,
+    move_to_device,
+)
+from cirm.objectives import Batch, apply_linear_heads, compute_mean_risk
+from cirm.randomness import Randomness
+from cirm.training import Terms, Watch, ignore_training_steps
+
+MOST_ITERATIONS = 500  # of the optimiser, which usually needs a tenth
+TOLERANCE = 1e-7  # of the largest entry of the gradient of the mean loss
+
+
+class LastLayerState(NamedTuple):
+    """A network, the last layer that replaces its own, and held-out examples.
+
+    `params` [replica, p] are those of plain training. `head` [replica, h] predicts, and
+    was trained on the examples in `memory`, on which the network was not.
+    """
+
+    params: Tensor
+    head: Tensor
+    memory: ExampleMemory
+
+
+def init_last_layer(learner: Learner[Any], randomness: Randomness) -> LastLayerState:
+    """Return random parameters and no examples. Serves as a learner's `init`."""
+    params = learner.network.init(randomness.at("params"))
+    head = params[:, learner.network.head].clone()
+    return LastLayerState(params, head, create_empty_memory(len(params)))
+
+
+def observe_and_retrain(
+    learner: Any,  # noqa: ANN401  a learner with `memory` and `compute_weights`
+    state: LastLayerState,
+    stage: Stage,
+    randomness: Randomness,
+    watch: Watch = ignore_training_steps,
+) -> LastLayerState:
+    """Train on the rows that are not held out, then retrain the last layer.
+
+    Serves as a learner's `observe`. The last layer is retrained on the held-out
+    examples of all environments seen, with the weights of the learner.
+    """
+    rest, held_out = hold_out_examples(stage, learner.memory, randomness.at("split"))
+    args = state.params, (), rest, randomness, watch
+    params = learner.descent.minimise(learner.loss, *args)
+    memory = add_stage_to_memory(
+        state.memory, held_out, learner.memory, randomness.at("memory")
+    )
+    known = move_to_device(memory, learner.descent.device)
+    with torch.no_grad():
+        features = learner.network.compute_features(params, known.kept.x)
+        start = params[:, learner.network.head]
+        outputs = apply_linear_heads(start, features)
+    weights = learner.compute_weights(outputs, known)
+    examples = Examples(features, known.kept.y)
+    head = fit_linear_heads(learner.likelihood, examples, weights, learner.l2, start)
+    return LastLayerState(params, head, memory)
+
+
+def compute_plain_loss(
+    learner: Learner[Any], params: Tensor, past: tuple[()], batch: Batch
+) -> Terms:
+    """Return the risk of each replica. Serves as a learner's `loss`."""
+    risk = compute_mean_risk(learner.network, learner.likelihood, params, batch)
+    return {"risk": risk}
+
+
+def compute_last_layer_outputs(
+    learner: Learner[Any], state: LastLayerState, inputs: Tensor
+) -> Tensor:
+    """Return outputs [replica, 1, n, k]. Serves as a learner's `outputs`."""
+    features = learner.network.compute_features(state.params, inputs)
+    return apply_linear_heads(state.head, features).unsqueeze(1)
+
+
+def fit_linear_heads(
+    likelihood: Likelihood,
+    examples: Examples,
+    weights: Tensor,
+    l2: float,
+    start: Tensor,
+    towards_start: bool = True,
+) -> Tensor:
+    """Minimise the weighted loss of linear heads; return heads [replica, h].
+
+    The loss is the sum of weights [replica, n] times losses plus `l2` / 2 times the
+    squared weights of the head, or their squared distance from those of `start`. The
+    intercepts are free. Inputs are features [replica, n, width].
+    """
+    centre = start if towards_start else torch.zeros_like(start)
+    heads = [
+        _fit_linear_head(likelihood, l2, *(part.cpu() for part in parts))
+        for parts in zip(*examples, weights, start, centre, strict=True)
+    ]
+    return torch.stack(heads).to(start)
+
+
+def _fit_linear_head(
+    likelihood: Likelihood,
+    l2: float,
+    x: Tensor,
+    y: Tensor,
+    weights: Tensor,
+    start: Tensor,
+    centre: Tensor,
+) -> Tensor:
+    """Return the head [h] of one replica."""
+    x, weights, centre = x.double()[None], weights.double(), centre.detach().double()
+    # The rest of the head are the intercepts, one for each output.
+    sizes = x.shape[-1] * len(start) // (x.shape[-1] + 1)
+
+    def compute_objective(flat: Any) -> tuple[float, Any]:  # noqa: ANN401  NumPy arrays
+        head = torch.from_numpy(flat)[None].requires_grad_()
+        losses = likelihood.losses(apply_linear_heads(head, x), y[None])
+        distance = (head[0, :sizes] - centre[:sizes]).square().sum()
+        total = (weights * losses).sum() + l2 / 2 * distance
+        (slope,) = torch.autograd.grad(total, head)
+        return total.item(), slope[0].numpy()
+
+    options = {
+        "maxiter": MOST_ITERATIONS,
+        "gtol": TOLERANCE * max(float(weights.sum()), 1e-12),
+        "ftol": 0.0,
+    }
+    found = minimize(
+        compute_objective,
+        start.detach().double().numpy(),
+        jac=True,
+        method="L-BFGS-B",
+        options=options,
+    )
+    return torch.from_numpy(found.x)
