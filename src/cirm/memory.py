@@ -135,23 +135,32 @@ def update_example_reservoir(
 ) -> tuple[Examples, Tensor]:
     """Return a uniform draw of all examples that ever arrived, and their number.
 
+    `seen` [replica] is the number of examples before. See `draw_reservoir_rows`.
+    """
+    held, arrivals = kept.y.shape[1], arriving.y.shape[1]
+    rows = draw_reservoir_rows(held, arrivals, seen, size, draws)
+    whole = concatenate_examples([kept, arriving])
+    return select_examples_at_rows(whole, rows), seen + arrivals
+
+
+def draw_reservoir_rows(
+    held: int, arrivals: int, seen: Tensor, size: int, draws: Draws
+) -> Tensor:
+    """Draw which of the held and arriving examples stay, [replica, m].
+
     Vitter, "Random sampling with a reservoir", 1985, algorithm R: the t-th example
     takes a place drawn from t, if that is one of the `size`. `seen` [replica] is the
     number of examples before; examples that arrive together are offered in order.
+    Rows count the held examples first.
     """
-    arrivals = arriving.y.shape[1]
     turn = seen.unsqueeze(1) + torch.arange(1, arrivals + 1)
     # The modulus of 62 random bits is uniform to one part in 2^62 / turn.
     place = torch.where(turn > size, draws.integers(2**62, arrivals) % turn, turn - 1)
-    held = kept.y.shape[1]
     room = min(size, held + arrivals)
     # The row in each place among kept and arriving examples: the last one stays.
     source = torch.arange(room + 1).repeat(len(turn), 1)
     rows = torch.arange(held, held + arrivals).expand(len(turn), -1)
-    source = source.scatter_reduce(1, place.clamp(max=room), rows, "amax")[:, :room]
-    return select_examples_at_rows(
-        concatenate_examples([kept, arriving]), source
-    ), seen + arrivals
+    return source.scatter_reduce(1, place.clamp(max=room), rows, "amax")[:, :room]
 
 
 def select_examples_at_rows(pool: Examples, rows: Tensor) -> Examples:

@@ -200,6 +200,11 @@ def join_moments(first: FeatureMoments, second: FeatureMoments) -> FeatureMoment
     return FeatureMoments(*(torch.cat(pair, 1) for pair in pairs))
 
 
+def select_moments(moments: FeatureMoments, places: list[int]) -> FeatureMoments:
+    """Return the moments of some environments."""
+    return FeatureMoments(*(part[:, places] for part in moments))
+
+
 def compute_moment_distances(
     first: FeatureMoments, second: FeatureMoments, use_means: bool = True
 ) -> Tensor:

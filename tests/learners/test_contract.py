@@ -21,6 +21,7 @@ SPECIAL = {  # settings under which so few steps suffice
     "vclc": {"coreset": 20},
     "mmd": {"memory": 10, "kernels": (1.0,)},
     "fishr": {"penalty": 1.0},
+    "der": {"memory": 20, "replay": 20},
 }
 INSTANCE = VREx(penalty=1.0)
 OFFERED = EntryPoint("offered", "cirm.learners.ewc:EWC", "cirm.learners")

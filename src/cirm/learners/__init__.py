@@ -44,6 +44,10 @@ LEARNERS = {
     "lff": "LfF",
     "dfr": "DFR",
     "afr": "AFR",
+    "der": "DER",
+    "agem": "AGEM",
+    "si": "SI",
+    "align": "Align",
 }
 """Class name by key, in the paper's order; the module is named after the key."""
 

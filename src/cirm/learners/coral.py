@@ -31,6 +31,7 @@ from cirm.objectives import (
     compute_moment_distances,
     join_moments,
     list_environment_pairs,
+    select_moments,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
@@ -98,8 +99,8 @@ class CORAL(Learner[State]):
         if not first or not self.penalty:
             return {"risk": risk}
         distances = compute_moment_distances(
-            FeatureMoments(*(part[:, first] for part in moments)),
-            FeatureMoments(*(part[:, second] for part in moments)),
+            select_moments(moments, first),
+            select_moments(moments, second),
             self.means,
         )
         return {"risk": risk, "penalty": self.penalty * distances.mean(-1)}
