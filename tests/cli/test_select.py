@@ -41,7 +41,7 @@ def test_revealed_scores_do_not_change_the_choice(cirm, tmp_path):
     before = json.loads((tmp_path / "summary.json").read_text())
     status, printed, _ = cirm(*words, "--reveal")
     assert status == 0
-    assert "The choice is made" in printed
+    assert "The settings are selected" in printed
     assert "unseen scores were not used for the choice" in printed
     after = json.loads((tmp_path / "summary.json").read_text())
     revealed = after["picks"]["held-out"].pop("revealed")

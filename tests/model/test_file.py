@@ -186,7 +186,7 @@ def reseal(path, change, tensors=None, bind=True):
             lambda d: d["schema"]["target"].update(scale=0.0),
             "column 'outcome': not on a positive scale",
         ),
-        (lambda d: d["schema"]["task"].update(classes=["a"]), "A classification needs"),
+        (lambda d: d["schema"]["task"].update(classes=["a"]), "Classification needs"),
     ],
 )
 def test_an_invalid_description_is_refused(saved, change, message):

@@ -33,7 +33,7 @@ def adapt_model(
         Path,
         typer.Argument(
             help="Rows of the new environment: a CSV, TSV, Parquet or NPZ file, or a "
-            "folder of images. Targets are not needed, and not used.",
+            "folder of images. Targets are neither needed nor used.",
             show_default=False,
         ),
     ],

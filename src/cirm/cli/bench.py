@@ -26,7 +26,7 @@ def measure_learner_speed(
     rounds: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="Number of measurements of each contender."
+            metavar="N", min=1, help="How often each measurement is repeated."
         ),
     ] = 5,
     peers: Annotated[

@@ -41,10 +41,10 @@ def run_demo(
 
     typer.echo(
         "Two environments of coloured digits arrive one after the other. The colour "
-        "agrees with the label in\n80 % and 90 % of the training examples, but only in "
-        "10 % of the unseen ones; the shape agrees in 75 % of all.\n"
-        f"Adapted: {ADAPT[0]} unseen images were given without their labels before all "
-        "were predicted."
+        "agrees with the label in\n80 % and 90 % of the training examples, but only "
+        "in 10 % of the unseen ones; the shape agrees with the label in 75 % of all "
+        f"examples.\nAdapted: the model was first adapted to {ADAPT[0]} unseen images "
+        "without their labels."
     )
     with show_single_step("preparing the data set"):
         from cirm.learners import get_learner_class

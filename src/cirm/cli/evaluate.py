@@ -34,7 +34,7 @@ def evaluate_model(
     group: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column by whose values the scores are also broken down; repeatable.",
+            help="Also show the scores for each value of this column; repeatable.",
             show_default=False,
         ),
     ] = None,

@@ -77,7 +77,7 @@ def fit_model(
         float,
         typer.Option(
             help="Fraction of the rows of each environment, from 0 to 0.5, that is "
-            "not trained on but used to score the model."
+            "held out from training to score the model."
         ),
     ] = 0.1,
     classes: Annotated[
@@ -120,15 +120,15 @@ def fit_model(
     unstable: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column whose meaning differs between environments, as you know; "
-            "repeatable.",
+            help="Column that you know to mean something different in each "
+            "environment; repeatable.",
             show_default=False,
         ),
     ] = None,
     stable: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column whose meaning is the same in all environments, as you know; "
+            help="Column that you know to mean the same in all environments; "
             "repeatable.",
             show_default=False,
         ),
@@ -136,9 +136,9 @@ def fit_model(
     trust: Annotated[
         str,
         typer.Option(
-            help="What an unstable column counts for in an environment of which "
-            "nothing is known: invariant (nothing), interval (its mean effect if the "
-            "environments seen agree), or average (always its mean effect).",
+            help="How to use unstable columns in an unknown environment: invariant "
+            "(not at all), interval (by their mean effect, if the environments "
+            "seen so far agree), or average (always by their mean effect).",
             show_default="invariant, if the learner has this setting",
         ),
     ] = "",

@@ -66,8 +66,8 @@ AcceptUnits = Annotated[
     bool,
     typer.Option(
         "--accept-units",
-        help="Use a column even if its numbers look as if they were in another unit "
-        "than before.",
+        help="Use a column even if its values seem to be in a different unit than "
+        "before.",
     ),
 ]
 Overwrite = Annotated[
@@ -77,15 +77,18 @@ FillMissing = Annotated[
     bool,
     typer.Option(
         "--fill-missing",
-        help="Treat a column that the data lack as missing values instead of failing.",
+        help=(
+            "Treat columns that are absent from the data as missing values instead "
+            "of failing."
+        ),
     ),
 ]
 KeyFile = Annotated[
     Path | None,
     typer.Option(
         "--key",
-        help="File with a secret of 16 bytes or more. Model files are signed with it, "
-        "and refused if they were not.",
+        help="File with a secret of 16 bytes or more. Model files are signed with it "
+        "when written, and rejected without this signature when read.",
         show_default=False,
     ),
 ]

@@ -68,8 +68,8 @@ def run_learners(
         list[str] | None,
         typer.Option(
             metavar="N",
-            help="Also let learners that can do so adapt to N rows of each unseen "
-            "environment without their labels, or to all of them; repeatable.",
+            help="Also adapt learners that support it to N unlabelled rows of each "
+            "unseen environment, or to all of them; repeatable.",
             show_default="no adaptation",
         ),
     ] = None,
@@ -85,8 +85,8 @@ def run_learners(
         bool,
         typer.Option(
             "--ceiling",
-            help="Also train ERM on images without colour: the accuracy that a learner "
-            "could reach. Only for the data set colored.",
+            help="Also train ERM on images without colour, which shows what accuracy "
+            "is possible. Only for the data set colored.",
         ),
     ] = False,
     out: Annotated[

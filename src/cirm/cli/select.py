@@ -204,7 +204,10 @@ def add_test_scores_of_picks(
     from cirm.report.summary import summarise_records
     from cirm.runs.local import collect_records_of_jobs
 
-    typer.echo(f"The choice is made. Scoring {len(jobs)} selected settings.")
+    typer.echo(
+        "The settings are selected. Scoring them on the test environments: "
+        f"{len(jobs)} jobs."
+    )
     every = [job for some in jobs.values() for job in some]
     failures = run_unfinished_jobs(
         every, folder, engine, "scoring the selected settings"

@@ -30,7 +30,10 @@ def stress(
         bool,
         typer.Option(
             "--quick",
-            help="Use the built-in digits and few conditions: minutes, not hours.",
+            help=(
+                "Use the built-in digits and only a few conditions; takes minutes "
+                "instead of hours."
+            ),
         ),
     ] = False,
     kind: Annotated[
@@ -53,8 +56,9 @@ def stress(
         list[str] | None,
         typer.Option(
             metavar="FOLDER:TARGET",
-            help="Also plant columns into a table of your own: a folder with one file "
-            "for each place, and the column to predict; repeatable.",
+            help="Also add shortcuts to your own table, given as FOLDER:COLUMN: a "
+            "folder with one file for each place, and the column to predict; "
+            "repeatable.",
             show_default="synthetic tables only",
         ),
     ] = None,
@@ -188,9 +192,10 @@ def describe_map(plan: StressPlan, source: str) -> str:
     count = len(plan.seeds)
     size = "719 examples" if source == "digits" else "1,000 examples"
     return (
-        f"Images: {source}. Usual condition: two places of {size} that arrive one "
-        "after the other (1,000 rows in tables), a shortcut that contradicts 20 and "
-        "then 10 % of the labels (tables: 10 and 20 %) and 90 % at the unseen place, "
-        "25 % noise of the labels (none for ten hues), a multilayer perceptron. "
-        f"{count} seed{'s' if count > 1 else ''}."
+        f"Images: {source}. In the usual condition, two places of {size} arrive one "
+        "after the other (tables: 1,000 rows each). The shortcut contradicts 20 % "
+        "and then 10 % of their labels (tables: 10 % and 20 %), and 90 % of the "
+        "labels at the unseen place. 25 % of the labels are noise (none for ten "
+        f"hues). The network is a multilayer perceptron. {count} "
+        f"seed{'s' if count > 1 else ''}."
     )

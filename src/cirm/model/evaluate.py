@@ -44,8 +44,8 @@ MOST_VALUES = 20  # of a grouping column; the most frequent ones are shown
 FAILURE_NOTES = {
     "constant": "the model predicts nearly the same for every row, so it has learned "
     "next to nothing. Try a smaller penalty or learning rate.",
-    "shortcut": "the model predicts what plain training predicts, and fails where that "
-    "fails. Try another learner or a stronger penalty.",
+    "shortcut": "the model makes the same predictions as plain training, and fails "
+    "on the same rows. Try another learner or a stronger penalty.",
 }
 
 
@@ -161,7 +161,7 @@ def _warn_of_training_rows(
         if entry := history.get(digest):
             notes.append(
                 f"environment {name!r}: the model was trained on these rows on "
-                f"{entry.time[:10]}, so they say little about new places."
+                f"{entry.time[:10]}, so these scores say little about new places."
             )
     return notes
 

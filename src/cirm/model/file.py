@@ -408,7 +408,7 @@ def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
     misfit = "its parts do not fit together"
     if any(tensor.isnan().any() for tensor in list_state_tensors(model.state)):
-        raise ValueError(f"its tensors have values that are no numbers. {REMEDY}")
+        raise ValueError(f"its tensors contain values that are not finite. {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:
         with torch.no_grad():
@@ -419,4 +419,4 @@ def _check_model_can_predict(model: Model) -> None:
         shape = list(prediction.shape)
         raise ValueError(f"{misfit} (predictions of shape {shape}). {REMEDY}")
     if not prediction.isfinite().all():
-        raise ValueError(f"its predictions are no finite numbers. {REMEDY}")
+        raise ValueError(f"its predictions are not finite. {REMEDY}")

@@ -121,8 +121,8 @@ def predict_chunks(
         predictions = predict_inputs_in_chunks(model, inputs)
         if bad := int((~predictions.mean.isfinite().all(1)).sum()):
             raise ValueError(
-                f"{source.where}: the predictions of {bad} rows are no finite numbers. "
-                "Check these rows for very large values, or fit the model again."
+                f"{source.where}: the predictions of {bad} rows are not finite. Check "
+                "these rows for very large values, or fit the model again."
             )
         columns = _make_prediction_columns(model, predictions, probabilities)
         if clash := [name for name in columns if name in names]:

@@ -49,7 +49,8 @@ def check_signature(
 def _sign(content: bytes, key: bytes) -> str:
     if not LEAST_KEY <= len(key) <= MOST_KEY:
         raise ValueError(
-            f"The key has {len(key)} bytes, but it needs {LEAST_KEY} to {MOST_KEY}."
+            f"The key has {len(key)} bytes, but {LEAST_KEY} to {MOST_KEY} are needed. "
+            "Create one, for example with `openssl rand -hex 32`."
         )
     return hmac.new(key, content, hashlib.sha256).hexdigest()
 

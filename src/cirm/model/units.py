@@ -179,6 +179,6 @@ def _describe_unit_change(
     offset = f" and moved by {conversion.offset:.4g}" if conversion.offset else ""
     return (
         f"column {column.name!r} seems to be in another unit than in the first "
-        f"environment: its quartiles are {is_now}; they were {was}. That is as if it "
-        f"had been {factor}{offset} ({conversion.units})"
+        f"environment: its quartiles are {is_now}, but they were {was}. This looks "
+        f"like a conversion: {factor}{offset} ({conversion.units})"
     )

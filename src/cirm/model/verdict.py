@@ -51,7 +51,7 @@ def judge_scores(model: Model, mean: Tensor, targets: Tensor) -> dict[str, Any]:
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     expected = collect_expectation(model, positives)
     if not expected.past:
-        text = "the model's file has no scores to compare with"
+        text = "the model file contains no scores to compare with"
         return {"verdict": text, "comparisons": []}
     if len(targets) < FEWEST_COMPARED:
         text = f"too few rows to compare with the scores {expected.where}"
@@ -85,8 +85,8 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
         past = [_restore_scores(model, e, False, positives) for e in entries]
         where = f"on held-out rows of {_join([entry.name for entry in entries])}"
         caution = (
-            ". No arrival at a new environment was measured; held-out rows of known "
-            "environments promise too much"
+            ". No scores on the arrival of a new environment are stored, and those "
+            "on held-out rows of known environments are too optimistic"
         )
         return Expectation(past, where, caution=caution)
     past = [
@@ -103,8 +103,8 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
     caution = ""
     if len(past) == 1:
         caution = (
-            ". With a single arrival, how much places differ is unknown and not "
-            "allowed for"
+            ". With a single arrival, the differences between places cannot be "
+            "estimated and are not taken into account"
         )
     return Expectation(past, where, how, caution)
 

@@ -71,7 +71,7 @@ def list_input_warnings(
 ) -> list[str]:
     """Warn of everything unusual about inputs [n, *shape] that are to be predicted."""
     doubts = [
-        f"{change.text}. Do not trust predictions from it unless the unit is the same."
+        f"{change.text}. Check the unit before you use these predictions."
         for change in find_unit_changes(schema, inputs, missing)
     ]
     return doubts + list_unusual_value_warnings(schema, inputs, missing)

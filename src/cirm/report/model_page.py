@@ -324,7 +324,10 @@ def _build_memory_section(content: Content) -> Section:
 
 def _build_columns_section(content: Content) -> Section | None:
     rows = [[column["name"], column["treatment"]] for column in content["columns"]]
-    text = "The first environment decides how columns are used; later ones do not."
+    text = (
+        "The first environment determines how columns are used; later ones do not "
+        "change it."
+    )
     table = Table("Columns", ["column", Column("use")], rows)
     return Section("Columns", [text, table]) if rows else None
 
@@ -344,7 +347,7 @@ def _build_expected_scores_section(content: Content) -> Section:
         [
             Table("Scores", names, rows, row_headings=2)
             if rows
-            else "The model's file has no scores to compare with."
+            else "The model file contains no scores to compare with."
         ],
     )
 
@@ -358,7 +361,10 @@ def _build_calibration_section(content: Content) -> Section | None:
         ]
         for one in content.get("reliability") or ()
     ]
-    text = "For a calibrated model, confidence and accuracy are equal in every row."
+    text = (
+        "For a calibrated model, confidence and accuracy are equal in every row "
+        "of this table."
+    )
     table = Table("Calibration", ["mean confidence", "accuracy", "rows"], rows)
     return Section("Calibration", [text, table]) if rows else None
 

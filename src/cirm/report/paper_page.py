@@ -297,7 +297,7 @@ def build_paper_page(
     lead = (
         write_comparison_lead(parts, claims)
         if parts
-        else "The figures of the paper, redrawn."
+        else "The figures of the paper, drawn again."
     )
     return page.render_page(title, lead, content)
 

@@ -43,8 +43,8 @@ from cirm.report.text import (
 
 SPLITS = {"train": "training", "test": "unseen"}
 ADAPTED_NOTE = (
-    "Adapted: the learner got so many rows of the unseen environment without labels "
-    "first. All rows are scored."
+    "Adapted: before scoring, the learner was adapted to this number of unlabelled "
+    "rows of the unseen environment. All rows are scored."
 )
 
 
@@ -274,7 +274,7 @@ def build_sweep_section(
     caption = "Each point is an unseen environment, scored after the last stage"
     if list_adapted_rows(view.learners):
         caption += (
-            "; adapted: after so many of its rows without their labels were given"
+            "; adapted: after adaptation to this number of its rows, without labels"
         )
     figure = _render_figure_in_two_widths(draw, caption + view.band_caption)
     return Section("Scores across unseen environments", [figure])
@@ -424,7 +424,9 @@ def _describe_number_of_seeds(learners: Mapping[str, Mapping[str, Any]]) -> str:
     seeds = [max(e["train"]["seeds"], e["test"]["seeds"]) for e in learners.values()]
     few, many = min(seeds), max(seeds)
     if many < 2:
-        return "Scores after the last stage, with one seed, so without a spread."
+        return (
+            "Scores after the last stage. With one seed there is no standard deviation."
+        )
     count = str(few) if few == many else f"{few} to {many}"
     return f"Mean ± standard deviation over {count} seeds, after the last stage."
 
@@ -444,7 +446,7 @@ def _build_memory_section(view: FigureData) -> Section | None:
         if keepers
         else "No learner keeps raw examples"
     )
-    text += "; the table counts all that the state of one seed holds at the end."
+    text += "; the table shows what the state of one seed contains at the end."
     return Section("Data kept from earlier environments", [text, table])
 
 

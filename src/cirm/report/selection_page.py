@@ -62,7 +62,8 @@ def build_selected_settings_table(search: Search) -> Table:
     if metric == "accuracy":
         unit = describe_metric(metric)
     notes = [
-        f"Scores: {unit}; higher is better. Trial 0 has the settings before the search."
+        f"Scores: {unit}; higher is better. Trial 0 uses the settings from before the "
+        "search."
     ]
     if is_revealed:
         notes.append(
@@ -120,7 +121,8 @@ def _write_lead_paragraph(search: Search) -> str:
     if "oracle" not in search["picks"]:
         return text + "The choice did not use any test environment."
     text += (
-        "The oracle chose by the test environment: it is an upper bound, not a result."
+        "The oracle used the test environment to choose, so its score is an upper "
+        "bound and not a result."
     )
     return text + (
         " The other rules did not use it." if len(search["picks"]) > 1 else ""
@@ -141,8 +143,8 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
     if not drawings:
         return None
     caption = (
-        "Each dot is a trial, and the square is the chosen one. The dotted line is the "
-        "score of trial 0, which has the settings before the search."
+        "Each dot is a trial, and the square is the chosen one. The dotted line is "
+        "the score of trial 0, which uses the settings from before the search."
     )
     heading = f"Scores by the rule {describe_rule_name(rule)}"
     return Section(heading, [page.render_figures_side_by_side(caption, drawings)])
