@@ -22,6 +22,7 @@ SPECIAL = {  # settings under which so few steps suffice
     "mmd": {"memory": 10, "kernels": (1.0,)},
     "fishr": {"penalty": 1.0},
     "der": {"memory": 20, "replay": 20},
+    "boosting": {"iterations": 10, "shrinkage": 0.3, "leaves": 8},
 }
 INSTANCE = VREx(penalty=1.0)
 OFFERED = EntryPoint("offered", "cirm.learners.ewc:EWC", "cirm.learners")

@@ -21,7 +21,11 @@ from cirm.model.file import FORMAT, VERSION, encode_model_file
 from cirm.model.seal import seal
 
 RELEASED = Path(__file__).parent / "files"
-SPECIAL = {"mer": {"memory": 10, "epochs": 2}, "vclc": {"coreset": 20}}
+SPECIAL = {
+    "mer": {"memory": 10, "epochs": 2},
+    "vclc": {"coreset": 20},
+    "boosting": {"iterations": 5},
+}
 
 
 def model_of(files, quick, key="irmv1"):

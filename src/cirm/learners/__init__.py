@@ -48,6 +48,11 @@ LEARNERS = {
     "agem": "AGEM",
     "si": "SI",
     "align": "Align",
+    "logistic": "Logistic",
+    "ridge": "Ridge",
+    "boosting": "Boosting",
+    "anchor": "Anchor",
+    "drig": "DRIG",
 }
 """Class name by key, in the paper's order; the module is named after the key."""
 

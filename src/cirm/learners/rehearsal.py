@@ -92,6 +92,32 @@ def descend_with_memory(
     return MemoryState(params, memory)
 
 
+class MomentState(NamedTuple):
+    """Coefficients [replica, d + 1] of a regression, and second moments by environment.
+
+    `moments` are sums of products of (1, inputs, target), [replica, e, d + 2, d + 2].
+    """
+
+    params: Tensor
+    moments: Tensor
+
+
+def init_with_moments(learner: Learner[Any], randomness: Randomness) -> MomentState:
+    """Return coefficients of zero and no moments. Serves as a learner's `init`."""
+    replicas, side = len(randomness.seeds), learner.network.size + 1
+    moments = torch.zeros(replicas, 0, side, side, dtype=torch.float64)
+    return MomentState(torch.zeros(replicas, learner.network.size), moments)
+
+
+def check_network_is_linear(where: str, network: Network | None) -> None:
+    """Raise an error if a network has hidden layers."""
+    if network is not None and network.head.start:
+        raise ValueError(
+            f"{where}: the network must be linear, because this learner fits a linear "
+            "function of the inputs. Leave out the setting network, or choose linear."
+        )
+
+
 def join_past_environments(
     descent: Descent, batch: Batch, memory: ExampleMemory
 ) -> Batch:

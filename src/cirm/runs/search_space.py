@@ -42,6 +42,11 @@ SPACES = {
     "virmv1": "rate=1e-4..1e-2:log,dropout=0|0.5|0.75,penalty=1..1e5:log,"
     "anneal=0.1..0.9,beta=1e-4..1:log",
     "icp": "level=0.01|0.05|0.1",
+    "logistic": "l2=1e-3..1e3:log",
+    "ridge": "l2=1e-3..1e3:log",
+    "boosting": "iterations=50|100|200,shrinkage=0.02..0.3:log,leaves=7|15|31",
+    "anchor": "gamma=0.1..100:log",
+    "drig": "gamma=0.1..100:log",
 }
 """Spaces of some learners, instead of the common one."""
 
