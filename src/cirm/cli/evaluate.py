@@ -8,12 +8,14 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.options import (
+    Abstain,
     DataFiles,
     Device,
     EnvironmentColumn,
     FillMissing,
     Json,
     KeyFile,
+    Level,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -38,6 +40,8 @@ def evaluate_model(
             show_default=False,
         ),
     ] = None,
+    level: Level = 0.9,
+    abstain: Abstain = None,
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
@@ -48,8 +52,9 @@ def evaluate_model(
 ) -> None:
     """Score a model on data with known targets.
 
-    Prints the scores of all rows and of each environment, class and group, and
-    compares them with the scores of the training environments.
+    Prints the scores of all rows and of each environment, class and group, compares
+    them with the scores of the training environments, and says how many targets lie
+    in the prediction sets or intervals.
     """
     from cirm.cli.model_output import print_evaluation_scores
     from cirm.cli.output import format_typed_command, write_and_print_result
@@ -70,6 +75,8 @@ def evaluate_model(
             list(data),
             environment=environment,
             groups=group or [],
+            level=level,
+            abstain=abstain,
             fill_missing=fill_missing,
             progress=progress,
         )

@@ -16,11 +16,13 @@ from cirm.report.model_history import (
 from cirm.report.model_page import (
     ADAPTATION_PARTS,
     add_full_stop,
+    build_coverage_tables,
     build_effects_table,
     build_environments_table,
     build_model_diagnostics_table,
     build_model_memory_table,
     build_scores_table,
+    list_coverage_sentences,
     list_evidence_sentences,
     summarise_adaptation,
 )
@@ -95,11 +97,10 @@ def print_evaluation_scores(content: Content) -> None:
     """Print the scores of a model."""
     content = clean_values(content)
     print_table(build_scores_table(content))
-    if "interval_coverage" in content:
-        typer.echo(
-            f"{content['interval_coverage']:.1f} % of the targets lie within the 90 % "
-            "interval."
-        )
+    for table in build_coverage_tables(content):
+        print_table(table)
+    for sentence in list_coverage_sentences(content):
+        typer.echo(sentence)
     typer.echo(content["verdict"])
     for one in content["comparisons"]:
         typer.echo(f"  {one['line']}")

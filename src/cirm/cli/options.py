@@ -70,6 +70,22 @@ AcceptUnits = Annotated[
         "before.",
     ),
 ]
+Level = Annotated[
+    float,
+    typer.Option(
+        help="Coverage that prediction sets and intervals are to have in a new "
+        "environment, from 0.5 to 0.99.",
+    ),
+]
+Abstain = Annotated[
+    float | None,
+    typer.Option(
+        metavar="RATE",
+        help="Leave the least certain predictions out, so that at most this fraction "
+        "of the others is expected to be wrong in a new environment, for example 0.1.",
+        show_default="predict every row",
+    ),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that exist.")
 ]

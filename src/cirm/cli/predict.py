@@ -12,11 +12,13 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.options import (
+    Abstain,
     AcceptUnits,
     Device,
     FillMissing,
     Json,
     KeyFile,
+    Level,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -32,6 +34,7 @@ EXAMPLES = options.format_command_examples(
     "cirm predict clinic-c.csv --model triage.cirm --out predictions.csv",
     "cirm predict clinic-c.csv --model triage.cirm --probabilities --keep age",
     "cirm predict clinic-c.csv --model triage.cirm --adapt --out adapted.csv",
+    "cirm predict clinic-c.csv --model triage.cirm --sets --abstain 0.1",
 )
 
 
@@ -63,6 +66,16 @@ def predict_rows_of_files(
         bool,
         typer.Option("--probabilities", help="Add the probability of every class."),
     ] = False,
+    sets: Annotated[
+        bool,
+        typer.Option(
+            "--sets",
+            help="Add the column set: the classes to be expected in a new environment, "
+            "joined by |.",
+        ),
+    ] = False,
+    level: Level = 0.9,
+    abstain: Abstain = None,
     adapt: Annotated[
         bool,
         typer.Option(
@@ -91,10 +104,10 @@ def predict_rows_of_files(
     """Predict the target of new rows, in the order of the data.
 
     Classification gives the columns prediction, probability and uncertainty;
-    regression gives prediction, the bounds low and high of a 90 % interval, and
-    uncertainty. The uncertainty is the standard deviation over the learner's
-    networks: samples of a posterior, or ensemble members. It is empty for learners
-    with a single network.
+    regression gives prediction, the bounds low and high of an interval for a new
+    environment, and uncertainty. The uncertainty is the standard deviation over the
+    learner's networks: samples of a posterior, or ensemble members. It is empty for
+    learners with a single network.
     """
     from cirm.cli.output import (
         format_typed_command,
@@ -119,6 +132,7 @@ def predict_rows_of_files(
     with show_step_progress("No predictions were written.") as progress:
         from cirm.data.sources import open_data_sources, prefetch_items
         from cirm.model.adapt import adapt as adapt_model
+        from cirm.model.coverage import describe_uncertainty
         from cirm.model.csv_writer import escape_table_cells
         from cirm.model.explain import describe_adaptation
         from cirm.model.file import load
@@ -138,7 +152,16 @@ def predict_rows_of_files(
             )
         (source,) = open_data_sources(data, loaded.schema.treatment.shape)
         frames = predict_chunks(
-            loaded, source, keep or [], probabilities, fill_missing, progress, notes
+            loaded,
+            source,
+            keep or [],
+            probabilities,
+            fill_missing,
+            progress,
+            notes,
+            sets=sets,
+            level=level,
+            abstain=abstain,
         )
         tables = (summary.add(frame) for frame in prefetch_items(frames))
         if not (raw or (out and out.suffix.lower() == ".parquet")):
@@ -149,6 +172,9 @@ def predict_rows_of_files(
             adaptation = describe_adaptation(loaded)
             notes += adaptation["notes"] if adaptation and adapt else []
             content = {"model": str(model), "data": str(data), **summary.as_dict()}
+            content |= describe_uncertainty(
+                loaded, sets, level, abstain, summary.rows, summary.abstained
+            )
             content |= {"adaptation": adaptation, "notes": list(dict.fromkeys(notes))}
             if report is not None:
                 page = build_prediction_page(content, format_typed_command())
@@ -158,6 +184,7 @@ def predict_rows_of_files(
         text = "Before predicting: " if adapt else ""
         print_to_stderr(f"{text}{summarise_adaptation(adaptation)}")
     print_notes_once(content["notes"])
+    print_to_stderr(*content["uncertainty"])
     if out is not None:
         print_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
     print_json_and_page_path(content, as_json, report)
@@ -167,13 +194,14 @@ class PredictionSummary:
     """Counts and means over the predictions."""
 
     def __init__(self) -> None:
-        self.rows = 0
+        self.rows = self.abstained = 0
         self.sums: dict[str, float] = {}
         self.labels: dict[str, int] = {}
 
     def add(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Count the rows of a table, and return it."""
         self.rows += len(frame)
+        self.abstained += int(frame["prediction"].isna().sum())
         numbers = ["probability", "uncertainty", "low", "high"]
         if "probability" in frame:
             for label, count in frame["prediction"].value_counts().items():

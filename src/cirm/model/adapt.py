@@ -92,12 +92,15 @@ def adapt(
     if any(schema.target.name in next(s.frames()).columns for s in sources):
         notes.append(f"the target {schema.target.name!r} was not used to adapt.")
     progress("adapting", 1)
-    with torch.no_grad():
-        device = model.learner.descent.device
-        inputs = _sort_inputs_by_value(inputs)[None].to(device)
-        state = model.learner.adapt(model.state, inputs)
     adaptation = Adaptation(name, len(indices), format_current_time(), tuple(notes))
-    return replace(model, state=state, adaptation=adaptation)
+    return replace(adapt_to_inputs(model, inputs), adaptation=adaptation)
+
+
+@torch.no_grad()
+def adapt_to_inputs(model: Model, inputs: Tensor) -> Model:
+    """Return a model whose learner has adapted to inputs [n, *shape]."""
+    inputs = _sort_inputs_by_value(inputs)[None].to(model.learner.descent.device)
+    return replace(model, state=model.learner.adapt(model.state, inputs))
 
 
 def _choose_adaptation_rows(store: RowStore) -> Tensor:

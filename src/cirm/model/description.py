@@ -7,6 +7,7 @@ and parts that must agree are compared, before anything is computed from them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from pydantic.dataclasses import dataclass
 
 from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
-from cirm.model.model import Adaptation, HistoryEntry, TrainingPlan
+from cirm.model.conformal import CONFIDENCES, QUANTILES
+from cirm.model.model import Adaptation, HistoryEntry, Nonconformity, TrainingPlan
 
 # No honest description is larger: a hundred thousand columns, notes of a few pages,
 # and settings that are lists of numbers in a dictionary.
@@ -113,6 +115,9 @@ def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) ->
         _demand(min(counts) >= 0, place, "not of positive numbers")
         _demand(entry.held_out <= entry.rows, place, "of too few rows")
         _check_arrival(entry.arrival, f"{place}.arrival", classes)
+        for one in (entry.nonconformity, entry.nonconformity_adapted):
+            if one is not None:
+                _check_nonconformity(one, f"{place}.nonconformity", classes)
         try:
             datetime.fromisoformat(entry.time)
         except ValueError:
@@ -142,6 +147,26 @@ def _check_arrival(
         correct = arrival["correct"][label]
         is_count = 0 <= correct <= rows < LARGEST
         _demand(is_count, f"{place}.correct", "not a number of rows")
+
+
+def _check_nonconformity(
+    one: Nonconformity, place: str, classes: Sequence[str]
+) -> None:
+    """Refuse scores other than those that `measure_nonconformity` returns."""
+    is_known = {""} <= set(one.quantiles) <= set(one.rows) <= {"", *classes}
+    _demand(is_known, place, "not of these classes")
+    for label, rows in one.rows.items():
+        quantiles = one.quantiles.get(label, ())
+        is_complete = len(quantiles) == (QUANTILES if rows else 0)
+        _demand(rows >= 0 and is_complete, place, "not of all quantiles")
+        is_valid = max(map(abs, quantiles), default=0.0) < MOST_SCORE
+        is_valid &= all(a <= b for a, b in itertools.pairwise(quantiles))
+        _demand(is_valid, place, "not of ordered quantiles")
+    counts = (len(one.answered), len(one.wrong))
+    wanted = len(CONFIDENCES) if classes else 0
+    _demand(counts == (wanted, wanted), place, "not of all confidences")
+    for answered, wrong in zip(one.answered, one.wrong, strict=True):
+        _demand(0 <= wrong <= answered < LARGEST, place, "not a number of rows")
 
 
 def _demand(is_valid: bool, place: str, problem: str) -> None:

@@ -14,6 +14,7 @@ from cirm.data.columns import convert_values_to_text
 from cirm.data.rows import (
     encode_source_chunks,
     find_missing_numbers,
+    group_rows_by_environment,
     hash_inputs_and_targets,
 )
 from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
@@ -26,12 +27,10 @@ from cirm.evaluation.diagnostics import (
     take_evenly_spaced_examples,
 )
 from cirm.evaluation.groups import ReferenceModel
-from cirm.model.metrics import (
-    Predictions,
-    assign_confidence_bins,
-    compute_interval_half_widths,
-    compute_metrics,
-)
+from cirm.model.abstention import choose_abstention
+from cirm.model.conformal import Calibration, calibrate_model
+from cirm.model.coverage import measure_abstention, measure_coverage
+from cirm.model.metrics import Predictions, assign_confidence_bins, compute_metrics
 from cirm.model.model import Model
 from cirm.model.predict import join_predictions, predict_inputs_in_chunks
 from cirm.model.verdict import judge_scores
@@ -55,6 +54,8 @@ def evaluate(
     *,
     environment: str = "",
     groups: Sequence[str] = (),
+    level: float = 0.9,
+    abstain: float | None = None,
     fill_missing: bool = False,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
@@ -67,6 +68,10 @@ def evaluate(
         environment: Column that names the environment of each row. By default the
             column that was used for training, or one environment per file.
         groups: Columns by whose values the rows are also scored.
+        level: Coverage that the prediction sets or intervals are meant to have, a
+            fraction from 0.5 to 0.99.
+        abstain: Also report the error if the model abstains from the least certain
+            rows, so that at most this fraction of the others is expected to be wrong.
         fill_missing: Whether to treat columns that the data lack as missing values.
             Otherwise they raise an error.
         progress: Called with a description and the number of rows so far.
@@ -78,9 +83,11 @@ def evaluate(
         `verdict`, whether the scores are worse than on arrival at other places;
         `comparisons`, each score with the 95 % interval of the difference and a `line`
         in words; and `notes`, warnings about the data.
-        For classification also `reliability`, the accuracy by bins of confidence; for
-        regression `interval_coverage`, how many percent of the targets lie within the
-        90 % intervals.
+        `coverage` says how many percent of the targets lie within the prediction sets
+        or intervals, with 95 % intervals: overall (the mean over environments) and by
+        environment and class; None for classification by a model of an earlier version.
+        For classification also `reliability`, the accuracy by bins of confidence. With
+        `abstain` also `abstention`: the answered rows and their error.
 
     Raises:
         ValueError: If the data cannot be read as the model reads them. The message
@@ -97,6 +104,8 @@ def evaluate(
         (10, ['no', 'yes'])
     """
     schema = model.schema
+    calibration = _calibrate_if_possible(model, level)
+    abstention = None if abstain is None else choose_abstention(model, abstain)
     predictions: list[Predictions] = []
     targets: list[Tensor] = []
     kept: list[np.ndarray] = []
@@ -127,13 +136,29 @@ def evaluate(
             progress("predicting", sum(map(len, targets)))
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
     notes += _warn_of_training_rows(model, kept, torch.cat(targets), joined[""])
-    return _build_evaluation_report(
-        model,
-        join_predictions(predictions),
-        torch.cat(targets),
-        joined,
-        list(dict.fromkeys(notes)),
+    whole, aims = join_predictions(predictions), torch.cat(targets)
+    places = {
+        name: rows.numpy()
+        for name, rows in group_rows_by_environment(joined[""]).items()
+    }
+    report = _build_evaluation_report(
+        model, whole, aims, joined, list(dict.fromkeys(notes))
     )
+    report["coverage"] = calibration and measure_coverage(
+        model, whole, aims.numpy(), places, calibration
+    )
+    if abstention is not None:
+        report["abstention"] = measure_abstention(
+            whole, aims.numpy(), places, abstention
+        )
+    return report
+
+
+def _calibrate_if_possible(model: Model, level: float) -> Calibration | None:
+    """Return the calibration of a model; None for classes in a file without scores."""
+    if model.task.classes and not any(e.nonconformity for e in model.history):
+        return None
+    return calibrate_model(model, level)
 
 
 def describe_adapted_environment(model: Model) -> list[str]:
@@ -190,10 +215,6 @@ def _build_evaluation_report(
         names = np.array(model.task.classes, dtype=object)
         report["classes"] = score(names[targets.numpy()])
         report["reliability"] = compute_reliability_bins(mean, targets)
-    else:
-        half = compute_interval_half_widths(model, predictions.std[:, 0])
-        inside = (mean[:, 0] - targets).abs() <= half
-        report["interval_coverage"] = 100 * float(inside.double().mean())
     return report | judge_scores(model, mean, targets)
 
 

@@ -17,15 +17,18 @@ from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
+from cirm.model.adapt import adapt_to_inputs
+from cirm.model.conformal import measure_nonconformity
 from cirm.model.estimates import measure_scores
 from cirm.model.evaluate import diagnose_stage_environments, list_failure_warnings
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
 from cirm.model.file import MOST_EARLIER
-from cirm.model.metrics import Predictions, compute_metrics, compute_residual_quantile
+from cirm.model.metrics import Predictions, compute_metrics
 from cirm.model.model import (
     HistoryEntry,
     Model,
     NetworkLike,
+    Nonconformity,
     build_learner,
     build_learner_column_settings,
     format_current_time,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
 MOST_SCORED = 100_000  # rows of an environment that the metrics are computed on
+MOST_ADAPTED = 10_000  # rows to which the model is adapted on trial, on arrival
 
 
 def fit(
@@ -301,6 +305,7 @@ def _train_stage(
     learner = model.learner
     if model.plan.adaptive_epochs:
         learner = learner.adjust_epochs_to_data(stage)
+    adapted = {n: _measure_after_adapting(model, rows, rows.rows[n]) for n in before}
     start = time.perf_counter()
     state = _observe_stage(learner, model.state, stage, source, progress)
     seconds = round(time.perf_counter() - start, 3)
@@ -308,6 +313,7 @@ def _train_stage(
     progress("evaluating", 1)
     diagnostics = diagnose_stage_environments(after, stage, held_out, source)
     past = score_past_environments(model, after) if model.history else {}
+    scored = {n: _predict_scored(after, rows, splits[n][1]) for n in names}
     entries = [
         HistoryEntry(
             name=name,
@@ -318,9 +324,11 @@ def _train_stage(
             epochs=learner.descent.epochs,
             seconds=seconds,
             fingerprint=rows.fingerprint(name),
-            metrics_before=_score(model, *before[name]) if name in before else {},
+            metrics_before=(
+                compute_metrics(model, *before[name]) if name in before else {}
+            ),
             arrival=arrivals.get(name, {}),
-            metrics_after=_score(after, *_predict_scored(after, rows, splits[name][1])),
+            metrics_after=compute_metrics(after, *scored[name]),
             importance=compute_column_importance(
                 after, rows.store.take(rows.rows[name][:IMPORTANCE_ROWS])
             ),
@@ -332,6 +340,8 @@ def _train_stage(
                 *warn_of_single_class(model.task.classes, environment.targets),
                 *list_failure_warnings(after, diagnostics[name]),
             ),
+            nonconformity=measure_nonconformity(model, *before.get(name, scored[name])),
+            nonconformity_adapted=adapted.get(name),
         )
         for name, environment in zip(names, stage, strict=True)
     ]
@@ -385,11 +395,15 @@ def _predict_scored(
     return predictions, targets
 
 
-def _score(model: Model, predictions: Predictions, targets: Tensor) -> dict[str, float]:
-    metrics = compute_metrics(model, predictions, targets)
-    if not model.task.classes:
-        metrics["residual_quantile"] = compute_residual_quantile(predictions, targets)
-    return metrics
+def _measure_after_adapting(
+    model: Model, rows: EncodedRows, indices: Tensor
+) -> Nonconformity | None:
+    """Measure predictions after adapting to the rows, as if targets were unknown."""
+    if not model.learner.adapts:
+        return None
+    indices = indices[:: -(-len(indices) // MOST_ADAPTED)]
+    adapted = adapt_to_inputs(model, rows.store.take(indices))
+    return measure_nonconformity(adapted, *_predict_scored(adapted, rows, indices))
 
 
 def score_past_environments(before: Model, after: Model) -> dict[str, float]:

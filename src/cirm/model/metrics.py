@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import pandas as pd
@@ -12,7 +11,6 @@ from torch import Tensor
 from cirm.model.model import Model
 
 CONFIDENCE_BINS = 10  # of confidence, the usual number for the calibration error
-COVERAGE = 0.9  # of prediction intervals
 
 
 class Predictions(NamedTuple):
@@ -104,35 +102,3 @@ def compute_expected_calibration_error(probabilities: Tensor, targets: Tensor) -
 def assign_confidence_bins(confidence: Tensor) -> Tensor:
     """Return the bin of each confidence [n], from 0."""
     return (confidence * CONFIDENCE_BINS).long().clamp(max=CONFIDENCE_BINS - 1)
-
-
-def compute_residual_quantile(predictions: Predictions, targets: Tensor) -> float:
-    """90 % quantile of the absolute residuals, divided by their expected size.
-
-    Predictions [n, 1] and targets [n]. The expected size combines the mean squared
-    error with the prediction's own standard deviation. The rank is that of split
-    conformal prediction, ceil(0.9 (n + 1)): with it, an interval covers a new row of
-    the same kind with a probability of at least 90 %.
-    """
-    residuals = (predictions.mean[:, 0] - targets).double().abs()
-    variances = residuals.square().mean() + predictions.std[:, 0].double().square()
-    # Where there is neither error nor spread, any positive number does.
-    ratios = (residuals / variances.sqrt().clamp(min=1e-12)).sort().values
-    rank = min(len(ratios), math.ceil(COVERAGE * (len(ratios) + 1)))
-    return float(ratios[rank - 1])
-
-
-def compute_interval_half_widths(model: Model, std: Tensor) -> Tensor:
-    """Half widths [n] of 90 % intervals around standardised values with this std [n].
-
-    An interval is wide enough for each environment of the history: the residual
-    quantile times the expected size of a residual.
-    """
-    scale = model.schema.target.scale
-    widths = [
-        entry.metrics_after["residual_quantile"]
-        * (std.double().square() + (entry.metrics_after["rmse"] / scale) ** 2).sqrt()
-        for entry in model.history
-        if "residual_quantile" in entry.metrics_after
-    ]
-    return torch.stack(widths).amax(0) if widths else torch.full_like(std, torch.nan)

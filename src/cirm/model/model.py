@@ -68,6 +68,26 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True)
+class Nonconformity:
+    """How far predictions were from the targets of an environment, without its rows.
+
+    Attributes:
+        rows: Number of rows of each class, and of all classes under "".
+        quantiles: Fifty quantiles of the nonconformity scores of each: the log odds
+            against the true class, or the logarithm of the absolute residual in
+            standard deviations of the target.
+        answered: Number of rows whose confidence is at least each of 21 values, from
+            none to 99.9 %. Empty for a regression.
+        wrong: How many of these rows are predicted wrongly.
+    """
+
+    rows: dict[str, int]
+    quantiles: dict[str, tuple[float, ...]]
+    answered: tuple[int, ...] = ()
+    wrong: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class HistoryEntry:
     """One environment that a model has learned from, and how the training went.
 
@@ -96,6 +116,10 @@ class HistoryEntry:
             to say: the number of `rows`, how many of them are `stored` (0 if it is an
             estimate from moments), and their accuracy in percent or root mean squared
             error `before` and `after` this stage.
+        nonconformity: How far predictions were from the targets, before the model
+            learned from the rows; in the first stage, on held-out rows afterwards.
+        nonconformity_adapted: The same if the model had been adapted to the rows
+            first, for learners that can.
     """
 
     name: str
@@ -114,6 +138,8 @@ class HistoryEntry:
     arrival: dict[str, dict[str, float]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     past: dict[str, float] = field(default_factory=dict)
+    nonconformity: Nonconformity | None = None
+    nonconformity_adapted: Nonconformity | None = None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from cirm.data.columns import Flags
 from cirm.data.rows import EncodedRows, encode_source_chunks, find_missing_numbers
 from cirm.data.sources import (
     Data,
@@ -30,7 +31,9 @@ from cirm.data.sources import (
     prefetch_items,
 )
 from cirm.likelihoods import CrossEntropy
-from cirm.model.metrics import Predictions, compute_interval_half_widths
+from cirm.model.abstention import Abstention, choose_abstention
+from cirm.model.conformal import Calibration, calibrate_model
+from cirm.model.metrics import Predictions
 from cirm.model.model import Model
 from cirm.model.warnings import list_input_warnings
 
@@ -47,6 +50,9 @@ def predict(
     *,
     keep: Sequence[str] = (),
     probabilities: bool = False,
+    sets: bool = False,
+    level: float = 0.9,
+    abstain: float | None = None,
     fill_missing: bool = False,
     progress: Progress = ignore_progress,
 ) -> pd.DataFrame:
@@ -59,6 +65,13 @@ def predict(
             target may be missing.
         keep: Columns to copy into the result, besides identifier columns.
         probabilities: Whether to add a column with the probability of each class.
+        sets: Whether to add the column `set` for classification: the classes that are
+            to be expected in a new environment, joined by "|".
+        level: Coverage of the sets, or of the intervals of a regression, in a new
+            environment: a fraction from 0.5 to 0.99.
+        abstain: Leave predictions out, least certain first, until at most this fraction
+            of the others is expected to be wrong in a new environment. They are
+            missing values in the column `prediction`.
         fill_missing: Whether to treat columns that the data lack as missing values.
             Otherwise they raise an error.
         progress: Called with a description and the number of rows so far.
@@ -67,13 +80,14 @@ def predict(
         A table with one row per input row, in the same order. The columns that
         identify a row and those in `keep` come first, then `prediction`. For
         classification, `probability` is that of the predicted class; for regression,
-        `low` and `high` are the ends of a 90 % prediction interval. `uncertainty` is
-        the standard deviation of the probability or value over the learner's
-        posterior samples or ensemble members, and empty if it has a single network.
+        `low` and `high` are the ends of a prediction interval. `uncertainty` is the
+        standard deviation of the probability or value over the learner's posterior
+        samples or ensemble members, and empty if it has a single network.
 
     Raises:
-        ValueError: If the data cannot be read as the model reads them. The message
-            names file, row and column.
+        ValueError: If the data cannot be read as the model reads them (the message
+            names file, row and column), if `level` or `abstain` is out of range, or if
+            the model does not predict classes and `abstain` is given.
 
     Example:
         >>> import pandas as pd
@@ -91,7 +105,15 @@ def predict(
         frame
         for source in open_data_sources(data, model.schema.treatment.shape)
         for frame in predict_chunks(
-            model, source, keep, probabilities, fill_missing, progress
+            model,
+            source,
+            keep,
+            probabilities,
+            fill_missing,
+            progress,
+            sets=sets,
+            level=level,
+            abstain=abstain,
         )
     ]
     return pd.concat(frames, ignore_index=True)
@@ -105,9 +127,16 @@ def predict_chunks(
     fill_missing: bool = False,
     progress: Progress = ignore_progress,
     notes: list[str] | None = None,
+    *,
+    sets: bool = False,
+    level: float = 0.9,
+    abstain: float | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Yield predictions for a source, chunk by chunk; warnings go to `notes`."""
     done = 0
+    is_calibrated = sets or not model.task.classes
+    calibration = calibrate_model(model, level) if is_calibrated else None
+    abstention = None if abstain is None else choose_abstention(model, abstain)
     chunks = encode_source_chunks(source, model.schema, fill_missing, needed=keep)
     for frame, inputs, _, changes in prefetch_items(chunks):
         if not done and notes is not None:
@@ -124,7 +153,9 @@ def predict_chunks(
                 f"{source.where}: the predictions of {bad} rows are not finite. Check "
                 "these rows for very large values, or fit the model again."
             )
-        columns = _make_prediction_columns(model, predictions, probabilities)
+        columns = _make_prediction_columns(
+            model, predictions, probabilities, calibration, abstention
+        )
         if clash := [name for name in columns if name in names]:
             raise ValueError(
                 f"{source.where}: the kept column {clash[0]!r} has the name of a "
@@ -150,29 +181,51 @@ def _select_kept_columns(
 
 
 def _make_prediction_columns(
-    model: Model, predictions: Predictions, probabilities: bool
+    model: Model,
+    predictions: Predictions,
+    probabilities: bool,
+    calibration: Calibration | None,
+    abstention: Abstention | None,
 ) -> dict[str, np.ndarray]:
     mean, std = (part.double() for part in predictions)
     empty = np.full(len(mean), np.nan)
     if not model.task.classes:
+        assert calibration is not None
         target = model.schema.target
         values = target.centre + target.scale * mean[:, 0].numpy()
-        half = target.scale * compute_interval_half_widths(model, std[:, 0]).numpy()
+        half = target.scale * calibration.half_width
         spread = target.scale * std[:, 0].numpy() if std.any() else empty
         columns = {"prediction": values, "low": values - half, "high": values + half}
         return columns | {"uncertainty": spread}
     probability, index = mean.max(-1)
     spread = std.gather(1, index[:, None])[:, 0].numpy().round(6)
     names = np.array(model.task.classes, dtype=object)
+    labels = names[index.numpy()]
+    if abstention is not None:
+        labels[probability.numpy() < abstention.confidence] = None
     columns = {
-        "prediction": names[index.numpy()],
+        "prediction": labels,
         "probability": probability.numpy().round(6),
         "uncertainty": spread if std.any() else empty,
     }
+    if calibration is not None:
+        columns["set"] = _join_class_names(
+            calibration.choose_sets(mean.numpy()), model.task.classes
+        )
     if probabilities:
         for position, name in enumerate(model.task.classes):
             columns[f"probability of {name}"] = mean[:, position].numpy().round(6)
     return columns
+
+
+def _join_class_names(chosen: Flags, classes: Sequence[str]) -> np.ndarray:
+    """Return the names of the chosen classes [n, classes] of each row, such as a|b."""
+    different, codes = np.unique(chosen, axis=0, return_inverse=True)
+    names = [
+        "|".join(name for name, is_in in zip(classes, row, strict=True) if is_in)
+        for row in different
+    ]
+    return np.array(names, dtype=object)[codes.reshape(-1)]
 
 
 def predict_inputs_in_chunks(

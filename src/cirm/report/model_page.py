@@ -79,6 +79,7 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
         Section("", [page.render_notes_as_list([f"{line}." for line in lines])]),
         Section("Scores", [build_scores_table(content)]),
         _build_expected_scores_section(content),
+        _build_coverage_section(content),
         _build_calibration_section(content),
         _build_notes_section(content["notes"], command),
     ]
@@ -100,6 +101,7 @@ def build_prediction_page(content: Content, command: str = "") -> str:
     ]
     lead = f"{content['rows']:,} rows of {content['data']}, predicted by "
     sections = [
+        Section("", content["uncertainty"]),
         _build_adaptation_section(content["adaptation"]),
         Section("Predictions", [table for table in tables if table.rows]),
         _build_notes_section(content["notes"], command),
@@ -174,6 +176,75 @@ def build_scores_table(content: Content) -> Table:
     ]
     headings = [HEADINGS.get(name, name) for name in names]
     return Table("Scores", ["", "rows", *headings], rows)
+
+
+def build_coverage_tables(content: Content) -> list[Table]:
+    """Build the tables of coverage and abstention: each environment, then classes."""
+    tables = []
+    if coverage := content.get("coverage"):
+        name = "size" if "size" in coverage["overall"] else "width"
+        kind = "sets" if name == "size" else "intervals"
+        columns = ["", "rows", "coverage, %", "95 % interval", f"mean {name}"]
+        rows = [
+            [*_start_share_row(label, one, "coverage"), _format_score(one[name])]
+            for label, one in _list_places(coverage)
+        ]
+        title = f"Coverage of {coverage['level']:.3g} % prediction {kind}"
+        tables.append(Table(title, columns, rows))
+    if abstention := content.get("abstention"):
+        columns = ["", "rows", "error of the answered, %", "95 % interval"]
+        rows = [
+            [*_start_share_row(label, one, "error"), _format_percent(one["answered"])]
+            for label, one in _list_places(abstention)
+        ]
+        title = f"Abstention for an error of {abstention['rate']:.3g} %"
+        tables.append(Table(title, [*columns, "answered"], rows))
+    return tables
+
+
+def list_coverage_sentences(content: Content) -> list[str]:
+    """Say what the coverage of sets or intervals is based on, and of abstention."""
+    sentences = []
+    if coverage := content.get("coverage"):
+        overall = coverage["overall"]["coverage"]
+        sentences.append(
+            f"{overall:.1f} % of the targets lie in their {coverage['level']:.3g} % "
+            f"prediction sets or intervals. {coverage['guarantee']}."
+        )
+    if abstention := content.get("abstention"):
+        wanted = f"at most {abstention['rate']:.3g} % of the predictions to be wrong"
+        text = f"No confidence is enough for {wanted}."
+        if abstention["confidence"] is not None:
+            text = (
+                f"For {wanted}, the model answers rows with a confidence of "
+                f"{abstention['confidence']:g} or more; "
+                f"{abstention['expected']:.1f} % of the answers are expected to be "
+                "wrong in a new environment."
+            )
+        sentences.append(text)
+    return sentences
+
+
+def _list_places(part: Content) -> list[tuple[str, Content]]:
+    places = [(f"environment {n}", one) for n, one in part["environments"].items()]
+    if len(places) > 1:
+        places.append(("mean over environments", part["overall"]))
+    places += [(f"class {n}", one) for n, one in part.get("classes", {}).items()]
+    return places
+
+
+def _start_share_row(label: str, one: Content, name: str) -> list[str]:
+    """Return a label, the number of rows, and a percentage with its interval."""
+    if name not in one:
+        return [label, f"{one['rows']:,}", "", ""]
+    interval = f"{one['low']:.1f} to {one['high']:.1f}"
+    return [label, f"{one['rows']:,}", f"{one[name]:.1f}", interval]
+
+
+def _build_coverage_section(content: Content) -> Section | None:
+    parts: list[str | Table] = [*list_coverage_sentences(content)]
+    parts += build_coverage_tables(content)
+    return Section("Coverage", parts) if parts else None
 
 
 def _list_model_facts(content: Content) -> list[tuple[str, str]]:

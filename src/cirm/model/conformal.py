@@ -1,0 +1,272 @@
+"""Prediction sets and intervals for a place never seen: conformal prediction by place.
+
+Each place is a unit. When a labelled place arrives, and before the model learns from
+it, a nonconformity score is computed for each of its rows: how far the prediction was
+from the target. Only quantiles of the scores are kept. A set or an interval for a new
+place holds everything whose score is below a threshold.
+
+With many arrivals the threshold is the quantile of the scores, all places weighted
+alike, with one more place that is infinitely bad: Lee, Barber and Willett,
+"Distribution-free inference with hierarchical data", 2023. The coverage at a new place,
+averaged over places, is then at least the level, whatever the distributions, if places
+come in no particular order. With K arrivals that is impossible for a level above
+K / (K + 1). With fewer arrivals the quantiles of places are therefore taken for draws
+from a normal distribution (see `new_place`), and the threshold is the quantile of a
+new place's scores under that model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, stats
+from torch import Tensor
+
+from cirm.data.columns import Flags, Numbers
+from cirm.model.metrics import Predictions
+from cirm.model.model import HistoryEntry, Model, Nonconformity
+from cirm.model.new_place import predict_new_place
+
+QUANTILES = 50  # of the scores of a class at a place: up to 99 %, and few numbers
+LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES
+MOST_CLASSES = 20  # with a threshold of their own; more classes share one
+FEWEST_ROWS = 5  # of a class at a place, for it to count
+ENOUGH_ROWS = 200  # from which on a place says all about the shape of the distribution
+LEAST_ERROR = 0.02  # standard error of a quantile, which is known to two digits
+FARTHEST = 20.0  # scores beyond are cut: probabilities of 2e-9, and exact predictions
+CONFIDENCES = (
+    *(0.0, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9),
+    *(0.925, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999),
+)
+"""Least confidences for which it is counted how many predictions are wrong."""
+
+
+class Calibration(NamedTuple):
+    """What decides which classes or values belong to a prediction.
+
+    Attributes:
+        level: The wanted coverage, a fraction.
+        thresholds: The largest score of each class, [classes], or of values, [1].
+        places: Number of arrivals at new places behind it.
+        guarantee: What can be said about the coverage at a new place, in words.
+    """
+
+    level: float
+    thresholds: Numbers
+    places: int
+    guarantee: str
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of an interval, in standard deviations of the target."""
+        return float(np.exp(self.thresholds[0]))
+
+    def choose_sets(self, probabilities: Numbers) -> Flags:
+        """Return which classes belong to the set of each row, [n, classes].
+
+        The predicted class always does, so that no set is empty.
+        """
+        chosen: Flags = _score_classes(probabilities) <= self.thresholds
+        chosen[np.arange(len(chosen)), probabilities.argmax(1)] = True
+        return chosen
+
+
+def measure_nonconformity(
+    model: Model, predictions: Predictions, aims: Tensor
+) -> Nonconformity:
+    """Summarise how far predictions of n rows are from their targets [n]."""
+    mean, targets = predictions.mean.double().numpy(), aims.numpy()
+    classes = model.task.classes
+    if not classes:
+        scores = _score_values(mean[:, 0], targets)
+        return Nonconformity({"": len(scores)}, {"": _find_quantiles(scores)})
+    rows = np.arange(len(mean))
+    scores = _score_classes(mean)[rows, targets]
+    parts = {"": scores}
+    if len(classes) <= MOST_CLASSES:
+        parts |= {name: scores[targets == k] for k, name in enumerate(classes)}
+    confidence, is_wrong = mean.max(1), mean.argmax(1) != targets
+    answers = [confidence >= least for least in CONFIDENCES]
+    return Nonconformity(
+        {name: len(part) for name, part in parts.items()},
+        {name: _find_quantiles(part) for name, part in parts.items() if len(part)},
+        tuple(int(answer.sum()) for answer in answers),
+        tuple(int((answer & is_wrong).sum()) for answer in answers),
+    )
+
+
+def calibrate_model(model: Model, level: float) -> Calibration:
+    """Return the thresholds of a model for a level of coverage at a new place.
+
+    Raises:
+        ValueError: If the level is not from 0.5 to 0.99, or the model's file is too
+            old to have scores.
+    """
+    if not 0.5 <= level <= 0.99:
+        raise ValueError(
+            f"--level: {level:g} is not from 0.5 to 0.99. Use for example 0.9."
+        )
+    places, is_arrival = collect_nonconformity(model)
+    pooled, is_guaranteed = _find_threshold(places, "", level)
+    thresholds = []
+    for name in model.task.classes or ("",):
+        threshold, is_certain = _find_threshold(places, name, level)
+        is_guaranteed &= is_certain
+        thresholds.append(pooled if np.isnan(threshold) else threshold)
+    count = len(places) if is_arrival else 0
+    text = _describe_guarantee(level, count, is_guaranteed and is_arrival)
+    return Calibration(level, np.array(thresholds), count, text)
+
+
+def collect_nonconformity(model: Model) -> tuple[list[Nonconformity], bool]:
+    """Return the scores on arrival at new places, or else those of held-out rows.
+
+    Raises:
+        ValueError: If there are none, as in files of earlier versions.
+    """
+    arrivals = [
+        _choose_scores(model, entry)
+        for entry in model.history
+        if entry.metrics_before and entry.nonconformity
+    ]
+    if arrivals:
+        return arrivals, True
+    others = [entry.nonconformity or _restore(model, entry) for entry in model.history]
+    if not (known := [one for one in others if one is not None]):
+        raise ValueError(
+            "The model was trained by an earlier version, which did not measure what "
+            "sets and abstention need. Update it with a new environment, or fit it "
+            "again."
+        )
+    return known, False
+
+
+def _choose_scores(model: Model, entry: HistoryEntry) -> Nonconformity:
+    """Return the scores on arrival, for an adapted model those after adapting."""
+    adapted = entry.nonconformity_adapted if model.adaptation is not None else None
+    chosen = adapted or entry.nonconformity
+    assert chosen is not None
+    return chosen
+
+
+def _restore(model: Model, entry: HistoryEntry) -> Nonconformity | None:
+    """Return scores of a file of an earlier version, as if errors were normal.
+
+    It has a 90 % quantile of the residuals, in units of their root mean square.
+    """
+    metrics = entry.metrics_after
+    if model.task.classes or not metrics.get("rmse"):
+        return None
+    usual = stats.halfnorm.ppf(0.9)
+    error = metrics["rmse"] / model.schema.target.scale
+    error *= metrics.get("residual_quantile", usual) / usual
+    quantiles = np.log(np.maximum(error * stats.halfnorm.ppf(LEVELS), 1e-6))
+    rows = entry.held_out or entry.rows
+    return Nonconformity({"": rows}, {"": tuple(quantiles.tolist())})
+
+
+def _score_classes(probabilities: Numbers) -> Numbers:
+    """Return the log odds against each class, [n, classes]."""
+    with np.errstate(divide="ignore"):
+        odds: Numbers = np.log1p(-probabilities) - np.log(probabilities)
+    return odds.clip(-FARTHEST, FARTHEST)
+
+
+def _score_values(values: Numbers, targets: Numbers) -> Numbers:
+    """Return logarithms of absolute residuals, in standard deviations, [n]."""
+    with np.errstate(divide="ignore"):
+        scores: Numbers = np.log(np.abs(values - targets))
+    return scores.clip(-FARTHEST, FARTHEST)
+
+
+def _find_quantiles(scores: Numbers) -> tuple[float, ...]:
+    # Rounded, since more digits would only make the file larger.
+    return tuple(np.quantile(scores, LEVELS).round(4).tolist())
+
+
+def _find_threshold(
+    places: Sequence[Nonconformity], name: str, level: float
+) -> tuple[float, bool]:
+    """Return the threshold of a class, and whether its coverage is guaranteed.
+
+    It is NaN if no place has enough rows of the class.
+    """
+    known = [
+        (one.rows[name], np.array(one.quantiles[name]))
+        for one in places
+        if one.rows.get(name, 0) >= FEWEST_ROWS
+    ]
+    if not known:
+        return np.nan, False
+    count = len(known)
+    if count >= 2 * level / (1 - level):
+        # The place that is infinitely bad then takes at most half of what may miss.
+        scores = np.concatenate([quantiles for _, quantiles in known])
+        share = level * (count + 1) / count
+        return float(np.quantile(scores, share, method="higher")), True
+    return _find_modelled_threshold(known, level), False
+
+
+def _find_modelled_threshold(
+    known: Sequence[tuple[int, Numbers]], level: float
+) -> float:
+    """Return the quantile of a score at a new place under the random-effects model.
+
+    Its parts are the place's own quantile, and how scores lie around that quantile
+    at the places seen.
+    """
+    effects = [_estimate_quantile(rows, own, level) for rows, own in known]
+    centres, variances = np.array(effects).T
+    new = predict_new_place(centres, variances)
+    around = np.concatenate(
+        [own - centre for (_, own), centre in zip(known, centres, strict=True)]
+    )
+    weights = np.array([min(rows, ENOUGH_ROWS) for rows, _ in known], float)
+    weights = np.repeat(weights / weights.sum() / QUANTILES, QUANTILES)
+
+    def exceed(threshold: float) -> float:
+        return float(new.cumulative(threshold - around) @ weights) - level
+
+    return float(optimize.brentq(exceed, -100.0, 100.0, xtol=1e-4))
+
+
+def _estimate_quantile(
+    rows: int, quantiles: Numbers, level: float
+) -> tuple[float, float]:
+    """Return a place's quantile of the scores, and its sampling variance.
+
+    The rank is that of split conformal prediction. The standard error is half the
+    distance of the quantiles one standard error of the rank away.
+    """
+    rank = level * (1 + 1 / rows)
+    error = np.sqrt(level * (1 - level) / rows)
+    low, centre, high = np.interp((rank - error, rank, rank + error), LEVELS, quantiles)
+    half = (high - low) / 2
+    if rank + error > LEVELS[-1]:  # where the upper end is not known
+        half = max(half, centre - low)
+    return float(centre), float(max(half, LEAST_ERROR)) ** 2
+
+
+def _describe_guarantee(level: float, count: int, is_guaranteed: bool) -> str:
+    percent = f"{100 * level:.3g} %"
+    needed = int(np.ceil(2 * level / (1 - level) - 1e-9))
+    if not count:
+        return (
+            f"No arrival at a new environment was measured, so the {percent} are those "
+            "of held-out rows, widened by how much environments usually differ. They "
+            "are no promise for a new environment; update the model with one"
+        )
+    seen = f"{count} arrival{'s' * (count > 1)} at new environments"
+    if is_guaranteed:
+        return (
+            f"At least {percent} on average over new environments, whatever their "
+            f"distributions, if they come in no particular order (conformal prediction "
+            f"over {seen})"
+        )
+    return (
+        f"About {percent} on average over new environments, if they differ as those "
+        f"seen did: a random-effects model of {seen}. A guarantee without such a model "
+        f"takes {needed} arrivals"
+    )
