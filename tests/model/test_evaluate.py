@@ -117,7 +117,8 @@ def test_the_coverage_is_that_of_the_predicted_intervals(values):
     later = values(100, 1)
     shown = predict(model, later)
     inside = later["y"].between(shown["low"], shown["high"]).mean()
-    assert evaluate(model, later)["interval_coverage"] == pytest.approx(100 * inside)
+    covered = evaluate(model, later)["coverage"]["overall"]["coverage"]
+    assert covered == pytest.approx(100 * inside)
     assert 0 < inside < 1
     middle = (shown["low"] + shown["high"]) / 2
     assert np.allclose(middle, shown["prediction"])

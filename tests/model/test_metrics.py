@@ -1,6 +1,5 @@
-"""Metrics and prediction intervals agree with closed forms and scikit-learn."""
+"""Metrics agree with closed forms and scikit-learn."""
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +12,7 @@ from cirm.model.evaluate import compute_reliability_bins, compute_standard_error
 from cirm.model.metrics import (
     Predictions,
     compute_expected_calibration_error,
-    compute_interval_half_widths,
     compute_metrics,
-    compute_residual_quantile,
     compute_roc_auc,
 )
 
@@ -28,51 +25,9 @@ def regression(history=(), scale=1.0):
     )
 
 
-def entry(**metrics):
-    return SimpleNamespace(metrics_after=metrics)
-
-
 def predictions(mean, std=None):
     mean = torch.as_tensor(mean)
     return Predictions(mean, torch.zeros_like(mean) if std is None else std)
-
-
-@pytest.mark.parametrize("count", [1, 5, 8, 9, 10, 11, 20, 39, 100, 1000])
-def test_the_residual_quantile_has_the_rank_of_conformal_prediction(count):
-    residuals = torch.arange(1.0, count + 1).flip(0)
-    signs = torch.where(torch.arange(count) % 2 == 0, 1.0, -1.0)
-    found = compute_residual_quantile(
-        predictions((signs * residuals)[:, None]), torch.zeros(count)
-    )
-    rank = min(count, math.ceil(0.9 * (count + 1)))
-    root_mean_square = math.sqrt(sum(k * k for k in range(1, count + 1)) / count)
-    assert found == pytest.approx(rank / root_mean_square)
-    # Among n + 1 exchangeable residuals the last is at most the rank-th of the others
-    # with probability rank / (n + 1).
-    assert rank / (count + 1) >= 0.9 or rank == count
-
-
-def test_residuals_are_divided_by_their_expected_size():
-    values, std = torch.tensor([[3.0], [3.0]]), torch.tensor([[0.0], [4.0]])
-    found = compute_residual_quantile(Predictions(values, std), torch.zeros(2))
-    assert found == pytest.approx(1.0)  # 3 / 3, and 3 / 5 where the std is 4
-    assert (
-        compute_residual_quantile(predictions(torch.zeros(4, 1)), torch.zeros(4)) == 0
-    )
-
-
-def test_an_interval_is_wide_enough_for_every_environment():
-    history = (
-        entry(rmse=20.0, residual_quantile=2.0),
-        entry(rmse=60.0, residual_quantile=1.0),
-        entry(rmse=1e9),  # a file from before there were intervals
-    )
-    half = compute_interval_half_widths(
-        regression(history, scale=10.0), torch.tensor([0, 8.0])
-    )
-    # In units of the scale: 2 * sqrt(std^2 + 2^2), or 1 * sqrt(std^2 + 6^2).
-    assert half.tolist() == pytest.approx([6.0, 2 * math.sqrt(68)])
-    assert compute_interval_half_widths(regression(), torch.zeros(3)).isnan().all()
 
 
 def test_regression_metrics_are_those_of_scikit_learn_in_units_of_the_target():

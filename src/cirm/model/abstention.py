@@ -1,21 +1,30 @@
 """Abstention: leave out predictions so that the others are wrong at most so often.
 
-How often predictions of at least some confidence were wrong is counted on arrival at
-each new place. The least confidence is chosen whose expected error at a new place is
-at most the wanted rate.
+How often predictions of each confidence were wrong is counted on arrival at each new
+place, before the model learned from it. The difference from what the confidence
+promised, in log odds, is predicted for a new place. Confidences are taken to be as
+frequent there as among held-out rows of the last environment, since a model that has
+stopped relying on a column is less confident than it was on earlier arrivals. Chosen is
+the least confidence above which the expected error is at most the wanted rate. The
+choice depends on the model alone, so that a prediction never depends on other rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize
 
+from cirm.data.columns import Numbers
 from cirm.model.conformal import CONFIDENCES, collect_nonconformity
 from cirm.model.model import Model
 from cirm.model.new_place import predict_new_place
 
 FEWEST_ANSWERED = 10  # rows of a place above a confidence, for it to count
+PROMISED = 1 - (np.array(CONFIDENCES) + np.array([*CONFIDENCES[1:], 1.0])) / 2
+"""The error that the confidences of each bin promise, on average."""
 
 
 class Abstention(NamedTuple):
@@ -54,24 +63,74 @@ def choose_abstention(model: Model, rate: float) -> Abstention:
         )
     places, is_arrival = collect_nonconformity(model)
     count = len(places) if is_arrival else 0
+    arrivals = [_count_bins(one.answered, one.wrong) for one in places]
+    mix = _count_held_out(model)
+    if mix.sum() < FEWEST_ANSWERED:
+        mix = np.sum([rows for rows, _ in arrivals], axis=0)
     for index, confidence in enumerate(CONFIDENCES):
         known = [
-            (one.answered[index], one.wrong[index])
-            for one in places
-            if one.answered[index] >= FEWEST_ANSWERED
+            (rows[index:], wrong[index:])
+            for rows, wrong in arrivals
+            if rows[index:].sum() >= FEWEST_ANSWERED
         ]
-        if known and (expected := _expect_error(known)) <= rate:
+        if not known or not mix[index:].any():
+            break
+        expected = _expect_error(known, mix[index:], PROMISED[index:])
+        if expected <= rate:
             return Abstention(rate, confidence, expected, count)
     return Abstention(rate, np.inf, np.nan, count)
 
 
-def _expect_error(known: list[tuple[int, int]]) -> float:
-    """Return the expected fraction of errors at a new place, from rows and errors."""
-    rows, wrong = np.array(known, dtype=float).T
-    rates = (wrong + 0.5) / (rows + 1)
-    logits = np.log(rates / (1 - rates))
-    variances = 1 / ((rows + 1) * rates * (1 - rates))
-    return predict_new_place(logits, variances).expect_probability()
+def _count_bins(answered: Sequence[int], wrong: Sequence[int]) -> tuple[Numbers, ...]:
+    """Return the rows and the errors in each bin of confidence, [c] each."""
+    counts = np.array([answered, wrong], dtype=float)
+    return tuple(counts - np.pad(counts[:, 1:], ((0, 0), (0, 1))))
+
+
+def _count_held_out(model: Model) -> Numbers:
+    """Return the held-out rows of the last stage in each bin of confidence, [c]."""
+    last = [e for e in model.history if e.stage == model.stages - 1 and e.confident]
+    empty = [0] * len(CONFIDENCES)
+    totals = np.sum([empty, *(entry.confident for entry in last)], axis=0).tolist()
+    return _count_bins(totals, empty)[0]
+
+
+def _expect_error(
+    known: Sequence[tuple[Numbers, ...]], mix: Numbers, promised: Numbers
+) -> float:
+    """Return the expected fraction of errors at a new place.
+
+    Args:
+        known: Rows and errors of each arrival in bins of confidence, [c] each.
+        mix: How often the confidences of each bin occur, [c].
+        promised: The error that the confidence of a bin promises, [c].
+    """
+    logits = np.log(promised / (1 - promised))
+    shifts, variances = zip(
+        *(_estimate_shift(rows, wrong, logits) for rows, wrong in known), strict=True
+    )
+    new = predict_new_place(np.array(shifts), np.array(variances))
+    errors = [
+        new._replace(means=new.means + logit).expect_probability() for logit in logits
+    ]
+    return float(mix @ errors / mix.sum())
+
+
+def _estimate_shift(
+    rows: Numbers, wrong: Numbers, logits: Numbers
+) -> tuple[float, float]:
+    """Return by how much the log odds of an error exceed what was promised.
+
+    Half an error and half a correct row are added, so that the estimate is finite.
+    """
+    share = (wrong.sum() + 0.5) / (rows.sum() + 1)
+
+    def exceed(shift: float) -> float:
+        return float(rows @ (1 / (1 + np.exp(-logits - shift))) / rows.sum() - share)
+
+    shift = float(optimize.brentq(exceed, -30.0, 30.0, xtol=1e-4))
+    errors = 1 / (1 + np.exp(-logits - shift))
+    return shift, 1 / float(rows @ (errors * (1 - errors)))
 
 
 def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> str:
@@ -88,9 +147,13 @@ def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> st
         basis = "one arrival at a new environment"
     if not abstention.places:
         basis = "held-out rows, as no arrival at a new environment was measured"
+    least = f"Abstained from {share}"
+    if abstention.confidence > 0:
+        least += (
+            f", whose predicted class has a probability below {abstention.confidence:g}"
+        )
     return (
-        f"Abstained from {share}, where the probability of the predicted class is "
-        f"below {abstention.confidence:g}. Of the other predictions "
+        f"{least}. Of the other predictions "
         f"{100 * abstention.expected:.1f} % are expected to be wrong at a new "
         f"environment, by {basis}"
     )

@@ -87,14 +87,18 @@ def measure_nonconformity(
     parts = {"": scores}
     if len(classes) <= MOST_CLASSES:
         parts |= {name: scores[targets == k] for k, name in enumerate(classes)}
-    confidence, is_wrong = mean.max(1), mean.argmax(1) != targets
-    answers = [confidence >= least for least in CONFIDENCES]
     return Nonconformity(
         {name: len(part) for name, part in parts.items()},
         {name: _find_quantiles(part) for name, part in parts.items() if len(part)},
-        tuple(int(answer.sum()) for answer in answers),
-        tuple(int((answer & is_wrong).sum()) for answer in answers),
+        count_confident(mean),
+        count_confident(mean[mean.argmax(1) != targets]),
     )
+
+
+def count_confident(probabilities: Numbers) -> tuple[int, ...]:
+    """Return how many of n rows have at least each of the confidences."""
+    confidence = probabilities.max(1, initial=0.0)
+    return tuple(int((confidence >= least).sum()) for least in CONFIDENCES)
 
 
 def calibrate_model(model: Model, level: float) -> Calibration:

@@ -115,6 +115,9 @@ def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) ->
         _demand(min(counts) >= 0, place, "not of positive numbers")
         _demand(entry.held_out <= entry.rows, place, "of too few rows")
         _check_arrival(entry.arrival, f"{place}.arrival", classes)
+        is_counted = len(entry.confident) in (0, len(CONFIDENCES))
+        is_counted &= all(0 <= count < LARGEST for count in entry.confident)
+        _demand(is_counted, f"{place}.confident", "not of all confidences")
         for one in (entry.nonconformity, entry.nonconformity_adapted):
             if one is not None:
                 _check_nonconformity(one, f"{place}.nonconformity", classes)

@@ -18,7 +18,7 @@ from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
 from cirm.model.adapt import adapt_to_inputs
-from cirm.model.conformal import measure_nonconformity
+from cirm.model.conformal import count_confident, measure_nonconformity
 from cirm.model.estimates import measure_scores
 from cirm.model.evaluate import diagnose_stage_environments, list_failure_warnings
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
@@ -339,6 +339,11 @@ def _train_stage(
                 *notes,
                 *warn_of_single_class(model.task.classes, environment.targets),
                 *list_failure_warnings(after, diagnostics[name]),
+            ),
+            confident=(
+                count_confident(scored[name][0].mean.numpy())
+                if model.task.classes
+                else ()
             ),
             nonconformity=measure_nonconformity(model, *before.get(name, scored[name])),
             nonconformity_adapted=adapted.get(name),

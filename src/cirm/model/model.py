@@ -116,6 +116,8 @@ class HistoryEntry:
             to say: the number of `rows`, how many of them are `stored` (0 if it is an
             estimate from moments), and their accuracy in percent or root mean squared
             error `before` and `after` this stage.
+        confident: Number of held-out rows after training whose confidence is at least
+            each of 21 values, from none to 99.9 %. Empty for a regression.
         nonconformity: How far predictions were from the targets, before the model
             learned from the rows; in the first stage, on held-out rows afterwards.
         nonconformity_adapted: The same if the model had been adapted to the rows
@@ -138,6 +140,7 @@ class HistoryEntry:
     arrival: dict[str, dict[str, float]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     past: dict[str, float] = field(default_factory=dict)
+    confident: tuple[int, ...] = ()
     nonconformity: Nonconformity | None = None
     nonconformity_adapted: Nonconformity | None = None
 

@@ -215,9 +215,10 @@ def list_coverage_sentences(content: Content) -> list[str]:
         wanted = f"at most {abstention['rate']:.3g} % of the predictions to be wrong"
         text = f"No confidence is enough for {wanted}."
         if abstention["confidence"] is not None:
+            least = f"rows with a confidence of {abstention['confidence']:g} or more"
             text = (
-                f"For {wanted}, the model answers rows with a confidence of "
-                f"{abstention['confidence']:g} or more; "
+                f"For {wanted}, the model answers "
+                f"{least if abstention['confidence'] else 'all rows'}; "
                 f"{abstention['expected']:.1f} % of the answers are expected to be "
                 "wrong in a new environment."
             )
