@@ -143,7 +143,7 @@ def test_a_missing_column_is_refused_unless_it_is_filled(model, new):
     with pytest.raises(ValueError, match="no column 'age'"):
         adapt(model, new.drop(columns="age"))
     adapted = adapt(model, new.drop(columns="age"), fill_missing=True)
-    assert any("absent columns" in note for note in adapted.adaptation.notes)
+    assert any("columns that are absent" in note for note in adapted.adaptation.notes)
 
 
 def test_no_rows_are_refused(model, new):
