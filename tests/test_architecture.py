@@ -47,7 +47,7 @@ SHARED = {
         "rows",
         "batches",
     }
-    | {"table_files", "array_files", "image_files"}
+    | {"table_files", "array_files", "image_files", "standard_input"}
     | {"downloads", "image_sets", "idx", "shortcut_images"},
 }
 

@@ -21,6 +21,7 @@ from PIL import Image
 from safetensors.numpy import save as tensors
 
 from cirm import cli
+from cirm.cli.exit_codes import MEANINGS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "errors.md"
 GOOD = "age,sex,outcome\n" + "".join(
@@ -140,6 +141,10 @@ CASES = [
     ("text among numbers in an update", {"bad.csv": rows("44,f>old,f")}, UPDATE),
     ("an updated model that exists", {"bad.csv": GOOD, "other.cirm": "mine"}, UPDATE + " --out other.cirm"),
     ("an adapted model in place of the model", {"bad.csv": GOOD}, "adapt bad.csv --model model.cirm --out model.cirm"),
+    ("standard input given twice", {}, FIT.replace("bad.csv", "- -")),
+    ("a model on standard output", {"bad.csv": GOOD}, FIT.replace("new.cirm", "-")),
+    ("a rollback without earlier versions", {}, "rollback model.cirm"),
+    ("a comparison with a file that is no model", {"bad.csv": GOOD}, "diff model.cirm bad.csv"),
     ("images for a model of tables", {"images/a/x.png": image()}, "update images --model model.cirm"),
     ("a missing column when predicting", {"bad.csv": "age\n1\n"}, PREDICT),
     ("predictions in place of the rows", {"bad.csv": GOOD}, PREDICT.replace("out.csv", "bad.csv")),
@@ -233,7 +238,21 @@ def row(title, words, error):
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-HEADING = """# Error messages
+STATUS = "\n".join(f"| {code:d} | {text} |" for code, text in MEANINGS.items())
+HEADING = f"""# Error messages
+
+## Exit status
+
+The same for all commands:
+
+| status | meaning |
+|--:|---|
+{STATUS}
+
+With `--json`, standard output has an object `{{"error": {{"status": ..., "message": ...}}}}` in place of the result, and standard error the
+line below.
+
+## Inputs that are rejected
 
 Each of these inputs is rejected with one line on standard error and exit status 2, and leaves all files unchanged. Long lists
 of choices are shortened to `...` here. `CIRM_WRITE_ERRORS=1 pytest tests/cli/test_errors.py` writes this table anew.

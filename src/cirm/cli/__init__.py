@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import traceback
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
+import click
 import typer
 
 from cirm.cli import (
@@ -26,6 +29,7 @@ from cirm.cli import (
     stress,
 )
 from cirm.cli import list as listing
+from cirm.cli.exit_codes import ExitCode
 from cirm.cli.options import add_cli_command
 
 START, MODELS = "Start here", "Models of your own data"
@@ -36,6 +40,9 @@ EXTRA: dict[str, dict[str, Any]] = {
     "select": {"context_settings": DATASET_OPTIONS, "options_metavar": select.USAGE},
 }
 """Lets these commands pass options that they do not know on to the data set."""
+
+EXPECTED = (ValueError, ArithmeticError, OSError, ImportError)
+"""Errors that wrong input causes, with a message for the user."""
 
 app = typer.Typer(
     name="cirm",
@@ -96,13 +103,51 @@ def set_global_options(
 
 
 def main() -> None:
-    """Run the command line; an expected error is one line and exit status 2."""
+    """Run the command line; an expected error is one line and exit status 2.
+
+    With --json, errors are JSON on standard output as well.
+    """
+    as_json = "--json" in sys.argv
     try:
-        app()
-    except (ValueError, ArithmeticError, OSError, ImportError) as error:
+        # Where typer does not stand alone, it hands over wrong usage and the status.
+        status = app(standalone_mode=not as_json)
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):
+            sys.exit(ExitCode.CLOSED_PIPE)
+        raise
+    except (click.ClickException, MemoryError, *EXPECTED) as error:
         if "--debug" in sys.argv:
             raise
-        from cirm.cli.output import print_to_stderr
+        end_with_error(describe_error(error), ExitCode.WRONG_INPUT, as_json)
+    except Exception:
+        traceback.print_exc()
+        text = "This is a defect of cirm. Please report it with the lines above."
+        end_with_error(text, ExitCode.DEFECT, as_json)
+    if status == ExitCode.INTERRUPTED:  # which has been said on standard error
+        print_json_error("The command was interrupted.", status)
+    sys.exit(status or ExitCode.OK)
 
-        print_to_stderr(f"cirm: {error}")
-        sys.exit(2)
+
+def describe_error(error: BaseException) -> str:
+    """Return an error as one line."""
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, MemoryError):
+        return "There is not enough memory. Use fewer rows, columns or samples."
+    return str(error)
+
+
+def end_with_error(text: str, status: ExitCode, as_json: bool) -> NoReturn:
+    """Print an error, on standard error and maybe as JSON, and exit."""
+    from cirm.cli.output import print_to_stderr
+
+    print_to_stderr(f"cirm: {text}")
+    if as_json:
+        print_json_error(text, status)
+    sys.exit(status)
+
+
+def print_json_error(text: str, status: int) -> None:
+    """Print an error as JSON on standard output."""
+    error = {"status": int(status), "message": text}
+    typer.echo(json.dumps({"error": error}, indent=2))

@@ -32,8 +32,9 @@ def adapt_model(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Rows of the new environment: a CSV, TSV, Parquet or NPZ file, or a "
-            "folder of images. Targets are neither needed nor used.",
+            help="Rows of the new environment: a CSV, TSV, Parquet or NPZ file, a "
+            "folder of images, or - for CSV from standard input. Targets are not "
+            "needed, and are not used.",
             show_default=False,
         ),
     ],
@@ -73,7 +74,7 @@ def adapt_model(
             load(
                 model, device=options.check_device(device), learner=learner, key=secret
             ),
-            data,
+            options.open_standard_input([data]),
             fill_missing=fill_missing,
             accept_units=accept_units,
             progress=progress,

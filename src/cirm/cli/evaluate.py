@@ -72,7 +72,7 @@ def evaluate_model(
         )
         scores = evaluate_model(
             loaded,
-            list(data),
+            options.open_standard_input(data),
             environment=environment,
             groups=group or [],
             level=level,

@@ -176,7 +176,7 @@ def fit_model(
 
         options.limit_torch_to_one_thread()
         trained = fit_model(
-            list(data),
+            options.open_standard_input(data),
             target,
             environment=environment,
             task=check_task_name(task),
@@ -265,7 +265,7 @@ def update_model(
         checksum = read_model_checksum(model)
         new = update_model(
             old,
-            list(data),
+            options.open_standard_input(data),
             environment=environment,
             order=order,
             fill_missing=fill_missing,

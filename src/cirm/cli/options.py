@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +13,13 @@ import typer
 if TYPE_CHECKING:
     from cirm.evaluation.adaptation import RowCount
 
+STANDARD = Path("-")  # standard input, or standard output
+
 DataFiles = Annotated[
     list[Path],
     typer.Argument(
-        help="CSV, TSV, Parquet or NPZ files, or folders of images. Each is one "
-        "environment unless --environment is given.",
+        help="CSV, TSV, Parquet or NPZ files, folders of images, or - for CSV from "
+        "standard input. Each is one environment unless --environment is given.",
         show_default=False,
     ),
 ]
@@ -215,6 +217,17 @@ def read_key(path: Path | None) -> bytes:
             f"{MOST_KEY:,} bytes. Create one, for example with `openssl rand -hex 32`."
         )
     return key
+
+
+def open_standard_input(data: Sequence[Path]) -> list[Any]:
+    """Return the inputs of a command, with standard input in place of -."""
+    if STANDARD not in data:
+        return list(data)
+    from cirm.data.standard_input import StandardInput
+
+    if data.count(STANDARD) > 1:
+        raise ValueError("data: standard input (-) is given twice. Give it once.")
+    return [StandardInput() if path == STANDARD else path for path in data]
 
 
 def create_result_folder(path: Path) -> None:

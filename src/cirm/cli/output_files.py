@@ -33,6 +33,11 @@ def check_output_paths(
     files = {option: path for option, path in outputs.items() if path is not None}
     known = dict.fromkeys(inputs, "is an input of this command")
     for option, path in files.items():
+        if str(path) == "-":
+            raise ValueError(
+                f"{option}: this cannot be written to standard output. Give the name "
+                "of a file."
+            )
         if option == "--report" and path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(
                 f"--report: the page is written as HTML, so {str(path)!r} must end in "

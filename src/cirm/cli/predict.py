@@ -42,7 +42,8 @@ def predict_rows_of_files(
     data: Annotated[
         Path,
         typer.Argument(
-            help="CSV, TSV, Parquet or NPZ file, or a folder of images.",
+            help="CSV, TSV, Parquet or NPZ file, a folder of images, or - for CSV from "
+            "standard input.",
             show_default=False,
         ),
     ],
@@ -50,7 +51,8 @@ def predict_rows_of_files(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File to write the predictions to: .csv, .tsv or .parquet.",
+            help="File to write the predictions to: .csv, .tsv or .parquet; - for "
+            "standard output.",
             show_default="standard output",
         ),
     ] = None,
@@ -119,6 +121,7 @@ def predict_rows_of_files(
     from cirm.records import add_file_name_to_errors, replace_files_atomically
     from cirm.report.model_page import build_prediction_page, summarise_adaptation
 
+    out = None if out == options.STANDARD else out
     check_prediction_file_format(out)
     check_output_paths({"--out": out, "--report": report}, [data, model], overwrite)
     if as_json and out is None:
@@ -142,18 +145,20 @@ def predict_rows_of_files(
         loaded = load(
             model, device=options.check_device(device), learner=learner, key=secret
         )
+        (rows,) = open_data_sources(
+            options.open_standard_input([data]), loaded.schema.treatment.shape
+        )
         if adapt:
             loaded = adapt_model(
                 loaded,
-                data,
+                rows,
                 fill_missing=fill_missing,
                 accept_units=accept_units,
                 progress=progress,
             )
-        (source,) = open_data_sources(data, loaded.schema.treatment.shape)
         frames = predict_chunks(
             loaded,
-            source,
+            rows,
             keep or [],
             probabilities,
             fill_missing,

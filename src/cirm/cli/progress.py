@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from cirm.cli.exit_codes import ExitCode
 from cirm.cli.output import clean_text
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def exit_on_interrupt(describe_kept: Callable[[], str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         typer.echo(f"cirm: interrupted. {describe_kept()}", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 @contextmanager

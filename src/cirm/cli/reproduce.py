@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
+from cirm.cli.exit_codes import ExitCode
 from cirm.cli.options import Address, EngineName, Workers
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def reproduce_paper(
     for line in failures:
         typer.echo(line, err=True)
     if failures:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED_JOBS)
 
 
 def choose_experiments_and_learners(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cirm.cli import options
+from cirm.cli.exit_codes import ExitCode
 from cirm.cli.options import (
     Address,
     EngineName,
@@ -105,6 +106,7 @@ def run_learners(
             show_default=False,
         ),
     ] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Train learners on a stream of environments and score them on unseen ones.
 
@@ -137,10 +139,10 @@ def run_learners(
     if adapt and not any(job.adapt for job in jobs):
         print_notes_once(["None of the learners can adapt, so --adapt has no effect."])
     if data.description:
-        typer.echo(data.description)
+        typer.echo(data.description, err=as_json)
     name = options.make_file_name_from_key(dataset)
     folder = out or Path("runs") / f"{name}-{hash_jobs(jobs)}"
-    run_jobs_and_report(jobs, folder, chosen, tensorboard)
+    run_jobs_and_report(jobs, folder, chosen, tensorboard, as_json=as_json)
 
 
 def run_jobs_and_report(
@@ -149,27 +151,31 @@ def run_jobs_and_report(
     engine: Engine,
     tensorboard: Path | None = None,
     title: str = "cirm run",
+    as_json: bool = False,
 ) -> None:
-    """Run the unfinished jobs, then write and print the results of all of them."""
+    """Run the unfinished jobs, then write and print the results of all of them.
+
+    As JSON, standard output has the summary and the reasons of failures only.
+    """
     from cirm.cli.progress import run_jobs_with_progress
     from cirm.runs.local import (
         collect_records_of_jobs,
         list_unfinished_jobs,
         read_job_duration,
     )
-    from cirm.runs.tracker import estimate_job_work
+    from cirm.runs.tracker import describe_job, estimate_job_work
 
     options.create_result_folder(folder)
     waiting = {job.key for job in list_unfinished_jobs(jobs, folder)}
     finished = [job for job in jobs if job.key not in waiting]
     failures: dict[str, str] = {}
     if not waiting:
-        typer.echo(f"All {len(jobs)} jobs have finished already; nothing to run.")
+        line = f"All {len(jobs)} jobs have finished already; nothing to run."
+        typer.echo(line, err=as_json)
     else:
         if finished:
-            typer.echo(
-                f"Continuing: {len(finished)} of {len(jobs)} jobs have finished."
-            )
+            line = f"Continuing: {len(finished)} of {len(jobs)} jobs have finished."
+            typer.echo(line, err=as_json)
         times = [
             (j.name, estimate_job_work(j), read_job_duration(j, folder))
             for j in finished
@@ -182,8 +188,17 @@ def run_jobs_and_report(
             title,
             times,
         )
+    summary: dict[str, Any] = {}
     if records := collect_records_of_jobs(jobs, folder):
-        write_and_print_results(records, jobs, folder, title, tensorboard)
+        summary = write_results(records, jobs, folder, title, tensorboard)
+        if not as_json:
+            print_result_tables(records, summary)
+        for line in list_written_files(folder, tensorboard):
+            typer.echo(line, err=as_json)
+    if as_json:
+        reasons = {describe_job(j): failures[j.key] for j in jobs if j.key in failures}
+        content = {"folder": str(folder), **summary, "failures": reasons}
+        typer.echo(json.dumps(content, indent=2))
     exit_if_jobs_failed(jobs, failures)
 
 
@@ -196,7 +211,7 @@ def exit_if_jobs_failed(jobs: Sequence[Job], failures: dict[str, str]) -> None:
             line = f"failed: {describe_job(job)}: {failures[job.key]}"
             typer.echo(line, err=True)
     if failures:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED_JOBS)
 
 
 def hash_jobs(jobs: Sequence[Job]) -> str:
@@ -205,24 +220,19 @@ def hash_jobs(jobs: Sequence[Job]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def write_and_print_results(
+def write_results(
     records: Sequence[Record],
     jobs: Sequence[Job],
     folder: Path,
     title: str,
     tensorboard: Path | None,
-) -> None:
-    """Write records, summary, page and curves of a run, and print its tables."""
+) -> dict[str, Any]:
+    """Write records, summary, page and curves of a run; return the summary."""
     from cirm.cli.progress import show_single_step
     from cirm.records import write_records, write_text_atomically
     from cirm.report.diagnostics import summarise_diagnostics_by_learner
     from cirm.report.drawing import render_svg_file
-    from cirm.report.run_page import (
-        build_coefficient_table,
-        build_results_table,
-        build_run_page,
-        build_sweep_figure,
-    )
+    from cirm.report.run_page import build_run_page, build_sweep_figure
     from cirm.report.summary import summarise_records
 
     with show_single_step("writing the report"):
@@ -238,20 +248,33 @@ def write_and_print_results(
         data.pop("pictures", None)
         if figure := build_sweep_figure(records, **data):
             write_text_atomically(folder / "sweep.svg", render_svg_file(figure))
+        if tensorboard is not None:
+            write_tensorboard_curves(records, tensorboard)
+    return summary
+
+
+def print_result_tables(records: Sequence[Record], summary: Mapping[str, Any]) -> None:
+    """Print the tables of a run."""
+    from cirm.report.run_page import build_coefficient_table, build_results_table
+
     print_table(build_results_table(summary))
     if coefficients := build_coefficient_table(records):
         print_table(coefficients)
     print_learner_diagnostics(
         records, next(iter(summary["learners"].values()))["metric"]
     )
+
+
+def list_written_files(folder: Path, tensorboard: Path | None) -> list[str]:
+    """Return lines that say which files a run has written."""
+    lines = [
+        f"Wrote records.jsonl and summary.json to {folder}",
+        f"Wrote the report to {(folder / 'report.html').resolve()}",
+    ]
     if tensorboard is not None:
-        write_tensorboard_curves(records, tensorboard)
-        typer.echo(
-            f"Wrote the training curves to {tensorboard}; `tensorboard --logdir "
-            f"{tensorboard}` shows them."
-        )
-    typer.echo(f"Wrote records.jsonl and summary.json to {folder}")
-    typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
+        curves = f"Wrote the training curves to {tensorboard}; `tensorboard --logdir "
+        lines.insert(0, f"{curves}{tensorboard}` shows them.")
+    return lines
 
 
 def describe_data_for_page(job: Job) -> dict[str, Any]:

@@ -416,7 +416,9 @@ def describe_row_location(values: Values, position: int) -> str:
     """Return the file and row of a value, or else its label."""
     label = values.index[position]
     if list(values.index.names) == ["file", "row"]:
-        return f"file {label[0]!r}, row {label[1]}"
+        is_file = label[0] != "standard input"
+        where = f"file {label[0]!r}" if is_file else label[0]
+        return f"{where}, row {label[1]}"
     return f"row {label}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from cirm.data.columns import MISSING
 
 TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
+STANDARD_INPUT = "standard input"  # what messages call it
 CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
 
@@ -34,12 +35,29 @@ def read_table_chunks(
     if suffix in PARQUET:
         chunks = _read_parquet_chunks(path, where, rows)
     elif suffix in TEXT_SEPARATORS:
-        chunks = _read_text_chunks(path, TEXT_SEPARATORS[suffix], where, numbers, rows)
+        chunks = _read_text_chunks(
+            lambda: path, TEXT_SEPARATORS[suffix], where, numbers, rows
+        )
     else:
         raise ValueError(
             f"{where}: a table cannot be read from a file that ends in {suffix!r}. "
             f"Use one of {', '.join([*TEXT_SEPARATORS, *PARQUET])}."
         )
+    yield from _label_chunks(chunks, path, where)
+
+
+def read_csv_chunks(
+    open_file: Callable[[], Any], where: str, numbers: Collection[str] = ()
+) -> Iterator[pd.DataFrame]:
+    """Yield rows of CSV from a function that opens it anew, like a file's rows."""
+    chunks = _read_text_chunks(open_file, ",", where, numbers, CHUNK_ROWS)
+    return _label_chunks(chunks, where, where)
+
+
+def _label_chunks(
+    chunks: Iterator[pd.DataFrame], path: Path | str, where: str
+) -> Iterator[pd.DataFrame]:
+    """Yield chunks whose rows are labelled by a file and the row from 1."""
     count = 0
     for frame in chunks:
         if not frame.empty:
@@ -51,7 +69,7 @@ def read_table_chunks(
         )
 
 
-def label_rows_by_file(path: Path, count: int, start: int = 0) -> pd.MultiIndex:
+def label_rows_by_file(path: Path | str, count: int, start: int = 0) -> pd.MultiIndex:
     """Return an index of file and row, by which messages name a row."""
     places: Any = [np.zeros(count, np.int8), np.arange(count)]
     levels: Any = [[str(path)], range(start + 1, start + count + 1)]
@@ -59,13 +77,17 @@ def label_rows_by_file(path: Path, count: int, start: int = 0) -> pd.MultiIndex:
 
 
 def _read_text_chunks(
-    path: Path, separator: str, where: str, numbers: Collection[str], rows: int
+    open_file: Callable[[], Any],
+    separator: str,
+    where: str,
+    numbers: Collection[str],
+    rows: int,
 ) -> Iterator[pd.DataFrame]:
     options: Any = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
     # The header is read as a row: pandas would rename columns that occur twice.
     with _explain_read_errors(where):
         first = pd.read_csv(
-            path, header=None, dtype=str, na_filter=False, nrows=1, **options
+            open_file(), header=None, dtype=str, na_filter=False, nrows=1, **options
         )
     names = [str(name).strip() for name in first.iloc[0]]
     if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
@@ -78,14 +100,14 @@ def _read_text_chunks(
     count = 0
     try:
         for frame in _parse_text_chunks(
-            path, where, len(names), numeric, rows, options
+            open_file(), where, len(names), numeric, rows, options
         ):
             yield _set_column_names(frame, names, where, count)
             count += len(frame)
         return
     except NotNumericError:
         skip = count
-    for frame in _parse_text_chunks(path, where, len(names), [], rows, options):
+    for frame in _parse_text_chunks(open_file(), where, len(names), [], rows, options):
         rest = frame.iloc[skip:]
         skip = max(0, skip - len(frame))
         if len(rest):
@@ -98,7 +120,7 @@ class NotNumericError(Exception):
 
 
 def _parse_text_chunks(
-    path: Path,
+    file: Any,  # noqa: ANN401  a path or an open file
     where: str,
     width: int,
     numeric: list[int],
@@ -111,7 +133,7 @@ def _parse_text_chunks(
     with _explain_read_errors(where), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         with pd.read_csv(
-            path,
+            file,
             header=0,
             names=list(range(width)),
             index_col=False,

@@ -1,0 +1,31 @@
+"""The exit status of every command: one table, which docs/errors.md repeats."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    FAILED_JOBS = 1
+    WRONG_INPUT = 2
+    DEFECT = 70
+    INTERRUPTED = 130
+    CLOSED_PIPE = 141
+
+
+MEANINGS = {
+    ExitCode.OK: "The command did what it was asked to do.",
+    ExitCode.FAILED_JOBS: "`run`, `select`, `stress` or `reproduce`: some jobs have "
+    "failed. The others are finished and kept.",
+    ExitCode.WRONG_INPUT: "An option, a file or a value cannot be used, or a file "
+    "cannot be written. Every file is as it was.",
+    ExitCode.DEFECT: "A defect of cirm itself. Please report it with what it prints.",
+    ExitCode.INTERRUPTED: "The user interrupted the command (Ctrl-C). A message says "
+    "what was kept.",
+    ExitCode.CLOSED_PIPE: "Whatever was to read the standard output has ended, as "
+    "`head` does after ten lines.",
+}
+"""What each exit status means."""
