@@ -90,6 +90,7 @@ def test_saving_and_loading_changes_nothing(tmp_path):
         {"network": "cnn", "hidden": (6,), "batch": 16},
     ],
 )
+@pytest.mark.filterwarnings("ignore:the predictions are constant")
 def test_a_loaded_estimator_fits_again_with_the_same_settings(tmp_path, settings):
     x, y = images(40)
     model = InvariantClassifier("erm", settings=settings).fit(x, y)

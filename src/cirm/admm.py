@@ -264,6 +264,7 @@ def split_batch_by_environment(batch: Batch) -> Batch:
         y=_pad_and_split_by_environment(batch.y, sizes),
         share=_pad_and_split_by_environment(torch.cat(shares, 1), sizes).unsqueeze(1),
         sizes=(max(sizes),),
+        mean_weights=(),
         noise=Draws([source for source in sources for _ in sizes]),
     )
 

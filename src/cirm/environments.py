@@ -87,10 +87,12 @@ class Environment:
             `replicated` [replica, n].
         task: What is predicted.
         replicated: Whether each replica has examples of its own.
+        weights: How much each example counts, in the shape of the targets: positive
+            numbers, of which 2 counts like the same example twice. By default 1.
 
     Raises:
         ValueError: If shapes or types do not fit, there are no examples, a number is
-            not finite, or a target is not one of the classes.
+            not finite, a target is not one of the classes, or a weight not positive.
 
     Example:
         >>> import torch
@@ -110,10 +112,11 @@ class Environment:
     targets: Tensor
     task: Task
     replicated: bool = False
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
-        for name in ("inputs", "targets"):
+        for name in ("inputs", "targets", "weights"):
             values = getattr(self, name)
             if isinstance(values, Tensor) and values.is_floating_point():
                 object.__setattr__(self, name, values.float())
@@ -125,6 +128,14 @@ class Environment:
                 )
             self._check_finite("inputs", self.inputs)
         self._check_targets()
+        if self.weights is not None:
+            if self.weights.shape != self.targets.shape:
+                shape = list(self.weights.shape)
+                self._raise_error(
+                    f"the weights must have the targets' shape, not {shape}"
+                )
+            if not (self.weights > 0).all() or not self.weights.isfinite().all():
+                self._raise_error("the weights must be positive numbers")
 
     def _check_types(self) -> None:
         inputs = self.inputs
@@ -212,6 +223,23 @@ class Environment:
         x = self.inputs.flatten(0, 1).index_select(0, places)
         return Examples(x.unflatten(0, rows.shape), self.targets.gather(1, rows))
 
+    @property
+    def total_weight(self) -> float:
+        """The number of examples or, if they have weights, the sum of these."""
+        if self.weights is None:
+            return float(len(self))
+        return float(self.weights.double().sum(-1).mean())
+
+    def take_weights(self, rows: Tensor) -> Tensor | None:
+        """Return the weights at rows [replica, m] of each replica, if there are any."""
+        if self.weights is None:
+            return None
+        return self.weights.gather(1, rows) if self.replicated else self.weights[rows]
+
+    def expand_weights(self, replicas: int) -> Tensor | None:
+        """Return the weights of every example for each replica, if there are any."""
+        return None if self.weights is None else self.weights.expand(replicas, -1)
+
     def take_all(self, replicas: int) -> Examples:
         """Return every example, in order, for each of so many replicas."""
         if isinstance(self.inputs, Tensor):
@@ -243,7 +271,11 @@ class Environment:
             self._check_replicas(len(rows))
             targets = self.targets.gather(1, rows)
         return replace(
-            self, inputs=SubsetInputs(self, rows), targets=targets, replicated=True
+            self,
+            inputs=SubsetInputs(self, rows),
+            targets=targets,
+            replicated=True,
+            weights=self.take_weights(rows),
         )
 
     def _check_replicas(self, replicas: int) -> None:
@@ -276,6 +308,11 @@ class SubsetInputs:
 
 Stage = tuple[Environment, ...]
 """The environments that a learner may see together."""
+
+
+def count_examples(stage: Stage) -> float:
+    """Return the number of examples of a stage, each counted by its weight."""
+    return sum(environment.total_weight for environment in stage)
 
 
 @dataclass(frozen=True)

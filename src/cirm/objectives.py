@@ -26,6 +26,8 @@ class Batch(NamedTuple):
         sizes: Number of examples of each environment.
         progress: Fraction of the stage's training that is done.
         noise: Draws that this step may use.
+        mean_weights: Mean weight of the examples of each environment; empty if they
+            have no weights.
     """
 
     x: Tensor
@@ -34,6 +36,14 @@ class Batch(NamedTuple):
     sizes: tuple[int, ...]
     progress: float
     noise: Draws
+    mean_weights: tuple[float, ...] = ()
+
+    def average_alone(self, losses: Tensor, index: int) -> Tensor:
+        """Average losses [replica, n] of the examples of one environment, [replica]."""
+        if not self.mean_weights:
+            return losses.mean(-1)
+        share = self.share.split(self.sizes, -1)[index][:, index]
+        return (losses * share).sum(-1)
 
     def split(self) -> list[Examples]:
         """Return the examples of each environment."""
@@ -44,16 +54,18 @@ class Batch(NamedTuple):
 
     @property
     def fractions(self) -> Tensor:
-        """Fraction of the examples in each environment, [e]."""
-        return compute_environment_fractions(self.sizes, self.x.device)
+        """Fraction of the examples in each environment, [e]; weighted, if they are."""
+        means = self.mean_weights or (1.0,) * len(self.sizes)
+        return compute_environment_fractions(self.sizes, means, self.x.device)
 
 
 @lru_cache(maxsize=64)
 def compute_environment_fractions(
-    sizes: tuple[int, ...], device: torch.device
+    sizes: tuple[int, ...], means: tuple[float, ...], device: torch.device
 ) -> Tensor:
     """Return the fraction of the examples in each environment, [e]."""
     counts = torch.tensor(sizes, dtype=torch.float32, device=device)
+    counts = counts * torch.tensor(means, dtype=torch.float32, device=device)
     return counts / counts.sum()
 
 

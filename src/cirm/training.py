@@ -96,8 +96,13 @@ class Descent:
         """Yield a batch for each step of every epoch."""
         replicas, steps = len(randomness.seeds), self.count_steps(stage)
         noise = randomness.at("noise").start_draws()
+        stage, mean_weights = normalise_weights(stage)
         if steps == 1:
-            whole = self.build_batch([e.take_all(replicas) for e in stage], noise)
+            everything = [e.take_all(replicas) for e in stage]
+            weights = [e.expand_weights(replicas) for e in stage]
+            whole = self.build_batch(
+                everything, noise, weights=weights, mean_weights=mean_weights
+            )
             for epoch in range(self.epochs):
                 yield whole._replace(progress=epoch / self.epochs)
             return
@@ -117,8 +122,12 @@ class Descent:
                 if len(source) < len(stage):
                     places = zip(row, starts, strict=True)
                     row = (torch.cat([part + start for part, start in places], 1),)
-                pieces = [e.take(r) for e, r in zip(source, row, strict=True)]
-                yield self.build_batch(pieces, noise, progress, sizes)
+                pairs = list(zip(source, row, strict=True))
+                pieces = [e.take(r) for e, r in pairs]
+                weights = [e.take_weights(r) for e, r in pairs]
+                yield self.build_batch(
+                    pieces, noise, progress, sizes, weights, mean_weights
+                )
 
     def build_batch(
         self,
@@ -126,11 +135,14 @@ class Descent:
         noise: Draws,
         progress: float = 0.0,
         sizes: tuple[int, ...] = (),
+        weights: Sequence[Tensor | None] = (),
+        mean_weights: tuple[float, ...] = (),
     ) -> Batch:
         """Return a batch of the examples of each environment.
 
         A piece may hold several environments in a row if `sizes` are their numbers of
-        examples.
+        examples. If the examples have weights, those of each piece, [replica, n], have
+        been divided by `mean_weights`, the mean of each environment.
         """
         x, y = (
             pair[0] if len(pieces) == 1 else torch.cat(pair, 1)
@@ -139,7 +151,9 @@ class Descent:
         x, y = x.to(self.device), y.to(self.device)
         sizes = sizes or tuple(piece.y.shape[1] for piece in pieces)
         share = build_averaging_weights(sizes, y.device).expand(len(y), -1, -1)
-        return Batch(x, y, share, sizes, progress, noise)
+        if known := [part for part in weights if part is not None]:
+            share = share * torch.cat(known, 1).unsqueeze(1).to(self.device)
+        return Batch(x, y, share, sizes, progress, noise, mean_weights)
 
     def minimise(
         self,
@@ -319,7 +333,29 @@ def concatenate_environments(stage: Stage) -> Stage:
         return stage
     axis = int(first.replicated)
     targets = torch.cat([e.targets for e in stage], axis)
-    return (replace(first, inputs=torch.cat(inputs, axis), targets=targets),)
+    known = [e.weights for e in stage if e.weights is not None]
+    weights = torch.cat(known, axis) if known else None
+    joined = torch.cat(inputs, axis)
+    return (replace(first, inputs=joined, targets=targets, weights=weights),)
+
+
+def normalise_weights(stage: Stage) -> tuple[Stage, tuple[float, ...]]:
+    """Divide the weights of each environment by their mean, and return these means.
+
+    A batch then averages without bias whichever examples it has. Without any weights
+    there are no means.
+    """
+    if all(environment.weights is None for environment in stage):
+        return stage, ()
+    scaled, means = [], []
+    for environment in stage:
+        weights = environment.weights
+        if weights is None:
+            weights = torch.ones(environment.targets.shape)
+        means.append(environment.total_weight / len(environment))
+        weights = weights / weights.mean(-1, keepdim=True)
+        scaled.append(replace(environment, weights=weights))
+    return tuple(scaled), tuple(means)
 
 
 def split_rows_evenly(rows: Tensor, count: int) -> tuple[Tensor, ...]:

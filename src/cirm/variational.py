@@ -59,7 +59,7 @@ def unflatten_gaussian(flat: Tensor) -> Gaussian:
     return Gaussian(*flat.chunk(2, -1))
 
 
-def compute_kl_weight(scale: KLScale, examples: int) -> float:
+def compute_kl_weight(scale: KLScale, examples: float) -> float:
     """Return the factor of the KL that is added to a mean risk over the examples.
 
     With "per-example" their sum is the variational bound divided by the number of

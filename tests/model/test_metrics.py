@@ -5,10 +5,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from cirm.environments import Task
+from cirm.model.class_metrics import (
+    compute_average_precision,
+    compute_average_precision_interval,
+    describe_confusions,
+    score_classes,
+)
 from cirm.model.evaluate import compute_reliability_bins, compute_standard_error
+from cirm.model.intervals import compute_wilson_interval
 from cirm.model.metrics import (
     Predictions,
     compute_expected_calibration_error,
@@ -50,23 +58,86 @@ def test_regression_metrics_are_those_of_scikit_learn_in_units_of_the_target():
 
 
 @pytest.mark.parametrize("classes", ["no yes", "a b c"])
-def test_classification_metrics_are_those_of_scikit_learn(classes):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classification_metrics_are_those_of_scikit_learn(classes, weighted):
     names = tuple(classes.split())
     rng = np.random.default_rng(0)
     mean = rng.dirichlet(np.ones(len(names)), 60).round(1) + 1e-3  # with ties
     mean /= mean.sum(1, keepdims=True)
     y = rng.integers(0, len(names), 60)
-    model = SimpleNamespace(task=Task(names))
-    found = compute_metrics(model, predictions(mean), torch.tensor(y))
-    guess = mean.argmax(1)
-    assert found["accuracy"] == pytest.approx(100 * (guess == y).mean())
-    assert found["log_loss"] == pytest.approx(sklearn_metrics.log_loss(y, mean))
+    w = rng.integers(1, 5, 60) / 2 if weighted else None
+    model = SimpleNamespace(task=Task(names), threshold=None, positive=names[1])
+    arguments = (
+        predictions(mean),
+        torch.tensor(y),
+        None if w is None else torch.tensor(w),
+    )
+    found = compute_metrics(model, *arguments)
+    guess, own = mean.argmax(1), {"sample_weight": w}
+    accuracy = sklearn_metrics.accuracy_score(y, guess, **own)
+    assert found["accuracy"] == pytest.approx(100 * accuracy)
+    assert found["log_loss"] == pytest.approx(sklearn_metrics.log_loss(y, mean, **own))
+    balanced = sklearn_metrics.balanced_accuracy_score(y, guess, **own)
+    assert found["balanced_accuracy"] == pytest.approx(100 * balanced)
     assert ("roc_auc" in found) == (len(names) == 2)
     if len(names) == 2:
-        auc = sklearn_metrics.roc_auc_score(y, mean[:, 1])
+        auc = sklearn_metrics.roc_auc_score(y, mean[:, 1], **own)
         assert found["roc_auc"] == pytest.approx(auc)
+        area = sklearn_metrics.average_precision_score(y, mean[:, 1], **own)
+        assert found["average_precision"] == pytest.approx(area)
         only = compute_metrics(model, predictions(mean), torch.ones(60).long())
-        assert "roc_auc" not in only
+        assert not {"roc_auc", "average_precision", "balanced_accuracy"} & set(only)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_precision_recall_and_confusions_are_those_of_scikit_learn(weighted):
+    names, rng = ("a", "b", "c"), np.random.default_rng(1)
+    mean = rng.dirichlet(np.ones(3), 80)
+    y, guess = rng.integers(0, 3, 80), mean.argmax(1)
+    w = rng.integers(1, 5, 80) / 2 if weighted else None
+    tensors = [torch.tensor(part) for part in (mean, guess, y)]
+    mass = None if w is None else torch.tensor(w)
+    found = score_classes(*tensors, names, mass)
+    precision, recall, _, _ = sklearn_metrics.precision_recall_fscore_support(
+        y, guess, sample_weight=w
+    )
+    for index, name in enumerate(names):
+        scores = found[name]
+        assert scores["recall"] == pytest.approx(100 * recall[index])
+        assert scores["precision"] == pytest.approx(100 * precision[index])
+        area = sklearn_metrics.average_precision_score(
+            y == index, mean[:, index], sample_weight=w
+        )
+        assert scores["average_precision"] == pytest.approx(area)
+        for rate in ("recall", "precision", "average_precision"):
+            assert scores[f"{rate}_low"] < scores[rate] < scores[f"{rate}_high"]
+    matrix = describe_confusions(*tensors[1:], names, mass)
+    expected = sklearn_metrics.confusion_matrix(y, guess, sample_weight=w)
+    assert np.allclose(matrix["counts"], expected)
+    assert np.allclose(np.array(matrix["percent"]).sum(1), 100)
+
+
+@pytest.mark.parametrize(("count", "rows"), [(0, 10), (3, 10), (9, 10), (50, 1000)])
+def test_intervals_of_rates_are_wilson_intervals(count, rows):
+    expected = stats.binomtest(count, rows).proportion_ci(0.95, "wilson")
+    assert compute_wilson_interval(count, rows) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_interval_of_a_precision_recall_area_covers_it():
+    rng = np.random.default_rng(2)
+
+    def draw(rows):
+        y = rng.random(rows) < 0.1
+        return torch.tensor(rng.normal(size=rows) + 2 * y), torch.tensor(y)
+
+    truth = compute_average_precision(*draw(200_000))
+    covered = 0
+    for _ in range(200):
+        scores, is_positive = draw(1000)
+        area = compute_average_precision(scores, is_positive)
+        low, high = compute_average_precision_interval(area, is_positive)
+        covered += low < truth < high
+    assert 0.9 < covered / 200 <= 0.995
 
 
 def test_the_area_under_the_curve_counts_pairs_in_the_right_order():
@@ -102,5 +173,5 @@ def test_the_standard_error_is_how_far_the_score_varies_between_samples():
     ]
     assert np.mean(errors) == pytest.approx(3 * float(roots.std()), rel=0.05)
     mean = torch.tensor([[0.2, 0.8]] * 36 + [[0.8, 0.2]] * 64)
-    model = SimpleNamespace(task=Task(("no", "yes")))
+    model = SimpleNamespace(task=Task(("no", "yes")), threshold=None)
     assert compute_standard_error(model, mean, torch.ones(100)) == pytest.approx(4.8)

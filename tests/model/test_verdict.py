@@ -21,7 +21,7 @@ from cirm.model.estimates import (
 )
 from cirm.model.metrics import compute_delong_variance
 
-MODEL = SimpleNamespace(task=Task(("no", "yes")))
+MODEL = SimpleNamespace(task=Task(("no", "yes")), threshold=None)
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
 

@@ -20,6 +20,8 @@ from cirm.cli.options import (
     ModelLearner,
     Overwrite,
     ReportFile,
+    ThresholdRuleText,
+    WeightColumn,
 )
 from cirm.cli.output_files import check_output_paths
 
@@ -42,6 +44,8 @@ def evaluate_model(
     ] = None,
     level: Level = 0.9,
     abstain: Abstain = None,
+    threshold: ThresholdRuleText = "",
+    weight: WeightColumn = "",
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
@@ -77,6 +81,8 @@ def evaluate_model(
             groups=group or [],
             level=level,
             abstain=abstain,
+            threshold=threshold,
+            weight=weight,
             fill_missing=fill_missing,
             progress=progress,
         )

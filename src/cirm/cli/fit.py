@@ -24,6 +24,8 @@ from cirm.cli.options import (
     Overwrite,
     Preset,
     ReportFile,
+    ThresholdRuleText,
+    WeightColumn,
 )
 from cirm.cli.output_files import (
     check_file_can_be_written,
@@ -142,6 +144,25 @@ def fit_model(
             show_default="invariant, if the learner has this setting",
         ),
     ] = "",
+    weight: WeightColumn = "",
+    class_weight: Annotated[
+        str,
+        typer.Option(
+            metavar="WEIGHTS",
+            help="How much a row of each class counts in training: balanced, or "
+            "weights such as yes=5,no=1. `cirm update` uses the same weights.",
+            show_default="every row counts once",
+        ),
+    ] = "",
+    threshold: ThresholdRuleText = "",
+    positive: Annotated[
+        str,
+        typer.Option(
+            metavar="CLASS",
+            help="Of two classes, the one that --threshold is about.",
+            show_default="the rarer one",
+        ),
+    ] = "",
     side: Annotated[
         int,
         typer.Option(
@@ -196,6 +217,10 @@ def fit_model(
             names=not no_names,
             unstable=unstable or [],
             stable=stable or [],
+            weight=weight,
+            class_weight=options.parse_class_weight(class_weight),
+            threshold=threshold,
+            positive=positive,
             side=side,
             channels=channels,
             progress=progress,
@@ -212,6 +237,8 @@ def update_model(
     order: FitOrder = "joint",
     fill_missing: FillMissing = False,
     accept_units: AcceptUnits = False,
+    weight: WeightColumn = "",
+    threshold: ThresholdRuleText = "",
     again: Annotated[
         bool,
         typer.Option(
@@ -272,6 +299,8 @@ def update_model(
             accept_units=accept_units,
             again=again,
             keep=keep,
+            weight=weight,
+            threshold=threshold,
             progress=progress,
         )
         if out is None:

@@ -16,6 +16,8 @@ from cirm.report.model_history import (
 from cirm.report.model_page import (
     ADAPTATION_PARTS,
     add_full_stop,
+    build_classes_table,
+    build_confusion_table,
     build_coverage_tables,
     build_effects_table,
     build_environments_table,
@@ -45,6 +47,7 @@ def print_training_result(
         )
     last = content["history"][-1]["stage"]
     print_environment_scores([e for e in content["history"] if e["stage"] == last])
+    print_decisions(content)
     typer.echo(describe_stored_data(content))
     print_column_importance(content)
     print_learner_explanation(content)
@@ -65,6 +68,7 @@ def print_model_description(content: Content) -> None:
     typer.echo(f"Settings: {settings}; seed={content['seed']}")
     typer.echo(f"Network: {describe_network_settings(content['network'])}")
     print_environment_scores(content["history"])
+    print_decisions(content)
     print_table(build_model_memory_table(content))
     typer.echo(describe_stored_data(content))
     print_column_treatments("Columns", content)
@@ -97,6 +101,12 @@ def print_evaluation_scores(content: Content) -> None:
     """Print the scores of a model."""
     content = clean_values(content)
     print_table(build_scores_table(content))
+    if content.get("confusion"):
+        print_table(build_classes_table(content))
+        if len(content["classes"]) <= MAX_CLASSES:
+            print_table(build_confusion_table(content))
+        if content["threshold"]:
+            typer.echo(content["threshold"]["sentence"])
     for table in build_coverage_tables(content):
         print_table(table)
     for sentence in list_coverage_sentences(content):
@@ -105,6 +115,18 @@ def print_evaluation_scores(content: Content) -> None:
     for one in content["comparisons"]:
         typer.echo(f"  {one['line']}")
     print_notes_once(content["notes"])
+
+
+def print_decisions(content: Content) -> None:
+    """Print the weights of classes and the threshold, where there are any."""
+    if content["class_weight"]:
+        weights = (f"{n} {value:.4g}" for n, value in content["class_weight"].items())
+        typer.echo(
+            f"Weights of the classes in training: {', '.join(weights)}. Probabilities "
+            "are those of data in which classes count so."
+        )
+    if content["threshold"]:
+        typer.echo(content["threshold"]["sentence"])
 
 
 def describe_prediction_target(content: Content, is_detected: bool = False) -> str:

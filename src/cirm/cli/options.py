@@ -119,6 +119,28 @@ ModelLearner = Annotated[
         show_default="as stored in the model file",
     ),
 ]
+WeightColumn = Annotated[
+    str,
+    typer.Option(
+        "--weight",
+        metavar="COLUMN",
+        help="Column with the weight of each row: 2 counts like the row twice, 0 like "
+        "no row.",
+        show_default="as in the first fit, or every row counts once",
+    ),
+]
+ThresholdRuleText = Annotated[
+    str,
+    typer.Option(
+        "--threshold",
+        metavar="RULE",
+        help="Of two classes, predict the positive one from this probability on: a "
+        "number, or a rule that chooses it on held-out rows (recall=0.9, "
+        "precision=0.5, rate=0.05, or cost=5:1 for a missed positive row and a false "
+        "alarm).",
+        show_default="the model's own, or the more likely class",
+    ),
+]
 RunOrder = Annotated[
     str,
     typer.Option(
@@ -185,6 +207,23 @@ def add_cli_command(
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     text = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     app.command(help=text, epilog=examples, **settings)(function)
+
+
+def parse_class_weight(text: str) -> str | dict[str, float]:
+    """Parse weights of classes, such as balanced or yes=5,no=1."""
+    if "=" not in text:
+        return text
+    weights = {}
+    for part in text.split(","):
+        name, _, value = part.strip().rpartition("=")
+        try:
+            weights[name] = float(value)
+        except ValueError:
+            raise ValueError(
+                f"--class-weight: {part.strip()!r} is not a class and a number, such "
+                "as yes=5."
+            ) from None
+    return weights
 
 
 def check_device(device: str) -> str:

@@ -23,6 +23,7 @@ from cirm.cli.options import (
     ModelLearner,
     Overwrite,
     ReportFile,
+    ThresholdRuleText,
 )
 from cirm.cli.output_files import check_output_paths
 
@@ -78,6 +79,7 @@ def predict_rows_of_files(
     ] = False,
     level: Level = 0.9,
     abstain: Abstain = None,
+    threshold: ThresholdRuleText = "",
     adapt: Annotated[
         bool,
         typer.Option(
@@ -139,6 +141,7 @@ def predict_rows_of_files(
         from cirm.model.csv_writer import escape_table_cells
         from cirm.model.explain import describe_adaptation
         from cirm.model.file import load
+        from cirm.model.model import apply_threshold, describe_threshold_of_model
         from cirm.model.predict import predict_chunks
 
         options.limit_torch_to_one_thread()
@@ -156,6 +159,7 @@ def predict_rows_of_files(
                 accept_units=accept_units,
                 progress=progress,
             )
+        loaded = apply_threshold(loaded, threshold)
         frames = predict_chunks(
             loaded,
             rows,
@@ -180,6 +184,7 @@ def predict_rows_of_files(
             content |= describe_uncertainty(
                 loaded, sets, level, abstain, summary.rows, summary.abstained
             )
+            content["threshold"] = describe_threshold_of_model(loaded)
             content |= {"adaptation": adaptation, "notes": list(dict.fromkeys(notes))}
             if report is not None:
                 page = build_prediction_page(content, format_typed_command())
@@ -188,6 +193,8 @@ def predict_rows_of_files(
     if adaptation:
         text = "Before predicting: " if adapt else ""
         print_to_stderr(f"{text}{summarise_adaptation(adaptation)}")
+    if content["threshold"]:
+        print_to_stderr(content["threshold"]["sentence"])
     print_notes_once(content["notes"])
     print_to_stderr(*content["uncertainty"])
     if out is not None:

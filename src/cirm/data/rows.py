@@ -23,6 +23,7 @@ from cirm.data.schema import (
     encode_targets,
     list_numeric_columns,
     read_environment_names,
+    read_row_weights,
 )
 from cirm.data.sources import (
     Progress,
@@ -119,6 +120,7 @@ class EncodedRows:
 
     `missing` [n, bytes] says, in packed bits, which numbers of a table are missing.
     `sources` are those of each environment.
+    `weights` [n] say how much each row counts; without them, each counts once.
     """
 
     store: RowStore
@@ -127,6 +129,11 @@ class EncodedRows:
     notes: tuple[str, ...] = ()
     missing: NDArray[np.uint8] | None = None
     sources: dict[str, list[Source]] = field(default_factory=dict)
+    weights: Tensor | None = None
+
+    def take_weights(self, rows: Tensor) -> Tensor | None:
+        """Return the weights [m] of rows [m]; None if each counts once."""
+        return None if self.weights is None else self.weights[rows]
 
     def find_missing(self, rows: Tensor, schema: Schema) -> Flags | None:
         """Return where numbers of rows [m] are missing, [m, columns of numbers]."""
@@ -159,12 +166,20 @@ class EncodedRows:
         self, name: str, rows: Tensor, schema: Schema, replicas: int = 1
     ) -> Environment:
         """Return an environment of some rows [m], the same ones for each replica."""
-        targets = self.targets[rows]
+        targets, weights = self.targets[rows], self.take_weights(rows)
         if not self.store.is_lazy:
-            return Environment(name, self.store.take(rows), targets, schema.task)
-        inputs = LazyRows(self.store, rows, replicas)
-        targets = targets.expand(replicas, -1)
-        return Environment(name, inputs, targets, schema.task, replicated=True)
+            inputs = self.store.take(rows)
+            return Environment(name, inputs, targets, schema.task, weights=weights)
+        if weights is not None:
+            weights = weights.expand(replicas, -1)
+        return Environment(
+            name,
+            LazyRows(self.store, rows, replicas),
+            targets.expand(replicas, -1),
+            schema.task,
+            replicated=True,
+            weights=weights,
+        )
 
 
 class EncodedChunk(NamedTuple):
@@ -178,6 +193,15 @@ class EncodedChunk(NamedTuple):
     environment: str
     notes: tuple[str, ...]
 
+    def keep_weighted_rows(self, column: str) -> tuple[EncodedChunk, Tensor | None]:
+        """Return the rows whose weight is not zero, with their weights [m], if any."""
+        weights = read_row_weights(self.frame, column)
+        if weights is None or bool((weights > 0).all()):
+            return self, weights
+        keep = (weights > 0).numpy()
+        kept = self._replace(frame=self.frame[keep], inputs=self.inputs[keep])
+        return kept, weights[weights > 0]
+
 
 def read_rows(
     sources: Sequence[Source],
@@ -186,23 +210,30 @@ def read_rows(
     fill: bool = False,
     environment: str = "",
     has_targets: bool = True,
+    weight: str = "",
 ) -> EncodedRows:
     """Read all rows, encoded as the schema says, with targets and environments.
 
     If the rows have no targets, or these are not to be used, there are 0 of them.
+    `weight` is the column of the weights, if it is another one than the schema's; a row
+    of weight zero is left out.
     """
     all_bytes = all(source.has_bytes for source in sources)
     store = RowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
-    targets, names, missing = [], [], []
+    targets, names, missing, weights = [], [], [], []
     notes: list[str] = []
     origins: dict[str, list[Source]] = {}
     for source in sources:
-        needed = [schema.target.name] if has_targets else []
+        wanted = [schema.target.name] if has_targets else []
+        column = weight or schema.weight or source.weight if has_targets else ""
+        needed = [*wanted, *filter(None, [weight])]
         for chunk in encode_source_chunks(
             source, schema, fill, environment, needed, keep_bytes=all_bytes
         ):
+            chunk, own_weights = chunk.keep_weighted_rows(column)
             store.add(chunk.inputs)
-            for name in needed:
+            weights.append(own_weights)
+            for name in wanted:
                 targets.append(encode_targets(chunk.frame[name], schema))
             names.append(
                 read_environment_names(chunk.frame, chunk.environment, source.name)
@@ -222,6 +253,19 @@ def read_rows(
         tuple(dict.fromkeys(notes)),
         np.concatenate(missing) if missing else None,
         origins,
+        join_weights(weights, list(map(len, names))),
+    )
+
+
+def join_weights(parts: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
+    """Join the weights of chunks; those that have none count once. None without any."""
+    if all(part is None for part in parts):
+        return None
+    return torch.cat(
+        [
+            torch.ones(size, dtype=torch.float64) if part is None else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
     )
 
 
@@ -311,7 +355,7 @@ def describe_column_changes(
         return
     wanted = [column.name for column in encoding.columns]
     known = {*wanted, schema.target.name, schema.environment, environment}
-    known |= {*schema.ids, *schema.ignored}
+    known |= {*schema.ids, *schema.ignored, schema.weight}
     if new := [name for name in frame.columns if name not in known]:
         yield (
             f"{where}: columns that the model does not know are ignored: "

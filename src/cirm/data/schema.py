@@ -58,6 +58,7 @@ class ReadOptions:
     ignore: tuple[str, ...] = ()
     standardise: bool = True
     names: bool = True
+    weight: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Schema:
         environment: The column that names the environments.
         ids: Columns that identify rows; predictions keep them.
         ignored: Columns that the user asked to ignore.
+        weight: The column with the weights of rows; empty if all count once.
     """
 
     treatment: InputEncoding
@@ -93,6 +95,7 @@ class Schema:
     environment: str = ""
     ids: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    weight: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,10 +156,12 @@ def infer_schema(
             "for each class."
         )
     column = options.environment or source.environment
-    other_columns = [n for n in (target, column, *options.ids, *options.ignore) if n]
+    weight = options.weight or source.weight
+    others = (target, column, weight, *options.ids, *options.ignore)
+    other_columns = [name for name in others if name]
     is_table = source.kind == "table"
     needed = [*other_columns, *(options.categories if is_table else ())]
-    text_columns = {*other_columns, *options.categories} - {target}
+    text_columns = {*other_columns, *options.categories} - {target, weight}
     numbers = guess_numeric_columns(source, text_columns)
     reservoir = RowReservoir(SCHEMA_ROWS, first)
     targets: list[Values] = []
@@ -164,10 +169,15 @@ def infer_schema(
     for other in sources:
         for frame in prefetch_items(other.frames(numbers)):
             check_columns_present(frame, needed, other.where)
+            frame = drop_weightless_rows(frame, weight)
+            if frame.empty:
+                continue
             names = read_environment_names(frame, column, other.name)
             member.append(reservoir.add_rows(frame, names))
             targets.append(frame[target])
             progress("reading", reservoir.seen)
+    if not targets:
+        raise ValueError(f"column {weight!r}: the weight of every row is zero.")
     if source.kind == "images" and options.task == "auto":  # folders name classes
         options = replace(options, task="classification")
     encoded, task, target_column = infer_target_encoding(
@@ -176,7 +186,15 @@ def infer_schema(
     treatment = InputEncoding(source.kind, source.shape)
     if is_table:
         treatment = _infer_table_encoding(reservoir, other_columns, options)
-    schema = Schema(treatment, task, target_column, column, options.ids, options.ignore)
+    schema = Schema(
+        treatment,
+        task,
+        target_column,
+        column,
+        options.ids,
+        options.ignore,
+        options.weight,
+    )
     rows = torch.from_numpy(reservoir.rows)
     return SchemaDraft(schema, reservoir.frame, encoded[rows])
 
@@ -272,6 +290,24 @@ def encode_classes_as_indices(values: Values, column: ColumnEncoding) -> Tensor:
         "Correct it, or fit a new model and declare all classes with --classes.",
     )
     return torch.from_numpy(indices.to_numpy(dtype=np.int64, copy=True))
+
+
+def read_row_weights(frame: pd.DataFrame, column: str) -> Tensor | None:
+    """Return the weight of each row [n]; None if the table has no such column."""
+    if not column or column not in frame.columns:
+        return None
+    values = frame[column]
+    numbers = convert_values_to_numbers(values, "number", "remove the row")
+    is_bad = ~np.isfinite(numbers) | (numbers < 0)
+    allowed = "which is not a weight"
+    raise_for_first_bad_value(values, is_bad, allowed, "Use numbers from 0 on.")
+    return torch.from_numpy(numbers.astype(np.float64))
+
+
+def drop_weightless_rows(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return the rows whose weight is not zero."""
+    weights = read_row_weights(frame, column)
+    return frame if weights is None else frame[(weights > 0).numpy()]
 
 
 def check_source_kind(source: Source, kind: str) -> None:

@@ -62,6 +62,7 @@ class Source(ABC):
         target: The column of the targets, if the source itself knows.
         environment: The column of the environments, if the source itself knows.
         path: The file or folder that the rows are read from, if there is one.
+        weight: The column of the weights of rows, if the source itself knows.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Source(ABC):
     target: str = ""
     environment: str = ""
     path: Path | None = None
+    weight: str = ""
 
     @abstractmethod
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
@@ -115,10 +117,11 @@ class FrameSource(Source):
         where: str = "table",
         target: str = "",
         environment: str = "",
+        weight: str = "",
     ) -> None:
         self.frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
         self.name, self.where = name, where
-        self.target, self.environment = target, environment
+        self.target, self.environment, self.weight = target, environment, weight
 
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows in chunks as large as those of files."""
@@ -141,10 +144,11 @@ class ArraySource(Source):
         where: str = "array",
         target: str = "",
         environment: str = "",
+        weight: str = "",
     ) -> None:
         self.inputs, self.frame, self.name, self.where = inputs, frame, name, where
         self.shape, self.has_bytes = inputs.shape[1:], inputs.dtype == np.uint8
-        self.target, self.environment = target, environment
+        self.target, self.environment, self.weight = target, environment, weight
 
     def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the columns beside the inputs."""

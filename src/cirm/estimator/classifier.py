@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -14,6 +15,7 @@ from sklearn.utils.validation import column_or_1d
 from cirm.data.batches import convert_to_array_or_table
 from cirm.estimator.base import AnyInputs, InvariantEstimator
 from cirm.model.model import Model
+from cirm.model.threshold import decide_classes
 
 
 class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[misc]
@@ -60,7 +62,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     _task = "classification"
 
     def predict(self, X: AnyInputs) -> NDArray[Any]:
-        """Predict the most likely class of each row.
+        """Predict the class of each row: the most likely one, or by the threshold.
 
         Args:
             X: An array or tensor [n, ...] or a DataFrame.
@@ -68,8 +70,10 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         Returns:
             Classes, [n].
         """
-        likeliest = self.predict_proba(X).argmax(1)
-        return self.classes_[likeliest]
+        mean = torch.from_numpy(self.predict_proba(X))
+        threshold = self.model_.threshold
+        decided = decide_classes(mean, self.model_.task.classes, threshold)
+        return self.classes_[decided.numpy()]
 
     def predict_proba(self, X: AnyInputs) -> NDArray[np.float64]:
         """Predict the probability of each class.

@@ -52,8 +52,8 @@ from cirm.training import DivergenceError, build_averaging_weights
 MAX_EXAMPLES = 1000  # per environment: enough for percentages, and quick
 MAX_GROUPS = 24  # more would fill the records with rows that nobody reads
 BINS = 10  # of confidence or of predicted values, as is usual for calibration errors
-MIN_CONSTANT = 95.0  # percent of the predictions that are the same class
-MIN_EXCESS = 20.0  # points by which these exceed the targets of that class
+MIN_CONSTANT = 0.95  # of the examples of other classes, predicted as the same class
+MIN_OTHERS = 5  # examples of other classes; a useful model might miss fewer
 MIN_AGREEMENT = 85.0  # percent; the rest may be noise
 FAILED_GROUP_FRACTION = 0.5  # of the accuracy of guessing; a group below it has failed
 # Fractions of the targets' variance: predictions with less are constant, and the
@@ -274,7 +274,8 @@ def compute_reference_score(task: Task, one: PredictionSet) -> Tensor:
 def are_predictions_constant(task: Task, one: PredictionSet) -> Tensor:
     """Return whether predictions are nearly constant and targets are not, [replica].
 
-    In regression only if the reference shows that there is something to learn.
+    Classes are judged by the examples of all but the predicted class, however few. In
+    regression only if the reference shows that there is something to learn.
     """
     if not task.classes:
         total = one.y.var(-1, correction=0)
@@ -282,14 +283,12 @@ def are_predictions_constant(task: Task, one: PredictionSet) -> Tensor:
         unexplained = compute_reference_score(task, one)
         is_learnable = unexplained < (1 - LEARNABLE_VARIANCE) * total
         return (spread < CONSTANT_VARIANCE * total) & is_learnable
-    predicted = _compute_class_percentages(
-        one.predictions.argmax(-1), len(task.classes)
-    )
-    most, which = predicted.max(-1)
-    targets = _compute_class_percentages(one.y, len(task.classes)).gather(
-        1, which[:, None]
-    )
-    return (most >= MIN_CONSTANT) & (most - targets[:, 0] >= MIN_EXCESS)
+    predicted = one.predictions.argmax(-1)
+    most = predicted.mode(-1, keepdim=True).values
+    others = one.y != most
+    alike = ((predicted == most) & others).sum(-1)
+    count = others.sum(-1)
+    return (count >= MIN_OTHERS) & (alike >= MIN_CONSTANT * count)
 
 
 def relies_on_shortcut(
@@ -310,10 +309,3 @@ def relies_on_shortcut(
     errors = compute_group_means(likelihood.scores(one.predictions, one.y), one.groups)
     deviations = (one.y - one.y.mean(-1, keepdim=True)).square()
     return agrees & (errors > compute_group_means(deviations, one.groups)).any(-1)
-
-
-def _compute_class_percentages(classes: Tensor, count: int) -> Tensor:
-    """Return the percentage [replica, count] of each class in classes [replica, n]."""
-    ones = torch.ones(classes.shape)
-    sums = torch.zeros(len(classes), count).scatter_add(1, classes, ones)
-    return 100 * sums / classes.shape[1]

@@ -77,6 +77,8 @@ class Learner(Generic[State]):
             epochs; 0 for a learner that relies on early stopping.
         adapts: Whether the learner can adapt to unlabelled inputs (see `adapt`).
         tasks: The kinds of task that it can learn.
+        weighs_examples: Whether it honours the weights of examples, as a learner does
+            that keeps no examples and averages by `batch.share`.
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
@@ -104,6 +106,7 @@ class Learner(Generic[State]):
     min_steps: ClassVar[int] = 1_000
     adapts: ClassVar[bool] = False
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
+    weighs_examples: ClassVar[bool] = False
     loss: ClassVar[Callable[..., Terms]]
 
     def init(self, randomness: Randomness) -> State:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from cirm.admm import ADMM, BatchObjectives, Growth, split_batch_by_environment
-from cirm.environments import Stage
+from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.objectives import (
     Batch,
@@ -77,6 +77,7 @@ class BIRM(Learner[State]):
     rounds: int = 0
     inner: int = 5
 
+    weighs_examples = True
     presets = {
         "paper": {
             "constraint": "network",
@@ -130,7 +131,7 @@ class BIRM(Learner[State]):
     ) -> State:
         """Find the w that the environments of the stage and the past agree on."""
         view = self.choose_batch_objectives(
-            self.get_prior_parameters(state), sum(map(len, stage))
+            self.get_prior_parameters(state), count_examples(stage)
         )
         features, shared = self.get_initial_parameters(state)
         features, carry = self.admm.solve(
@@ -148,7 +149,7 @@ class BIRM(Learner[State]):
         return state.params[:, :0]
 
     def choose_batch_objectives(
-        self, prior: Tensor, examples: int
+        self, prior: Tensor, examples: float
     ) -> Callable[[Tensor, Batch], BatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
         return (

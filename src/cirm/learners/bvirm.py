@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from cirm.admm import ADMM, BatchObjectives, Growth, split_batch_by_environment
-from cirm.environments import Stage
+from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.objectives import Batch, compute_expected_risks
 from cirm.randomness import Randomness
@@ -100,6 +100,7 @@ class BVIRM(Learner[State]):
     prior_std: float = 1.0
     initial_std: float = math.exp(-3)
 
+    weighs_examples = True
     presets = {
         # The paper has dropout in each layer, but says how much for other methods only.
         "paper": {
@@ -153,7 +154,7 @@ class BVIRM(Learner[State]):
     ) -> State:
         """Find the posterior that the stage's environments and the past agree on."""
         view = self.choose_batch_objectives(
-            self.get_prior_parameters(state), sum(map(len, stage))
+            self.get_prior_parameters(state), count_examples(stage)
         )
         features, shared = self.get_initial_parameters(state)
         features, carry = self.admm.solve(
@@ -172,7 +173,7 @@ class BVIRM(Learner[State]):
         return flatten_gaussian(state.posterior)
 
     def choose_batch_objectives(
-        self, prior: Tensor, examples: int
+        self, prior: Tensor, examples: float
     ) -> Callable[[Tensor, Batch], BatchObjectives]:
         """Return the function from features and a batch to the view of `ADMM.solve`."""
         kl_weight = self.beta * compute_kl_weight(self.kl_scale, examples)

@@ -29,6 +29,7 @@ class ERM(Learner[PointState]):
         torch.Size([1, 20, 2])
     """
 
+    weighs_examples = True
     presets = {
         "paper": {"rate": 1e-3, "dropout": 0.75, "decay": 0.00125},
         "irm": {

@@ -69,6 +69,7 @@ class IRMG(Learner[State]):
     warm_start: int = 300
     stop_accuracy: float | None = 0.6
 
+    weighs_examples = True
     presets = {
         # On a sequence the paper just continues training: its numbers are those of ERM.
         "paper": {
@@ -158,9 +159,11 @@ class IRMG(Learner[State]):
         losses = self.likelihood.losses(
             self._average_players(movers, past, x, batch.noise, turn), y
         )
-        if not alone:
-            losses = average_by_environment(losses, batch.share)
-        return {f"risk {names[turn]}": losses.mean(-1)}
+        if alone:
+            risk = batch.average_alone(losses, turn)
+        else:
+            risk = average_by_environment(losses, batch.share).mean(-1)
+        return {f"risk {names[turn]}": risk}
 
     def _create_players(
         self, state: State, count: int, randomness: Randomness

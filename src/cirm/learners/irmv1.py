@@ -62,6 +62,7 @@ class IRMv1(Learner[PointState]):
     halves: bool = False
     slope: Literal["factor", "head"] = "factor"
 
+    weighs_examples = True
     presets = {
         "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4},
         "irm": {"penalty": 91257.18613115903, **ORIGINAL},

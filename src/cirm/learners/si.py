@@ -51,6 +51,7 @@ class SI(Learner[State]):
     strength: float = 0.1
     damping: float = 0.1
 
+    weighs_examples = True
     presets = {  # the authors'
         "permuted": {
             "strength": 0.1,

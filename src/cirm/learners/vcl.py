@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from cirm.environments import Stage
+from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.memory import move_to_device
 from cirm.objectives import Batch, average_risks_over_examples, compute_expected_risks
@@ -74,6 +74,7 @@ class VCL(Learner[State]):
     initial_std: float = math.exp(-3)
     restart: bool = False
 
+    weighs_examples = True
     presets = {"paper": {"rate": 5e-3, "dropout": 0.0}}
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ class VCL(Learner[State]):
         if self.restart:
             means = self.network.init(randomness.at("params"))
             start = create_gaussian(means, self.initial_std)
-        weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
+        weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
         loss = partial(self.loss, weight=weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), past, stage, randomness, watch

@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.environments import Stage
+from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.memory import move_to_device
 from cirm.objectives import Batch, average_by_environment, average_outputs_with_past
@@ -94,6 +94,7 @@ class VIRMG(Learner[State]):
     prior_std: float = 1.0
     initial_std: float = math.exp(-3)
 
+    weighs_examples = True
     presets = {
         "paper": {
             "beta": 1.0,
@@ -182,11 +183,13 @@ class VIRMG(Learner[State]):
             lambda q: self.network.sample_outputs(q, x, batch.noise, self.samples),
         )
         losses = self.likelihood.losses(outputs, y).mean(1)
-        if not alone:
-            losses = average_by_environment(losses, batch.share)
+        if alone:
+            risk = batch.average_alone(losses, turn)
+        else:
+            risk = average_by_environment(losses, batch.share).mean(-1)
         name, _, prior, weight = seats[turn]
         return {
-            f"risk {name}": losses.mean(-1),
+            f"risk {name}": risk,
             f"kl {name}": weight * compute_gaussian_kl(posteriors[turn], prior),
         }
 
@@ -204,19 +207,19 @@ class VIRMG(Learner[State]):
                 means = params[:, self._first_head_parameter :].to(self.descent.device)
                 start = create_gaussian(means, self.initial_std)
             prior = start if index < len(lasts) else self._create_prior(start)
-            weight = self._get_kl_weight(len(environment))
+            weight = self._get_kl_weight(environment.total_weight)
             seats.append(PlayerSettings(environment.name, start, prior, weight))
         if self._first_head_parameter:
             start = state.representation
             prior = start if lasts else self._create_prior(start)
-            weight = self._get_kl_weight(sum(map(len, stage)))
+            weight = self._get_kl_weight(count_examples(stage))
             seats.append(PlayerSettings("representation", start, prior, weight))
         return seats
 
     def _create_prior(self, start: Gaussian) -> Gaussian:
         return create_gaussian(start.mean, self.prior_std, centred=True)
 
-    def _get_kl_weight(self, examples: int) -> float:
+    def _get_kl_weight(self, examples: float) -> float:
         return self.beta * compute_kl_weight(self.kl_scale, examples)
 
     def _average_players(

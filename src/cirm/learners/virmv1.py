@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from cirm.environments import Stage
+from cirm.environments import Stage, count_examples
 from cirm.learners.base import ORIGINAL, Learner
 from cirm.memory import move_to_device
 from cirm.objectives import (
@@ -101,6 +101,7 @@ class VIRMv1(Learner[State]):
     initial_std: float = math.exp(-3)
     draws: Literal["sums", "weights"] = "sums"
 
+    weighs_examples = True
     presets = {
         "paper": {
             "penalty": 100.0,
@@ -144,7 +145,7 @@ class VIRMv1(Learner[State]):
         """Minimise the penalised expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
         start = create_initial_posterior(past.start, past.posterior, self.initial_std)
-        kl_weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
+        kl_weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
         loss = partial(self.loss, kl_weight=kl_weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), past, stage, randomness, watch

@@ -46,6 +46,7 @@ class VREx(Learner[PointState]):
     anneal: float = 0.5
     l2: float = 0.0
 
+    weighs_examples = True
     presets = {  # not a method of the paper: the settings are those of IRMv1
         "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4},
         "irm": {"penalty": 91257.18613115903, **ORIGINAL},

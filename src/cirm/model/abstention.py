@@ -48,13 +48,18 @@ def choose_abstention(model: Model, rate: float) -> Abstention:
     """Choose the confidence that predictions need, for an error of at most a rate.
 
     Raises:
-        ValueError: If the rate is not between 0 and 1, if the model predicts values,
-            or if its file is too old to have what is needed.
+        ValueError: If the rate is not between 0 and 1, if the model predicts values
+            or by a threshold, or if its file is too old to have what is needed.
     """
     if not 0 < rate < 1:
         raise ValueError(
             f"--abstain: {rate:g} is not between 0 and 1. Give the largest fraction of "
             "wrong predictions, for example 0.1."
+        )
+    if model.threshold is not None:
+        raise ValueError(
+            "--abstain: the model predicts by a threshold, whose errors are not those "
+            "that abstention limits. Use a model that was fitted without --threshold."
         )
     if not model.task.classes:
         raise ValueError(

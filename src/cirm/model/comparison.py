@@ -113,7 +113,11 @@ class Comparison:
 
 
 def compare_scores(
-    model: Model, mean: Tensor, targets: Tensor, past: Sequence[Measured]
+    model: Model,
+    mean: Tensor,
+    targets: Tensor,
+    past: Sequence[Measured],
+    weights: Tensor | None = None,
 ) -> list[Comparison]:
     """Compare predictions with what was measured in other environments.
 
@@ -122,11 +126,12 @@ def compare_scores(
         mean: Class probabilities [n, classes] or standardised values [n, 1].
         targets: Class indices or standardised values [n].
         past: What `measure_scores` returned for each of the other environments.
+        weights: Weights of the rows [n].
 
     Returns:
         A comparison for each score that both sides have.
     """
-    here = measure_scores(model, mean, targets)
+    here = measure_scores(model, mean, targets, weights)
     if not model.task.classes:
         error = _compare_errors(*_collect(here, past, "error"))
         scale = model.schema.target.scale
@@ -196,6 +201,10 @@ def _compare_values(
 def _compare_accuracies(here: Measured, past: Sequence[Measured]) -> list[Comparison]:
     """Compare accuracies, at the class frequencies of the others if they are known."""
     plain = _estimate_accuracy(here)
+    past = [one for one in past if "rows" in one or "accuracy" in one]
+    if not past:
+        return []
+    olds: list[Estimate] = []
     if any("accuracy" in one for one in past):
         new, olds = plain, [_estimate_accuracy(one) for one in past]
     else:
@@ -204,7 +213,8 @@ def _compare_accuracies(here: Measured, past: Sequence[Measured]) -> list[Compar
         totals = {name: sum(one["rows"][name] for one in past) for name in names}
         total = sum(totals.values())
         mix = {name: count / total for name, count in totals.items()}
-        new, *olds = (_mix_recalls(one, mix) for one in places if mix)
+        if mix:
+            new, *olds = (_mix_recalls(one, mix) for one in places)
     if not olds:
         return []
     found = _compare_values("accuracy", "", new, combine_estimates(olds), 100.0)

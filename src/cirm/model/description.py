@@ -21,6 +21,7 @@ from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
 from cirm.model.conformal import CONFIDENCES, QUANTILES
 from cirm.model.model import Adaptation, HistoryEntry, Nonconformity, TrainingPlan
+from cirm.model.threshold import MOST_SCORES, HeldOutScores, Threshold
 
 # No honest description is larger: a hundred thousand columns, notes of a few pages,
 # and settings that are lists of numbers in a dictionary.
@@ -39,6 +40,8 @@ class Description:
     schema: Schema
     history: tuple[HistoryEntry, ...]
     adaptation: Adaptation | None = None
+    threshold: Threshold | None = None
+    held_out_scores: HeldOutScores | None = None
 
 
 def parse_description(data: Any) -> Description:  # noqa: ANN401  any JSON value
@@ -58,7 +61,30 @@ def parse_description(data: Any) -> Description:  # noqa: ANN401  any JSON value
         raise ValueError(f"{place}: {first['msg']}") from None
     _check_schema(description.schema)
     _check_history(description.history, description.schema.task.classes)
+    _check_decisions(description)
     return description
+
+
+def _check_decisions(description: Description) -> None:
+    """Refuse thresholds and class weights that do not fit the classes."""
+    classes, plan = description.schema.task.classes, description.plan
+    two = classes if len(classes) == 2 else ()
+    _demand(plan.positive in ("", *two), "plan.positive", "not one of two classes")
+    known = set(plan.class_weight) in (set(), set(classes))
+    _demand(known, "plan.class_weight", "not of the classes")
+    smallest = min(plan.class_weight.values(), default=1.0)
+    _demand(smallest > 0, "plan.class_weight", "not positive")
+    if description.threshold is not None:
+        value = description.threshold.value
+        is_valid = 0 <= value <= 1 and description.threshold.positive in two
+        _demand(is_valid, "threshold", "not a probability of one of two classes")
+    if (scores := description.held_out_scores) is not None:
+        is_count = min(scores.rows) >= 0 and max(scores.rows) < LARGEST
+        _demand(is_count and bool(two), "held_out_scores", "not of two classes")
+        for part in (scores.positives, scores.others):
+            is_valid = list(part) == sorted(part) and len(part) <= MOST_SCORES
+            is_valid &= not part or 0 <= part[0] <= part[-1] <= 1
+            _demand(is_valid, "held_out_scores", "not probabilities in order")
 
 
 def _check_sizes(data: Any, depth: int = 0) -> None:  # noqa: ANN401

@@ -18,9 +18,11 @@ from cirm.learners.steady.meta_analysis import combine_effects
 from cirm.model.metrics import (
     assign_confidence_bins,
     compute_delong_variance,
+    compute_mean,
     compute_roc_auc,
 )
 from cirm.model.model import Model
+from cirm.model.threshold import decide_classes
 
 
 class Estimate(NamedTuple):
@@ -37,9 +39,12 @@ class Estimate(NamedTuple):
 
 
 def measure_scores(
-    model: Model, mean: Tensor, targets: Tensor
+    model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> dict[str, dict[str, float]]:
     """Return what a later comparison needs of predictions [n, k] and targets [n].
+
+    If rows have weights [n], means are weighted, and the number of rows is the
+    effective one.
 
     Classification: the `rows` of each class and how many are `correct`, and the
     estimates of `calibration` and, with two classes, `ranking`. Regression: that of
@@ -47,25 +52,41 @@ def measure_scores(
     """
     if not model.task.classes:
         squares = (mean[:, 0] - targets).double().square()
-        level = float(squares.mean().clamp(min=1e-24))
-        variance = float(squares.var(correction=0)) / len(squares) / (2 * level) ** 2
+        level = max(compute_mean(squares, weights), 1e-24)
+        spread = compute_mean((squares - level).square(), weights)
+        variance = spread / count_effective_rows(squares, weights) / (2 * level) ** 2
         return {"error": {"value": 0.5 * math.log(level), "variance": variance}}
-    correct = mean.argmax(-1) == targets
+    correct = decide_classes(mean, model.task.classes, model.threshold) == targets
     rows, right = {}, {}
     for index, name in enumerate(model.task.classes):
         is_class = targets == index
-        rows[name] = float(is_class.sum())
-        right[name] = float(correct[is_class].sum())
+        own = None if weights is None else weights[is_class]
+        rows[name] = count_effective_rows(targets[is_class], own)
+        rate = compute_mean(correct[is_class].double(), own) if rows[name] else 0.0
+        right[name] = min(rate * rows[name], rows[name])
     found = {"rows": rows, "correct": right}
-    found["calibration"] = _measure_calibration(mean, correct)
+    is_likeliest = mean.argmax(-1) == targets
+    found["calibration"] = _measure_calibration(mean, is_likeliest, weights)
     if len(rows) == 2 and min(rows.values()) > 0:
         variance = compute_delong_variance(mean[:, 1], targets)
-        area = compute_roc_auc(mean[:, 1], targets)
+        area = compute_roc_auc(mean[:, 1], targets, weights)
+        # Without weights the ratio is 1; with them fewer rows count.
+        variance *= len(targets) / count_effective_rows(targets, weights)
         found["ranking"] = {"value": area, "variance": variance}
     return found
 
 
-def _measure_calibration(mean: Tensor, correct: Tensor) -> dict[str, float]:
+def count_effective_rows(rows: Tensor, weights: Tensor | None) -> float:
+    """Return the number of rows [n], or with weights [n] the effective one (Kish)."""
+    if weights is None:
+        return float(len(rows))
+    total = weights.double().sum()
+    return float(total**2 / weights.double().square().sum().clamp(min=1e-300))
+
+
+def _measure_calibration(
+    mean: Tensor, correct: Tensor, weights: Tensor | None = None
+) -> dict[str, float]:
     """Return the mean squared gap of accuracy and confidence over bins, less noise.
 
     The square of a bin's mean gap exceeds that of its expectation by the variance of
@@ -76,14 +97,17 @@ def _measure_calibration(mean: Tensor, correct: Tensor) -> dict[str, float]:
     confidence = mean.double().max(-1).values
     gaps, bins = correct.double() - confidence, assign_confidence_bins(confidence)
     found = dict.fromkeys(("value", "variance", "slope", "third", "third_slope"), 0.0)
+    mass = torch.ones_like(gaps) if weights is None else weights.double()
     for index in bins.unique().tolist():
         part, own = gaps[bins == index], confidence[bins == index]
-        weight = len(part) / len(gaps)
+        inside = None if weights is None else weights[bins == index]
+        weight = float(mass[bins == index].sum() / mass.sum())
+        rows, mean_gap = count_effective_rows(part, inside), compute_mean(part, inside)
         # The noise is at least that of a calibrated model with one more row.
-        chance = float((own * (1 - own)).mean()) / (len(part) + 1)
-        spread = float(part.var()) / len(part) if len(part) > 1 else 0.0
-        noise = max(chance, spread)
-        found["value"] += weight * (float(part.mean()) ** 2 - noise)
+        chance = compute_mean(own * (1 - own), inside) / (rows + 1)
+        spread = compute_mean((part - mean_gap).square(), inside)
+        noise = max(chance, spread / (rows - 1) if rows > 1 else 0.0)
+        found["value"] += weight * (mean_gap**2 - noise)
         found["variance"] += 2 * (weight * noise) ** 2
         found["slope"] += 4 * weight**2 * noise
         found["third"] += 8 * (weight * noise) ** 3

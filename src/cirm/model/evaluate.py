@@ -16,6 +16,7 @@ from cirm.data.rows import (
     find_missing_numbers,
     group_rows_by_environment,
     hash_inputs_and_targets,
+    join_weights,
 )
 from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
 from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
@@ -28,11 +29,23 @@ from cirm.evaluation.diagnostics import (
 )
 from cirm.evaluation.groups import ReferenceModel
 from cirm.model.abstention import choose_abstention
+from cirm.model.class_metrics import describe_confusions, score_classes
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.coverage import measure_abstention, measure_coverage
-from cirm.model.metrics import Predictions, assign_confidence_bins, compute_metrics
-from cirm.model.model import Model
+from cirm.model.estimates import count_effective_rows
+from cirm.model.metrics import (
+    Predictions,
+    assign_confidence_bins,
+    compute_mean,
+    compute_metrics,
+)
+from cirm.model.model import (
+    Model,
+    apply_threshold,
+    describe_threshold_of_model,
+)
 from cirm.model.predict import join_predictions, predict_inputs_in_chunks
+from cirm.model.threshold import decide_classes
 from cirm.model.verdict import judge_scores
 from cirm.model.warnings import list_input_warnings
 from cirm.randomness import Randomness
@@ -56,6 +69,8 @@ def evaluate(
     groups: Sequence[str] = (),
     level: float = 0.9,
     abstain: float | None = None,
+    threshold: str = "",
+    weight: str = "",
     fill_missing: bool = False,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
@@ -72,6 +87,12 @@ def evaluate(
             fraction from 0.5 to 0.99.
         abstain: Also report the error if the model abstains from the least certain
             rows, so that at most this fraction of the others is expected to be wrong.
+        threshold: Of two classes, from which probability of the positive one on it is
+            predicted: a number, or a rule that chooses one on the rows that were held
+            out in training ("recall=0.9", "precision=0.5", "rate=0.05", "cost=5:1").
+            By default the model's own.
+        weight: Column with the weight of each row. By default the column that was
+            used for training, if the data have it.
         fill_missing: Whether to treat columns that the data lack as missing values.
             Otherwise they raise an error.
         progress: Called with a description and the number of rows so far.
@@ -79,14 +100,17 @@ def evaluate(
     Returns:
         Plain values that JSON can hold: `rows`; the metrics `overall`, with the
         `standard_error` of the first one, and by `environments`, `groups` and (for
-        classification) `classes`; `expected`, the same metric on training data;
-        `verdict`, whether the scores are worse than on arrival at other places;
-        `comparisons`, each score with the 95 % interval of the difference and a `line`
-        in words; and `notes`, warnings about the data.
+        classification) `classes`, these with precision, recall, the area under the
+        precision-recall curve and 95 % intervals; `expected`, the same metric on
+        training data; `verdict`, whether the scores are worse than on arrival at other
+        places, or the predictions constant; `comparisons`, each score with the 95 %
+        interval of the difference and a `line` in words; and `notes`, warnings about
+        the data.
         `coverage` says how many percent of the targets lie within the prediction sets
         or intervals, with 95 % intervals: overall (the mean over environments) and by
         environment and class; None for classification by a model of an earlier version.
-        For classification also `reliability`, the accuracy by bins of confidence. With
+        For classification also `confusion`, the confusion matrix with intervals,
+        `reliability`, the accuracy by bins of confidence, and the `threshold`. With
         `abstain` also `abstention`: the answered rows and their error.
 
     Raises:
@@ -103,20 +127,25 @@ def evaluate(
         >>> report["rows"], sorted(report["classes"])
         (10, ['no', 'yes'])
     """
+    model = apply_threshold(model, threshold)
     schema = model.schema
     calibration = _calibrate_if_possible(model, level)
     abstention = None if abstain is None else choose_abstention(model, abstain)
     predictions: list[Predictions] = []
     targets: list[Tensor] = []
+    weights: list[Tensor | None] = []
     kept: list[np.ndarray] = []
     notes = describe_adapted_environment(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
-    needed = [schema.target.name, *groups]
+    needed = [schema.target.name, *groups, *filter(None, [weight])]
     for source in open_data_sources(data, schema.treatment.shape):
         for chunk in encode_source_chunks(
             source, schema, fill_missing, environment, needed
         ):
+            column = weight or schema.weight
+            chunk, own_weights = chunk.keep_weighted_rows(column)
             frame, inputs = chunk.frame, chunk.inputs
+            weights.append(own_weights)
             notes += chunk.notes
             if not predictions:
                 notes += list_input_warnings(
@@ -142,7 +171,12 @@ def evaluate(
         for name, rows in group_rows_by_environment(joined[""]).items()
     }
     report = _build_evaluation_report(
-        model, whole, aims, joined, list(dict.fromkeys(notes))
+        model,
+        whole,
+        aims,
+        joined,
+        list(dict.fromkeys(notes)),
+        join_weights(weights, list(map(len, targets))),
     )
     report["coverage"] = calibration and measure_coverage(
         model, whole, aims.numpy(), places, calibration
@@ -197,25 +231,42 @@ def _build_evaluation_report(
     targets: Tensor,
     labels: dict[str, np.ndarray],
     notes: list[str],
+    weights: Tensor | None = None,
 ) -> dict[str, Any]:
     def score(values: np.ndarray) -> dict[str, dict[str, float]]:
-        return _score_rows_by_label(model, predictions, targets, values)
+        return _score_rows_by_label(model, predictions, targets, values, weights)
 
     mean = predictions.mean
-    report = {
+    report: dict[str, Any] = {
         "rows": len(targets),
-        "overall": compute_metrics(model, predictions, targets),
-        "standard_error": compute_standard_error(model, mean, targets),
+        "overall": compute_metrics(model, predictions, targets, weights),
+        "standard_error": compute_standard_error(model, mean, targets, weights),
         "environments": score(labels.pop("")),
         "groups": {name: score(values) for name, values in labels.items()},
         "expected": list_training_scores(model),
         "notes": notes,
     }
     if model.task.classes:
+        report |= _describe_classes(model, mean, targets, weights)
         names = np.array(model.task.classes, dtype=object)
-        report["classes"] = score(names[targets.numpy()])
+        for name, metrics in score(names[targets.numpy()]).items():
+            report["classes"][name] = metrics | report["classes"][name]
         report["reliability"] = compute_reliability_bins(mean, targets)
-    return report | judge_scores(model, mean, targets)
+    return report | judge_scores(model, mean, targets, weights)
+
+
+def _describe_classes(
+    model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None
+) -> dict[str, Any]:
+    """Return the scores of each class, the confusion matrix and the threshold."""
+    classes = model.task.classes
+    decided = decide_classes(mean, classes, model.threshold)
+    return {
+        "classes": score_classes(mean, decided, targets, classes, weights),
+        "confusion": describe_confusions(decided, targets, classes, weights),
+        "positive": model.positive,
+        "threshold": describe_threshold_of_model(model),
+    }
 
 
 def choose_main_metric(model: Model) -> str:
@@ -224,7 +275,11 @@ def choose_main_metric(model: Model) -> str:
 
 
 def _score_rows_by_label(
-    model: Model, predictions: Predictions, targets: Tensor, labels: np.ndarray
+    model: Model,
+    predictions: Predictions,
+    targets: Tensor,
+    labels: np.ndarray,
+    weights: Tensor | None,
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of the rows with each label, for the most frequent labels."""
     names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -233,21 +288,27 @@ def _score_rows_by_label(
     for code in frequent.tolist():
         rows = torch.from_numpy(np.flatnonzero(codes == code))
         part = Predictions(*(values[rows] for values in predictions))
-        metrics = compute_metrics(model, part, targets[rows])
+        own = None if weights is None else weights[rows]
+        metrics = compute_metrics(model, part, targets[rows], own)
         groups[str(names[code]) or "missing"] = {"rows": float(len(rows)), **metrics}
     return groups
 
 
-def compute_standard_error(model: Model, mean: Tensor, targets: Tensor) -> float:
+def compute_standard_error(
+    model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> float:
     """Standard error of the accuracy or of the root mean squared error."""
     if model.task.classes:
-        correct = (mean.argmax(-1) == targets).double()
-        return float(100 * (correct.var(correction=0) / len(correct)).sqrt())
-    squares = (mean[:, 0] - targets).double().square()
-    # By the delta method; the clamp guards against a perfect fit.
-    root = squares.mean().sqrt().clamp(min=1e-12)
-    error = (squares.var(correction=0) / len(squares)).sqrt() / (2 * root)
-    return float(model.schema.target.scale * error)
+        decided = decide_classes(mean, model.task.classes, model.threshold)
+        values, factor = (decided == targets).double(), 100.0
+    else:
+        values = (mean[:, 0] - targets).double().square()
+        # By the delta method; the bound guards against a perfect fit.
+        root = max(compute_mean(values, weights) ** 0.5, 1e-12)
+        factor = model.schema.target.scale / (2 * root)
+    deviations = values - compute_mean(values, weights)
+    spread = compute_mean(deviations.square(), weights) ** 0.5
+    return factor * spread / count_effective_rows(values, weights) ** 0.5
 
 
 def list_training_scores(model: Model) -> dict[str, list[dict[str, Any]]]:
@@ -321,6 +382,8 @@ def list_failure_warnings(model: Model, diagnostics: dict[str, float]) -> list[s
     """Return a warning for each known failure among the diagnostics."""
     # A learner that tests its features says more, and with better reason, itself.
     known = {"shortcut"} if model.explain() else set()
+    # Of classes, rows of each class are judged, not only held-out ones.
+    known |= {"constant"} if model.task.classes else set()
     return [
         text
         for name, text in FAILURE_NOTES.items()

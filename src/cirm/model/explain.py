@@ -14,7 +14,11 @@ from cirm.data.columns import ColumnEncoding
 from cirm.learners import REGISTRY, summarise_learner
 from cirm.memory import measure_state_size
 from cirm.model.file import compute_version_key
-from cirm.model.model import Model, count_column_features
+from cirm.model.model import (
+    Model,
+    count_column_features,
+    describe_threshold_of_model,
+)
 from cirm.model.predict import predict_inputs_at_once
 from cirm.model.versions import Version, list_versions
 from cirm.randomness import Draws, Randomness
@@ -31,7 +35,8 @@ def describe_model(model: Model) -> dict[str, Any]:
         model: A trained model.
 
     Returns:
-        What `cirm inspect --json` prints: learner, settings, network and columns;
+        What `cirm inspect --json` prints: learner, settings, network and columns; the
+        `threshold` with what it gives on held-out rows, or None; `class_weight`;
         `history`, one entry per environment; `memory`, what is stored of past data;
         `importance`, the mean change of the predictions when a column is replaced by
         random values; `importance_drops`, the columns whose share of the importance
@@ -69,6 +74,10 @@ def describe_model(model: Model) -> dict[str, Any]:
         "network": plan.network,
         "seed": plan.seed,
         "held_out": plan.held_out,
+        "positive": model.positive,
+        "class_weight": plan.class_weight,
+        "weight_column": schema.weight,
+        "threshold": describe_threshold_of_model(model),
         "history": [
             {**asdict(entry), "notes": list(entry.notes)} for entry in model.history
         ],

@@ -369,8 +369,10 @@ def _model_to_dict(model: Model) -> dict[str, Any]:
         "schema": asdict(model.schema),
         "history": [asdict(entry) for entry in model.history],
     }
-    if model.adaptation is not None:
-        description["adaptation"] = asdict(model.adaptation)
+    for name in ("adaptation", "threshold", "held_out_scores"):
+        part = getattr(model, name)
+        if part is not None:
+            description[name] = asdict(part)
     return description
 
 
@@ -390,6 +392,8 @@ def _build_model(
         history=data.history,
         created=data.created,
         adaptation=data.adaptation,
+        threshold=data.threshold,
+        held_out_scores=data.held_out_scores,
     )
 
 

@@ -23,7 +23,7 @@ from cirm.model.estimates import measure_scores
 from cirm.model.evaluate import diagnose_stage_environments, list_failure_warnings
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
 from cirm.model.file import MOST_EARLIER
-from cirm.model.metrics import Predictions, compute_metrics
+from cirm.model.metrics import compute_metrics
 from cirm.model.model import (
     HistoryEntry,
     Model,
@@ -34,6 +34,17 @@ from cirm.model.model import (
     format_current_time,
 )
 from cirm.model.predict import predict_rows
+from cirm.model.rare_classes import (
+    ClassWeight,
+    ScoredRows,
+    check_threshold,
+    choose_class_weights,
+    choose_positive_class,
+    get_threshold_rule,
+    renew_threshold,
+    warn_of_constant_predictions,
+    weigh_stage_by_class,
+)
 from cirm.model.versions import keep_version
 from cirm.model.warnings import (
     check_inputs_of_environment,
@@ -72,6 +83,10 @@ def fit(
     names: bool = True,
     unstable: Sequence[str] = (),
     stable: Sequence[str] = (),
+    weight: str = "",
+    class_weight: ClassWeight = None,
+    threshold: str = "",
+    positive: str = "",
     side: int = 32,
     channels: int = 3,
     progress: Progress = ignore_progress,
@@ -119,6 +134,16 @@ def fit(
         unstable: Columns whose meaning differs between environments, as you know. The
             learner must have such a setting, as "steady" does.
         stable: Columns whose meaning is the same in all environments, as you know.
+        weight: Column with the weight of each row: 2 counts like the row twice, and 0
+            like no row. It is not used as an input.
+        class_weight: How much a row of each class counts in training: a weight for
+            each class, or "balanced" for weights that make all classes count alike in
+            these data. Later environments are learned with the same weights.
+        threshold: Of two classes, from which probability of the positive one on it is
+            predicted: a number, or a rule that chooses one on held-out rows
+            ("recall=0.9", "precision=0.5", "rate=0.05" or "cost=5:1"). By default the
+            more likely class is predicted.
+        positive: The class that the threshold is about. By default the rarer one.
         side: Width and height in pixels to which images are resized.
         channels: Colour channels of images: 1 (grey) or 3.
         progress: Called with a description of the current step and how far it is, as
@@ -160,6 +185,7 @@ def fit(
         tuple(ids),
         tuple(ignore),
         names=names,
+        weight=weight,
     )
     draft = infer_schema(sources, options, progress)
     schema = draft.schema
@@ -170,12 +196,19 @@ def fit(
     built, plan = build_learner(
         learner, schema.task, schema.treatment.shape, values, preset, network
     )
-    plan = replace(plan, seed=seed, held_out=held_out)
+    rows = read_rows(sources, schema, progress)
+    plan = replace(
+        plan,
+        seed=seed,
+        held_out=held_out,
+        positive=choose_positive_class(positive, schema.task.classes, rows),
+        class_weight=choose_class_weights(class_weight, schema.task.classes, rows),
+    )
     state = built.init(Randomness((seed,)).at("init"))
     model = Model(plan, schema, built, state, (), format_current_time()).to(device)
-    rows = read_rows(sources, schema, progress)
+    check_threshold(model, threshold)
     return _train_stages(
-        model, rows, order, tuple(find_leaking_columns(draft)), progress
+        model, rows, order, tuple(find_leaking_columns(draft)), progress, threshold
     )
 
 
@@ -189,6 +222,8 @@ def update(
     accept_units: bool = False,
     again: bool = False,
     keep: int = 0,
+    weight: str = "",
+    threshold: str = "",
     progress: Progress = ignore_progress,
 ) -> Model:
     """Continue training with new environments, without the data of earlier ones.
@@ -210,6 +245,10 @@ def update(
         keep: Number of earlier versions that the updated model keeps in its file, of
             64 MiB together, so that `rollback` can return to them. By default none,
             since `model` itself does not change.
+        weight: Column with the weight of each row. By default the column that was used
+            at the first fit, if the data have it.
+        threshold: A new threshold, as for `fit`. By default the rule of the model is
+            applied anew, to the held-out rows of the new environments.
         progress: Called with a description of the current step and how far it is, as
             a fraction or as a number of rows.
 
@@ -237,7 +276,10 @@ def update(
         raise ValueError(f"keep is {keep}, but it must be from 0 to {MOST_EARLIER}.")
     before = model
     sources = open_data_sources(data, model.schema.treatment.shape)
-    rows = read_rows(sources, model.schema, progress, fill_missing, environment)
+    check_threshold(model, threshold)
+    rows = read_rows(
+        sources, model.schema, progress, fill_missing, environment, weight=weight
+    )
     notes = []
     if model.adaptation is not None:
         notes.append(
@@ -255,7 +297,7 @@ def update(
         )
     if not again:
         _check_rows_are_new(model, rows)
-    after = _train_stages(model, rows, order, tuple(notes), progress)
+    after = _train_stages(model, rows, order, tuple(notes), progress, threshold)
     return keep_version(before, after, keep)
 
 
@@ -265,6 +307,7 @@ def _train_stages(
     order: str,
     notes: tuple[str, ...],
     progress: Progress,
+    threshold: str,
 ) -> Model:
     """Return the model after training on the stages that an order arranges."""
     first_rows = [
@@ -274,7 +317,8 @@ def _train_stages(
     files = rows.hash_files()
     for stage in Stream.from_order(first_rows, order):
         own = {e.name: files[e.name] for e in stage}
-        model = _train_stage(model, rows, own, (*rows.notes, *notes), progress)
+        notes = (*rows.notes, *notes)
+        model = _train_stage(model, rows, own, notes, progress, threshold)
         notes = ()
     return model
 
@@ -285,6 +329,7 @@ def _train_stage(
     files: Mapping[str, dict[str, str]],
     notes: tuple[str, ...],
     progress: Progress,
+    threshold: str,
 ) -> Model:
     """Return the model after a stage of environments, given with their files."""
     names = list(files)
@@ -295,12 +340,13 @@ def _train_stage(
         tuple(rows.environment(n, splits[n][part], model.schema) for n in names)
         for part in (0, 1)
     )
+    stage = weigh_stage_by_class(model, stage)
     before = {
         n: _predict_scored(model, rows, rows.rows[n]) for n in names if model.history
     }
     arrivals = {
-        n: measure_scores(model, predictions.mean, targets)
-        for n, (predictions, targets) in before.items()
+        n: measure_scores(model, scored.predictions.mean, *scored[1:])
+        for n, scored in before.items()
     }
     learner = model.learner
     if model.plan.adaptive_epochs:
@@ -311,9 +357,11 @@ def _train_stage(
     seconds = round(time.perf_counter() - start, 3)
     after = replace(model, state=state)
     progress("evaluating", 1)
+    scored = {n: _predict_scored(after, rows, splits[n][1]) for n in names}
+    held = [n for n in names if len(splits[n][0]) < len(rows.rows[n])]
+    after, kept = renew_threshold(after, [scored[n] for n in held], threshold)
     diagnostics = diagnose_stage_environments(after, stage, held_out, source)
     past = score_past_environments(model, after) if model.history else {}
-    scored = {n: _predict_scored(after, rows, splits[n][1]) for n in names}
     entries = [
         HistoryEntry(
             name=name,
@@ -328,6 +376,7 @@ def _train_stage(
                 compute_metrics(model, *before[name]) if name in before else {}
             ),
             arrival=arrivals.get(name, {}),
+            rule=get_threshold_rule(model if model.history else after),
             metrics_after=compute_metrics(after, *scored[name]),
             importance=compute_column_importance(
                 after, rows.store.take(rows.rows[name][:IMPORTANCE_ROWS])
@@ -337,7 +386,9 @@ def _train_stage(
             past=past,
             notes=(
                 *notes,
+                *kept,
                 *warn_of_single_class(model.task.classes, environment.targets),
+                *warn_of_constant_predictions(after, rows, rows.rows[name]),
                 *list_failure_warnings(after, diagnostics[name]),
             ),
             confident=(
@@ -345,7 +396,9 @@ def _train_stage(
                 if model.task.classes
                 else ()
             ),
-            nonconformity=measure_nonconformity(model, *before.get(name, scored[name])),
+            nonconformity=measure_nonconformity(
+                model, *before.get(name, scored[name])[:2]
+            ),
             nonconformity_adapted=adapted.get(name),
         )
         for name, environment in zip(names, stage, strict=True)
@@ -386,18 +439,16 @@ def _split_rows(
     return rows[shuffled[count:].sort().values], rows[shuffled[:count]]
 
 
-def _predict_scored(
-    model: Model, rows: EncodedRows, indices: Tensor
-) -> tuple[Predictions, Tensor]:
-    """Return predictions and targets of rows, of at most so many as are scored."""
+def _predict_scored(model: Model, rows: EncodedRows, indices: Tensor) -> ScoredRows:
+    """Return predictions of rows, of at most so many as are scored."""
     indices = indices[:: -(-len(indices) // MOST_SCORED)]
-    predictions, targets = predict_rows(model, rows, indices), rows.targets[indices]
+    predictions = predict_rows(model, rows, indices)
     if not predictions.mean.isfinite().all():
         raise DivergenceError(
             "The predictions are no longer finite. Try a smaller learning rate (rate) "
             "or penalty."
         )
-    return predictions, targets
+    return ScoredRows(predictions, rows.targets[indices], rows.take_weights(indices))
 
 
 def _measure_after_adapting(
@@ -408,7 +459,8 @@ def _measure_after_adapting(
         return None
     indices = indices[:: -(-len(indices) // MOST_ADAPTED)]
     adapted = adapt_to_inputs(model, rows.store.take(indices))
-    return measure_nonconformity(adapted, *_predict_scored(adapted, rows, indices))
+    scored = _predict_scored(adapted, rows, indices)
+    return measure_nonconformity(adapted, *scored[:2])
 
 
 def score_past_environments(before: Model, after: Model) -> dict[str, float]:

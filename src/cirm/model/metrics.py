@@ -8,7 +8,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from cirm.model.class_metrics import (
+    compute_average_precision,
+    compute_balanced_accuracy,
+)
 from cirm.model.model import Model
+from cirm.model.threshold import decide_classes
 
 CONFIDENCE_BINS = 10  # of confidence, the usual number for the calibration error
 
@@ -26,46 +31,83 @@ class Predictions(NamedTuple):
 
 
 def compute_metrics(
-    model: Model, predictions: Predictions, targets: Tensor
+    model: Model,
+    predictions: Predictions,
+    targets: Tensor,
+    weights: Tensor | None = None,
 ) -> dict[str, float]:
-    """Score predictions for n rows against targets [n].
+    """Score predictions for n rows against targets [n], with weights of the rows [n].
 
     Classification: accuracy and calibration error in percent, the mean log loss and,
-    if there are two classes and both occur, the area under the ROC curve. Regression,
-    in the units of the target: root mean squared error and mean absolute error; and r2,
-    the fraction of the variance that is explained.
+    if several classes occur, the balanced accuracy in percent; of two classes also the
+    area under the ROC curve and that under the precision-recall curve of the positive
+    one. Regression, in the units of the target: root mean squared error and mean
+    absolute error; and r2, the fraction of the variance that is explained.
     """
-    mean = predictions.mean
     if model.task.classes:
-        chosen = mean.double().gather(1, targets[:, None])
-        metrics = {
-            "accuracy": 100 * float((mean.argmax(-1) == targets).double().mean()),
-            "calibration_error": compute_expected_calibration_error(mean, targets),
-            # Clamped, so that one confident mistake does not make the mean infinite.
-            "log_loss": float(-chosen.clamp(min=1e-12).log().mean()),
-        }
-        if len(model.task.classes) == 2 and 0 < int(targets.sum()) < len(targets):
-            metrics["roc_auc"] = compute_roc_auc(mean[:, 1], targets)
-        return metrics
+        return _score_probabilities(model, predictions.mean, targets, weights)
     scale = model.schema.target.scale
-    residuals = (mean[:, 0] - targets).double()
-    squares = float(residuals.square().sum())
-    variation = float((targets - targets.double().mean()).square().sum())
+    residuals = (predictions.mean[:, 0] - targets).double()
+    deviations = targets - compute_mean(targets.double(), weights)
+    error = compute_mean(residuals.square(), weights)
+    variance = compute_mean(deviations.square(), weights)
     metrics = {
-        "rmse": scale * (squares / len(targets)) ** 0.5,
-        "mae": scale * float(residuals.abs().mean()),
+        "rmse": scale * error**0.5,
+        "mae": scale * compute_mean(residuals.abs(), weights),
     }
-    if variation > 0:
-        metrics["r2"] = 1 - squares / variation
+    if variance > 0:
+        metrics["r2"] = 1 - error / variance
     return metrics
 
 
-def compute_roc_auc(probabilities: Tensor, targets: Tensor) -> float:
+def _score_probabilities(
+    model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None
+) -> dict[str, float]:
+    classes = model.task.classes
+    decided = decide_classes(mean, classes, model.threshold)
+    chosen = mean.double().gather(1, targets[:, None])[:, 0]
+    metrics = {
+        "accuracy": 100 * compute_mean((decided == targets).double(), weights),
+        "calibration_error": compute_expected_calibration_error(mean, targets, weights),
+        # Clamped, so that one confident mistake does not make the mean infinite.
+        "log_loss": compute_mean(-chosen.clamp(min=1e-12).log(), weights),
+    }
+    if len(targets.unique()) < 2:
+        return metrics
+    balanced = compute_balanced_accuracy(decided, targets, weights)
+    metrics["balanced_accuracy"] = balanced
+    if len(classes) == 2:
+        index = classes.index(model.positive)
+        area = compute_average_precision(mean[:, index], targets == index, weights)
+        metrics["roc_auc"] = compute_roc_auc(mean[:, 1], targets, weights)
+        metrics["average_precision"] = area
+    return metrics
+
+
+def compute_mean(values: Tensor, weights: Tensor | None = None) -> float:
+    """Return the mean of values [n], with weights [n]."""
+    if weights is None:
+        return float(values.mean())
+    return float((weights.double() * values).sum() / weights.double().sum())
+
+
+def compute_roc_auc(
+    probabilities: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> float:
     """Area under the ROC curve of probabilities [n] for targets [n] of 0 and 1."""
-    ranks = torch.tensor(pd.Series(probabilities.double().numpy()).rank().to_numpy())
     positive = targets == 1
-    count, rest = int(positive.sum()), int((~positive).sum())
-    return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * rest))
+    if weights is None:
+        ranks = pd.Series(probabilities.double().numpy()).rank().to_numpy()
+        count, rest = int(positive.sum()), int((~positive).sum())
+        total = ranks[positive.numpy()].sum()
+        return float((total - count * (count + 1) / 2) / (count * rest))
+    # The weight of negative rows below each value, and half of that at it.
+    values, places = probabilities.double().unique(return_inverse=True)
+    below = torch.zeros((2, len(values)), dtype=torch.float64)
+    for index, part in enumerate((positive, ~positive)):
+        below[index].index_add_(0, places[part], weights[part].double())
+    won = below[0] @ (below[1].cumsum(0) - below[1] / 2)
+    return float(won / below.sum(1).prod())
 
 
 def compute_delong_variance(probabilities: Tensor, targets: Tensor) -> float:
@@ -86,17 +128,21 @@ def compute_delong_variance(probabilities: Tensor, targets: Tensor) -> float:
     return max(variance, bound)
 
 
-def compute_expected_calibration_error(probabilities: Tensor, targets: Tensor) -> float:
+def compute_expected_calibration_error(
+    probabilities: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> float:
     """Expected calibration error in percent, over ten equal bins of confidence.
 
     The mean distance between the probability of the most likely class and how often
     that class is correct.
     """
     confidence, guess = probabilities.double().max(-1)
-    correct = (guess == targets).double()
+    differences = (guess == targets).double() - confidence
+    mass = torch.ones_like(confidence) if weights is None else weights.double()
     gaps = torch.zeros(CONFIDENCE_BINS, dtype=torch.float64)
-    gaps = gaps.index_add(0, assign_confidence_bins(confidence), correct - confidence)
-    return 100 * float(gaps.abs().sum()) / len(targets)
+    bins = assign_confidence_bins(confidence)
+    gaps = gaps.index_add(0, bins, mass * differences)
+    return 100 * float(gaps.abs().sum() / mass.sum())
 
 
 def assign_confidence_bins(confidence: Tensor) -> Tensor:

@@ -29,6 +29,12 @@ from cirm.learners import (
 from cirm.learners.base import Learner
 from cirm.likelihoods import choose_likelihood
 from cirm.memory import move_to_device
+from cirm.model.threshold import (
+    HeldOutScores,
+    Threshold,
+    choose_threshold,
+    describe_threshold,
+)
 from cirm.networks import ModuleNetwork, Network, restore_network
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -57,6 +63,9 @@ class TrainingPlan:
         seed: Seed of all random draws.
         adaptive_epochs: Whether the number of epochs follows the number of rows.
         held_out: Fraction of each environment that is used only for evaluation.
+        positive: Of two classes, the one that a threshold and the precision-recall
+            curve are about: the rarer one, unless the user says otherwise.
+        class_weight: How much a row of a class counts in training; one by default.
     """
 
     learner: str
@@ -65,6 +74,8 @@ class TrainingPlan:
     seed: int = 0
     adaptive_epochs: bool = True
     held_out: float = 0.1
+    positive: str = ""
+    class_weight: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,8 @@ class HistoryEntry:
             learned from the rows; in the first stage, on held-out rows afterwards.
         nonconformity_adapted: The same if the model had been adapted to the rows
             first, for learners that can.
+        rule: Rule of the threshold that was used on arrival, or after the first stage;
+            empty if there was none.
     """
 
     name: str
@@ -143,6 +156,7 @@ class HistoryEntry:
     confident: tuple[int, ...] = ()
     nonconformity: Nonconformity | None = None
     nonconformity_adapted: Nonconformity | None = None
+    rule: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,6 +190,10 @@ class Model:
         adaptation: The environment that it was adapted to since then, if any.
         earlier: Model files of the versions before the last updates, oldest first,
             as far as they are kept; `rollback` restores them.
+        threshold: From which probability of the positive class on it is predicted. By
+            default the more likely class is.
+        held_out_scores: Of two classes, the probabilities of the held-out rows of the
+            last stage, by which `predict` and `evaluate` can choose a threshold.
 
     Example:
         >>> import pandas as pd
@@ -195,6 +213,15 @@ class Model:
     created: str
     adaptation: Adaptation | None = None
     earlier: tuple[bytes, ...] = ()
+    threshold: Threshold | None = None
+    held_out_scores: HeldOutScores | None = None
+
+    @property
+    def positive(self) -> str:
+        """Of two classes, the one that thresholds are about; empty otherwise."""
+        if len(self.task.classes) != 2:
+            return ""
+        return self.plan.positive or self.task.classes[1]
 
     @property
     def stages(self) -> int:
@@ -223,6 +250,29 @@ class Model:
             learner=replace(self.learner, descent=descent),
             state=move_to_device(self.state, device),
         )
+
+
+def apply_threshold(model: Model, rule: str) -> Model:
+    """Return the model with the threshold of a rule, or as it is without one."""
+    if not rule:
+        return model
+    if not model.positive:
+        raise ValueError(
+            "--threshold: only a classification into two classes has a threshold; this "
+            f"model is a {model.task.kind} into {len(model.task.classes)} classes."
+            if model.task.classes
+            else "--threshold: a regression has no threshold. Remove the option."
+        )
+    chosen = choose_threshold(rule, model.positive, model.held_out_scores)
+    return replace(model, threshold=chosen)
+
+
+def describe_threshold_of_model(model: Model) -> dict[str, Any] | None:
+    """Return the threshold in plain values with a sentence; None without one."""
+    if model.threshold is None:
+        return None
+    sentence = describe_threshold(model.threshold, model.held_out_scores)
+    return {**dataclasses.asdict(model.threshold), "sentence": sentence}
 
 
 def format_current_time() -> str:

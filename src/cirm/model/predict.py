@@ -34,7 +34,8 @@ from cirm.likelihoods import CrossEntropy
 from cirm.model.abstention import Abstention, choose_abstention
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.metrics import Predictions
-from cirm.model.model import Model
+from cirm.model.model import Model, apply_threshold
+from cirm.model.threshold import decide_classes
 from cirm.model.warnings import list_input_warnings
 
 ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
@@ -53,6 +54,7 @@ def predict(
     sets: bool = False,
     level: float = 0.9,
     abstain: float | None = None,
+    threshold: str = "",
     fill_missing: bool = False,
     progress: Progress = ignore_progress,
 ) -> pd.DataFrame:
@@ -72,6 +74,10 @@ def predict(
         abstain: Leave predictions out, least certain first, until at most this fraction
             of the others is expected to be wrong in a new environment. They are
             missing values in the column `prediction`.
+        threshold: Of two classes, from which probability of the positive one on it is
+            predicted: a number, or a rule that chooses one on the rows that were held
+            out in training ("recall=0.9", "precision=0.5", "rate=0.05", "cost=5:1").
+            By default the model's own.
         fill_missing: Whether to treat columns that the data lack as missing values.
             Otherwise they raise an error.
         progress: Called with a description and the number of rows so far.
@@ -101,6 +107,7 @@ def predict(
         >>> len(predictions)
         3
     """
+    model = apply_threshold(model, threshold)
     frames = [
         frame
         for source in open_data_sources(data, model.schema.treatment.shape)
@@ -197,7 +204,8 @@ def _make_prediction_columns(
         spread = target.scale * std[:, 0].numpy() if std.any() else empty
         columns = {"prediction": values, "low": values - half, "high": values + half}
         return columns | {"uncertainty": spread}
-    probability, index = mean.max(-1)
+    index = decide_classes(mean, model.task.classes, model.threshold)
+    probability = mean.gather(1, index[:, None])[:, 0]
     spread = std.gather(1, index[:, None])[:, 0].numpy().round(6)
     names = np.array(model.task.classes, dtype=object)
     labels = names[index.numpy()]

@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from cirm.model.class_metrics import find_constant_class
 from cirm.model.comparison import Comparison, Measured, compare_scores
 from cirm.model.estimates import compute_hanley_mcneil_variance
+from cirm.model.metrics import compute_delong_variance, compute_roc_auc
 from cirm.model.model import HistoryEntry, Model
+from cirm.model.threshold import decide_classes
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
 MOST_NAMES = 3  # of environments in a sentence
@@ -36,13 +39,16 @@ class Expectation(NamedTuple):
         return self.where + self.how.get(score, self.how.get("", ""))
 
 
-def judge_scores(model: Model, mean: Tensor, targets: Tensor) -> dict[str, Any]:
+def judge_scores(
+    model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> dict[str, Any]:
     """Return the verdict, with a line for each comparison.
 
     Args:
         model: The model that made the predictions.
         mean: Class probabilities [n, classes] or standardised values [n, 1].
         targets: Class indices or standardised values [n].
+        weights: Weights of the rows [n].
 
     Returns:
         `verdict`, a sentence or two; and `comparisons`, a dictionary for each score
@@ -50,22 +56,54 @@ def judge_scores(model: Model, mean: Tensor, targets: Tensor) -> dict[str, Any]:
     """
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     expected = collect_expectation(model, positives)
+    constant = describe_constant_predictions(model, mean, targets)
     if not expected.past:
         text = "the model file contains no scores to compare with"
-        return {"verdict": text, "comparisons": []}
+        return {"verdict": f"{constant}{text}", "comparisons": []}
     if len(targets) < FEWEST_COMPARED:
         text = f"too few rows to compare with the scores {expected.where}"
-        return {"verdict": text, "comparisons": []}
-    found = compare_scores(model, mean, targets, expected.past)
+        return {"verdict": f"{constant}{text}", "comparisons": []}
+    found = compare_scores(model, mean, targets, expected.past, weights)
     return {
-        "verdict": write_verdict(found, expected),
+        "verdict": f"{constant}{write_verdict(found, expected)}",
         "comparisons": [one.as_dict(expected.locate(one.score)) for one in found],
     }
+
+
+def describe_constant_predictions(model: Model, mean: Tensor, targets: Tensor) -> str:
+    """Return a sentence if rows of every class are predicted alike; else nothing."""
+    classes = model.task.classes
+    if not classes:
+        return ""
+    decided = decide_classes(mean, classes, model.threshold)
+    constant = find_constant_class(decided, targets)
+    if constant is None:
+        return ""
+    others = decided[targets != constant]
+    name, count = classes[constant], int((others != constant).sum())
+    text = (
+        f"the predictions are constant: {name!r} for nearly every row, and {count:,} "
+        f"of the {len(others):,} rows of other classes are recognised. "
+    )
+    if len(classes) != 2:
+        return text
+    area = compute_roc_auc(mean[:, 1], targets)
+    spread = compute_delong_variance(mean[:, 1], targets) ** 0.5
+    if area - 2 * spread > 0.5:
+        return (
+            f"{text}The probabilities do rank the rows (ROC AUC {area:.2f}), so a "
+            "threshold helps, for example --threshold recall=0.8 (in Python "
+            'threshold="recall=0.8"). '
+        )
+    return f"{text}The probabilities do not rank the rows either. "
 
 
 def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> str:
     """Return the result of all comparisons, and the line of the first one."""
     worse = [one for one in comparisons if one.is_worse]
+    if not comparisons:
+        text = f"nothing can be compared with the scores {expected.where}"
+        return f"{text}{expected.caution}"
     if worse:
         titles = ", ".join(one.title for one in worse)
         text = f"significantly worse than expected: {titles}. "
@@ -84,7 +122,8 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
         entries = [entry for entry in model.history if entry.metrics_after]
         past = [_restore_scores(model, e, False, positives) for e in entries]
         where = f"on held-out rows of {_join([entry.name for entry in entries])}"
-        caution = (
+        past, caution = _drop_other_thresholds(model, entries, past)
+        caution += (
             ". No scores on the arrival of a new environment are stored, and those "
             "on held-out rows of known environments are too optimistic"
         )
@@ -93,6 +132,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
         entry.arrival or _restore_scores(model, entry, True, positives)
         for entry in arrivals
     ]
+    past, caution = _drop_other_thresholds(model, arrivals, past)
     where = f"on arrival at {_join([entry.name for entry in arrivals])}"
     how = {}
     if model.adaptation is not None:
@@ -100,13 +140,30 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
         past, is_known = _replace_accuracies(model, arrivals, past)
         if is_known:
             how["accuracy"] = " with adapting"
-    caution = ""
     if len(past) == 1:
-        caution = (
+        caution += (
             ". With a single arrival, the differences between places cannot be "
             "estimated and are not taken into account"
         )
     return Expectation(past, where, how, caution)
+
+
+def _drop_other_thresholds(
+    model: Model, entries: Sequence[HistoryEntry], past: Sequence[Measured]
+) -> tuple[list[Measured], str]:
+    """Drop accuracies and recalls that were measured with another threshold."""
+    rule = model.threshold.rule if model.threshold else ""
+    if all(entry.rule == rule for entry in entries):
+        return list(past), ""
+    counts = ("rows", "correct", "accuracy")
+    kept = [
+        one
+        if entry.rule == rule
+        else {name: values for name, values in one.items() if name not in counts}
+        for entry, one in zip(entries, past, strict=True)
+    ]
+    text = ". Accuracy and recall with another threshold are not compared"
+    return kept, text
 
 
 def _restore_scores(

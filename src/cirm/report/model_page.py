@@ -18,7 +18,9 @@ HEADINGS = {
     "accuracy": "accuracy, %",
     "calibration_error": "calibration error, %",
     "log_loss": "log loss",
+    "balanced_accuracy": "balanced accuracy, %",
     "roc_auc": "ROC AUC",
+    "average_precision": "PR AUC",
     "rmse": "root mean squared error",
     "mae": "mean absolute error",
     "r2": "R²",
@@ -248,6 +250,40 @@ def _build_coverage_section(content: Content) -> Section | None:
     return Section("Coverage", parts) if parts else None
 
 
+def build_classes_table(content: Content) -> Table:
+    """Build the table of precision and recall by class, with 95 % intervals."""
+    rows = []
+    for name, scores in content["classes"].items():
+        counts = [f"{scores.get(key, 0):,.0f}" for key in ("rows", "predicted")]
+        rates = [
+            _format_interval(scores, key, digits)
+            for key, digits in (
+                ("recall", 1),
+                ("precision", 1),
+                ("average_precision", 3),
+            )
+        ]
+        rows.append([name, *counts, *rates])
+    names = ("rows", "predicted", "recall, %", "precision, %", "PR AUC")
+    return Table("Classes, with 95 % intervals", ["class", *names], rows)
+
+
+def build_confusion_table(content: Content) -> Table:
+    """Build the confusion matrix: rows by class, and as which class predicted."""
+    matrix = content["confusion"]
+    rows = []
+    for index, name in enumerate(matrix["classes"]):
+        parts = (matrix[key][index] for key in ("counts", "percent", "low", "high"))
+        cells = [
+            f"{count:,.0f} ({percent:.1f} %, {low:.1f} to {high:.1f})"
+            for count, percent, low, high in zip(*parts, strict=True)
+        ]
+        rows.append([name, *cells])
+    columns = ["class", *(f"predicted {name}" for name in matrix["classes"])]
+    title = "Confusion matrix: rows, and percent of the class with 95 % intervals"
+    return Table(title, columns, rows)
+
+
 def _list_model_facts(content: Content) -> list[tuple[str, str]]:
     history = content["history"]
     metric = "accuracy" if content["classes"] else "rmse"
@@ -450,6 +486,15 @@ def _build_notes_section(notes: Sequence[str], command: str) -> Section | None:
 
 def _format_score(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
+
+
+def _format_interval(scores: Content, name: str, digits: int) -> str:
+    """Return a value with its interval, such as 90.0 (85.2 to 93.4)."""
+    if name not in scores:
+        return ""
+    ends = (scores[f"{name}_low"], scores[f"{name}_high"])
+    low, high = (f"{end:.{digits}f}" for end in ends)
+    return f"{scores[name]:.{digits}f} ({low} to {high})"
 
 
 def _format_effect(value: float) -> str:

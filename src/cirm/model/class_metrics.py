@@ -1,0 +1,164 @@
+"""How well each class is recognised: recall, precision, and the confusion matrix.
+
+Rows may have weights. Rates and areas are then weighted, as in scikit-learn, and their
+intervals follow from the effective number of rows, (sum of w)^2 / sum of w^2 (Kish).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cirm.model.intervals import compute_logit_interval, compute_wilson_interval
+
+CONSTANT = 0.95  # of the rows of other classes, predicted as the same class
+FEWEST_OTHERS = 5  # rows of other classes; a useful model might miss fewer
+
+
+def compute_average_precision(
+    scores: Tensor, is_positive: Tensor, weights: Tensor | None = None
+) -> float:
+    """Area under the precision-recall curve, as scikit-learn's average precision.
+
+    Args:
+        scores: Scores [n]; higher ones mean positive.
+        is_positive: Which rows are positive, [n]; at least one is.
+        weights: Weights of the rows, [n].
+    """
+    order = scores.double().argsort(descending=True, stable=True)
+    scores, mass = scores[order], _get_weights(weights, scores)[order]
+    found = (mass * is_positive[order]).cumsum(0)
+    is_last = torch.ones(len(scores), dtype=torch.bool)
+    is_last[:-1] = scores[1:] != scores[:-1]  # rows of equal scores count together
+    found, total = found[is_last], mass.cumsum(0)[is_last]
+    gains = found.diff(prepend=found.new_zeros(1))
+    precision = found / total.clamp(min=1e-300)
+    return float((precision * gains).sum() / found[-1])
+
+
+def compute_balanced_accuracy(
+    decided: Tensor, targets: Tensor, weights: Tensor | None = None
+) -> float:
+    """Mean recall, in percent, of the classes that occur among the targets."""
+    mass = _get_weights(weights, targets)
+    correct = (decided == targets).double()
+    recalls = [
+        (mass * correct)[targets == index].sum() / mass[targets == index].sum()
+        for index in targets.unique()
+    ]
+    return 100 * float(torch.stack(recalls).mean())
+
+
+def count_confusions(
+    decided: Tensor, targets: Tensor, count: int, weights: Tensor | None = None
+) -> Tensor:
+    """Return the confusion matrix [class, predicted class], as weights of rows."""
+    matrix = torch.zeros(count * count, dtype=torch.float64)
+    places = targets * count + decided
+    mass = _get_weights(weights, targets)
+    return matrix.index_add(0, places, mass).reshape(count, count)
+
+
+def describe_confusions(
+    decided: Tensor,
+    targets: Tensor,
+    classes: tuple[str, ...],
+    weights: Tensor | None = None,
+) -> dict[str, Any]:
+    """Return the confusion matrix in plain values, with intervals of its rates.
+
+    Returns:
+        `classes`; `counts` [class, predicted class]; and `percent`, `low` and `high`,
+        the same in percent of the rows of a class with 95 % intervals.
+    """
+    counts = count_confusions(decided, targets, len(classes), weights)
+    totals = counts.sum(1).tolist()
+    factors = [
+        _compute_effective_factor(targets == index, weights)
+        for index in range(len(classes))
+    ]
+    found: dict[str, Any] = {"classes": list(classes), "counts": counts.tolist()}
+    found |= {"percent": [], "low": [], "high": []}
+    for row, total, factor in zip(counts.tolist(), totals, factors, strict=True):
+        ends = [compute_wilson_interval(factor * n, factor * total) for n in row]
+        found["percent"].append([100 * n / total if total else 0.0 for n in row])
+        found["low"].append([100 * low for low, _ in ends])
+        found["high"].append([100 * high for _, high in ends])
+    return found
+
+
+def score_classes(
+    mean: Tensor,
+    decided: Tensor,
+    targets: Tensor,
+    classes: tuple[str, ...],
+    weights: Tensor | None = None,
+) -> dict[str, dict[str, float]]:
+    """Return precision, recall and the area under the precision-recall curve by class.
+
+    Percentages, with the ends of their 95 % intervals (`recall_low`, `recall_high`,
+    ...). A value that no row can show is left out.
+    """
+    counts = count_confusions(decided, targets, len(classes), weights)
+    scores = {}
+    for index, name in enumerate(classes):
+        right = float(counts[index, index])
+        found = {"predicted": float(counts[:, index].sum())}
+        for rate, rows in (
+            ("recall", targets == index),
+            ("precision", decided == index),
+        ):
+            total = float(_get_weights(weights, targets)[rows].sum())
+            if total > 0:
+                factor = _compute_effective_factor(rows, weights)
+                low, high = compute_wilson_interval(factor * right, factor * total)
+                ends = {f"{rate}_low": 100 * low, f"{rate}_high": 100 * high}
+                found |= {rate: 100 * right / total} | ends
+        is_class = targets == index
+        if 0 < int(is_class.sum()) < len(targets):
+            area = compute_average_precision(mean[:, index], is_class, weights)
+            low, high = compute_average_precision_interval(area, is_class, weights)
+            found |= {"average_precision": area}
+            found |= {"average_precision_low": low, "average_precision_high": high}
+        scores[name] = found
+    return scores
+
+
+def compute_average_precision_interval(
+    area: float, is_positive: Tensor, weights: Tensor | None = None
+) -> tuple[float, float]:
+    """Return the 95 % interval of an area (Boyd, Eng and Page 2013, logit interval)."""
+    rows = _compute_effective_factor(is_positive, weights)
+    rows *= float(_get_weights(weights, is_positive)[is_positive].sum())
+    # Their variance of the logit, 1 / (n a (1 - a)), by the delta method.
+    return compute_logit_interval(area, area * (1 - area) / max(rows, 1.0))
+
+
+def find_constant_class(decided: Tensor, targets: Tensor) -> int | None:
+    """Return the class that nearly every row of every class is predicted as, if any.
+
+    Judged on rows of the other classes, so that it does not matter how rare they are:
+    a model that finds none of one percent of positive rows is constant.
+    """
+    most = int(decided.mode().values)
+    others = decided[targets != most]
+    if len(others) < FEWEST_OTHERS:
+        return None
+    return most if float((others == most).double().mean()) >= CONSTANT else None
+
+
+def _get_weights(weights: Tensor | None, rows: Tensor) -> Tensor:
+    """Return the weights [n] of rows [n]; one each by default."""
+    if weights is not None:
+        return weights.double()
+    return torch.ones(len(rows), dtype=torch.float64)
+
+
+def _compute_effective_factor(rows: Tensor, weights: Tensor | None) -> float:
+    """Return the effective number of the chosen rows [n] over their total weight."""
+    if weights is None:
+        return 1.0
+    own = weights[rows].double()
+    return float(own.sum() / own.square().sum().clamp(min=1e-300))

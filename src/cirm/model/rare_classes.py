@@ -1,0 +1,185 @@
+"""Class weights, thresholds and constant predictions: what rare classes need in `fit`.
+
+Class weights multiply the weights of rows in training only; scores are not weighted by
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cirm.data.rows import EncodedRows
+from cirm.environments import Stage
+from cirm.model.metrics import Predictions
+from cirm.model.model import Model, apply_threshold
+from cirm.model.predict import predict_rows
+from cirm.model.threshold import HeldOutScores, parse_threshold_rule, summarise_scores
+from cirm.model.verdict import describe_constant_predictions
+
+MOST_OF_CLASS = 500  # rows of a class on which constant predictions show
+ClassWeight = str | Mapping[str, float] | None
+"""Weights by class, or "balanced"."""
+
+
+class ScoredRows(NamedTuple):
+    """Predictions for rows, their targets [n] and, if they have any, weights [n]."""
+
+    predictions: Predictions
+    targets: Tensor
+    weights: Tensor | None
+
+
+def choose_positive_class(
+    wanted: str, classes: tuple[str, ...], rows: EncodedRows
+) -> str:
+    """Return the positive one of two classes: the user's choice, or the rarer one."""
+    if len(classes) != 2:
+        if wanted:
+            raise ValueError(
+                "--positive: only a classification into two classes has a positive "
+                "class. Remove the option."
+            )
+        return ""
+    if wanted and wanted not in classes:
+        raise ValueError(
+            f"--positive: {wanted!r} is not one of the classes {classes[0]!r} and "
+            f"{classes[1]!r}."
+        )
+    first, second = torch.bincount(rows.targets, minlength=2).tolist()
+    return wanted or classes[int(second <= first)]
+
+
+def choose_class_weights(
+    wanted: ClassWeight, classes: tuple[str, ...], rows: EncodedRows
+) -> dict[str, float]:
+    """Return the weight of each class; nothing if all count once.
+
+    "balanced" gives n / (classes * rows of the class), as scikit-learn does. A class
+    that does not occur yet counts once.
+    """
+    if not wanted:
+        return {}
+    if not classes:
+        raise ValueError("--class-weight: a regression has no classes. Remove it.")
+    if wanted == "balanced":
+        mass = rows.weights
+        counts = torch.bincount(rows.targets, mass, len(classes)).double().tolist()
+        total, present = sum(counts), sum(count > 0 for count in counts)
+        weights = [total / (present * n) if n else 1.0 for n in counts]
+        return dict(zip(classes, weights, strict=True))
+    if isinstance(wanted, str):
+        raise ValueError(
+            f"--class-weight: {wanted!r} is neither balanced nor a weight for each "
+            "class, such as yes=5,no=1."
+        )
+    given = {str(name): float(value) for name, value in wanted.items()}
+    if unknown := [name for name in given if name not in classes]:
+        listed = ", ".join(classes[:10])
+        raise ValueError(
+            f"--class-weight: there is no class {unknown[0]!r}. The classes are "
+            f"{listed}."
+        )
+    if bad := [n for n, v in given.items() if not (v > 0 and math.isfinite(v))]:
+        raise ValueError(
+            f"--class-weight: the weight of {bad[0]!r} must be a positive number."
+        )
+    return {name: given.get(name, 1.0) for name in classes}
+
+
+def weigh_stage_by_class(model: Model, stage: Stage) -> Stage:
+    """Multiply the weights of rows by those of their classes.
+
+    Raises:
+        ValueError: If there are weights and the learner cannot honour them.
+    """
+    by_class = model.plan.class_weight
+    is_weighted = by_class or any(one.weights is not None for one in stage)
+    if is_weighted and not model.learner.weighs_examples:
+        raise ValueError(
+            f"The learner {model.plan.learner} cannot weigh rows or classes. Remove "
+            "--weight and --class-weight, or use another --learner, such as erm or "
+            "irmv1."
+        )
+    if not by_class:
+        return stage
+    factors = torch.tensor([by_class[name] for name in model.task.classes])
+    weighted = []
+    for one in stage:
+        own = factors[one.targets]
+        own = own if one.weights is None else own * one.weights
+        weighted.append(replace(one, weights=own))
+    return tuple(weighted)
+
+
+def check_threshold(model: Model, rule: str) -> None:
+    """Raise an error before training if a rule cannot apply to a model."""
+    if rule:
+        parse_threshold_rule(rule)
+        apply_threshold(replace(model, held_out_scores=None), "0.5")
+
+
+def get_threshold_rule(model: Model) -> str:
+    """Return the rule of a model's threshold; empty if it has none."""
+    return "" if model.threshold is None else model.threshold.rule
+
+
+def renew_threshold(
+    model: Model, held_out: Sequence[ScoredRows], rule: str
+) -> tuple[Model, list[str]]:
+    """Choose the threshold anew on held-out rows; return also notes for the user.
+
+    If the model's own rule, which nobody gave now, cannot be applied to these rows, the
+    threshold stays as it is.
+    """
+    scores = _join_held_out_scores(model, held_out)
+    if rule:
+        return apply_threshold(replace(model, held_out_scores=scores), rule), []
+    old = get_threshold_rule(model)
+    try:
+        renewed = apply_threshold(replace(model, held_out_scores=scores), old)
+    except ValueError:
+        assert model.threshold is not None
+        note = (
+            f"the threshold stays at {model.threshold.value:.4g}: there are too few "
+            f"held-out rows to choose it anew for {old}. Give a number with "
+            "--threshold to change it."
+        )
+        return replace(model, held_out_scores=scores), [note]
+    return renewed, []
+
+
+def _join_held_out_scores(
+    model: Model, held_out: Sequence[ScoredRows]
+) -> HeldOutScores | None:
+    """Return the probabilities of the positive class on all held-out rows."""
+    if not model.positive or not held_out:
+        return None
+    index = model.task.classes.index(model.positive)
+    means = torch.cat([one.predictions.mean[:, index] for one in held_out])
+    targets = torch.cat([one.targets for one in held_out])
+    weights = [one.weights for one in held_out if one.weights is not None]
+    mass = torch.cat(weights) if weights else None
+    return summarise_scores(means, targets == index, mass)
+
+
+def warn_of_constant_predictions(
+    model: Model, rows: EncodedRows, indices: Tensor
+) -> list[str]:
+    """Warn if rows [m] of every class are predicted alike."""
+    targets = rows.targets[indices]
+    parts = []
+    for index in targets.unique() if model.task.classes else ():
+        own = indices[targets == index]
+        parts.append(own[:: -(-len(own) // MOST_OF_CLASS)])
+    if len(parts) < 2:
+        return []
+    chosen = torch.cat(parts)
+    predictions = predict_rows(model, rows, chosen)
+    text = describe_constant_predictions(model, predictions.mean, rows.targets[chosen])
+    return [text.strip()] if text else []

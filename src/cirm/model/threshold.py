@@ -1,0 +1,208 @@
+"""Thresholds: from which probability on one of two classes is predicted.
+
+A threshold is a number, or a rule that chooses one on held-out rows: `recall=0.9`,
+`precision=0.5`, `rate=0.05` (the fraction of rows that may be predicted positive) or
+`cost=5:1` (the cost of a missed positive row, and of a false alarm). The probabilities
+of held-out rows are kept as quantiles, so that a rule can be applied later too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cirm.model.intervals import compute_wilson_interval
+
+MOST_SCORES = 500  # of a class: quantiles beyond that hardly change a threshold
+FEWEST_POSITIVES = 10  # held-out rows; a recall of fewer is hardly known
+EXAMPLES = "a number such as 0.2, recall=0.9, precision=0.5, rate=0.05 or cost=5:1"
+
+
+@dataclass(frozen=True)
+class HeldOutScores:
+    """Probabilities of the positive class on rows that were not trained on.
+
+    Attributes:
+        rows: Number of those rows that are of the positive class, and of the other.
+        positives: Quantiles of the probabilities of the positive rows, ascending.
+        others: Those of the other rows.
+    """
+
+    rows: tuple[float, float]
+    positives: tuple[float, ...]
+    others: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The least probability of the positive class at which it is predicted.
+
+    Attributes:
+        value: The probability.
+        rule: How it was chosen, as the user wrote it.
+        positive: The positive class.
+    """
+
+    value: float
+    rule: str
+    positive: str
+
+
+class ThresholdRule(NamedTuple):
+    """A rule by its name ("value" for a plain number) and its numbers."""
+
+    name: str
+    first: float
+    second: float = 0.0
+
+
+def decide_classes(
+    mean: Tensor, classes: tuple[str, ...], threshold: Threshold | None
+) -> Tensor:
+    """Return the predicted classes [n] of probabilities [n, classes], by index."""
+    if threshold is None:
+        return mean.argmax(-1)
+    positive = classes.index(threshold.positive)
+    is_positive = mean[:, positive] >= threshold.value
+    return is_positive.long() if positive else (~is_positive).long()
+
+
+def parse_threshold_rule(text: str) -> ThresholdRule:
+    """Parse a threshold as a user writes it.
+
+    Raises:
+        ValueError: If it is none, or a number in it is out of range.
+    """
+    name, equals, value = text.partition("=")
+    name, value = (name.strip(), value) if equals else ("value", text)
+    try:
+        first, second = (
+            map(float, value.split(":")) if name == "cost" else (float(value), 0.0)
+        )
+    except ValueError:
+        raise ValueError(f"--threshold: {text!r} is not {EXAMPLES}.") from None
+    if name not in ("value", "recall", "precision", "rate", "cost"):
+        raise ValueError(f"--threshold: {text!r} is not {EXAMPLES}.")
+    is_valid = min(first, second) > 0 if name == "cost" else 0 < first < 1
+    if not is_valid or not np.isfinite([first, second]).all():
+        allowed = "positive numbers" if name == "cost" else "a number between 0 and 1"
+        raise ValueError(f"--threshold: {text!r} needs {allowed}.")
+    return ThresholdRule(name, first, second)
+
+
+def summarise_scores(
+    probabilities: Tensor, is_positive: Tensor, weights: Tensor | None = None
+) -> HeldOutScores:
+    """Return the scores of held-out rows from their probabilities [n]."""
+    parts = []
+    for chosen in (is_positive, ~is_positive):
+        own = probabilities[chosen].double().numpy()
+        mass = np.ones(len(own)) if weights is None else weights[chosen].numpy()
+        parts.append((float(mass.sum()), _compute_quantiles(own, mass)))
+    (count, positives), (rest, others) = parts
+    return HeldOutScores((count, rest), positives, others)
+
+
+def _compute_quantiles(
+    values: NDArray[np.float64], mass: NDArray[np.float64]
+) -> tuple[float, ...]:
+    """Return the values in order, or evenly spaced quantiles if weighted or many."""
+    order = np.argsort(values, kind="stable")
+    values, mass = values[order], mass[order]
+    if len(values) > MOST_SCORES or len(np.unique(mass)) > 1:
+        ends = np.cumsum(mass) / mass.sum()
+        places = (np.arange(MOST_SCORES) + 0.5) / MOST_SCORES
+        values = values[np.searchsorted(ends, places).clip(max=len(values) - 1)]
+    return tuple(float(f"{value:.6g}") for value in values)
+
+
+def choose_threshold(
+    text: str, positive: str, scores: HeldOutScores | None
+) -> Threshold:
+    """Return the threshold that a rule, as the user wrote it, gives.
+
+    Raises:
+        ValueError: If there are too few held-out rows, or none satisfies the rule.
+    """
+    rule = parse_threshold_rule(text)
+    if rule.name == "value":
+        return Threshold(rule.first, text, positive)
+    count, rest = scores.rows if scores else (0.0, 0.0)
+    if scores is None or min(count, rest) < FEWEST_POSITIVES:
+        which = "of" if count <= rest else "not of"
+        raise ValueError(
+            f"--threshold {text}: {min(count, rest):.0f} held-out rows are {which} the "
+            f"class {positive!r}, but {FEWEST_POSITIVES} are needed to choose a "
+            "threshold. Fit with more rows or a larger --held-out (up to 0.5), or give "
+            "a number, as in --threshold 0.2."
+        )
+    cuts, recall, alarms = _compute_curve(scores)
+    found, false = recall * count, alarms * rest
+    if rule.name == "cost":
+        best = np.argmin(rule.first * (count - found) + rule.second * false)
+        return Threshold(float(cuts[best]), text, positive)
+    precision = found / np.maximum(found + false, 1e-12)
+    reached = {
+        "recall": recall >= rule.first - 1e-9,
+        "precision": precision >= rule.first,
+        "rate": found + false <= rule.first * sum(scores.rows),
+    }
+    allowed = cuts[reached[rule.name] & (found + false > 0)]
+    if not len(allowed):
+        raise ValueError(
+            f"--threshold {text}: no threshold gives this on the held-out rows; the "
+            f"highest precision there is {precision.max():.2f}. Choose another value."
+        )
+    # The highest one that finds enough, or else the lowest, which finds most.
+    value = allowed[-1] if rule.name == "recall" else allowed[0]
+    return Threshold(float(value), text, positive)
+
+
+def _compute_curve(
+    scores: HeldOutScores,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return thresholds, ascending, with recall and false positive rate at each.
+
+    A threshold lies between two probabilities that occur, so that rounding does not
+    change what is predicted.
+    """
+    positives, others = np.array(scores.positives), np.array(scores.others)
+    values = np.unique(np.concatenate([positives, others, [0.0, 1.0]]))
+    cuts = (values[1:] + values[:-1]) / 2
+    at_least = [
+        1 - np.searchsorted(part, cuts) / max(len(part), 1)
+        for part in (positives, others)
+    ]
+    return cuts, at_least[0], at_least[1]
+
+
+def describe_threshold(threshold: Threshold, scores: HeldOutScores | None) -> str:
+    """Return a sentence about a threshold and what it gives on held-out rows."""
+    text = (
+        f"Predicts {threshold.positive!r} from a probability of "
+        f"{threshold.value:.4g} (threshold {threshold.rule}"
+    )
+    if scores is None or min(scores.rows) < 1:
+        return f"{text})."
+    recall, alarms = (
+        float((np.array(part) >= threshold.value).mean())
+        for part in (scores.positives, scores.others)
+    )
+    found, false = recall * scores.rows[0], alarms * scores.rows[1]
+    parts = [_describe_rate("recall", found, scores.rows[0])]
+    if found + false > 0:
+        parts.append(_describe_rate("precision", found, found + false))
+    return (
+        f"{text}; on {sum(scores.rows):,.0f} held-out rows, {scores.rows[0]:,.0f} of "
+        f"them {threshold.positive!r}: {', '.join(parts)})."
+    )
+
+
+def _describe_rate(name: str, count: float, rows: float) -> str:
+    low, high = (100 * end for end in compute_wilson_interval(count, rows))
+    rate = 100 * count / rows
+    return f"{name} {rate:.0f} % (95 % interval {low:.0f} to {high:.0f})"
