@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from cirm import cli, registry
+from tests.browser import BINARY, Browser
 
 hypothesis.settings.register_profile(
     "fixed", derandomize=True, deadline=None, max_examples=50
@@ -49,6 +50,16 @@ def own_cache(request, monkeypatch, tmp_path_factory):
     """The user's data files are neither read nor written, except by slow tests."""
     if "slow" not in request.keywords:
         monkeypatch.setenv("CIRM_DATA", str(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A tab of a real browser."""
+    if BINARY is None:
+        pytest.skip("no Chromium on this machine: install it to run this test")
+    tab = Browser(tmp_path_factory.mktemp("profile"))
+    yield tab
+    tab.close()
 
 
 @pytest.fixture

@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "report": {"records"},
     "paper": WHOLES | {"runs", "report"},
     "stress": WHOLES | {"runs", "report"},
-    "cli": WHOLES | ENDS | {"paper", "stress"},
+    "serving": WHOLES | {"report"},
+    "cli": WHOLES | ENDS | {"paper", "stress", "serving"},
     "__main__": {"cli"},
 }
 # Files of a folder that its others share, and that no user asks for by name.
@@ -41,6 +42,7 @@ SHARED = {
     "data": {
         "base",
         "category_names",
+        "cell_errors",
         "columns",
         "sources",
         "schema",

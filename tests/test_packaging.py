@@ -39,7 +39,9 @@ def named(requirement):
     return plain(re.match(r"[\w.-]+", requirement).group())
 
 
-@pytest.mark.parametrize("extra", ["ray", "flower", "tensorboard", "parquet", "dev"])
+@pytest.mark.parametrize(
+    "extra", ["ray", "flower", "tensorboard", "parquet", "serve", "dev"]
+)
 def test_the_extra_is_offered(extra):
     assert PROJECT["optional-dependencies"][extra]
 

@@ -172,6 +172,9 @@ CASES = [
     ("a file in place of the result folder", {"bad": ""}, "demo --out bad"),
     ("a result folder below a file", {"bad": ""}, "bench --out bad/results"),
     ("training that diverges", {"bad.csv": GOOD}, FIT + " --set rate=1e30 --set optimiser=sgd --set penalty=0 --learner irmv1"),
+    ("a server for other machines without a token", {}, "serve model.cirm --host 0.0.0.0"),
+    ("a token file that does not exist", {}, "serve model.cirm --token-file none.txt"),
+    ("a token that could be guessed", {"token.txt": "secret"}, "serve model.cirm --token-file token.txt"),
 ]  # fmt: skip
 
 

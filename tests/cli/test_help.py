@@ -21,6 +21,7 @@ from cirm.stress.cells import USUAL
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 MODEL_COMMANDS = {
     *("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback"),
+    "serve",
 }
 
 
@@ -67,6 +68,7 @@ QUICK = {
     "select": [*SMALL, "--sweep=", "--seeds", "1", "--trials", "1"],
     "demo": ["--seeds", "1", "--workers", "1"],
     "bench": ["--quick", "--rounds", "1"],
+    "serve": ["--port", "0"],
     "stress": ["--learner", "erm", "--kind", "none", "--seeds", "1", "--workers", "1"],
 }
 """What is added to the examples so that they take a second."""
@@ -103,6 +105,9 @@ def folder(files, monkeypatch):
         monkeypatch.setitem(IMAGE_SETS, name, replace(tiny, name=name))
     monkeypatch.setattr("cirm.cli.demo.LEARNERS", ("erm",))
     monkeypatch.setattr("cirm.stress.cells.CONDITIONS", (USUAL,))
+    # A server would run until it is stopped; tests/serving starts real ones.
+    monkeypatch.setattr("cirm.cli.serve.run_until_stopped", lambda _, s: s.close())
+    Path("token.txt").write_text("0123456789abcdef")
     monkeypatch.setitem(cli.demo.DATA, "examples", "60")
     return files
 

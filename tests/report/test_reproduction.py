@@ -1,7 +1,5 @@
-import importlib.util
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -23,6 +21,7 @@ from cirm.report.paper_page import (
     write_comparison_lead,
 )
 from cirm.report.table import transpose_table
+from tests.browser import OVERLAPS, SIZES
 
 LEARNERS = ("c-bvirm", "erm", "ewc", "gem", "irmg", "irmv1", "mer", "vcl", "vclc")
 VERDICTS = ("match", "better", "differs")
@@ -290,30 +289,10 @@ def test_a_summary_may_come_from_its_file(part):
     assert render_comparison_latex(again) == render_comparison_latex(part.summary)
 
 
-def beside(name):
-    """A module of the tests of this folder."""
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-real = beside("test_browser")
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory):
-    tab = real.Browser(tmp_path_factory.mktemp("profile"))
-    yield tab
-    tab.close()
-
-
 @pytest.mark.integration
-@pytest.mark.skipif(real.BINARY is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("width", [1100, 390])
 def test_a_browser_shows_the_page_without_a_request_or_complaint(
-    tab, tmp_path, part, png, width
+    browser, tmp_path, part, png, width
 ):
     from cirm.report import Picture
 
@@ -321,15 +300,15 @@ def test_a_browser_shows_the_page_without_a_request_or_complaint(
     pictures = [Picture(png, "Dots.")]
     made = build_paper_page("Table 1", [part], part.summary["claims"], pictures)
     path.write_text(made, encoding="utf-8")
-    tab.open(path, width)
+    browser.open(path, width)
     asked = {
         sent["request"]["url"].split(",")[0]
-        for sent in tab.reported("Network.requestWillBeSent")
+        for sent in browser.reported("Network.requestWillBeSent")
     }
     assert asked == {path.as_uri(), "data:image/png;base64"}
-    assert not tab.reported("Log.entryAdded", "Runtime.exceptionThrown")
-    sizes = tab.run(real.SIZES)
+    assert not browser.reported("Log.entryAdded", "Runtime.exceptionThrown")
+    sizes = browser.run(SIZES)
     assert len(sizes) == 1 + 13 + 1 + 2 + 1
     assert all(size > 0 for figure in sizes for size in figure)
-    assert tab.run(real.OVERLAPS) == []
-    assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.run(OVERLAPS) == []
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")

@@ -26,6 +26,7 @@ from cirm.cli import (
     rollback,
     run,
     select,
+    serve,
     stress,
 )
 from cirm.cli import list as listing
@@ -63,6 +64,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "inspect": (inspect.inspect_model, MODELS, inspect.EXAMPLES),
     "diff": (diff.diff_models, MODELS, diff.EXAMPLES),
     "rollback": (rollback.rollback_model, MODELS, rollback.EXAMPLES),
+    "serve": (serve.serve_model, MODELS, serve.EXAMPLES),
     "run": (run.run_learners, EXPERIMENTS, run.EXAMPLES),
     "select": (select.select_settings, EXPERIMENTS, select.EXAMPLES),
     "stress": (stress.stress, EXPERIMENTS, stress.EXAMPLES),

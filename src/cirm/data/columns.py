@@ -35,6 +35,7 @@ from pandas.api import types
 from torch import Tensor
 
 from cirm.data.category_names import hash_category_name, may_identify_person
+from cirm.data.cell_errors import CellError, raise_for_first_bad_value
 
 Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
 Numbers = NDArray[np.float64]
@@ -315,9 +316,10 @@ def check_columns_present(
         )
     absent = [name for name in needed if name not in frame.columns]
     if absent:
-        raise ValueError(
+        raise CellError(
             f"{where}: there is no column {list_column_names(absent)}. The columns "
-            f"are {list_column_names(frame.columns) or 'none'}; {remedy}."
+            f"are {list_column_names(frame.columns) or 'none'}; {remedy}.",
+            column=absent[0],
         )
 
 
@@ -398,28 +400,6 @@ def convert_values_to_numbers(
             f"Correct it, or {remedy}.",
         )
     return numbers
-
-
-def raise_for_first_bad_value(
-    values: Values, bad: Flags, problem: str, remedy: str = "Correct it."
-) -> None:
-    """Raise an error that names the first bad value, if there is one."""
-    if bad.any():
-        first = int(bad.argmax())
-        raise ValueError(
-            f"{describe_row_location(values, first)}: column {values.name!r} has the "
-            f"value {str(values.iloc[first])!r}, {problem}. {remedy}"
-        )
-
-
-def describe_row_location(values: Values, position: int) -> str:
-    """Return the file and row of a value, or else its label."""
-    label = values.index[position]
-    if list(values.index.names) == ["file", "row"]:
-        is_file = label[0] != "standard input"
-        where = f"file {label[0]!r}" if is_file else label[0]
-        return f"{where}, row {label[1]}"
-    return f"row {label}"
 
 
 def _has_numeric_dtype(values: Values) -> bool:

@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cirm.data.array_files import convert_array_to_text
+from cirm.data.cell_errors import (
+    describe_row_location,
+    raise_for_first_bad_value,
+)
 from cirm.data.columns import (
     ColumnEncoding,
     Flags,
@@ -27,11 +31,9 @@ from cirm.data.columns import (
     check_columns_present,
     convert_values_to_numbers,
     convert_values_to_text,
-    describe_row_location,
     detect_value_kind,
     is_missing,
     is_missing_word,
-    raise_for_first_bad_value,
 )
 from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
 from cirm.environments import Task

@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Collection, Iterator
 from typing import IO, Any
 
+from cirm.data.cell_errors import STANDARD_INPUT
 from cirm.data.sources import RowChunk, Source
-from cirm.data.table_files import STANDARD_INPUT, read_csv_chunks
+from cirm.data.table_files import read_csv_chunks
 
 
 class StandardInput(Source):

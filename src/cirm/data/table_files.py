@@ -16,7 +16,6 @@ from cirm.data.columns import MISSING
 
 TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
-STANDARD_INPUT = "standard input"  # what messages call it
 CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
 

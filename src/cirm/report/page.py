@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from json import dumps
 from typing import Any
 
 from cirm.report.markup import Markup, join_escaped_markup, render_html_element
-from cirm.report.table import Table, render_html
+from cirm.report.table import SORTED, Table, render_html
 
 # The page contains all it needs, so the browser need not load anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -53,13 +54,21 @@ class Picture:
             )
 
 
-def render_page(title: str, lead: str, sections: Iterable[Section | None]) -> str:
+def render_page(
+    title: str,
+    lead: str,
+    sections: Iterable[Section | None],
+    script: str = "",
+    policy: str = "",
+) -> str:
     """Render a whole HTML document that loads nothing from outside.
 
     Args:
         title: The title of the page.
         lead: The main result in a few sentences.
         sections: The sections in their order; None and empty ones are left out.
+        script: JavaScript of the page. Long tables bring their own, which sorts them.
+        policy: What the page may do besides, as a content security policy.
 
     Returns:
         The document as text.
@@ -69,8 +78,10 @@ def render_page(title: str, lead: str, sections: Iterable[Section | None]) -> st
         >>> "<h2>Notes</h2><p>Fast.</p>" in page
         True
     """
-    folder = files("cirm.report")
-    css = [folder.joinpath(n).read_text("utf-8") for n in ("figures.css", "page.css")]
+    body = [_render_section(section) for section in sections if section]
+    if any(SORTED in part for part in body):
+        script += _read_file("sorting.js")
+    css = [_read_file(name) for name in ("figures.css", "page.css")]
     head = render_html_element(
         "head",
         render_html_element("meta", charset="utf-8"),
@@ -79,7 +90,9 @@ def render_page(title: str, lead: str, sections: Iterable[Section | None]) -> st
         ),
         render_html_element("meta", name="color-scheme", content="light dark"),
         render_html_element(
-            "meta", http_equiv="Content-Security-Policy", content=POLICY
+            "meta",
+            http_equiv="Content-Security-Policy",
+            content=POLICY + policy + _allow_script(script),
         ),
         render_html_element("title", title),
         render_html_element("style", Markup("".join(css))),
@@ -87,9 +100,21 @@ def render_page(title: str, lead: str, sections: Iterable[Section | None]) -> st
     header = render_html_element(
         "header", render_html_element("h1", title), render_paragraph(lead, "lead")
     )
-    body = [_render_section(section) for section in sections if section]
-    content = render_html_element("body", render_html_element("main", header, *body))
+    code = render_html_element("script", Markup(script)) if script else Markup()
+    content = render_html_element(
+        "body", render_html_element("main", header, *body), code
+    )
     return f"<!doctype html>\n{render_html_element('html', head, content, lang='en')}\n"
+
+
+def _read_file(name: str) -> str:
+    return files("cirm.report").joinpath(name).read_text("utf-8")
+
+
+def _allow_script(script: str) -> str:
+    """Allow this script and no other."""
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"; script-src 'sha256-{digest}'" if script else ""
 
 
 def render_section_content(content: Sequence[str | Table]) -> Markup:

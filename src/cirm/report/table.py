@@ -24,6 +24,8 @@ MARKS = {"match": "✓", "better": "▲", "differs": "✗", "no-data": "∅"}
 LATEX_MARKS = {"better": r"$^{+}$", "differs": r"$^{\ast}$", "no-data": "---"}
 COLOURS = {"match": "green", "better": "cyan", "differs": "red", "no-data": "dim"}
 CLASSES = {"left": None, "right": "number"}
+LONG = 10  # rows; tables with more can be sorted
+SORTED = "data-sorted"  # attribute of tables that can be sorted
 LINE = 14  # characters after which a heading on the terminal breaks
 WIDE = 8  # columns of numbers; a page or a screen has no room for many more
 LATEX_SPECIAL = str.maketrans(
@@ -300,6 +302,7 @@ def render_html(table: Table) -> Markup:
         "table",
         render_html_element("thead", *head),
         render_html_element("tbody", *body),
+        **{SORTED: "" if len(body) > LONG else None},
     )
     kind = "scroll dense" if len(table.columns) > WIDE else "scroll"
     notes = [render_html_element("p", note, class_="small") for note in table.notes]

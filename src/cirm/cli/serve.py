@@ -1,0 +1,186 @@
+"""`cirm serve`: predictions over HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cirm.cli import options
+from cirm.cli.options import FillMissing, KeyFile, ModelLearner
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+TOKEN_VARIABLE = "CIRM_TOKEN"
+LEAST_TOKEN = 16  # characters; fewer could be guessed
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+GRACE = 10  # seconds for requests that are under way when the server is stopped
+PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
+EXAMPLES = options.format_command_examples(
+    "cirm serve triage.cirm",
+    "cirm serve triage.cirm --host 0.0.0.0 --port 8080 --token-file token.txt",
+)
+
+
+def serve_model(
+    model: Annotated[
+        Path,
+        typer.Argument(help="Model file, for example triage.cirm.", show_default=False),
+    ],
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen on. Other than this machine's own ones need a "
+            "token."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=65535,
+            help="Port to listen on; 0 chooses a free one.",
+        ),
+    ] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a token that clients must send. It can also be set by the "
+            f"environment variable {TOKEN_VARIABLE}.",
+            show_default="no token",
+        ),
+    ] = None,
+    max_rows: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Largest number of rows in a request."),
+    ] = 10_000,
+    max_bytes: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Largest size of a request."),
+    ] = 10 * 2**20,
+    fill_missing: FillMissing = False,
+    learner: ModelLearner = None,
+    key: KeyFile = None,
+) -> None:
+    """Predict over HTTP, until Ctrl-C.
+
+    POST /predict takes rows as JSON or CSV and returns predictions; /health says which
+    model is in use, /metrics has counts for Prometheus, /openapi.json describes the
+    interface, and / is a page to try a row by hand. If the model file is replaced,
+    for example by `cirm update`, the next request uses the new model.
+    """
+    from cirm.cli.output import print_to_stderr
+    from cirm.cli.progress import show_single_step
+
+    check_serving_packages()
+    token, secret = read_token(token_file), options.read_key(key)
+    if not token and not is_local_address(host):
+        raise ValueError(
+            f"--host: everybody who can reach {host!r} could use the model. Set a "
+            f"token with --token-file or {TOKEN_VARIABLE}, or leave --host out."
+        )
+    with show_single_step("loading the model"):
+        from cirm.serving.app import Limits, create_app
+        from cirm.serving.served_model import ServedModel
+
+        options.limit_torch_to_one_thread()
+        served = ServedModel(model, {"learner": learner, "key": secret}, fill_missing)
+        hosts = (*LOCAL_NAMES, host) if is_local_address(host) else ()
+        app = create_app(served, token, Limits(max_rows, max_bytes), hosts)
+    listener = open_listener(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    print_to_stderr(
+        f"Serving {model} at http://{shown}:{listener.getsockname()[1]}/ until Ctrl-C"
+    )
+    run_until_stopped(make_server(app), listener)
+    print_to_stderr("Stopped.")
+
+
+def check_serving_packages() -> None:
+    """Raise an error if the packages of the extra `serve` are not installed."""
+    from importlib.util import find_spec
+
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise ValueError(
+            f"serve: the package {missing[0]} is not installed. Install what serving "
+            "needs with `pip install 'cirm[serve]'`."
+        )
+
+
+def read_token(path: Path | None) -> str:
+    """Return the token in a file or else in the environment; empty without one."""
+    if path is None:
+        token, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+        if not token:
+            return ""
+    else:
+        where = f"--token-file: the file {str(path)!r}"
+        if not path.is_file():
+            raise ValueError(
+                f"--token-file: there is no file {str(path)!r}. Check the path."
+            )
+        token = path.read_bytes()[:4096].decode("ascii", "replace").strip()
+    if len(token) < LEAST_TOKEN or not (token.isascii() and token.isprintable()):
+        raise ValueError(
+            f"{where} must hold a token of {LEAST_TOKEN} or more letters, digits and "
+            "signs. Create one, for example with `openssl rand -hex 32`."
+        )
+    return token
+
+
+def is_local_address(host: str) -> bool:
+    """Whether only programs on this machine can reach an address."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(
+            f"--host and --port: cannot listen at {host}:{port}: {reason}. Choose "
+            "another port, for example --port 0 for a free one."
+        ) from None
+
+
+def make_server(app: FastAPI) -> uvicorn.Server:
+    """Return a server of an application; `run` starts it."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # /metrics counts requests, and nothing of them is kept
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        lifespan="off",
+        ws="none",
+    )
+    return uvicorn.Server(config)
+
+
+def run_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve until an interrupt or a request to end; requests under way are answered."""
+    # uvicorn sends itself the signal again after it has stopped; that is no error here.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        listener.close()

@@ -1,0 +1,59 @@
+"""Errors that name the file, row and column of a bad value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+STANDARD_INPUT = "standard input"  # what messages call it
+Values = Any  # a pandas Series of any type
+
+
+class CellError(ValueError):
+    """A value that cannot be used, with the place where it stands.
+
+    Attributes:
+        row: Its row, from 1 for files; None if the whole column is meant.
+        column: Its column.
+    """
+
+    def __init__(
+        self, message: str, row: int | str | None = None, column: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.row, self.column = row, column
+
+
+def raise_for_first_bad_value(
+    values: Values, bad: NDArray[np.bool_], problem: str, remedy: str = "Correct it."
+) -> None:
+    """Raise an error that names the first bad value, if there is one."""
+    if bad.any():
+        first = int(bad.argmax())
+        raise CellError(
+            f"{describe_row_location(values, first)}: column {values.name!r} has the "
+            f"value {str(values.iloc[first])!r}, {problem}. {remedy}",
+            get_row_label(values, first),
+            str(values.name),
+        )
+
+
+def describe_row_location(values: Values, position: int) -> str:
+    """Return the file and row of a value, or else its label."""
+    row = f"row {get_row_label(values, position)}"
+    if not _has_file_labels(values):
+        return row
+    name = values.index[position][0]
+    return f"{name if name == STANDARD_INPUT else f'file {name!r}'}, {row}"
+
+
+def get_row_label(values: Values, position: int) -> Any:  # noqa: ANN401
+    """Return the number of a row in its file, or else its label."""
+    label = values.index[position]
+    return label[1] if _has_file_labels(values) else label
+
+
+def _has_file_labels(values: Values) -> bool:
+    return list(values.index.names) == ["file", "row"]

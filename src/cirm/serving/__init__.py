@@ -1,0 +1,4 @@
+"""A model behind HTTP: predictions, health, metrics and a page to try a row.
+
+Needs the packages of the extra `serve`.
+"""

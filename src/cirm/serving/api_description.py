@@ -1,0 +1,154 @@
+"""The OpenAPI description of the server, with the columns of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cirm import __version__
+from cirm.data.columns import ColumnEncoding
+from cirm.model.model import Model
+
+Json = dict[str, Any]
+TEXT: Json = {"type": "string"}
+OPTIONAL_TEXT: Json = {"type": ["string", "null"]}
+NUMBER: Json = {"type": ["number", "null"]}
+ERROR: dict[str, Json] = {
+    "status": {"type": "integer"},
+    "message": TEXT,
+    "row": NUMBER,
+    "column": OPTIONAL_TEXT,
+}
+TYPES = {"number": "number", "boolean": "boolean", "date": "string"}
+
+
+def describe_api(
+    model: Model, most_rows: int, fill_missing: bool, has_token: bool
+) -> Json:
+    """Return the description in OpenAPI 3.1.
+
+    Args:
+        model: The model whose columns are described.
+        most_rows: How many rows a request may hold.
+        fill_missing: Whether rows may lack columns.
+        has_token: Whether clients must send a token.
+    """
+    schemas = {
+        "Row": describe_row(model, fill_missing),
+        "Prediction": describe_prediction(model),
+        "Error": _make_object(error=_make_object(**ERROR)),
+    }
+    description: Json = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": f"Predictions of {model.schema.target.name}",
+            "version": __version__,
+        },
+        "paths": {
+            "/predict": {"post": _describe_predict(most_rows)},
+            "/health": _describe_get("Whether the server works", "application/json"),
+            "/metrics": _describe_get("Counts for Prometheus", "text/plain"),
+        },
+        "components": {"schemas": schemas},
+    }
+    if has_token:
+        scheme = {"type": "http", "scheme": "bearer"}
+        description["components"]["securitySchemes"] = {"token": scheme}
+        description["security"] = [{"token": []}]
+    return description
+
+
+def describe_row(model: Model, fill_missing: bool) -> Json:
+    """Return the JSON schema of a row: a property for each column that is used."""
+    encoding = model.schema.treatment.encoding
+    columns = encoding.columns if encoding else ()
+    properties = {c.name: describe_column(c) for c in columns if c.features}
+    required = [] if fill_missing else list(properties)
+    for name in model.schema.ids:
+        properties[name] = {"description": "identifier, repeated in the prediction"}
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def describe_column(column: ColumnEncoding) -> Json:
+    """Return the JSON schema of a column; null stands for a missing value."""
+    text = column.describe().removeprefix(f"{column.name}: ")
+    schema: Json = {"type": [TYPES.get(column.kind, "string"), "null"]}
+    schema["description"] = text
+    if column.kind == "date":
+        schema["format"] = "date"
+    elif column.kind == "number":
+        schema["examples"] = [column.fill]
+    elif column.kind == "boolean":
+        schema["examples"] = [bool(column.fill)]
+    elif column.kind == "category":
+        names = column.categories
+        known = [name for n, name in enumerate(names) if n not in column.hashed]
+        schema["examples"] = known
+    return schema
+
+
+def describe_prediction(model: Model) -> Json:
+    """Return the JSON schema of a prediction."""
+    classes = model.task.classes
+    if not classes:
+        return _make_object(
+            prediction={"type": "number"}, low=NUMBER, high=NUMBER, uncertainty=NUMBER
+        )
+    shares = {name: {"type": "number"} for name in classes}
+    return _make_object(
+        prediction={"type": "string", "enum": list(classes)},
+        probability={"type": "number"},
+        uncertainty=NUMBER,
+        probabilities={"type": "object", "properties": shares},
+    )
+
+
+def _describe_predict(most_rows: int) -> Json:
+    row, prediction = _refer("Row"), _refer("Prediction")
+    rows = {"type": "array", "items": row, "minItems": 1, "maxItems": most_rows}
+    predictions = {"type": "array", "items": prediction}
+    notes = {"type": "array", "items": TEXT}
+    answer = _make_object(fingerprint=TEXT, predictions=predictions, notes=notes)
+    csv = {name: {"schema": TEXT} for name in ("text/csv", "text/tab-separated-values")}
+    refusals = {
+        400: "The body cannot be read",
+        401: "The token is missing or wrong",
+        413: "Too many rows or bytes",
+        415: "Another content type",
+        422: "A row or column is wrong",
+    }
+    return {
+        "summary": "Predict rows",
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": rows}, **csv},
+        },
+        "responses": {
+            "200": {
+                "description": "One prediction for each row, in the same order",
+                "content": {
+                    "application/json": {"schema": answer},
+                    "text/csv": {"schema": TEXT},
+                },
+            },
+            **{str(status): _describe_error(text) for status, text in refusals.items()},
+        },
+    }
+
+
+def _describe_get(summary: str, content_type: str) -> Json:
+    content: Json = {content_type: {"schema": {}}}
+    answer = {"200": {"description": summary, "content": content}}
+    return {"get": {"summary": summary, "responses": answer}}
+
+
+def _describe_error(description: str) -> Json:
+    content = {"application/json": {"schema": _refer("Error")}}
+    return {"description": description, "content": content}
+
+
+def _make_object(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _refer(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}

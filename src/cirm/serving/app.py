@@ -1,0 +1,256 @@
+"""The HTTP interface: `/predict`, `/health`, `/metrics`, `/openapi.json` and a page."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pandas as pd
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from cirm import __version__
+from cirm.data.cell_errors import CellError
+from cirm.model.csv_writer import escape_table_cells, format_table_as_csv
+from cirm.serving.api_description import describe_api
+from cirm.serving.measurements import Measurements
+from cirm.serving.request_rows import CONTENT_TYPES, RequestError, parse_rows
+from cirm.serving.served_model import ServedModel, format_predictions
+from cirm.serving.try_page import build_try_page
+
+OPEN_PATHS = ("/", "/health")  # they say nothing about the model's columns
+PATHS = (*OPEN_PATHS, "/predict", "/metrics", "/openapi.json")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+}
+DRAINED = 8  # times the allowed size that is read and dropped of a body too large
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one request may hold: rows, and bytes of its body."""
+
+    rows: int = 10_000
+    bytes: int = 10 * 2**20
+
+
+def create_app(
+    served: ServedModel,
+    token: str = "",
+    limits: Limits = Limits(),  # noqa: B008  frozen
+    hosts: Collection[str] = (),
+) -> FastAPI:
+    """Return an ASGI application that serves a model.
+
+    Args:
+        served: The model.
+        token: What clients must send in the header `Authorization: Bearer TOKEN`,
+            except to `/` and `/health`; empty if anybody may ask.
+        limits: The largest request that is accepted.
+        hosts: Names by which the server may be addressed; any, if it is empty. For a
+            server on this machine only, this keeps web pages from other places out
+            (DNS rebinding).
+
+    Returns:
+        The application, for any ASGI server.
+    """
+    endpoints = Endpoints(served, limits, token)
+    app = FastAPI(
+        title="cirm",
+        version=__version__,
+        docs_url=None,  # these pages would load scripts from elsewhere
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.add_api_route("/", endpoints.show_page, methods=["GET"])
+    app.add_api_route("/health", endpoints.report_health, methods=["GET"])
+    app.add_api_route("/predict", endpoints.predict, methods=["POST"])
+    app.add_api_route("/metrics", endpoints.report_metrics, methods=["GET"])
+    app.add_api_route("/openapi.json", endpoints.describe, methods=["GET"])
+    app.add_exception_handler(RequestError, _answer_refused_request)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(500, _answer_failure)
+    guard = Guard(endpoints.measurements, token, hosts)
+    app.middleware("http")(guard.pass_request)
+    return app
+
+
+class Endpoints:
+    """What the server answers, by path.
+
+    Everything that touches the model runs in one thread, in the order of arrival:
+    predictions take all of a core, and the model may be replaced between them.
+    """
+
+    def __init__(self, served: ServedModel, limits: Limits, token: str) -> None:
+        self.served, self.limits, self.has_token = served, limits, bool(token)
+        self.measurements = Measurements()
+        self._queue = anyio.CapacityLimiter(1)
+
+    async def show_page(self) -> Response:
+        """Show the page to try a row by hand."""
+        return HTMLResponse(_render_try_page())
+
+    async def report_health(self) -> Response:
+        """Say whether the server works, and which model it uses."""
+        await self._run(self.served.refresh)
+        current, problem = self.served.current, self.served.problem
+        content = {
+            "status": "stale" if problem else "ok",
+            "fingerprint": current.fingerprint,
+            "loaded": current.time,
+            "version": __version__,
+        }
+        return JSONResponse(content | ({"problem": problem} if problem else {}))
+
+    async def report_metrics(self) -> Response:
+        """Return counts in the text format of Prometheus."""
+        self.measurements.note_model(self.served)
+        return Response(self.measurements.format(), media_type=CONTENT_TYPE_LATEST)
+
+    async def describe(self) -> Response:
+        """Describe the interface, with the columns of the model."""
+        await self._run(self.served.refresh)
+        model, limits = self.served.current.model, self.limits
+        fill, has_token = self.served.fill_missing, self.has_token
+        return JSONResponse(describe_api(model, limits.rows, fill, has_token))
+
+    async def predict(self, request: Request) -> Response:
+        """Predict the rows of a request."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in CONTENT_TYPES or "content-encoding" in request.headers:
+            raise RequestError(
+                415, f"the content type must be {', '.join(CONTENT_TYPES)}, unpacked."
+            )
+        body = await read_body(request, self.limits.bytes)
+        wants_csv = "text/csv" in request.headers.get("accept", "")
+        return await self._run(self._predict_body, body, kind, wants_csv)
+
+    def _predict_body(self, body: bytes, kind: str, wants_csv: bool) -> Response:
+        self.served.refresh()
+        schema = self.served.current.model.schema
+        rows, fill = self.limits.rows, self.served.fill_missing
+        frame = parse_rows(body, kind, schema, rows, fill)
+        predictions, notes = self._predict_frame(frame)
+        self.measurements.count_rows(frame, predictions, schema)
+        if wants_csv:
+            text = format_table_as_csv(escape_table_cells(predictions), ",", True)
+            return Response(text, media_type="text/csv")
+        content = {
+            "fingerprint": self.served.current.fingerprint,
+            "predictions": format_predictions(predictions),
+            "notes": notes,
+        }
+        return JSONResponse(content)
+
+    def _predict_frame(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        try:
+            return self.served.predict(frame)
+        except CellError as error:
+            raise RequestError(422, str(error), error.row, error.column) from None
+        except ValueError as error:
+            raise RequestError(422, str(error)) from None
+
+    async def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+        return await anyio.to_thread.run_sync(work, *arguments, limiter=self._queue)
+
+
+class Guard:
+    """Checks who asks, measures every request, and adds headers to every answer."""
+
+    def __init__(
+        self, measurements: Measurements, token: str, hosts: Collection[str]
+    ) -> None:
+        self.measurements, self.hosts = measurements, frozenset(hosts)
+        self._token = token.encode()
+
+    async def pass_request(
+        self, request: Request, pass_on: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        """Answer a request, or refuse it."""
+        start, status = time.perf_counter(), 500
+        path = request.url.path if request.url.path in PATHS else "other"
+        try:
+            response = self._refuse(request) or await pass_on(request)
+            status = response.status_code
+            response.headers.update(HEADERS)
+            return response
+        finally:
+            seconds = time.perf_counter() - start
+            self.measurements.count_request(path, status, seconds)
+
+    def _refuse(self, request: Request) -> Response | None:
+        if self.hosts and request.url.hostname not in self.hosts:
+            text = f"this server is not called {request.url.hostname!r}. Use localhost."
+            return _make_error_response(421, text)
+        if not self._token or request.url.path in OPEN_PATHS:
+            return None
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        is_right = secrets.compare_digest(given.strip().encode(), self._token)
+        if scheme.lower() == "bearer" and is_right:
+            return None
+        text = "a token is needed: send the header `Authorization: Bearer TOKEN`."
+        return _make_error_response(401, text, {"WWW-Authenticate": "Bearer"})
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the body of a request; one that is too large is refused."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= most:
+            parts.append(part)
+        elif size > DRAINED * most:
+            break
+    if size > most:
+        raise RequestError(
+            413,
+            f"the body is larger than {most:,} bytes. Send fewer rows at a time, or "
+            "start the server with a larger --max-bytes.",
+        )
+    return b"".join(parts)
+
+
+@cache
+def _render_try_page() -> str:
+    return build_try_page()
+
+
+async def _answer_refused_request(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return _make_error_response(
+        error.status, str(error), row=error.row, column=error.column or None
+    )
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = (
+        f"{error.detail}: {request.method} {request.url.path!r}. Use POST /predict, or "
+        "GET /, /health, /metrics or /openapi.json."
+    )
+    return _make_error_response(error.status_code, text, error.headers)
+
+
+async def _answer_failure(_: Request, __: Exception) -> Response:
+    return _make_error_response(500, "the server failed; its log says why.")
+
+
+def _make_error_response(
+    status: int,
+    message: str,
+    headers: Any = None,  # noqa: ANN401  a mapping or None
+    **place: int | str | None,
+) -> Response:
+    error = {"status": status, "message": message, "row": None, "column": None}
+    return JSONResponse({"error": error | place}, status, headers)

@@ -1,0 +1,209 @@
+"""Rows in the body of a request, as JSON, CSV or TSV, become a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cirm.data.base import summarise_error
+from cirm.data.schema import Schema, list_numeric_columns
+from cirm.model.model import count_column_features
+
+SEPARATORS = {"text/csv": ",", "text/tab-separated-values": "\t"}
+CONTENT_TYPES = ("application/json", *SEPARATORS)
+MOST_DIGITS = 300  # of a whole number; a float has room for no more
+
+Cells = Mapping[str, Sequence[Any]]
+"""The cells of each column."""
+
+
+class RequestError(ValueError):
+    """A request that is refused.
+
+    Attributes:
+        status: The HTTP status.
+        row: The row that is wrong, from 1; None if it is none in particular.
+        column: The column that is wrong; empty if it is none in particular.
+    """
+
+    def __init__(
+        self, status: int, message: str, row: int | str | None = None, column: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.status, self.row, self.column = status, row, column
+
+
+def parse_rows(
+    body: bytes, content_type: str, schema: Schema, most_rows: int, fill: bool = False
+) -> pd.DataFrame:
+    """Return the rows of a request as a table whose labels are 1, 2 and so on.
+
+    Args:
+        body: The body of the request.
+        content_type: What it is: one of `CONTENT_TYPES`.
+        schema: How the model reads rows.
+        most_rows: How many rows are allowed.
+        fill: Whether values that a row lacks count as missing. Otherwise they are
+            refused.
+
+    Returns:
+        The rows; cells of columns that are not numbers are text, and identifiers are
+        as they came.
+
+    Raises:
+        RequestError: If the rows cannot be read.
+    """
+    wanted = [] if fill else list(count_column_features(schema))
+    if content_type in SEPARATORS:
+        cells = _read_csv(body, SEPARATORS[content_type], most_rows, wanted)
+    else:
+        cells = _read_json(body, most_rows, wanted)
+    count = len(next(iter(cells.values()), ()))
+    if not count:
+        raise RequestError(422, "there are no rows. Send one or more.")
+    numbers, features = list_numeric_columns(schema), count_column_features(schema)
+    columns = {
+        name: _make_column(own, name in numbers, name in features)
+        for name, own in cells.items()
+    }
+    return pd.DataFrame(columns, index=pd.RangeIndex(1, count + 1))
+
+
+def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
+    try:
+        rows = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(
+            400, f"the body is not valid JSON: {summarise_error(error)}. Correct it."
+        ) from None
+    if not isinstance(rows, list):
+        raise RequestError(
+            422, 'the body must be a list of rows, for example [{"age": 50}].'
+        )
+    if len(rows) > most_rows:
+        raise _make_size_error(most_rows)
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise RequestError(
+                422, f'row {number}: it is no object such as {{"age": 50}}.', number
+            )
+        for name in wanted:
+            if name not in row:
+                raise _make_absence_error(name, number)
+        for name, cell in row.items():
+            _check_cell(cell, number, name)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _check_cell(cell: object, row: int, column: str) -> None:
+    if isinstance(cell, list | dict):
+        kind = "a list" if isinstance(cell, list) else "an object"
+        raise RequestError(
+            422,
+            f"row {row}: column {column!r} has {kind}. Send a number, text, true, "
+            "false or null.",
+            row,
+            column,
+        )
+
+
+def _read_csv(
+    body: bytes, separator: str, most_rows: int, wanted: Collection[str]
+) -> Cells:
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise RequestError(
+            400, "the body is not UTF-8 text. Send it in that encoding."
+        ) from None
+    names, *rows = list(_split_lines(text, separator, most_rows)) or [[]]
+    names = [name.strip() for name in names]
+    for place, name in enumerate(names):
+        if not name or name in names[:place]:
+            problem = "has no name" if not name else f"is called {name!r} like another"
+            raise RequestError(
+                422, f"column {place + 1} {problem}. Rename it.", None, name
+            )
+    for name in wanted:
+        if name not in names:
+            raise _make_absence_error(name)
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(names):
+            raise RequestError(
+                422,
+                f"row {number}: it has {len(row)} cells for {len(names)} columns. "
+                "Correct it.",
+                number,
+            )
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=bool(rows)))
+
+
+def _split_lines(text: str, separator: str, most_rows: int) -> Iterator[list[str]]:
+    """Yield the cells of the header and of each row; empty lines are left out."""
+    file = io.StringIO(text, newline="")
+    count = 0
+    try:
+        for cells in csv.reader(
+            file, delimiter=separator, strict=True, skipinitialspace=True
+        ):
+            if cells:
+                yield cells
+                count += 1
+            if count > most_rows + 1:
+                raise _make_size_error(most_rows)
+    except csv.Error as error:
+        row = max(count, 1)
+        raise RequestError(
+            400, f"row {row}: the CSV cannot be read: {error}. Correct it.", row
+        ) from None
+
+
+def _make_size_error(most_rows: int) -> RequestError:
+    return RequestError(
+        413,
+        f"there are more than {most_rows:,} rows. Send them in several requests, or "
+        "start the server with a larger --max-rows.",
+    )
+
+
+def _make_absence_error(column: str, row: int | None = None) -> RequestError:
+    place = "" if row is None else f"row {row}: "
+    return RequestError(
+        422,
+        f"{place}there is no value for the column {column!r}. Send it, empty or null "
+        "where it is unknown.",
+        row,
+        column,
+    )
+
+
+def _make_column(cells: Sequence[Any], is_number: bool, is_feature: bool) -> Any:  # noqa: ANN401
+    """Return a column: floats if possible, else text, or as it is if it is not used."""
+    if is_number and all(_is_plain_number(cell) for cell in cells):
+        numbers = (np.nan if cell is None else cell for cell in cells)
+        return np.fromiter(numbers, float, len(cells))
+    if not (is_number or is_feature):
+        return pd.Series(cells, range(1, len(cells) + 1), dtype=object)
+    return np.array([_format_cell(cell) for cell in cells], dtype=object)
+
+
+def _is_plain_number(cell: object) -> bool:
+    is_small = not isinstance(cell, int) or abs(cell) < 10**MOST_DIGITS
+    return cell is None or (type(cell) in (int, float) and is_small)
+
+
+def _format_cell(cell: object) -> str:
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    return "" if cell is None else str(cell)
