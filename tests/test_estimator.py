@@ -257,7 +257,7 @@ def test_a_network_of_ones_own_must_fit_the_task():
 
 
 class Loader:
-    """Batches cannot be read twice. Give them in a list."""
+    """Batches cannot be read twice. Pass the tables as a list."""
 
     def __init__(self, batches):
         self.batches = batches
@@ -291,12 +291,12 @@ def test_batches_of_tables_and_images_and_environments():
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        ([], "a batch has the type NoneType"),
-        ([1, 2], "a batch has the type int"),
-        ([(torch.zeros(3, 2), torch.zeros(2))], "3 inputs and 2 targets"),
+        ([], "a batch must be .*, not NoneType"),
+        ([1, 2], "a batch must be .*, not int"),
+        ([(torch.zeros(3, 2), torch.zeros(2))], "3 inputs but 2 targets"),
         (
             iter([(pd.DataFrame({"a": [1]}), [1])]),
-            "cannot be read twice. Give them in a list",
+            "cannot be read twice. Pass the tables as a list",
         ),
         (
             iter([(torch.zeros(3, 2), [0, 1, 0]), (torch.zeros(3, 4), [0, 1, 0])]),

@@ -10,7 +10,7 @@ from cirm.data.columns import ColumnEncoding, TableEncoding
 from cirm.memory import list_state_tensors
 from cirm.model import evaluate, explain, fit, predict
 from cirm.model.explain import compute_column_importance, find_importance_drops
-from cirm.model.fit import _split_rows
+from cirm.model.fit import _split_off_held_out_rows
 from cirm.model.metrics import Predictions
 from cirm.randomness import Randomness
 
@@ -19,7 +19,7 @@ FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
 def split(rows, fraction=0.1, name="table"):
     source = Randomness((0,)).at("stage", 0).at(name)
-    return _split_rows(torch.arange(rows), fraction, source)
+    return _split_off_held_out_rows(torch.arange(rows), fraction, source)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from cirm.learners import LEARNERS, get_learner_class
 from cirm.memory import list_state_tensors
 from cirm.model import fit, load, predict, save, update
 from cirm.model.file import FORMAT, VERSION, encode_model_file
-from cirm.model.seal import seal
+from cirm.model.signature import add_digest_and_signature
 
 RELEASED = Path(__file__).parent / "files"
 SPECIAL = {
@@ -159,7 +159,7 @@ def reseal(path, change, tensors=None, bind=True):
     if bind:
         digest = hashlib.sha256(metadata["model"].encode()).digest()
         parts["description"] = torch.tensor([list(digest)], dtype=torch.uint8)
-    path.write_bytes(seal(dump_tensors(parts, metadata)))
+    path.write_bytes(add_digest_and_signature(dump_tensors(parts, metadata)))
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def reseal(path, change, tensors=None, bind=True):
         ),
         (
             lambda d: d["schema"]["treatment"].update(shape=[10**12]),
-            "shape: not that of the columns",
+            "shape: does not match the columns",
         ),
         (
             lambda d: d["schema"]["target"].update(scale=0.0),
-            "column 'outcome': not on a positive scale",
+            "column 'outcome': the scale must be positive",
         ),
         (lambda d: d["schema"]["task"].update(classes=["a"]), "Classification needs"),
     ],

@@ -14,10 +14,10 @@ from cirm.model import evaluate, fit, update
 from cirm.model.comparison import compare_scores
 from cirm.model.estimates import (
     Estimate,
+    collect_score_statistics,
     combine_estimates,
     compute_hanley_mcneil_variance,
     compute_p_value,
-    measure_scores,
 )
 from cirm.model.metrics import compute_delong_variance
 
@@ -38,7 +38,8 @@ def count_alarms(repeats, shift, arrivals):
     alarms = 0
     for _ in range(repeats):
         past = [
-            measure_scores(MODEL, *draw_place(rng, 2000, 2.0)) for _ in range(arrivals)
+            collect_score_statistics(MODEL, *draw_place(rng, 2000, 2.0))
+            for _ in range(arrivals)
         ]
         here = draw_place(rng, 1000, shift)
         alarms += any(c.is_worse for c in compare_scores(MODEL, *here, past))
@@ -62,7 +63,7 @@ def test_another_base_rate_alone_is_no_fall_of_accuracy_or_ranking():
     worse = {"accuracy": 0, "roc_auc": 0, "recall": 0}
     for _ in range(40):
         rare, frequent = ({"positives": p, "prior": 0.1} for p in (0.1, 0.6))
-        past = [measure_scores(MODEL, *draw_place(rng, 2000, 2.0, **rare))]
+        past = [collect_score_statistics(MODEL, *draw_place(rng, 2000, 2.0, **rare))]
         here = draw_place(rng, 1000, 2.0, **frequent)
         found = compare_scores(MODEL, *here, past)
         for one in found:
@@ -70,7 +71,7 @@ def test_another_base_rate_alone_is_no_fall_of_accuracy_or_ranking():
                 worse[one.score] += one.is_worse
     # The plain accuracy falls by more than ten points.
     assert found[0].expected - found[0].value > 10
-    assert "at the class frequencies there" in found[0].write_line("there")
+    assert "at the class frequencies there" in found[0].describe_result("there")
     assert max(worse.values()) <= 4
 
 
@@ -157,7 +158,7 @@ def test_the_calibration_estimate_is_unbiased_for_calibrated_predictions():
     rng = np.random.default_rng(0)
     for rows in (50, 1000):
         found = [
-            measure_scores(MODEL, *draw_place(rng, rows, 2.0))["calibration"]
+            collect_score_statistics(MODEL, *draw_place(rng, rows, 2.0))["calibration"]
             for _ in range(300)
         ]
         values = np.array([one["value"] for one in found])

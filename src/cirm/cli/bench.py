@@ -55,13 +55,13 @@ def measure_learner_speed(
     turns. Takes about fifteen minutes. Writes bench.json, bench.md and bench.html
     after each part.
     """
-    make_benchmarks_importable()
+    add_benchmarks_to_path()
     from benchmarks.suite import run_benchmarks
 
     run_benchmarks(part or [], rounds, quick, peers, out)
 
 
-def make_benchmarks_importable() -> None:
+def add_benchmarks_to_path() -> None:
     """Make the package `benchmarks` importable; only the source tree has it."""
     root = Path(__file__).parents[3]
     if not (root / "benchmarks" / "suite.py").exists():

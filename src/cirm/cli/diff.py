@@ -45,9 +45,9 @@ def diff_models(
 
 def print_model_differences(content: Mapping[str, Any]) -> None:
     """Print the answer, and a table of what differs."""
-    from cirm.cli.output import clean_values, print_rows_as_table
+    from cirm.cli.output import clean_text_in_values, print_rows_as_table
 
-    content = clean_values(content)
+    content = clean_text_in_values(content)
     typer.echo(content["answer"])
     rows = list_difference_rows(content)
     if rows:

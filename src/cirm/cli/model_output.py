@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from cirm.cli.output import clean_values, print_notes_once, print_table
+from cirm.cli.output import clean_text_in_values, print_notes_once, print_table
 from cirm.report.model_history import (
     build_history_table,
     build_versions_table,
@@ -39,7 +39,7 @@ def print_training_result(
     content: Content, is_first: bool, is_task_detected: bool
 ) -> None:
     """Print what a fit or an update has learned."""
-    content = clean_values(content)
+    content = clean_text_in_values(content)
     if is_first:
         typer.echo(describe_prediction_target(content, is_task_detected))
         print_column_treatments(
@@ -58,7 +58,7 @@ def print_training_result(
 
 def print_model_description(content: Content) -> None:
     """Print everything that is known about a model."""
-    content = clean_values(content)
+    content = clean_text_in_values(content)
     typer.echo(describe_prediction_target(content))
     print_learner_explanation(content)
     if content["adaptation"]:
@@ -80,7 +80,7 @@ def print_model_description(content: Content) -> None:
 
 def print_model_history(content: Content) -> None:
     """Print what a model has learned from, and which earlier versions are kept."""
-    content = clean_values(content)
+    content = clean_text_in_values(content)
     history, versions = content["history"], content["earlier_versions"]
     created = content["created"][:10]
     typer.echo(f"{content['model']} is at version {content['version']} ({created}).")
@@ -99,7 +99,7 @@ def print_model_history(content: Content) -> None:
 
 def print_evaluation_scores(content: Content) -> None:
     """Print the scores of a model."""
-    content = clean_values(content)
+    content = clean_text_in_values(content)
     print_table(build_scores_table(content))
     if content.get("confusion"):
         print_table(build_classes_table(content))
@@ -196,7 +196,7 @@ def print_learner_explanation(content: Content) -> None:
 
 def print_model_adaptation(adaptation: Content) -> None:
     """Print what a model was adapted to, what changed, and what did not and why."""
-    adaptation = clean_values(adaptation)
+    adaptation = clean_text_in_values(adaptation)
     typer.echo(summarise_adaptation(adaptation))
     if table := build_effects_table(adaptation):
         print_table(table)

@@ -244,7 +244,7 @@ def read_key(path: Path | None) -> bytes:
     """Return the secret in a file, without line breaks at its end; b"" without one."""
     if path is None:
         return b""
-    from cirm.model.seal import LEAST_KEY, MOST_KEY
+    from cirm.model.signature import LEAST_KEY, MOST_KEY
 
     if not path.is_file():
         raise ValueError(f"--key: there is no file {str(path)!r}. Check the path.")

@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def clean_text(text: str) -> str:
+def remove_control_characters(text: str) -> str:
     """Return text as one line that a terminal shows and does not obey."""
     return CONTROL.sub("", text.replace("\n", " ").replace("\t", " "))
 
 
-def clean_values(values: Any) -> Any:  # noqa: ANN401  plain values, nested
+def clean_text_in_values(values: Any) -> Any:  # noqa: ANN401  plain values, nested
     """Return the same plain values with all text in them clean."""
     if isinstance(values, str):
-        return clean_text(values)
+        return remove_control_characters(values)
     if isinstance(values, Mapping):
-        return {clean_values(key): clean_values(part) for key, part in values.items()}
+        return {
+            clean_text_in_values(key): clean_text_in_values(part)
+            for key, part in values.items()
+        }
     if isinstance(values, list | tuple):
-        return [clean_values(part) for part in values]
+        return [clean_text_in_values(part) for part in values]
     return values
 
 
@@ -45,7 +48,7 @@ def format_typed_command() -> str:
 def print_to_stderr(*lines: str) -> None:
     """Print lines on standard error, which leaves standard output to the result."""
     for line in lines:
-        typer.echo(clean_text(line), err=True)
+        typer.echo(remove_control_characters(line), err=True)
 
 
 def print_notes_once(notes: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from cirm.cli.exit_codes import ExitCode
-from cirm.cli.output import clean_text
+from cirm.cli.output import remove_control_characters
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
@@ -128,7 +128,9 @@ def show_step_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
             if name != step:  # a step that begins with 1 does not say how far it is
                 step = name
                 display.tasks[task].total = 1.0 if done < 1 else None
-                display.reset(task, description=clean_text(name), amount="")
+                display.reset(
+                    task, description=remove_control_characters(name), amount=""
+                )
             if display.tasks[task].total:
                 display.update(task, completed=done, amount=f"{done:.0%}")
             elif done > 1:

@@ -105,13 +105,13 @@ def stress(
                 )
         chosen = [one for one in kinds if not kind or one.name in kind]
         cells = list_stress_cells(chosen, source, quick)
-        check_cells(cells)
+        check_data_of_cells(cells)
         count = seeds or (QUICK_SEEDS if quick else SEEDS)
         plan = StressPlan.from_cells(cells, learner, range(count))
-    run_stress(plan, out, place, source)
+    run_stress_map(plan, out, place, source)
 
 
-def check_cells(cells: Sequence[StressCell]) -> None:
+def check_data_of_cells(cells: Sequence[StressCell]) -> None:
     """Raise an error before any work if the data of a kind cannot be drawn."""
     from cirm.data import create_dataset
 
@@ -122,7 +122,7 @@ def check_cells(cells: Sequence[StressCell]) -> None:
             create_dataset(cell.kind.dataset, cell.data).draw((0,))
 
 
-def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> None:
+def run_stress_map(plan: StressPlan, folder: Path, engine: Engine, source: str) -> None:
     """Run the unfinished jobs of a stress map, then write and print its results."""
     from cirm.cli.output import format_typed_command, print_table
     from cirm.cli.progress import run_jobs_with_progress, show_single_step
@@ -170,7 +170,7 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
         write_text_atomically(
             folder / "summary.json", json.dumps(summary, indent=2) + "\n"
         )
-        notes = [describe_map(plan, source)]
+        notes = [describe_stress_data(plan, source)]
         kinds = list({cell.kind.name: cell.kind for cell, _ in plan.cells}.values())
         picture = draw_shortcut_examples(kinds)
         page = build_stress_page(
@@ -187,7 +187,7 @@ def run_stress(plan: StressPlan, folder: Path, engine: Engine, source: str) -> N
     exit_if_jobs_failed(waiting, failures)
 
 
-def describe_map(plan: StressPlan, source: str) -> str:
+def describe_stress_data(plan: StressPlan, source: str) -> str:
     """Say what data and how many seeds the map was made with."""
     count = len(plan.seeds)
     size = "719 examples" if source == "digits" else "1,000 examples"

@@ -100,7 +100,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: If inputs, targets or settings are invalid.
         """
-        source = self._make_source(X, y, environments, first=True)
+        source = self._build_source(X, y, environments, first=True)
         return self._fit_source(source)
 
     def partial_fit(
@@ -131,13 +131,13 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         known = len(self.model_.history) if hasattr(self, "model_") else 0
         name = environment or f"environment {known}"
         names = None if y is None else [name] * len(y)
-        source = self._make_source(X, y, names, first=not known, classes=classes)
+        source = self._build_source(X, y, names, first=not known, classes=classes)
         if not known:
             return self._fit_source(source)
         self.model_ = update(
             self.model_, source, order=self.order, accept_units=accept_units, again=True
         )
-        self._warn(known)
+        self._warn_of_new_notes(known)
         return self
 
     def adapt(
@@ -258,10 +258,10 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             stable=self.stable,
         )
         self._set_model(model)
-        self._warn()
+        self._warn_of_new_notes()
         return self
 
-    def _warn(self, known: int = 0) -> None:
+    def _warn_of_new_notes(self, known: int = 0) -> None:
         """Show the notes of the environments after the first so many ones."""
         notes = [note for entry in self.model_.history[known:] for note in entry.notes]
         for note in dict.fromkeys(notes):
@@ -278,7 +278,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> NDArray[Any]:
         raise NotImplementedError
 
-    def _make_source(
+    def _build_source(
         self,
         X: AnyInputs,
         y: AnyInputs,
@@ -294,7 +294,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                     f"{type(self).__name__} requires y to be passed, but the target y "
                     "is None"
                 )
-            return self._make_batch_source(X, first, classes)
+            return self._build_batch_source(X, first, classes)
         inputs = self._check_inputs(X, first)
         targets = self._check_targets(y, first, classes)
         if len(inputs) != len(targets):
@@ -317,7 +317,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         frame = inputs.reset_index(drop=True)
         return FrameSource(frame.assign(**columns), "data", "X", **names)
 
-    def _make_batch_source(
+    def _build_batch_source(
         self, X: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> Source:
         source = BatchSource(X, "data", "X")
@@ -362,7 +362,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict_inputs(self, X: AnyInputs) -> Predictions:
         check_is_fitted(self, "model_")
-        chunk = _make_row_chunk(self._check_inputs(X, first=False))
+        chunk = _build_row_chunk(self._check_inputs(X, first=False))
         encoded = encode_inputs_of_chunk(chunk, self.model_.schema, "X")
         return predict_inputs_in_chunks(self.model_, encoded, exact=True)
 
@@ -372,7 +372,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _make_row_chunk(inputs: pd.DataFrame | NDArray[Any]) -> RowChunk:
+def _build_row_chunk(inputs: pd.DataFrame | NDArray[Any]) -> RowChunk:
     """Return all rows of a table or an array as one chunk."""
     if isinstance(inputs, pd.DataFrame):
         return RowChunk(inputs)

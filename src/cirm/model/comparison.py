@@ -18,18 +18,18 @@ from torch import Tensor
 
 from cirm.model.estimates import (
     Estimate,
+    collect_score_statistics,
     combine_estimates,
     compute_difference_interval,
     compute_half_width,
     compute_p_value,
     estimate_calibration,
     estimate_proportion,
-    measure_scores,
 )
 from cirm.model.model import Model
 
 Measured = Mapping[str, Mapping[str, float]]
-"""What `measure_scores` returns; `accuracy` if only that is known of all classes."""
+"""What `collect_score_statistics` returns, or only the `accuracy` of all classes."""
 
 LEVEL = 0.05  # probability of a false alarm over all lines
 FEWEST_OF_CLASS = 10  # rows of a class whose recall is compared
@@ -79,7 +79,7 @@ class Comparison:
         label = f"recall of {self.label}" if self.label else self.score
         return TITLES.get(self.score, label)
 
-    def write_line(self, where: str) -> str:
+    def describe_result(self, where: str) -> str:
         """Return a line with the score, the difference, its interval and the result."""
         is_loss = self.score in ("calibration_error", "rmse")
         unit = {"roc_auc": "", "rmse": " %"}.get(self.score, " points")
@@ -103,7 +103,7 @@ class Comparison:
             name: getattr(self, name)
             for name in ("value", "expected", "difference", "low", "high", "p_value")
         }
-        line = self.write_line(where)
+        line = self.describe_result(where)
         return {**named, **numbers, "significant": self.is_worse, "line": line}
 
     def _format(self, value: float) -> str:
@@ -125,15 +125,15 @@ def compare_scores(
         model: The model that made the predictions.
         mean: Class probabilities [n, classes] or standardised values [n, 1].
         targets: Class indices or standardised values [n].
-        past: What `measure_scores` returned for each of the other environments.
+        past: What `collect_score_statistics` returned for each other environment.
         weights: Weights of the rows [n].
 
     Returns:
         A comparison for each score that both sides have.
     """
-    here = measure_scores(model, mean, targets, weights)
+    here = collect_score_statistics(model, mean, targets, weights)
     if not model.task.classes:
-        error = _compare_errors(*_collect(here, past, "error"))
+        error = _compare_errors(*_estimate_and_expect_score(here, past, "error"))
         scale = model.schema.target.scale
         value, expected = scale * error.value, scale * error.expected
         return [replace(error, value=value, expected=expected)]
@@ -141,12 +141,12 @@ def compare_scores(
     if known := [one["calibration"] for one in past if "calibration" in one]:
         found.append(_compare_calibration(here["calibration"], known))
     if "ranking" in here and any("ranking" in one for one in past):
-        new, old = _collect(here, past, "ranking")
+        new, old = _estimate_and_expect_score(here, past, "ranking")
         found.append(_compare_values("roc_auc", "", new, old, 1.0))
     return _adjust_p_values([*found, *_compare_recalls(here, past)])
 
 
-def _collect(
+def _estimate_and_expect_score(
     here: Measured, past: Sequence[Measured], name: str
 ) -> tuple[Estimate, Estimate]:
     """Return an estimate here, and what the others predict for it."""
@@ -169,7 +169,7 @@ def _compare_calibration(
     """Compare mean squared calibration errors; report their roots in percent."""
     old = combine_estimates([estimate_calibration(one) for one in past])
     new = estimate_calibration(here)
-    (a, a_low, a_high), (b, b_low, b_high) = map(_compute_root, (new, old))
+    (a, a_low, a_high), (b, b_low, b_high) = map(_compute_root_in_percent, (new, old))
     # Zou and Donner 2008: an interval of the difference from those of its two parts.
     low = a - b - math.hypot(a - a_low, b_high - b)
     high = a - b + math.hypot(a_high - a, b - b_low)
@@ -179,7 +179,7 @@ def _compare_calibration(
     return Comparison("calibration_error", "", a, b, a - b, low, high, p_value, note)
 
 
-def _compute_root(estimate: Estimate) -> tuple[float, float, float]:
+def _compute_root_in_percent(estimate: Estimate) -> tuple[float, float, float]:
     """Return the root of a mean square in percent, with its 95 % interval."""
     half = compute_half_width(estimate)
     ends = (estimate.value, estimate.value - half, estimate.value + half)
@@ -214,7 +214,9 @@ def _compare_accuracies(here: Measured, past: Sequence[Measured]) -> list[Compar
         total = sum(totals.values())
         mix = {name: count / total for name, count in totals.items()}
         if mix:
-            new, *olds = (_mix_recalls(one, mix) for one in places)
+            new, *olds = (
+                _compute_accuracy_at_class_frequencies(one, mix) for one in places
+            )
     if not olds:
         return []
     found = _compare_values("accuracy", "", new, combine_estimates(olds), 100.0)
@@ -231,7 +233,9 @@ def _estimate_accuracy(one: Measured) -> Estimate:
     return estimate_proportion(correct, rows)
 
 
-def _mix_recalls(one: Measured, mix: Mapping[str, float]) -> Estimate:
+def _compute_accuracy_at_class_frequencies(
+    one: Measured, mix: Mapping[str, float]
+) -> Estimate:
     """Return the accuracy if the classes had the frequencies of a mix."""
     parts = {n: estimate_proportion(one["correct"][n], one["rows"][n]) for n in mix}
     return Estimate(

@@ -60,8 +60,8 @@ def format_table_as_csv(
     frame: pd.DataFrame, separator: str = ",", header: bool = True
 ) -> str:
     """Return what pandas writes, except that small numbers are 0.00001, not 1e-05."""
-    last = _format_last_columns(frame, separator)
-    first = _format_first_columns(
+    last = _format_trailing_columns(frame, separator)
+    first = _format_leading_columns(
         frame.iloc[:, : frame.shape[1] - len(last)], separator
     )
     if first is None or not last:
@@ -82,7 +82,7 @@ def _format_with_pandas(frame: pd.DataFrame, separator: str, header: bool) -> st
     return frame.to_csv(index=False, header=header, sep=separator, lineterminator="\n")
 
 
-def _format_last_columns(frame: pd.DataFrame, separator: str) -> list[Cells]:
+def _format_trailing_columns(frame: pd.DataFrame, separator: str) -> list[Cells]:
     """Format as many columns as possible, beginning with the last."""
     columns: list[Cells] = []
     for position in reversed(range(frame.shape[1])):
@@ -97,7 +97,7 @@ def _format_last_columns(frame: pd.DataFrame, separator: str) -> list[Cells]:
     return columns
 
 
-def _format_first_columns(frame: pd.DataFrame, separator: str) -> list[Cells] | None:
+def _format_leading_columns(frame: pd.DataFrame, separator: str) -> list[Cells] | None:
     """Format the other columns with pandas, as one; None if a row has several lines."""
     if frame.empty:
         return []

@@ -69,22 +69,22 @@ def _check_decisions(description: Description) -> None:
     """Refuse thresholds and class weights that do not fit the classes."""
     classes, plan = description.schema.task.classes, description.plan
     two = classes if len(classes) == 2 else ()
-    _demand(plan.positive in ("", *two), "plan.positive", "not one of two classes")
+    _require(plan.positive in ("", *two), "plan.positive", "not one of two classes")
     known = set(plan.class_weight) in (set(), set(classes))
-    _demand(known, "plan.class_weight", "not of the classes")
+    _require(known, "plan.class_weight", "not of the classes")
     smallest = min(plan.class_weight.values(), default=1.0)
-    _demand(smallest > 0, "plan.class_weight", "not positive")
+    _require(smallest > 0, "plan.class_weight", "not positive")
     if description.threshold is not None:
         value = description.threshold.value
         is_valid = 0 <= value <= 1 and description.threshold.positive in two
-        _demand(is_valid, "threshold", "not a probability of one of two classes")
+        _require(is_valid, "threshold", "not a probability of one of two classes")
     if (scores := description.held_out_scores) is not None:
         is_count = min(scores.rows) >= 0 and max(scores.rows) < LARGEST
-        _demand(is_count and bool(two), "held_out_scores", "not of two classes")
+        _require(is_count and bool(two), "held_out_scores", "not of two classes")
         for part in (scores.positives, scores.others):
             is_valid = list(part) == sorted(part) and len(part) <= MOST_SCORES
             is_valid &= not part or 0 <= part[0] <= part[-1] <= 1
-            _demand(is_valid, "held_out_scores", "not probabilities in order")
+            _require(is_valid, "held_out_scores", "not probabilities in order")
 
 
 def _check_sizes(data: Any, depth: int = 0) -> None:  # noqa: ANN401
@@ -97,7 +97,7 @@ def _check_sizes(data: Any, depth: int = 0) -> None:  # noqa: ANN401
         is_small = len(data) <= MOST_TEXT
     else:
         is_small = not isinstance(data, int) or abs(data) < LARGEST
-    _demand(is_small, "description", "a text, list or number in it is too large")
+    _require(is_small, "description", "a text, list or number in it is too large")
     for part in parts:
         _check_sizes(part, depth + 1)
 
@@ -105,58 +105,72 @@ def _check_sizes(data: Any, depth: int = 0) -> None:  # noqa: ANN401
 def _check_schema(schema: Schema) -> None:
     """Refuse a schema whose parts do not agree."""
     target, treatment = schema.target, schema.treatment
-    _demand(target.categories == schema.task.classes, "classes", "not those of target")
+    _require(
+        target.categories == schema.task.classes,
+        "classes",
+        "differ from those of the target",
+    )
     is_number = target.kind == "number"
-    _demand(bool(schema.task.classes) != is_number, "target", "not of this task")
-    _demand(all(size > 0 for size in treatment.shape), "shape", "not positive")
-    _demand((treatment.kind == "table") == bool(treatment.encoding), "kind", "wrong")
+    _require(
+        bool(schema.task.classes) != is_number, "target", "does not match the task"
+    )
+    _require(all(size > 0 for size in treatment.shape), "shape", "must be positive")
+    _require(
+        (treatment.kind == "table") == bool(treatment.encoding),
+        "kind",
+        "does not match the encoding",
+    )
     columns = treatment.encoding.columns if treatment.encoding else ()
     for column in (target, *columns):
         _check_column(column)
     names = [column.name for column in columns]
-    _demand(len(set(names)) == len(names), "columns", "not unique")
+    _require(len(set(names)) == len(names), "columns", "have equal names")
     if treatment.encoding:
         features = len(treatment.encoding.features)
-        _demand(treatment.shape == (features,), "shape", "not that of the columns")
+        _require(treatment.shape == (features,), "shape", "does not match the columns")
 
 
 def _check_column(column: ColumnEncoding) -> None:
     place, categories = f"column {column.name!r}", column.categories
-    _demand(column.scale > 0, place, "not on a positive scale")
-    _demand(len(set(categories)) == len(categories), place, "not of unique categories")
+    _require(column.scale > 0, place, "the scale must be positive")
+    _require(
+        len(set(categories)) == len(categories), place, "categories must be unique"
+    )
     places = set(column.hashed) & set(range(len(categories)))
-    _demand(len(places) == len(column.hashed), place, "not of hashed categories")
-    _demand(len(column.quartiles) in (0, 2), place, "not of two quartiles")
+    _require(len(places) == len(column.hashed), place, "hashed categories are unknown")
+    _require(len(column.quartiles) in (0, 2), place, "needs two quartiles or none")
     low, high = column.quartiles or (0.0, 0.0)
-    _demand(low <= high, place, "not of ordered quartiles")
+    _require(low <= high, place, "quartiles must be in order")
     largest = max(map(abs, (column.centre, column.scale, column.fill, low, high)))
-    _demand(largest < math.inf, place, "not finite")
+    _require(largest < math.inf, place, "numbers must be finite")
 
 
 def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) -> None:
-    _demand(bool(history), "history", "empty")
+    _require(bool(history), "history", "must not be empty")
     for index, entry in enumerate(history):
         place = f"history.{index}"
         counts = (entry.stage, entry.rows - 1, entry.held_out, entry.epochs)
-        _demand(min(counts) >= 0, place, "not of positive numbers")
-        _demand(entry.held_out <= entry.rows, place, "of too few rows")
+        _require(min(counts) >= 0, place, "counts must not be negative")
+        _require(
+            entry.held_out <= entry.rows, place, "more rows are held out than exist"
+        )
         _check_arrival(entry.arrival, f"{place}.arrival", classes)
         is_counted = len(entry.confident) in (0, len(CONFIDENCES))
         is_counted &= all(0 <= count < LARGEST for count in entry.confident)
-        _demand(is_counted, f"{place}.confident", "not of all confidences")
+        _require(is_counted, f"{place}.confident", "must count every confidence level")
         for one in (entry.nonconformity, entry.nonconformity_adapted):
             if one is not None:
                 _check_nonconformity(one, f"{place}.nonconformity", classes)
         try:
             datetime.fromisoformat(entry.time)
         except ValueError:
-            raise ValueError(f"{place}.time: not a time in ISO format") from None
+            raise ValueError(f"{place}.time: must be a time in ISO format") from None
 
 
 def _check_arrival(
     arrival: dict[str, dict[str, float]], place: str, classes: Sequence[str]
 ) -> None:
-    """Refuse scores on arrival other than those that `measure_scores` returns."""
+    """Refuse scores on arrival that `collect_score_statistics` does not return."""
     estimate = {"value", "variance"}
     spread = {"slope", "third", "third_slope"}
     known = {"ranking": estimate, "calibration": estimate | spread}
@@ -167,15 +181,17 @@ def _check_arrival(
     names = set(arrival)
     is_complete = not names or needed <= names <= set(known)
     is_valid = is_complete and all(set(arrival[n]) == known[n] for n in names)
-    _demand(is_valid, place, "not of the scores that are compared")
+    _require(is_valid, place, "scores are missing or unknown")
     for name in names & {"error", "ranking", "calibration"}:
         largest = max(map(abs, arrival[name].values()))
-        _demand(largest < MOST_SCORE, place, "too large")
-        _demand(arrival[name]["variance"] >= 0, place, "not of a positive variance")
+        _require(largest < MOST_SCORE, place, "a score is too large")
+        _require(
+            arrival[name]["variance"] >= 0, place, "a variance must not be negative"
+        )
     for label, rows in arrival.get("rows", {}).items():
         correct = arrival["correct"][label]
         is_count = 0 <= correct <= rows < LARGEST
-        _demand(is_count, f"{place}.correct", "not a number of rows")
+        _require(is_count, f"{place}.correct", "must be a number of rows")
 
 
 def _check_nonconformity(
@@ -183,21 +199,21 @@ def _check_nonconformity(
 ) -> None:
     """Refuse scores other than those that `measure_nonconformity` returns."""
     is_known = {""} <= set(one.quantiles) <= set(one.rows) <= {"", *classes}
-    _demand(is_known, place, "not of these classes")
+    _require(is_known, place, "has other classes")
     for label, rows in one.rows.items():
         quantiles = one.quantiles.get(label, ())
         is_complete = len(quantiles) == (QUANTILES if rows else 0)
-        _demand(rows >= 0 and is_complete, place, "not of all quantiles")
+        _require(rows >= 0 and is_complete, place, "quantiles are missing")
         is_valid = max(map(abs, quantiles), default=0.0) < MOST_SCORE
         is_valid &= all(a <= b for a, b in itertools.pairwise(quantiles))
-        _demand(is_valid, place, "not of ordered quantiles")
+        _require(is_valid, place, "quantiles must be in order")
     counts = (len(one.answered), len(one.wrong))
     wanted = len(CONFIDENCES) if classes else 0
-    _demand(counts == (wanted, wanted), place, "not of all confidences")
+    _require(counts == (wanted, wanted), place, "must count every confidence level")
     for answered, wrong in zip(one.answered, one.wrong, strict=True):
-        _demand(0 <= wrong <= answered < LARGEST, place, "not a number of rows")
+        _require(0 <= wrong <= answered < LARGEST, place, "must be a number of rows")
 
 
-def _demand(is_valid: bool, place: str, problem: str) -> None:
+def _require(is_valid: bool, place: str, problem: str) -> None:
     if not is_valid:
         raise ValueError(f"{place}: {problem}")

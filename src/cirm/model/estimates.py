@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
     places: float = 1.0
 
 
-def measure_scores(
+def collect_score_statistics(
     model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> dict[str, dict[str, float]]:
     """Return what a later comparison needs of predictions [n, k] and targets [n].
@@ -176,11 +176,11 @@ def compute_difference_interval(one: Estimate, other: Estimate) -> tuple[float, 
 def compute_half_width(estimate: Estimate) -> float:
     """Return half the width of the 95 % interval of a new environment's value."""
     total = estimate.variance + estimate.between
-    quantile = stats.t.ppf(0.975, _count_freedom(estimate))
+    quantile = stats.t.ppf(0.975, _compute_degrees_of_freedom(estimate))
     return float(quantile) * math.sqrt(total)
 
 
-def _count_freedom(estimate: Estimate) -> float:
+def _compute_degrees_of_freedom(estimate: Estimate) -> float:
     """Return Satterthwaite's degrees of freedom; those of the spread are places - 1."""
     if estimate.between == 0:
         return 1e9
@@ -193,7 +193,7 @@ def compute_p_value(one: Estimate, other: Estimate) -> float:
     between = one.between + other.between
     variance = one.variance + other.variance
     places = max(one.places, other.places)
-    freedom = _count_freedom(Estimate(0.0, variance, 0.0, between, places))
+    freedom = _compute_degrees_of_freedom(Estimate(0.0, variance, 0.0, between, places))
     deviation = max(math.sqrt(variance + between), 1e-12)
     z = (one.value - other.value) / deviation
     skewness = (one.third - other.third) / deviation**3

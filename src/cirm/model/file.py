@@ -36,7 +36,12 @@ from cirm.data.schema import Schema
 from cirm.learners.base import Learner
 from cirm.memory import list_state_tensors
 from cirm.model.model import Model, restore_learner
-from cirm.model.seal import BLANK, check_digest, check_signature, seal
+from cirm.model.signature import (
+    BLANK,
+    add_digest_and_signature,
+    check_digest,
+    check_signature,
+)
 from cirm.model.state_tensors import (
     REMEDY,
     flatten_state,
@@ -52,14 +57,16 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "cirm model", 4
 MOST_BYTES, MOST_HEADER = 2**32, 2**26  # no honest file is larger
-BINDING = "description"  # tensor that holds the digest of the description
+DIGEST_TENSOR = "description"  # tensor that holds the digest of the description
 EARLIER = "earlier."  # and a number: tensor that holds the file of an earlier version
 MOST_EARLIER = 100  # versions; no honest file has more
 KEY_DIGITS = 8  # of a version's digest; two of 100 agree once in a million models
 MOST_DRAWN = 2**30  # numbers; more would exhaust the memory of a laptop
-ABANDONED = 3600.0  # seconds after which nobody is still writing a temporary file
+LEFTOVER_SECONDS = (
+    3600.0  # seconds after which nobody is still writing a temporary file
+)
 
-RENAMED = {
+RENAMED_FIELDS = {
     "when": "time",
     "mark": "fingerprint",
     "before": "metrics_before",
@@ -111,7 +118,7 @@ def remove_leftover_files(path: Path) -> None:
     """Remove temporary files of killed processes; a recent one may be in use."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > ABANDONED:
+            if time.time() - left.stat().st_mtime > LEFTOVER_SECONDS:
                 left.unlink()
 
 
@@ -133,16 +140,19 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     metadata |= {"model": description, "sha256": BLANK}
     if key:
         metadata["hmac"] = BLANK
-    tensors = {**flatten_state(model.state), BINDING: _bind(description)}
+    tensors = {
+        **flatten_state(model.state),
+        DIGEST_TENSOR: _compute_description_digest(description),
+    }
     for index, version in enumerate(model.earlier):
         tensors[f"{EARLIER}{index}"] = _bytes_to_tensor(version)
     content = dump_tensors(tensors, metadata)
     if struct.unpack("<Q", content[:8])[0] > MOST_HEADER:
         raise ValueError("The model cannot be saved: it has too many columns.")
-    return seal(content, key)
+    return add_digest_and_signature(content, key)
 
 
-def _bind(description: str) -> Tensor:
+def _compute_description_digest(description: str) -> Tensor:
     """Return the digest of a description as a tensor, [1, 32]."""
     return _bytes_to_tensor(hashlib.sha256(description.encode()).digest())
 
@@ -338,8 +348,10 @@ def _parse_description(
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = summarise_error(error)
         raise ValueError(f"its description is invalid ({reason}). {REMEDY}") from None
-    binding = tensors.pop(BINDING, None)
-    if version > 2 and (binding is None or not torch.equal(binding, _bind(text))):
+    binding = tensors.pop(DIGEST_TENSOR, None)
+    if version > 2 and (
+        binding is None or not torch.equal(binding, _compute_description_digest(text))
+    ):
         raise ValueError(f"its description does not belong to its tensors. {REMEDY}")
     return description
 
@@ -350,7 +362,9 @@ def _upgrade_description(data: dict[str, Any], version: int) -> dict[str, Any]:
     def rename(part: Any) -> Any:  # noqa: ANN401  any JSON value
         if not isinstance(part, dict):
             return part
-        return {RENAMED.get(key, key): rename(value) for key, value in part.items()}
+        return {
+            RENAMED_FIELDS.get(key, key): rename(value) for key, value in part.items()
+        }
 
     data = dict(data)
     if version == 1:

@@ -19,7 +19,7 @@ from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
 from cirm.model.adapt import adapt_to_inputs
 from cirm.model.conformal import count_confident, measure_nonconformity
-from cirm.model.estimates import measure_scores
+from cirm.model.estimates import collect_score_statistics
 from cirm.model.evaluate import diagnose_stage_environments, list_failure_warnings
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
 from cirm.model.file import MOST_EARLIER
@@ -335,17 +335,21 @@ def _train_stage(
     names = list(files)
     source = Randomness((model.plan.seed,)).at("stage", model.stages)
     fraction = model.plan.held_out
-    splits = {n: _split_rows(rows.rows[n], fraction, source.at(n)) for n in names}
+    splits = {
+        n: _split_off_held_out_rows(rows.rows[n], fraction, source.at(n)) for n in names
+    }
     stage, held_out = (
         tuple(rows.environment(n, splits[n][part], model.schema) for n in names)
         for part in (0, 1)
     )
     stage = weigh_stage_by_class(model, stage)
     before = {
-        n: _predict_scored(model, rows, rows.rows[n]) for n in names if model.history
+        n: _predict_rows_to_score(model, rows, rows.rows[n])
+        for n in names
+        if model.history
     }
     arrivals = {
-        n: measure_scores(model, scored.predictions.mean, *scored[1:])
+        n: collect_score_statistics(model, scored.predictions.mean, *scored[1:])
         for n, scored in before.items()
     }
     learner = model.learner
@@ -357,7 +361,7 @@ def _train_stage(
     seconds = round(time.perf_counter() - start, 3)
     after = replace(model, state=state)
     progress("evaluating", 1)
-    scored = {n: _predict_scored(after, rows, splits[n][1]) for n in names}
+    scored = {n: _predict_rows_to_score(after, rows, splits[n][1]) for n in names}
     held = [n for n in names if len(splits[n][0]) < len(rows.rows[n])]
     after, kept = renew_threshold(after, [scored[n] for n in held], threshold)
     diagnostics = diagnose_stage_environments(after, stage, held_out, source)
@@ -428,7 +432,7 @@ def _observe_stage(
         ) from None
 
 
-def _split_rows(
+def _split_off_held_out_rows(
     rows: Tensor, fraction: float, source: Randomness
 ) -> tuple[Tensor, Tensor]:
     """Split rows into training and held-out rows; both are all rows if too few."""
@@ -439,7 +443,9 @@ def _split_rows(
     return rows[shuffled[count:].sort().values], rows[shuffled[:count]]
 
 
-def _predict_scored(model: Model, rows: EncodedRows, indices: Tensor) -> ScoredRows:
+def _predict_rows_to_score(
+    model: Model, rows: EncodedRows, indices: Tensor
+) -> ScoredRows:
     """Return predictions of rows, of at most so many as are scored."""
     indices = indices[:: -(-len(indices) // MOST_SCORED)]
     predictions = predict_rows(model, rows, indices)
@@ -459,7 +465,7 @@ def _measure_after_adapting(
         return None
     indices = indices[:: -(-len(indices) // MOST_ADAPTED)]
     adapted = adapt_to_inputs(model, rows.store.take(indices))
-    scored = _predict_scored(adapted, rows, indices)
+    scored = _predict_rows_to_score(adapted, rows, indices)
     return measure_nonconformity(adapted, *scored[:2])
 
 

@@ -160,7 +160,7 @@ def predict_chunks(
                 f"{source.where}: the predictions of {bad} rows are not finite. Check "
                 "these rows for very large values, or fit the model again."
             )
-        columns = _make_prediction_columns(
+        columns = _build_prediction_columns(
             model, predictions, probabilities, calibration, abstention
         )
         if clash := [name for name in columns if name in names]:
@@ -187,7 +187,7 @@ def _select_kept_columns(
     return [name for name in dict.fromkeys(wanted) if name in frame.columns]
 
 
-def _make_prediction_columns(
+def _build_prediction_columns(
     model: Model,
     predictions: Predictions,
     probabilities: bool,

@@ -34,7 +34,7 @@ class Expectation(NamedTuple):
     how: dict[str, str] = {}
     caution: str = ""
 
-    def locate(self, score: str) -> str:
+    def describe_where_measured(self, score: str) -> str:
         """Return where a score was measured, in words."""
         return self.where + self.how.get(score, self.how.get("", ""))
 
@@ -66,7 +66,9 @@ def judge_scores(
     found = compare_scores(model, mean, targets, expected.past, weights)
     return {
         "verdict": f"{constant}{write_verdict(found, expected)}",
-        "comparisons": [one.as_dict(expected.locate(one.score)) for one in found],
+        "comparisons": [
+            one.as_dict(expected.describe_where_measured(one.score)) for one in found
+        ],
     }
 
 
@@ -110,7 +112,7 @@ def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> s
     else:
         text = f"no significant drop compared with the scores {expected.where}. "
     first = (worse or comparisons)[0]
-    line = first.write_line(expected.locate(first.score))
+    line = first.describe_result(expected.describe_where_measured(first.score))
     line = f"{line[0].upper()}{line[1:]}"
     return f"{text}{line}{expected.caution}"
 
@@ -121,7 +123,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
     if not arrivals:
         entries = [entry for entry in model.history if entry.metrics_after]
         past = [_restore_scores(model, e, False, positives) for e in entries]
-        where = f"on held-out rows of {_join([entry.name for entry in entries])}"
+        where = f"on held-out rows of {_join_names([entry.name for entry in entries])}"
         past, caution = _drop_other_thresholds(model, entries, past)
         caution += (
             ". No scores on the arrival of a new environment are stored, and those "
@@ -133,7 +135,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
         for entry in arrivals
     ]
     past, caution = _drop_other_thresholds(model, arrivals, past)
-    where = f"on arrival at {_join([entry.name for entry in arrivals])}"
+    where = f"on arrival at {_join_names([entry.name for entry in arrivals])}"
     how = {}
     if model.adaptation is not None:
         how = {"": " without adapting"}
@@ -204,7 +206,7 @@ def _replace_accuracies(
     ], True
 
 
-def _join(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """Return names as a list in words, at most three of them."""
     if len(names) > MOST_NAMES:
         names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} more"]

@@ -9,7 +9,7 @@ BLANK = "0" * 64  # stands where a digest will be
 LEAST_KEY, MOST_KEY = 16, 4096  # bytes; a shorter key could be guessed
 
 
-def seal(content: bytes, key: bytes = b"") -> bytes:
+def add_digest_and_signature(content: bytes, key: bytes = b"") -> bytes:
     """Return content with its digests in place of zeros, signed if there is a key."""
     if key:
         content = _replace_digest(content, "hmac", BLANK, _sign(content, key))
