@@ -15,6 +15,7 @@ from cirm.memory import list_state_tensors
 from cirm.networks import (
     CHUNK,
     MLP,
+    NETWORKS,
     ModuleNetwork,
     build_network,
     restore_network,
@@ -40,11 +41,13 @@ def cnn():
     )
 
 
+LAYERS = {"hidden": (6, 5), "activation": "elu", "dropout": 0.0}
 CASES = {
     "linear": (MLP((4, 2)), INPUTS),
     "mlp": (MLP((4, 6, 5, 3)), INPUTS),
     "dropping mlp": (MLP((4, 6, 5, 3), "relu", 0.5), INPUTS),
     "cnn": (ModuleNetwork(cnn(), reset=True), IMAGES),
+    "layernorm": (build_network("layernorm", (4,), 3, LAYERS), INPUTS),
 }
 each_network = pytest.mark.parametrize(("network", "inputs"), CASES.values(), ids=CASES)
 each_noisy = pytest.mark.parametrize(
@@ -327,7 +330,7 @@ def test_the_convolutional_network_takes_images_of_any_size(side):
     assert network.compute_features(params, images).shape == (2, 5, 6)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "linear"])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_by_name_survives_being_described(name):
     network = build_network(name, (2, 8, 8), 3, SHAPE)
     again = restore_network(json.loads(json.dumps(network.describe())))

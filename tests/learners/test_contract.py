@@ -23,6 +23,8 @@ SPECIAL = {  # settings under which so few steps suffice
     "fishr": {"penalty": 1.0},
     "der": {"memory": 20, "replay": 20},
     "boosting": {"iterations": 10, "shrinkage": 0.3, "leaves": 8},
+    "tent": {"epochs": 4, "rate": 0.05},
+    "sfb": {"memory": 20, "epochs": 8},
 }
 INSTANCE = VREx(penalty=1.0)
 OFFERED = EntryPoint("offered", "cirm.learners.ewc:EWC", "cirm.learners")

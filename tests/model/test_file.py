@@ -25,6 +25,7 @@ SPECIAL = {
     "mer": {"memory": 10, "epochs": 2},
     "vclc": {"coreset": 20},
     "boosting": {"iterations": 5},
+    "tent": {"epochs": 2},
 }
 
 

@@ -53,6 +53,10 @@ LEARNERS = {
     "boosting": "Boosting",
     "anchor": "Anchor",
     "drig": "DRIG",
+    "sfb": "SFB",
+    "t3a": "T3A",
+    "tent": "TENT",
+    "label-shift": "LabelShift",
 }
 """Class name by key, in the paper's order; the module is named after the key."""
 

@@ -128,9 +128,10 @@ def _fit_linear_head(
 
     def compute_objective(flat: Any) -> tuple[float, Any]:  # noqa: ANN401  NumPy arrays
         head = torch.from_numpy(flat)[None].requires_grad_()
-        losses = likelihood.losses(apply_linear_heads(head, x), y[None])
-        distance = (head[0, :sizes] - centre[:sizes]).square().sum()
-        total = (weights * losses).sum() + l2 / 2 * distance
+        with torch.enable_grad():
+            losses = likelihood.losses(apply_linear_heads(head, x), y[None])
+            distance = (head[0, :sizes] - centre[:sizes]).square().sum()
+            total = (weights * losses).sum() + l2 / 2 * distance
         (slope,) = torch.autograd.grad(total, head)
         return total.item(), slope[0].numpy()
 

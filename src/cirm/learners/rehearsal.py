@@ -181,6 +181,15 @@ def compute_stage_moments(
     return moments
 
 
+def compute_class_logits(
+    learner: Learner[Any], params: Tensor, inputs: Tensor
+) -> Tensor:
+    """Return one logit for each class, [replica, n, k]."""
+    outputs = learner.network(params, inputs)
+    logits: Tensor = learner.likelihood.logits(outputs)  # type: ignore[attr-defined]
+    return logits
+
+
 def compute_head_width(network: Network) -> int:
     """Return the number of inputs of a network's last layer."""
     return (network.head.stop - network.head.start) // network.outputs - 1

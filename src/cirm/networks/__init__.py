@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cirm.networks.base import Network
+from cirm.networks.layered import CNN
 from cirm.networks.mlp import CHUNK, MLP, Activation
-from cirm.networks.module import CNN, ModuleNetwork
+from cirm.networks.module import ModuleNetwork
 from cirm.registry import Registry
 
 if TYPE_CHECKING:
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 NETWORKS = {
     "mlp": "cirm.networks.mlp:MLP",
-    "cnn": "cirm.networks.module:CNN",
+    "cnn": "cirm.networks.layered:CNN",
     "linear": "cirm.networks.mlp:Linear",
+    "layernorm": "cirm.networks.layered:LayerNormMLP",
 }
 """Class by key."""
 

@@ -88,6 +88,18 @@ class Network(ABC):
         """
         return None
 
+    def find_normalisation_parameters(self) -> Tensor:
+        """Return which parameters scale or shift normalised values, [p]."""
+        return torch.zeros(self.size, dtype=torch.bool)
+
+    def renormalise(self, params: Tensor, inputs: Tensor) -> Tensor:
+        """Return parameters with which stored statistics are those of these inputs.
+
+        Layers without stored statistics do not change, nor do those whose scale and
+        shift are constant.
+        """
+        return params
+
     @abstractmethod
     def init(self, randomness: Randomness) -> Tensor:
         """Return initial parameters, [replica, p]."""

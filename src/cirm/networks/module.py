@@ -1,10 +1,9 @@
-"""Any torch module as a network, and a small convolutional one."""
+"""Any torch module as a network."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,9 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from cirm.networks.base import Network
 from cirm.randomness import Draws, Randomness
 
-CHANNELS = 16, 32  # of the two convolutions: small enough for a few thousand images
-SMALLEST = 4  # pixels a side that two poolings by two leave something of
-ACTIVATIONS = {"elu": nn.ELU, "relu": nn.ReLU, "linear": nn.Identity}
+NORMALISATIONS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm)
 
 
 class ModuleNetwork(Network):
@@ -82,7 +79,8 @@ class ModuleNetwork(Network):
         self._head = linear[-1]
         self._freeze_parameters(frozen)
         self._shapes = {name: p.shape for name, p in self._list_parameters()}
-        self.size = sum(shape.numel() for shape in self._shapes.values())
+        self._lengths = [shape.numel() for shape in self._shapes.values()]
+        self.size = sum(self._lengths)
         self.outputs = self._head.out_features
         ends = self._head.weight.numel() + self.outputs
         self.head = slice(self.size - ends, self.size)
@@ -224,8 +222,7 @@ class ModuleNetwork(Network):
         return torch.cat([piece.reshape(-1) for piece in pieces])
 
     def _unflatten_params(self, params: Tensor) -> dict[str, Tensor]:
-        lengths = [shape.numel() for shape in self._shapes.values()]
-        pieces = list(params.split(lengths))
+        pieces = list(params.split(self._lengths))
         width, outputs = self._head.in_features, self.outputs
         pieces[-2] = pieces[-2].view(width, outputs).T
         shapes = self._shapes.items()
@@ -254,6 +251,63 @@ class ModuleNetwork(Network):
             Features, [replica, n, width].
         """
         return self._run_module(params, inputs, noise)[1]
+
+    def find_normalisation_parameters(self) -> Tensor:
+        """Return which parameters scale or shift normalised values, [p]."""
+        names = {
+            f"{prefix}.{name}".removeprefix(".")
+            for prefix, layer in self.module.named_modules()
+            if isinstance(layer, NORMALISATIONS)
+            for name, _ in layer.named_parameters(recurse=False)
+        }
+        pieces = [
+            torch.full((shape.numel(),), name in names)
+            for name, shape in self._shapes.items()
+        ]
+        return torch.cat(pieces)
+
+    def renormalise(self, params: Tensor, inputs: Tensor) -> Tensor:
+        """Return parameters with which stored statistics are those of these inputs.
+
+        Batch normalisation with other statistics is the same as with other scales and
+        shifts, so only these change, layer by layer from the inputs on.
+
+        Args:
+            params: Parameters, [replica, size].
+            inputs: Inputs, [replica, n, ...], with n at least 2.
+
+        Returns:
+            Parameters, [replica, size].
+        """
+        rows = []
+        for row, x in zip(params, inputs, strict=True):
+            for prefix, layer in self.module.named_modules():
+                names = [f"{prefix}.{n}".removeprefix(".") for n in ("weight", "bias")]
+                if isinstance(layer, _BatchNorm) and set(names) <= set(self._shapes):
+                    row = self._fold_statistics(row, x, layer, names)
+            rows.append(row)
+        return torch.stack(rows)
+
+    def _fold_statistics(
+        self, params: Tensor, x: Tensor, layer: _BatchNorm, names: list[str]
+    ) -> Tensor:
+        """Return parameters [p] with which a layer has the statistics of x."""
+        caught: list[Tensor] = []
+        hook = layer.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
+        try:
+            self._run_module(params[None], x[None], None)
+        finally:
+            hook.remove()
+        values = caught[0].transpose(0, 1).flatten(1)
+        deviation = (values.var(1, correction=0) + layer.eps).sqrt()
+        assert layer.running_mean is not None and layer.running_var is not None
+        mean = layer.running_mean.to(params)
+        stored = (layer.running_var.to(params) + layer.eps).sqrt()
+        pieces = dict(zip(self._shapes, params.split(self._lengths), strict=True))
+        scale, shift = (pieces[name] for name in names)
+        pieces[names[0]] = scale * stored / deviation
+        pieces[names[1]] = shift + scale * (mean - values.mean(1)) / deviation
+        return torch.cat(list(pieces.values()))
 
     def _run_module(
         self, params: Tensor, inputs: Tensor, noise: Draws | None
@@ -285,97 +339,3 @@ class ModuleNetwork(Network):
         finally:
             hook.remove()
         return torch.stack(outputs), torch.stack(features)
-
-
-class CNN(ModuleNetwork):
-    """A small convolutional network for images [channels, height, width].
-
-    Two convolutions of 3 by 3 with 16 and 32 channels, each followed by the activation
-    and pooling by two; then the fully connected layers `hidden`, with dropout.
-
-    Args:
-        features: Shape of an image, [channels, height, width].
-        outputs: Number of outputs.
-        hidden: Units of the fully connected hidden layers.
-        activation: "elu", "relu" or "linear".
-        dropout: Probability with which units of the fully connected part are dropped.
-    """
-
-    def __init__(
-        self,
-        features: tuple[int, ...],
-        outputs: int,
-        hidden: tuple[int, ...] = (100,),
-        activation: str = "relu",
-        dropout: float = 0.0,
-    ) -> None:
-        if len(features) != 3 or min(features[1:]) < SMALLEST:
-            raise ValueError(
-                f"The network cnn needs images [channels, height, width] of at least "
-                f"{SMALLEST} by {SMALLEST} pixels; got inputs of shape "
-                f"{list(features)}. Use network=mlp."
-            )
-        self.features, self.hidden = tuple(features), tuple(hidden)
-        self.activation, self.dropout = activation, dropout
-        layers: list[nn.Module] = []
-        for before, after in zip((features[0], *CHANNELS), CHANNELS, strict=False):
-            layers += [
-                nn.Conv2d(before, after, 3, padding=1),
-                ACTIVATIONS[activation](),
-            ]
-            layers += [nn.MaxPool2d(2)]
-        width = CHANNELS[-1] * math.prod(side // 4 for side in features[1:])
-        layers.append(nn.Flatten())
-        for units in hidden:
-            layers += [nn.Dropout(dropout), nn.Linear(width, units)]
-            layers.append(ACTIVATIONS[activation]())
-            width = units
-        layers += [nn.Dropout(dropout), nn.Linear(width, outputs)]
-        super().__init__(nn.Sequential(*layers), reset=True)
-
-    def __repr__(self) -> str:
-        return (
-            f"CNN(features={self.features}, outputs={self.outputs}, "
-            f"hidden={self.hidden}, activation={self.activation!r}, "
-            f"dropout={self.dropout})"
-        )
-
-    @classmethod
-    def build(
-        cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
-    ) -> CNN:
-        """Return a network with the hidden layers of the settings."""
-        names = ("hidden", "activation", "dropout")
-        return cls(features, outputs, *(settings[name] for name in names))
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the network in plain values."""
-        return {
-            "kind": "cnn",
-            "features": list(self.features),
-            "outputs": self.outputs,
-            "hidden": list(self.hidden),
-            "activation": self.activation,
-            "dropout": self.dropout,
-        }
-
-    @classmethod
-    def restore(
-        cls,
-        description: Mapping[str, Any],
-        module: nn.Module | Network | None = None,
-    ) -> CNN:
-        """Return the network that `describe` described."""
-        shape = tuple(int(size) for size in description["features"])
-        hidden = tuple(int(units) for units in description["hidden"])
-        return cls(
-            shape,
-            int(description["outputs"]),
-            hidden,
-            description["activation"],
-            float(description["dropout"]),
-        )
-
-    def change_dropout(self, dropout: float) -> CNN:
-        """Return the same network with another dropout."""
-        return CNN(self.features, self.outputs, self.hidden, self.activation, dropout)

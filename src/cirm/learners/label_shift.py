@@ -1,0 +1,120 @@
+"""Label shift: at a new place, estimate how often each class occurs.
+
+Saerens, Latinne and Decaestecker, "Adjusting the Outputs of a Classifier to New a
+Priori Probabilities: A Simple Procedure", 2002, equations 2.9. Training is plain. Given
+inputs of a new environment, expectation-maximisation finds the class frequencies there,
+on the assumption that inputs of a class look the same everywhere; the probabilities are
+reweighted by them. Classification only.
+
+On a sequence training continues on whatever arrives; the frequencies that the network
+has learned are taken to be those of the last stage, and are all that is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cirm.environments import Stage
+from cirm.learners.base import Learner
+from cirm.learners.last_layer import compute_plain_loss
+from cirm.learners.rehearsal import compute_class_logits
+from cirm.randomness import Randomness
+from cirm.training import Watch, ignore_training_steps
+
+
+class State(NamedTuple):
+    """A network, the class frequencies that it learned, and a shift of its logits.
+
+    Parameters are [replica, p]; frequencies and shift are [replica, k]. The shift is
+    zero unless the state is adapted.
+    """
+
+    params: Tensor
+    frequencies: Tensor
+    shift: Tensor
+
+
+@dataclass(frozen=True)
+class LabelShift(Learner[State]):
+    """Plain training, adapted to the class frequencies of a new environment.
+
+    Args:
+        iterations: Most iterations of expectation-maximisation.
+
+    Example:
+        >>> from cirm.learners import train_on_tiny_data
+        >>> train_on_tiny_data(LabelShift()).shape
+        torch.Size([1, 20, 2])
+    """
+
+    iterations: int = 1000
+
+    tasks = ("classification",)
+    adapts = True
+    loss = compute_plain_loss
+
+    def __post_init__(self) -> None:
+        self.check_setting("iterations", self.iterations >= 1, "1 or more")
+
+    def init(self, randomness: Randomness) -> State:
+        """Return random parameters, and equal frequencies."""
+        params = self.network.init(randomness.at("params"))
+        classes = self.likelihood.classes  # type: ignore[attr-defined]
+        equal = torch.full((len(params), classes), 1 / classes)
+        return State(params, equal, torch.zeros_like(equal))
+
+    def observe(
+        self,
+        state: State,
+        stage: Stage,
+        randomness: Randomness,
+        watch: Watch = ignore_training_steps,
+    ) -> State:
+        """Minimise the mean risk, and count the classes of the stage."""
+        args = state.params, (), stage, randomness, watch
+        params = self.descent.minimise(self.loss, *args)
+        counts = torch.zeros(state.frequencies.shape)
+        for environment in stage:
+            y = environment.targets.expand(len(counts), -1)
+            counts += F.one_hot(y, counts.shape[1]).sum(1)
+        # A class without examples may still occur elsewhere.
+        frequencies = counts.clamp(min=0.5) / counts.clamp(min=0.5).sum(-1, True)
+        return State(params, frequencies, torch.zeros_like(counts))
+
+    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+        """Return logits [replica, 1, n, k], with the shift added."""
+        logits = compute_class_logits(self, state.params, inputs)
+        return (logits + state.shift.to(logits).unsqueeze(1)).unsqueeze(1)
+
+    def adapt(self, state: State, inputs: Tensor) -> State:
+        """Return the state for the class frequencies that the inputs show."""
+        with torch.no_grad():
+            logits = compute_class_logits(self, state.params, inputs)
+        known = state.frequencies.to(logits)
+        found = estimate_frequencies(logits.softmax(-1), known, self.iterations)
+        return state._replace(shift=(found / known).log().to(state.shift))
+
+
+def estimate_frequencies(
+    probabilities: Tensor, known: Tensor, iterations: int
+) -> Tensor:
+    """Estimate class frequencies [replica, k] by expectation-maximisation.
+
+    The probabilities [replica, n, k] are those of a classifier trained where classes
+    had the frequencies `known` [replica, k].
+    """
+    p, known = probabilities.double(), known.double()
+    found = known
+    for _ in range(iterations):
+        weighted = p * (found / known).unsqueeze(1)
+        new = (weighted / weighted.sum(-1, keepdim=True)).mean(1)
+        done = (new - found).abs().max() < 1e-10
+        found = new
+        if done:
+            break
+    return found.clamp(min=1e-9)
