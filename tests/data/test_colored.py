@@ -341,11 +341,11 @@ def test_rows_are_taken_of_each_replica(tiny, rows):
 @pytest.mark.parametrize(
     ("chosen", "reason"),
     [
-        ({"scheme": "b10"}, "scheme is b10. Use one of b01, b11, gray."),
-        ({"test_from": "tail"}, "test_from is tail. Use test or train-tail."),
+        ({"scheme": "b10"}, "scheme is 'b10'. Use one of b01, b11, gray."),
+        ({"test_from": "tail"}, "test_from is 'tail'. Use test or train-tail."),
         ({"environments": 0}, "environments is 0. Use 1 or more."),
         ({"examples": 0}, "examples is 0. Use 1 or more, or all."),
-        ({"examples": "many"}, "examples is many. Use 1 or more, or all."),
+        ({"examples": "many"}, "examples is 'many'. Use 1 or more, or all."),
         ({"flips": (0.1,)}, r"flips is \[0.1\]. Give one value for each of the 2 env"),
         (
             {"flips": (0.1, 1.5)},
@@ -356,11 +356,11 @@ def test_rows_are_taken_of_each_replica(tiny, rows):
         ({"sweep": (0.5, 0.5)}, r"sweep is \[0.5, 0.5\]. Use each value once."),
         (
             {"labels": "even"},
-            "labels is even. Use one of paper, parity, below-five, or",
+            "labels is 'even'. Use one of paper, parity, below-five, or",
         ),
         (
             {"labels": "1,,2"},
-            "labels is 1,,2. Use one of paper, parity, below-five, or",
+            "labels is '1,,2'. Use one of paper, parity, below-five, or",
         ),
     ],
 )

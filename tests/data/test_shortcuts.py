@@ -139,7 +139,7 @@ def test_noise_of_labels_replaces_them_by_others():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "smell"}, "kind is smell. Use one of figure, background"),
+        ({"kind": "smell"}, "kind is 'smell'. Use one of figure, background"),
         ({"environments": 0}, "environments is 0. Use 1 or more"),
         ({"examples": 0}, "examples is 0. Use 1 or more"),
         ({"flips": (0.1,)}, r"flips is \[0.1\]. Give one value for each of the 2"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from cirm.environments import Problem
 
@@ -49,6 +50,41 @@ class Dataset(ABC):
         A file that is named but does not exist is listed too.
         """
         return ()
+
+    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
+        value = getattr(self, name)
+        value = list(value) if isinstance(value, tuple) else value
+        raise ValueError(
+            f"{type(self).__name__.lower()}: {name} is {value!r}. {remedy}."
+        )
+
+    def _check_flips(self, flips: tuple[float, ...], environments: int) -> None:
+        """Refuse flips that are given for another number of environments."""
+        if flips and len(flips) != environments:
+            remedy = f"Give one value for each of the {environments} environments"
+            self._raise_setting_error("flips", remedy)
+
+    def _check_probabilities(self, *names: str) -> None:
+        """Refuse settings that are not a probability, or a tuple of them."""
+        for name in names:
+            value = getattr(self, name)
+            values = value if isinstance(value, tuple) else (value,)
+            if not all(0 <= one <= 1 for one in values):
+                self._raise_setting_error(name, "Use probabilities from 0 to 1")
+
+
+def check_example_count(
+    dataset: str, source: str, environments: int, wanted: int, available: int
+) -> int:
+    """Return the wanted number of examples per environment, if there are so many."""
+    most = available // environments
+    if not 1 <= wanted <= most:
+        raise ValueError(
+            f"{dataset}: {environments} environments of {max(wanted, 1)} examples need "
+            f"more than the {available} training images of {source}. Use at most "
+            f"{most} examples, or fewer environments."
+        )
+    return wanted
 
 
 def summarise_error(error: BaseException) -> str:

@@ -25,13 +25,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from cirm.data import idx
-from cirm.data.base import Dataset
+from cirm.data.base import Dataset, check_example_count
 from cirm.data.downloads import LabelledImages, has_letter_classes, load_images
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.environments import Environment, Problem, Task
@@ -145,16 +145,8 @@ class Colored(Dataset):
             isinstance(self.examples, str) or self.examples < 1
         ):
             self._raise_setting_error("examples", "Use 1 or more, or all")
-        if self.flips and len(self.flips) != self.environments:
-            self._raise_setting_error(
-                "flips",
-                f"Give one value for each of the {self.environments} environments",
-            )
-        for name in ("label_flip", "test_flip", "flips", "sweep"):
-            value = getattr(self, name)
-            flips = value if isinstance(value, tuple) else (value,)
-            if not all(0 <= flip <= 1 for flip in flips):
-                self._raise_setting_error(name, "Use probabilities from 0 to 1")
+        self._check_flips(self.flips, self.environments)
+        self._check_probabilities("label_flip", "test_flip", "flips", "sweep")
         if len(set(self.sweep)) < len(self.sweep):
             self._raise_setting_error("sweep", "Use each value once")
 
@@ -282,13 +274,9 @@ class Colored(Dataset):
             wanted = min(_PAPER_EXAMPLES, most)
         else:
             wanted = self.examples
-        if not 1 <= wanted <= most:
-            raise ValueError(
-                f"colored: {self.environments} environments of {max(wanted, 1)} "
-                f"examples need more than the {available} training images of "
-                f"{self.source}. Use at most {most} examples, or fewer environments."
-            )
-        return wanted
+        return check_example_count(
+            "colored", self.source, self.environments, wanted, available
+        )
 
     def _assign_labels(self, labels: Tensor) -> Tensor:
         """Return the label 0 or 1 that the rule gives each class, [n]."""
@@ -309,11 +297,6 @@ class Colored(Dataset):
                     f"{sorted(known)}",
                 )
         return torch.isin(labels, torch.tensor(ones)).long()
-
-    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
-        value = getattr(self, name)
-        value = list(value) if isinstance(value, tuple) else value
-        raise ValueError(f"colored: {name} is {value}. {remedy}.")
 
 
 def _parse_class_list(text: str) -> list[int]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -89,11 +89,7 @@ class Planted(Dataset):
         for name, least in (("environments", 1), ("examples", 2), ("columns", 1)):
             if getattr(self, name) < least:
                 self._raise_setting_error(name, f"Use {least} or more")
-        if self.flips and len(self.flips) != self.environments:
-            self._raise_setting_error(
-                "flips",
-                f"Give one value for each of the {self.environments} environments",
-            )
+        self._check_flips(self.flips, self.environments)
         for flip in (*self.flips, self.test_flip):
             if not 0 < flip < 1:
                 name = "flips" if flip in self.flips else "test_flip"
@@ -213,11 +209,6 @@ class Planted(Dataset):
             )
         distance = torch.special.ndtri(torch.tensor(1 - flip))
         return ((2 * y - 1) * distance + noise)[..., None]
-
-    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
-        value = getattr(self, name)
-        value = list(value) if isinstance(value, tuple) else value
-        raise ValueError(f"planted: {name} is {value!r}. {remedy}.")
 
 
 def list_table_files(folder: Path) -> tuple[Path, ...]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -102,9 +102,6 @@ class SCM(Dataset):
             )
         if not all(map(math.isfinite, self.sweep)):
             self._raise_setting_error("sweep", "Use finite numbers")
-
-    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
-        raise ValueError(f"scm: {name} is {getattr(self, name)}. {remedy}.")
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, dimension] and the true coefficients.

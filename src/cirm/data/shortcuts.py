@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from cirm.data import idx
-from cirm.data.base import Dataset
+from cirm.data.base import Dataset, check_example_count
 from cirm.data.downloads import load_images
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.data.shortcut_images import CHANNELS, ShortcutImages
@@ -116,16 +116,8 @@ class Shortcuts(Dataset):
             )
         if self.examples is not None and self.examples < 1:
             self._raise_setting_error("examples", "Use 1 or more")
-        if self.flips and len(self.flips) != self.environments:
-            self._raise_setting_error(
-                "flips",
-                f"Give one value for each of the {self.environments} environments",
-            )
-        for name in ("flips", "test_flip", "label_flip", "sweep"):
-            value = getattr(self, name)
-            flips = value if isinstance(value, tuple) else (value,)
-            if not all(0 <= flip <= 1 for flip in flips):
-                self._raise_setting_error(name, "Use probabilities from 0 to 1")
+        self._check_flips(self.flips, self.environments)
+        self._check_probabilities("flips", "test_flip", "label_flip", "sweep")
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, channels, side, side] for each seed."""
@@ -242,18 +234,9 @@ class Shortcuts(Dataset):
     def _count_examples(self, available: int) -> int:
         most = available // self.environments
         wanted = min(USUAL_EXAMPLES, most) if self.examples is None else self.examples
-        if not 1 <= wanted <= most:
-            raise ValueError(
-                f"shortcuts: {self.environments} environments of {wanted} examples "
-                f"need more than the {available} training images of {self.source}. "
-                f"Use at most {most} examples, or fewer environments."
-            )
-        return wanted
-
-    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
-        value = getattr(self, name)
-        value = list(value) if isinstance(value, tuple) else value
-        raise ValueError(f"shortcuts: {name} is {value}. {remedy}.")
+        return check_example_count(
+            "shortcuts", self.source, self.environments, wanted, available
+        )
 
 
 def randomise_labels(

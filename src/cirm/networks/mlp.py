@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -101,14 +101,6 @@ class MLP(Network):
         """Return the network that `describe` described."""
         sizes = tuple(int(size) for size in description["sizes"])
         return cls(sizes, description["activation"], description["dropout"])
-
-    def change_dropout(self, dropout: float) -> MLP:
-        """Return the same network with another dropout."""
-        return replace(self, dropout=dropout)
-
-    def get_input_weights(self, params: Tensor) -> Tensor:
-        """Return a view of the first layer's weights, [replica, in, width]."""
-        return self.split_layers(params)[0][0]
 
     @cached_property
     def _layer_sizes(self) -> LayerSizes:
