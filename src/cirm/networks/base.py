@@ -77,17 +77,6 @@ class Network(ABC):
         """
         raise NotImplementedError(f"{cls.__name__} cannot be restored")
 
-    def change_dropout(self, dropout: float) -> Network:
-        """Return the same network with another dropout, if it has one to change."""
-        return self
-
-    def get_input_weights(self, params: Tensor) -> Tensor | None:
-        """Return a view of the weights [replica, in, width] of a linear first layer.
-
-        None if the first layer is of another kind.
-        """
-        return None
-
     def find_normalisation_parameters(self) -> Tensor:
         """Return which parameters scale or shift normalised values, [p]."""
         return torch.zeros(self.size, dtype=torch.bool)

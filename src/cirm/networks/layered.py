@@ -83,10 +83,6 @@ class LayeredNetwork(ModuleNetwork):
             float(description["dropout"]),
         )
 
-    def change_dropout(self, dropout: float) -> Self:
-        """Return the same network with another dropout."""
-        return type(self)(**{**self._get_arguments(), "dropout": dropout})
-
 
 class CNN(LayeredNetwork):
     """A small convolutional network for images [channels, height, width].
