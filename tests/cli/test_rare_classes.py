@@ -184,8 +184,6 @@ def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm,
         (["--held-out", "0", "--threshold", "recall=0.9"], "0 held-out rows are of"),
         (["--weight", "lactate"], "which is not a weight. Use numbers from 0 on."),
         (["--weight", "v"], "there is no column 'v'"),
-        (["--weight", "w", "--learner", "gem"], "learner gem cannot weigh rows"),
-        (["--class-weight", "balanced", "--learner", "icp"], "icp"),
     ],
 )
 def test_wrong_weights_and_thresholds_are_refused(cirm, clinics, words, message):
@@ -205,12 +203,14 @@ def test_a_regression_has_neither_thresholds_nor_class_weights(cirm, clinics):
         assert error.startswith(f"cirm: {option}: a regression has no")
 
 
+@pytest.mark.parametrize("learner", ["erm", "steady"])
 def test_balanced_classes_find_more_rare_rows_and_later_places_use_the_weights(
-    cirm, fit
+    cirm, fit, learner
 ):
-    fit()
+    chosen = [] if learner == "erm" else ["--learner", "steady", "--overwrite"]
+    fit(*chosen)
     plain = evaluate(load("m.cirm"), "c.csv")["classes"]["yes"]["recall"]
-    printed, _ = fit("--class-weight", "balanced")
+    printed, _ = fit("--class-weight", "balanced", *chosen)
     weights = load("m.cirm").plan.class_weight
     share = (pd.read_csv("a.csv").outcome == "yes").mean()
     assert weights == pytest.approx({"no": 0.5 / (1 - share), "yes": 0.5 / share})
@@ -245,24 +245,27 @@ def test_evaluate_weighs_rows_and_ignores_those_of_weight_zero(cirm, fit):
     assert found["recall_low"] <= wished["recall_low"]
 
 
-def test_weights_of_rows_in_fit_and_update_count_like_repeated_rows(cirm, clinics):
+@pytest.mark.parametrize("learner", ["erm", "steady", "gem"])
+def test_weights_of_rows_in_update_count_like_repeated_rows(cirm, clinics, learner):
     # The first environment decides the scale of columns, by rows and not by weights.
-    first = ["fit", "a.csv", "--target", "outcome", "--held-out", "0", *QUICK]
-    full = ["--set", "batch=0"]
+    first = ["fit", "a.csv", "--target", "outcome", "--held-out", "0", "--weight", "w"]
+    first += [*QUICK, "--set", "batch=0"] if learner != "steady" else []
+    first += ["--learner", learner]
     frame = pd.read_csv("b.csv")
-    repeated = frame.loc[frame.index.repeat(frame.w)]
     frame.to_csv("weighted.csv", index=False)
+    repeated = frame.loc[frame.index.repeat(frame.w)]
     repeated.assign(w=1).to_csv("repeated.csv", index=False)
+    frame.drop(columns="w").to_csv("plain.csv", index=False)
     predictions = {}
-    for name in ("weighted", "repeated"):
-        status, _, error = cirm(
-            *first, *full, "--weight", "w", "--model", f"{name}.cirm"
-        )
+    for name in ("weighted", "repeated", "plain"):
+        status, _, error = cirm(*first, "--model", f"{name}.cirm")
         assert status == 0, error
         status, _, error = cirm("update", f"{name}.csv", "--model", f"{name}.cirm")
         assert status == 0, error
-        predictions[name] = predict(load(f"{name}.cirm"), "c.csv")["probability"]
+        found = predict(load(f"{name}.cirm"), "c.csv", probabilities=True)
+        predictions[name] = found["probability of yes"]
     assert np.allclose(predictions["weighted"], predictions["repeated"], atol=2e-4)
+    assert not np.allclose(predictions["weighted"], predictions["plain"], atol=2e-3)
 
 
 def test_rows_of_weight_zero_are_absent_from_everything(cirm, clinics):

@@ -43,7 +43,7 @@ from cirm.model.rare_classes import (
     get_threshold_rule,
     renew_threshold,
     warn_of_constant_predictions,
-    weigh_stage_by_class,
+    weigh_stage,
 )
 from cirm.model.versions import keep_version
 from cirm.model.warnings import (
@@ -342,7 +342,7 @@ def _train_stage(
         tuple(rows.environment(n, splits[n][part], model.schema) for n in names)
         for part in (0, 1)
     )
-    stage = weigh_stage_by_class(model, stage)
+    stage = weigh_stage(model, stage)
     before = {
         n: _predict_rows_to_score(model, rows, rows.rows[n])
         for n in names

@@ -271,7 +271,7 @@ def predict_inputs_at_once(model: Model, inputs: Tensor) -> Predictions:
     outputs = model.learner.outputs(model.state, inputs[None].to(device))
     likelihood = model.learner.likelihood
     if isinstance(likelihood, CrossEntropy):
-        outputs = likelihood.logits(outputs)
+        outputs = likelihood.logits(outputs) + compute_class_shifts(model).to(device)
     # Rows last, [k, sample, n]: sums over few classes or samples are fast that way.
     values = outputs[0].movedim(-1, 0).contiguous()
     if isinstance(likelihood, CrossEntropy):
@@ -280,6 +280,18 @@ def predict_inputs_at_once(model: Model, inputs: Tensor) -> Predictions:
     deviations = values - values[:, :1]  # exactly zero where all samples agree
     deviations -= deviations.mean(1, keepdim=True)
     return Predictions(values.mean(1).T, deviations.square_().mean(1).sqrt_().T)
+
+
+def compute_class_shifts(model: Model) -> Tensor:
+    """Return what the weights of classes add to the logits, [classes].
+
+    A learner that honours weights has learned them. For any other one the logarithm of
+    the weight is added: to a calibrated model that is the same.
+    """
+    weights = model.plan.class_weight
+    if not weights or model.learner.weighs_examples:
+        return torch.zeros(1)
+    return torch.tensor([weights[name] for name in model.task.classes]).log()
 
 
 def join_predictions(pieces: Sequence[Predictions]) -> Predictions:

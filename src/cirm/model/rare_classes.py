@@ -1,7 +1,6 @@
-"""Class weights, thresholds and constant predictions: what rare classes need in `fit`.
+"""Weights, thresholds and constant predictions: what rare classes need in `fit`.
 
-Class weights multiply the weights of rows in training only; scores are not weighted by
-them.
+Class weights count in training only; scores are not weighted by them.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ import torch
 from torch import Tensor
 
 from cirm.data.rows import EncodedRows
-from cirm.environments import Stage
+from cirm.environments import Environment, Stage
 from cirm.model.metrics import Predictions
 from cirm.model.model import Model, apply_threshold
 from cirm.model.predict import predict_rows
 from cirm.model.threshold import HeldOutScores, parse_threshold_rule, summarise_scores
 from cirm.model.verdict import describe_constant_predictions
 
+MOST_REPEATED = 2_000_000  # rows after repeating them by weight, of an environment
 MOST_OF_CLASS = 500  # rows of a class on which constant predictions show
 ClassWeight = str | Mapping[str, float] | None
 """Weights by class, or "balanced"."""
@@ -92,20 +92,16 @@ def choose_class_weights(
     return {name: given.get(name, 1.0) for name in classes}
 
 
-def weigh_stage_by_class(model: Model, stage: Stage) -> Stage:
-    """Multiply the weights of rows by those of their classes.
+def weigh_stage(model: Model, stage: Stage) -> Stage:
+    """Return the environments of a stage, weighted as the learner needs it.
 
-    Raises:
-        ValueError: If there are weights and the learner cannot honour them.
+    A learner that honours weights gets those of rows times those of classes. For any
+    other one rows are repeated by their weights, and `predict` shifts the logits by the
+    weights of the classes.
     """
+    if not model.learner.weighs_examples:
+        return tuple(repeat_by_weight(one) for one in stage)
     by_class = model.plan.class_weight
-    is_weighted = by_class or any(one.weights is not None for one in stage)
-    if is_weighted and not model.learner.weighs_examples:
-        raise ValueError(
-            f"The learner {model.plan.learner} cannot weigh rows or classes. Remove "
-            "--weight and --class-weight, or use another --learner, such as erm or "
-            "irmv1."
-        )
     if not by_class:
         return stage
     factors = torch.tensor([by_class[name] for name in model.task.classes])
@@ -115,6 +111,32 @@ def weigh_stage_by_class(model: Model, stage: Stage) -> Stage:
         own = own if one.weights is None else own * one.weights
         weighted.append(replace(one, weights=own))
     return tuple(weighted)
+
+
+def repeat_by_weight(environment: Environment) -> Environment:
+    """Repeat each example as often as its weight says.
+
+    The sums of weights so far are rounded, so that fractions add up: of two examples
+    of weight 0.5 one is used.
+    """
+    if environment.weights is None:
+        return environment
+    weights = environment.weights.reshape(-1, len(environment))[0].double()
+    if float(weights.sum()) > MOST_REPEATED:
+        raise ValueError(
+            f"environment {environment.name!r}: the weights add up to "
+            f"{float(weights.sum()):,.0f}, but this learner repeats rows by their "
+            f"weights, {MOST_REPEATED:,} at most. Divide the weights by a number."
+        )
+    ends = (weights.cumsum(0) + 0.5).floor().long()
+    copies = ends.diff(prepend=ends.new_zeros(1))
+    if not int(ends[-1]):
+        raise ValueError(
+            f"environment {environment.name!r}: the weights add up to less than one "
+            "row. Multiply them by a number."
+        )
+    rows = torch.arange(len(environment)).repeat_interleave(copies)
+    return replace(environment.subset(rows[None]), weights=None)
 
 
 def check_threshold(model: Model, rule: str) -> None:
