@@ -27,6 +27,8 @@ CHECKED = {"hidden": (8,), "epochs": 25, "batch": 64, "rate": 0.05}
 INAPPLICABLE = {
     "check_array_api_input": "it asks for arrays of other libraries, which is only "
     "tried where SCIPY_ARRAY_API is set; tensors and DataFrames are taken",
+    "check_sample_weight_equivalence_on_dense_data": "columns are scaled by rows, not "
+    "by weights, and rows are held out at random; later places are equivalent",
 }
 
 
@@ -41,7 +43,11 @@ def tensors(rows, seed=0):
 def test_the_estimator_passes_scikit_learns_checks(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks' own, of what they skip
-        results = check_estimator(kind("erm", settings=CHECKED), on_fail=None)
+        results = check_estimator(
+            kind("erm", settings=CHECKED),
+            on_fail=None,
+            expected_failed_checks=INAPPLICABLE,
+        )
     left = {r["check_name"] for r in results if r["status"] != "passed"}
     assert left <= set(INAPPLICABLE)
     assert len(results) > 45

@@ -13,7 +13,7 @@ from torch import Tensor
 from cirm.data.rows import RowStore
 from cirm.data.sources import RowChunk, Source, list_array_column_names
 
-TARGET, ENVIRONMENT = "target", "environment"
+TARGET, ENVIRONMENT, WEIGHT = "target", "environment", "sample_weight"
 STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
@@ -290,12 +290,13 @@ def encode_source_chunks(
         frame = chunk.frame
         check_columns_present(frame, needed, source.where)
         own_column = column if column in frame.columns else ""
+        used = {own_column, source.weight, *needed}
         inputs = _encode_chunk(chunk, schema, source.where, fill)
         yield EncodedChunk(
             frame,
             inputs if keep_bytes else convert_inputs_to_floats(inputs),
             own_column,
-            tuple(describe_column_changes(frame, schema, own_column, source.where)),
+            tuple(describe_column_changes(frame, schema, used, source.where)),
         )
 
 
@@ -347,14 +348,14 @@ def convert_inputs_to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def describe_column_changes(
-    frame: pd.DataFrame, schema: Schema, environment: str, where: str
+    frame: pd.DataFrame, schema: Schema, used: Collection[str], where: str
 ) -> Iterator[str]:
-    """Yield notes on columns of a table that are new or absent."""
+    """Yield notes on columns of a table that are new and not used, or absent."""
     encoding = schema.treatment.encoding
     if encoding is None:
         return
     wanted = [column.name for column in encoding.columns]
-    known = {*wanted, schema.target.name, schema.environment, environment}
+    known = {*wanted, schema.target.name, schema.environment, *used}
     known |= {*schema.ids, *schema.ignored, schema.weight}
     if new := [name for name in frame.columns if name not in known]:
         yield (

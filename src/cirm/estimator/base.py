@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import numbers
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from cirm.data.batches import (
     ENVIRONMENT,
     TARGET,
+    WEIGHT,
     BatchSource,
     convert_to_array_or_table,
 )
@@ -29,6 +32,7 @@ from cirm.data.sources import (
     Source,
     list_array_column_names,
 )
+from cirm.estimator.cross_validation import warn_of_unused_groups
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.adapt import adapt
 from cirm.model.file import load, save
@@ -36,6 +40,7 @@ from cirm.model.fit import fit, update
 from cirm.model.metrics import Predictions
 from cirm.model.model import Model, NetworkLike
 from cirm.model.predict import predict_inputs_in_chunks
+from cirm.model.rare_classes import ClassWeight
 from cirm.networks import Network
 
 if TYPE_CHECKING:
@@ -43,6 +48,9 @@ if TYPE_CHECKING:
 
 AnyInputs = Any
 """An array, a tensor, a DataFrame, or an iterable of batches."""
+
+RandomState = int | np.random.RandomState | None
+"""What scikit-learn accepts as `random_state`."""
 
 
 class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
@@ -59,6 +67,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         settings: Mapping[str, Any] | None = None,
         preset: str = "",
         seed: int = 0,
+        random_state: RandomState = None,
         device: str = "cpu",
         order: str = "joint",
         held_out: float = 0.1,
@@ -71,6 +80,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         self.settings = settings
         self.preset = preset
         self.seed = seed
+        self.random_state = random_state
         self.device = device
         self.order = order
         self.held_out = held_out
@@ -83,6 +93,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         X: AnyInputs,
         y: AnyInputs = None,
         environments: Sequence[Any] | None = None,
+        sample_weight: Sequence[float] | None = None,
     ) -> Self:
         """Fit a new model.
 
@@ -93,6 +104,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             y: Targets [n].
             environments: Name of the environment of each row, [n]. Without it, all
                 rows are one environment.
+            sample_weight: Weight of each row, [n]: 2 counts like the row twice, and 0
+                like no row.
 
         Returns:
             The estimator.
@@ -100,7 +113,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: If inputs, targets or settings are invalid.
         """
-        source = self._build_source(X, y, environments, first=True)
+        source = self._build_source(X, y, environments, sample_weight, first=True)
         return self._fit_source(source)
 
     def partial_fit(
@@ -110,6 +123,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         environment: str = "",
         classes: Sequence[Any] | None = None,
         accept_units: bool = False,
+        sample_weight: Sequence[float] | None = None,
     ) -> Self:
         """Continue training with one more environment; the first call starts.
 
@@ -121,6 +135,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                 occur. By default those in `y`.
             accept_units: Whether to train on numbers that look like another unit than
                 in the first environment. Otherwise they raise an error.
+            sample_weight: Weight of each row, [n], as for `fit`.
 
         Returns:
             The estimator.
@@ -131,7 +146,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         known = len(self.model_.history) if hasattr(self, "model_") else 0
         name = environment or f"environment {known}"
         names = None if y is None else [name] * len(y)
-        source = self._build_source(X, y, names, first=not known, classes=classes)
+        source = self._build_source(X, y, names, sample_weight, not known, classes)
         if not known:
             return self._fit_source(source)
         self.model_ = update(
@@ -247,7 +262,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             settings=self.settings,
             preset=self.preset,
             network=self.network,
-            seed=self.seed,
+            seed=self._choose_seed(),
             device=self.device,
             order=self.order,
             held_out=self.held_out,
@@ -256,6 +271,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             categories=self.categories,
             unstable=self.unstable,
             stable=self.stable,
+            class_weight=self._list_class_weights(),
         )
         self._set_model(model)
         self._warn_of_new_notes()
@@ -273,8 +289,29 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _list_classes(self) -> Sequence[str]:
         return ()
 
+    def _list_class_weights(self) -> ClassWeight:
+        return None
+
+    def _choose_seed(self) -> int:
+        """Return the seed: `random_state` in one of scikit-learn's forms, or `seed`."""
+        if self.random_state is None:
+            return self.seed
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def __sklearn_clone__(self) -> Self:
+        requests = self.get_metadata_routing().fit.requests
+        warn_of_unused_groups(requests)
+        copied: Self = super().__sklearn_clone__()
+        return copied
+
     def _check_targets(
-        self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
+        self,
+        y: AnyInputs,
+        first: bool,
+        classes: Sequence[Any] | None,
+        weights: NDArray[np.float64] | None = None,
     ) -> NDArray[Any]:
         raise NotImplementedError
 
@@ -283,10 +320,11 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         X: AnyInputs,
         y: AnyInputs,
         environments: Sequence[Any] | None,
+        weights: Sequence[float] | None,
         first: bool,
         classes: Sequence[Any] | None = None,
     ) -> Source:
-        """Return the rows with their targets and environments."""
+        """Return the rows with their targets, environments and weights."""
         if y is None:
             if hasattr(X, "shape") or hasattr(X, "__array__"):
                 # scikit-learn's checks look for these words.
@@ -294,9 +332,15 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                     f"{type(self).__name__} requires y to be passed, but the target y "
                     "is None"
                 )
+            if weights is not None:
+                raise ValueError(
+                    f"{type(self).__name__}: batches have no sample_weight. Pass X and "
+                    "y as arrays or tables."
+                )
             return self._build_batch_source(X, first, classes)
         inputs = self._check_inputs(X, first)
-        targets = self._check_targets(y, first, classes)
+        mass = _check_sample_weight(weights, len(inputs), type(self).__name__)
+        targets = self._check_targets(y, first, classes, mass)
         if len(inputs) != len(targets):
             raise ValueError(
                 f"{type(self).__name__}: X has {len(inputs)} rows and y has "
@@ -307,6 +351,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         if environments is not None:
             columns[ENVIRONMENT] = self._check_environments(environments, len(targets))
             names["environment"] = ENVIRONMENT
+        if mass is not None:
+            columns[WEIGHT] = mass
+            names["weight"] = WEIGHT
         if not isinstance(inputs, pd.DataFrame):
             return ArraySource(inputs, pd.DataFrame(columns), "data", "X", **names)
         if clash := set(columns) & set(inputs.columns):
@@ -356,9 +403,19 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             reset=first,
             ensure_all_finite="allow-nan",
             ensure_min_samples=2 if first else 1,
-            dtype="numeric",
+            dtype="numeric" if first or self._has_only_numbers() else None,
         )
-        return pd.DataFrame(array, columns=list_array_column_names(array.shape[1]))
+        names = list_array_column_names(array.shape[1])
+        if not first and hasattr(self, "feature_names_in_"):
+            names = [str(name) for name in self.feature_names_in_]  # in their order
+        frame = pd.DataFrame(array, columns=names)
+        return frame.infer_objects() if array.dtype == object else frame
+
+    def _has_only_numbers(self) -> bool:
+        """Return whether the model reads no text, so that arrays must be numbers."""
+        encoding = self.model_.schema.treatment.encoding
+        columns = encoding.columns if encoding else ()
+        return not any(column.kind in ("category", "date") for column in columns)
 
     def _predict_inputs(self, X: AnyInputs) -> Predictions:
         check_is_fitted(self, "model_")
@@ -370,6 +427,26 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _check_sample_weight(
+    weights: Sequence[float] | None, rows: int, name: str
+) -> NDArray[np.float64] | None:
+    """Return valid weights [n] of rows, of which at least one is positive, if any."""
+    if weights is None:
+        return None
+    array = np.asarray(convert_to_array_or_table(weights), np.float64)
+    if array.shape != (rows,):
+        # scikit-learn's checks look for these words.
+        raise ValueError(
+            f"{name}: sample_weight.shape == {array.shape}, expected ({rows},). Give "
+            "one weight for each row."
+        )
+    if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
+        raise ValueError(
+            f"{name}: sample_weight must be finite numbers from 0 on, not all zero."
+        )
+    return array
 
 
 def _build_row_chunk(inputs: pd.DataFrame | NDArray[Any]) -> RowChunk:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,9 +14,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from cirm.data.batches import convert_to_array_or_table
-from cirm.estimator.base import AnyInputs, InvariantEstimator
-from cirm.model.model import Model
+from cirm.estimator.base import AnyInputs, InvariantEstimator, RandomState
+from cirm.learners import DEFAULT_LEARNER
+from cirm.model.model import Model, NetworkLike
+from cirm.model.rare_classes import ClassWeight
 from cirm.model.threshold import decide_classes
+
+if TYPE_CHECKING:
+    from cirm.learners import LearnerLike
 
 
 class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[misc]
@@ -32,6 +38,8 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         settings: Settings of the learner, its optimiser and its network by name.
         preset: Name of a group of settings that the learner offers.
         seed: Seed of all random draws.
+        random_state: The same in scikit-learn's forms: a number, or a `RandomState`
+            that a seed is drawn from at each fit. It overrides `seed`.
         device: Torch device to train on.
         order: "joint" to train on all environments of a call together, "sequential"
             to train on one after another, or the number in each stage, as "2+1".
@@ -40,6 +48,9 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         unstable: Columns whose meaning differs between environments, as you know. The
             learner must have such a setting, as "steady" does.
         stable: Columns whose meaning is the same in all environments, as you know.
+        class_weight: How much a row of each class counts in training: a dictionary of
+            weights by class, or "balanced" for weights that make all classes count
+            alike in the data of the first fit.
 
     Attributes:
         model_: The trained `cirm.Model`.
@@ -60,6 +71,39 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     """
 
     _task = "classification"
+
+    def __init__(
+        self,
+        learner: LearnerLike = DEFAULT_LEARNER,
+        *,
+        network: NetworkLike | None = None,
+        settings: Mapping[str, Any] | None = None,
+        preset: str = "",
+        seed: int = 0,
+        random_state: RandomState = None,
+        device: str = "cpu",
+        order: str = "joint",
+        held_out: float = 0.1,
+        categories: Sequence[str] = (),
+        unstable: Sequence[str] = (),
+        stable: Sequence[str] = (),
+        class_weight: Mapping[Any, float] | str | None = None,
+    ) -> None:
+        super().__init__(
+            learner,
+            network=network,
+            settings=settings,
+            preset=preset,
+            seed=seed,
+            random_state=random_state,
+            device=device,
+            order=order,
+            held_out=held_out,
+            categories=categories,
+            unstable=unstable,
+            stable=stable,
+        )
+        self.class_weight = class_weight
 
     def predict(self, X: AnyInputs) -> NDArray[Any]:
         """Predict the class of each row: the most likely one, or by the threshold.
@@ -87,6 +131,42 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         mean: NDArray[np.float64] = self._predict_inputs(X).mean.double().numpy()
         return mean / mean.sum(1, keepdims=True)
 
+    def predict_log_proba(self, X: AnyInputs) -> NDArray[np.float64]:
+        """Predict the logarithm of the probability of each class.
+
+        Args:
+            X: An array or tensor [n, ...] or a DataFrame.
+
+        Returns:
+            Logarithms, [n, classes], in the order of `classes_`.
+        """
+        # The smallest positive number, so that the logarithm is finite.
+        least = np.finfo(np.float64).tiny
+        logs: NDArray[np.float64] = np.log(np.maximum(self.predict_proba(X), least))
+        return logs
+
+    def decision_function(self, X: AnyInputs) -> NDArray[np.float64]:
+        """Score the classes; the highest score is predicted.
+
+        Args:
+            X: An array or tensor [n, ...] or a DataFrame.
+
+        Returns:
+            Of two classes the log odds of the second one [n], less those of the
+            threshold if the model has one, so that positive scores predict it. Of more
+            classes the logarithms of their probabilities, [n, classes].
+        """
+        logs = self.predict_log_proba(X)
+        if len(self.classes_) != 2:
+            return logs
+        odds: NDArray[np.float64] = logs[:, 1] - logs[:, 0]
+        threshold = self.model_.threshold
+        if threshold is None:
+            return odds
+        shift = math.log(threshold.value / (1 - threshold.value))
+        is_second = threshold.positive == self.model_.task.classes[1]
+        return odds - (shift if is_second else -shift)
+
     def predict_uncertainty(self, X: AnyInputs) -> NDArray[np.float64]:
         """Predict how far the learner's networks disagree.
 
@@ -107,13 +187,23 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     def _list_classes(self) -> Sequence[str]:
         return [str(label) for label in self.classes_]
 
+    def _list_class_weights(self) -> ClassWeight:
+        if self.class_weight is None or isinstance(self.class_weight, str):
+            return self.class_weight
+        return {str(name): value for name, value in self.class_weight.items()}
+
     def _check_targets(
-        self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
+        self,
+        y: AnyInputs,
+        first: bool,
+        classes: Sequence[Any] | None,
+        weights: NDArray[np.float64] | None = None,
     ) -> NDArray[Any]:
         labels = column_or_1d(convert_to_array_or_table(y), warn=True)
         check_classification_targets(labels)
         if first:
-            self.classes_ = np.unique(labels if classes is None else classes)
+            counted = labels if weights is None else labels[weights > 0]
+            self.classes_ = np.unique(counted if classes is None else classes)
             if len(self.classes_) < 2:
                 # scikit-learn's checks look for the words "1 class".
                 raise ValueError(

@@ -28,6 +28,8 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
         settings: Settings of the learner, its optimiser and its network by name.
         preset: Name of a group of settings that the learner offers.
         seed: Seed of all random draws.
+        random_state: The same in scikit-learn's forms: a number, or a `RandomState`
+            that a seed is drawn from at each fit. It overrides `seed`.
         device: Torch device to train on.
         order: "joint" to train on all environments of a call together, "sequential"
             to train on one after another, or the number in each stage, as "2+1".
@@ -83,7 +85,11 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
         return self.model_.schema.target.scale * std
 
     def _check_targets(
-        self, y: AnyInputs, first: bool, classes: Sequence[Any] | None
+        self,
+        y: AnyInputs,
+        first: bool,
+        classes: Sequence[Any] | None,
+        weights: NDArray[np.float64] | None = None,
     ) -> NDArray[Any]:
         values = column_or_1d(convert_to_array_or_table(y), warn=True)
         try:

@@ -18,7 +18,7 @@ arrived and for all of them together:
 - reference: the score of the reference itself.
 
 For all environments together there are also the range of the calibration errors over
-environments and groups, and two failures as 1 or 0: `constant` and `shortcut`. After
+environments and groups, and a failure as 1 or 0: `constant`. After
 the last stage the score and the calibration error of each group are added.
 
 All functions return a value per replica; percentages are from 0 to 100.
@@ -54,8 +54,6 @@ MAX_GROUPS = 24  # more would fill the records with rows that nobody reads
 BINS = 10  # of confidence or of predicted values, as is usual for calibration errors
 MIN_CONSTANT = 0.95  # of the examples of other classes, predicted as the same class
 MIN_OTHERS = 5  # examples of other classes; a useful model might miss fewer
-MIN_AGREEMENT = 85.0  # percent; the rest may be noise
-FAILED_GROUP_FRACTION = 0.5  # of the accuracy of guessing; a group below it has failed
 # Fractions of the targets' variance: predictions with less are constant, and the
 # reference must explain this much.
 CONSTANT_VARIANCE = 0.01
@@ -179,7 +177,6 @@ def compute_diagnostic_metrics(
         compute_range_of_finite_values(torch.cat(errors, 1)),
     )
     yield "all", "constant", are_predictions_constant(task, pooled).float()
-    yield "all", "shortcut", relies_on_shortcut(likelihood, task, pooled).float()
     if not last or len(pooled.groups.names) > MAX_GROUPS:
         return
     for (name, one), own_errors in zip(sets.items(), errors, strict=True):
@@ -289,23 +286,3 @@ def are_predictions_constant(task: Task, one: PredictionSet) -> Tensor:
     alike = ((predicted == most) & others).sum(-1)
     count = others.sum(-1)
     return (count >= MIN_OTHERS) & (alike >= MIN_CONSTANT * count)
-
-
-def relies_on_shortcut(
-    likelihood: Likelihood, task: Task, one: PredictionSet
-) -> Tensor:
-    """Return whether a model agrees with the reference and fails where it does.
-
-    A group fails far below the accuracy of guessing, or with a larger error than the
-    mean target has; [replica].
-    """
-    agrees = compute_agreement_with_reference(task, one) >= MIN_AGREEMENT
-    if task.classes:
-        guessing = 100 / len(task.classes)
-        return agrees & (
-            compute_worst_group_score(likelihood, one)
-            < FAILED_GROUP_FRACTION * guessing
-        )
-    errors = compute_group_means(likelihood.scores(one.predictions, one.y), one.groups)
-    deviations = (one.y - one.y.mean(-1, keepdim=True)).square()
-    return agrees & (errors > compute_group_means(deviations, one.groups)).any(-1)

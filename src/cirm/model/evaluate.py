@@ -53,12 +53,10 @@ from cirm.randomness import Randomness
 MOST_KEPT_BYTES = 1 << 26  # of inputs that are kept to recognise training rows
 MOST_VALUES = 20  # of a grouping column; the most frequent ones are shown
 
-FAILURE_NOTES = {
-    "constant": "the model predicts nearly the same for every row, so it has learned "
-    "next to nothing. Try a smaller penalty or learning rate.",
-    "shortcut": "the model makes the same predictions as plain training, and fails "
-    "on the same rows. Try another learner or a stronger penalty.",
-}
+FLAT_VALUES = (
+    "the model predicts nearly the same value for every row, though the target can be "
+    "predicted better. Fit it with another learner, for example --learner erm."
+)
 
 
 def evaluate(
@@ -354,7 +352,7 @@ def diagnose_stage_environments(
         for environment, held in zip(stage, held_out, strict=True)
     }
     diagnostics: dict[str, dict[str, float]] = {name: {} for name in predictions}
-    shared = ("calibration spread", *FAILURE_NOTES)
+    shared = ("calibration spread", "constant")
     for where, metric, values in compute_diagnostic_metrics(
         model.learner.likelihood, model.task, predictions, last=False
     ):
@@ -378,14 +376,7 @@ def _predict_held_out_rows(
     return predict_and_group_examples(model.learner, model.state, held, reference, 1)
 
 
-def list_failure_warnings(model: Model, diagnostics: dict[str, float]) -> list[str]:
-    """Return a warning for each known failure among the diagnostics."""
-    # A learner that tests its features says more, and with better reason, itself.
-    known = {"shortcut"} if model.explain() else set()
-    # Of classes, rows of each class are judged, not only held-out ones.
-    known |= {"constant"} if model.task.classes else set()
-    return [
-        text
-        for name, text in FAILURE_NOTES.items()
-        if diagnostics.get(name) == 1 and name not in known
-    ]
+def warn_of_flat_values(model: Model, diagnostics: dict[str, float]) -> list[str]:
+    """Warn if a regression predicts nearly the same value for every row."""
+    is_flat = not model.task.classes and diagnostics.get("constant") == 1
+    return [FLAT_VALUES] if is_flat else []

@@ -20,7 +20,7 @@ from cirm.learners.base import Learner
 from cirm.model.adapt import adapt_to_inputs
 from cirm.model.conformal import count_confident, measure_nonconformity
 from cirm.model.estimates import collect_score_statistics
-from cirm.model.evaluate import diagnose_stage_environments, list_failure_warnings
+from cirm.model.evaluate import diagnose_stage_environments, warn_of_flat_values
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
 from cirm.model.file import MOST_EARLIER
 from cirm.model.metrics import compute_metrics
@@ -393,7 +393,7 @@ def _train_stage(
                 *kept,
                 *warn_of_single_class(model.task.classes, environment.targets),
                 *warn_of_constant_predictions(after, rows, rows.rows[name]),
-                *list_failure_warnings(after, diagnostics[name]),
+                *warn_of_flat_values(after, diagnostics[name]),
             ),
             confident=(
                 count_confident(scored[name][0].mean.numpy())

@@ -39,14 +39,9 @@ GROUP_COLUMNS = {
 FAILURES = {
     "constant": (
         "Collapse to a constant",
-        "nearly every example gets the same prediction, so the model has learned "
-        "little. Try a smaller penalty, a smaller learning rate or a later anneal.",
-    ),
-    "shortcut": (
-        "Collapse to ERM",
-        "the predictions are those of the reference, and they fail where the reference "
-        "fails. If the features it relies on do not hold elsewhere, neither will this "
-        "model. Try another learner or a stronger penalty.",
+        "examples of every class get the same prediction, so the model has learned "
+        "little. Try a smaller penalty or learning rate (--set), where the learner has "
+        "one.",
     ),
 }
 """The known failures: name, meaning, and what to try."""

@@ -28,7 +28,6 @@ HEADINGS = {
     "reference": "score of the reference",
     "calibration spread": "range of the calibration error over groups",
     "constant": "collapse to a constant",
-    "shortcut": "collapse to ERM",
 }
 """Names of metrics and diagnostics for readers."""
 
