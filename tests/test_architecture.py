@@ -50,6 +50,7 @@ SHARED = {
         "batches",
     }
     | {"table_files", "array_files", "image_files", "standard_input"}
+    | {"values", "number_formats", "date_formats"}
     | {"downloads", "image_sets", "idx", "shortcut_images"},
 }
 

@@ -40,6 +40,7 @@ def print_training_result(
 ) -> None:
     """Print what a fit or an update has learned."""
     content = clean_text_in_values(content)
+    print_notes_once(content["history"][-1]["notes"])
     if is_first:
         typer.echo(describe_prediction_target(content, is_task_detected))
         print_column_treatments(
@@ -53,7 +54,6 @@ def print_training_result(
     print_learner_explanation(content)
     if not is_first:
         typer.echo(describe_past_scores(content["history"][-1]))
-    print_notes_once(content["history"][-1]["notes"])
 
 
 def print_model_description(content: Content) -> None:

@@ -4,8 +4,10 @@ The encoding is fitted to the table of the first environment and never changes
 afterwards. What a learner knows stays expressed in the same units, whatever scale,
 categories or gaps a later environment has.
 
-- Numbers and dates (ISO 8601, counted in days) are standardised: the mean is
-  subtracted and the result divided by the standard deviation. Booleans are 0 or 1.
+- Numbers and dates (counted in days) are standardised: the mean is subtracted and the
+  result divided by the standard deviation. Booleans are 0 or 1. Numbers may have a
+  decimal comma, separated thousands, a currency or a percent sign, and dates may be
+  written in several ways, if all cells of the first environment agree on one.
 - Text is one-hot encoded: one feature for each of the 50 most frequent categories and
   one for all others. Names that are rare or look like free text are known by a digest.
 - A missing value is replaced by the median (booleans: the more frequent value) and
@@ -25,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,16 +38,20 @@ from torch import Tensor
 
 from cirm.data.category_names import hash_category_name, may_identify_person
 from cirm.data.cell_errors import CellError, raise_for_first_bad_value
+from cirm.data.values import (
+    NUMERIC,
+    Flags,
+    Kind,
+    Numbers,
+    ValueKind,
+    Values,
+    convert_values_to_numbers,
+    convert_values_to_text,
+    describe_kind,
+    detect_value_kind,
+    is_missing,
+)
 
-Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
-Numbers = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Values = Any  # a pandas Series of any type
-
-MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "<na>", "nat", "null", "?"))
-BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
-NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 8601 date"}
-DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
 MAX_LISTED_COLUMNS = 20  # names of columns in a message, which should stay readable
 MIN_CELLS_TO_DEDUPLICATE = (
@@ -69,6 +75,8 @@ class ColumnEncoding:
         quartiles: The lower and the upper quartile of numbers. Files of earlier
             versions have none.
         hashed: Positions of the categories that stand here as a digest of their name.
+        format: How numbers or dates are written, if not as usual; see
+            `cirm.data.number_formats` and `cirm.data.date_formats`.
     """
 
     name: str
@@ -80,21 +88,31 @@ class ColumnEncoding:
     missing: bool = False
     quartiles: tuple[float, ...] = ()
     hashed: tuple[int, ...] = ()
+    format: str = ""
 
     @classmethod
     def fit(
-        cls, values: Values, category: bool = False, names: bool = True
+        cls,
+        values: Values,
+        category: bool = False,
+        names: bool = True,
+        known: ValueKind | None = None,
     ) -> ColumnEncoding:
-        """Infer the encoding of a column; without `names`, categories are hashed."""
+        """Infer the encoding of a column; without `names`, categories are hashed.
+
+        What the values are is inferred as well, unless it is known.
+        """
         name, gaps = str(values.name), is_missing(values)
         present = values[~gaps] if gaps.any() else values
         missing = bool(gaps.any() and not gaps.all())
-        kind = "category" if category else detect_value_kind(present)
+        kind, written = known or (
+            ValueKind("category") if category else detect_value_kind(present)
+        )
         if kind == "category":
             return _infer_categories(
                 name, convert_values_to_text(present), missing, category, names
             )
-        numbers = convert_values_to_numbers(present, kind)
+        numbers = convert_values_to_numbers(present, kind, written=written)
         infinite = ~np.isfinite(numbers)
         empty = "Correct it, or leave the cell empty."
         raise_for_first_bad_value(present, infinite, "which is not finite", empty)
@@ -113,7 +131,9 @@ class ColumnEncoding:
         if scale == 0:
             return cls(name, "constant", missing=missing)
         quartiles = tuple(float(size * q) for q in np.quantile(relative, (0.25, 0.75)))
-        return cls(name, kind, centre, scale, fill, (), missing, quartiles)
+        return cls(
+            name, kind, centre, scale, fill, (), missing, quartiles, format=written
+        )
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -142,7 +162,7 @@ class ColumnEncoding:
     def _encode(self, values: Values) -> NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
         if self.kind in NUMERIC:
-            numbers = convert_values_to_numbers(values, self.kind)
+            numbers = convert_values_to_numbers(values, self.kind, written=self.format)
             gaps = np.isnan(numbers)
             filled = np.where(gaps, self.fill, numbers)
             encoded[:, 0] = self.standardise(filled, values)
@@ -186,11 +206,14 @@ class ColumnEncoding:
     def describe(self) -> str:
         """Return one line on how the column is encoded."""
         hashed = f"; {len(self.hashed)} names are hashed" if self.hashed else ""
+        written = ""
+        if self.format:
+            written = describe_kind(self.kind, self.format).removeprefix("a ")
         text = {
-            "number": f"number (mean {self.centre:.4g}, standard deviation "
-            f"{self.scale:.4g})",
+            "number": f"{written or 'number'} (mean {self.centre:.4g}, standard "
+            f"deviation {self.scale:.4g})",
             "boolean": "true or false",
-            "date": f"date (standard deviation {self.scale:.4g} days)",
+            "date": f"{written or 'date'} (standard deviation {self.scale:.4g} days)",
             "category": f"category ({len(self.categories)} values, and one for all "
             f"others{hashed})",
             "constant": "ignored: constant in the first environment",
@@ -328,116 +351,6 @@ def list_column_names(names: Collection[str]) -> str:
     listed = ", ".join(repr(name) for name in list(names)[:MAX_LISTED_COLUMNS])
     more = len(names) - MAX_LISTED_COLUMNS
     return f"{listed} and {more:,} more" if more > 0 else listed
-
-
-def is_missing(values: Values) -> Flags:
-    """Return where values are missing, [n]: empty, or words such as NA."""
-    array = values.to_numpy()
-    flags: Flags = np.asarray(pd.isna(array), bool)
-    if not _has_numeric_dtype(values) and not types.is_datetime64_any_dtype(values):
-        flags |= np.fromiter(
-            (is_missing_word(cell) for cell in array), bool, len(array)
-        )
-    return flags
-
-
-def is_missing_word(cell: object) -> bool:
-    """Whether a cell is empty, or a word such as NA."""
-    return str(cell).strip().lower() in MISSING
-
-
-def convert_values_to_text(values: Values) -> Values:
-    """Return values as text: no spaces around it, whole numbers without a point."""
-    text = values.astype(str).str.strip()
-    return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
-
-
-def detect_value_kind(present: Values, remedy: str = "") -> Kind:
-    """Return what values are, none of them missing.
-
-    A column that is mostly numbers or dates and has other text in it is refused;
-    `remedy` then says what the user can do.
-    """
-    if isinstance(present.dtype, pd.CategoricalDtype):
-        return "category"
-    if types.is_bool_dtype(present):
-        return "boolean"
-    if present.dtype == object:
-        raise_for_first_bad_value(
-            present,
-            np.array([not types.is_scalar(value) for value in present], bool),
-            "which is not a number, text, date or boolean",
-            "Convert the column to one of these.",
-        )
-    kinds: tuple[Kind, ...] = ("number", "boolean", "date")
-    for kind in kinds:
-        bad = np.isnan(_parse_values_as_numbers(present, kind))
-        if not bad.any():
-            return kind
-        if kind != "boolean" and bad.mean() < 0.5:
-            category = f"use --category {present.name} to treat it as a category"
-            raise_for_first_bad_value(
-                present,
-                bad,
-                f"which is not {NUMERIC[kind]}, unlike most of the column",
-                f"Correct it, or {remedy or category}.",
-            )
-    return "category"
-
-
-def convert_values_to_numbers(
-    values: Values, kind: Kind, remedy: str = "leave the cell empty"
-) -> Numbers:
-    """Return numbers, 0 and 1, or days since 1970, [n]; NaN for missing values."""
-    numbers = _parse_values_as_numbers(values, kind)
-    gaps = np.isnan(numbers)
-    if gaps.any():  # few: to look at every value would take long
-        unclear = values[gaps]
-        raise_for_first_bad_value(
-            unclear,
-            ~is_missing(unclear),
-            f"which is not {NUMERIC[kind]}",
-            f"Correct it, or {remedy}.",
-        )
-    return numbers
-
-
-def _has_numeric_dtype(values: Values) -> bool:
-    return types.is_any_real_numeric_dtype(values) or types.is_bool_dtype(values)
-
-
-def _parse_values_as_numbers(values: Values, kind: Kind) -> Numbers:
-    """Like `convert_values_to_numbers`, with NaN also for what is not of this kind."""
-    dates, numeric = types.is_datetime64_any_dtype(values), _has_numeric_dtype(values)
-    if dates != (kind == "date") and (dates or numeric):
-        return np.full(len(values), np.nan)
-    if kind == "date":
-        return _convert_dates_to_days(values)
-    if numeric:
-        numbers: Numbers = values.to_numpy(dtype=float, na_value=np.nan)
-    elif kind == "number":
-        text = values.astype(str).astype(object)
-        numbers = np.asarray(pd.to_numeric(text, errors="coerce"), dtype=float)
-    else:
-        numbers = (
-            convert_values_to_text(values)
-            .str.lower()
-            .map(BOOLEANS)
-            .to_numpy(dtype=float)
-        )
-    if kind == "boolean":
-        numbers = np.where(np.isin(numbers, (0, 1)), numbers, np.nan)
-    return numbers
-
-
-def _convert_dates_to_days(values: Values) -> Numbers:
-    if not types.is_datetime64_any_dtype(values):
-        text = convert_values_to_text(values)
-        values = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
-    elif values.dt.tz is None:
-        values = values.dt.tz_localize("UTC")
-    days: Numbers = ((values - EPOCH) / DAY).to_numpy(dtype=float)
-    return days
 
 
 def _look_like_identifiers(name: str, numbers: Numbers) -> bool:

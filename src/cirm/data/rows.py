@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cirm.data.columns import Flags, check_columns_present, list_column_names
+from cirm.data.columns import check_columns_present, list_column_names
 from cirm.data.schema import (
     SCHEMA_ROWS,
     Schema,
@@ -32,6 +32,7 @@ from cirm.data.sources import (
     ignore_progress,
     prefetch_items,
 )
+from cirm.data.values import Flags
 from cirm.environments import Environment
 
 MEMORY_BYTES = 2**28  # of inputs that are held in memory

@@ -22,20 +22,20 @@ from cirm.data.cell_errors import (
     describe_row_location,
     raise_for_first_bad_value,
 )
-from cirm.data.columns import (
-    ColumnEncoding,
+from cirm.data.columns import ColumnEncoding, TableEncoding, check_columns_present
+from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
+from cirm.data.values import (
     Flags,
     Numbers,
-    TableEncoding,
+    ValueKind,
     Values,
-    check_columns_present,
     convert_values_to_numbers,
     convert_values_to_text,
+    detect_format,
     detect_value_kind,
     is_missing,
     is_missing_word,
 )
-from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
 from cirm.environments import Task
 from cirm.randomness import Randomness
 
@@ -231,21 +231,21 @@ def infer_target_encoding(
         declared = Task(options.classes)
         column = ColumnEncoding(name, "category", categories=options.classes)
         return encode_classes_as_indices(values, column), declared, column
-    parsed = _parse_target_values(values, task)
+    parsed, written = _parse_target_values(values, task)
     is_numeric = parsed.dtype.kind == "f"
     if is_numeric and (
         task == "regression" or (task == "auto" and _look_like_quantities(parsed))
     ):
-        column = (
-            ColumnEncoding.fit(values[first])
-            if options.standardise
-            else ColumnEncoding(name, "number")
-        )
-        if column.kind != "number":
-            column = ColumnEncoding(name, "number")
+        column = ColumnEncoding(name, "number", format=written)
+        if options.standardise:
+            known = ValueKind("number", written)
+            fitted = ColumnEncoding.fit(values[first], known=known)
+            column = fitted if fitted.kind == "number" else column
         scaled = column.standardise(parsed, values)
         return torch.from_numpy(scaled), Task.regression(), column
-    if is_numeric:
+    if written:  # classes are called as they are written
+        parsed = convert_values_to_text(values).to_numpy(dtype=str)
+    elif is_numeric:
         raise_for_first_bad_value(
             values,
             np.mod(parsed, 1) != 0,
@@ -269,7 +269,9 @@ def encode_targets(values: Values, schema: Schema) -> Tensor:
     _check_targets_present(values)
     if schema.task.classes:
         return encode_classes_as_indices(values, schema.target)
-    numbers = convert_values_to_numbers(values, "number", "remove the row")
+    numbers = convert_values_to_numbers(
+        values, "number", "remove the row", schema.target.format
+    )
     raise_for_first_bad_value(values, ~np.isfinite(numbers), "which is not finite")
     return torch.from_numpy(schema.target.standardise(numbers, values))
 
@@ -361,35 +363,37 @@ def _are_all_numbers(cells: NDArray[np.object_]) -> bool:
 def list_numeric_columns(schema: Schema) -> list[str]:
     """Return the columns that the schema reads as numbers."""
     encoding = schema.treatment.encoding
-    columns = encoding.columns if encoding else ()
-    target = [] if schema.task.classes else [schema.target.name]
-    return [column.name for column in columns if column.kind == "number"] + target
+    columns = (*(encoding.columns if encoding else ()), schema.target)
+    return [c.name for c in columns if c.kind == "number" and not c.format]
 
 
-def _parse_target_values(values: Values, task: TaskName) -> NDArray[Any]:
-    """Return targets as numbers or, if they are classes, also as text."""
+def _parse_target_values(values: Values, task: TaskName) -> tuple[NDArray[Any], str]:
+    """Return targets as numbers or, if they are classes, also as text.
+
+    With numbers comes how they are written, if that is not as usual.
+    """
     text: NDArray[np.str_] = convert_values_to_text(values).to_numpy(dtype=str)
+    written = ""
     if task == "classification":
         try:
             numbers = convert_values_to_numbers(values, "number")
         except ValueError:
-            return _convert_boolean_words_to_digits(text)
+            return _convert_boolean_words_to_digits(text), ""
     else:
-        kind = "number"
+        remedy = "use --task classification"
+        kind, written = ValueKind("number", detect_format(values, "number").format)
         if task == "auto":
-            kind = detect_value_kind(values, "use --task classification")
+            kind, written = detect_value_kind(values, remedy)
         if kind == "date":
             raise ValueError(
                 f"column {values.name!r}: dates cannot be predicted. Convert them to "
                 "numbers, or use --task classification."
             )
         if kind != "number":
-            return _convert_boolean_words_to_digits(text)
-        numbers = convert_values_to_numbers(
-            values, "number", "use --task classification"
-        )
+            return _convert_boolean_words_to_digits(text), ""
+        numbers = convert_values_to_numbers(values, "number", remedy, written)
     raise_for_first_bad_value(values, ~np.isfinite(numbers), "which is not finite")
-    return numbers
+    return numbers, written
 
 
 def _convert_boolean_words_to_digits(text: NDArray[np.str_]) -> NDArray[np.str_]:

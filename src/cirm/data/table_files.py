@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cirm.data.base import summarise_error
-from cirm.data.columns import MISSING
+from cirm.data.values import MISSING
 
 TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")

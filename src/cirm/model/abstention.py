@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from cirm.data.columns import Numbers
+from cirm.data.values import Numbers
 from cirm.model.conformal import CONFIDENCES, collect_nonconformity
 from cirm.model.model import Model
 from cirm.model.new_place import predict_new_place

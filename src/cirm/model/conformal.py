@@ -24,7 +24,7 @@ import numpy as np
 from scipy import optimize, stats
 from torch import Tensor
 
-from cirm.data.columns import Flags, Numbers
+from cirm.data.values import Flags, Numbers
 from cirm.model.metrics import Predictions
 from cirm.model.model import HistoryEntry, Model, Nonconformity
 from cirm.model.new_place import predict_new_place

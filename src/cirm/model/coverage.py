@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from cirm.data.columns import Flags, Numbers
+from cirm.data.values import Flags, Numbers
 from cirm.model.abstention import Abstention, choose_abstention, describe_abstention
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.metrics import Predictions

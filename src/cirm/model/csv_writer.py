@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data.columns import Values
+from cirm.data.values import Values
 
 DECIMALS = 6  # of probabilities
 WIDEST_CELL = 256  # bytes; a wider cell would pad all rows to its width

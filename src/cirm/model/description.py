@@ -19,6 +19,7 @@ from pydantic.dataclasses import dataclass
 
 from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
+from cirm.data.values import is_known_format
 from cirm.model.conformal import CONFIDENCES, QUANTILES
 from cirm.model.model import Adaptation, HistoryEntry, Nonconformity, TrainingPlan
 from cirm.model.threshold import MOST_SCORES, HeldOutScores, Threshold
@@ -138,6 +139,7 @@ def _check_column(column: ColumnEncoding) -> None:
     )
     places = set(column.hashed) & set(range(len(categories)))
     _require(len(places) == len(column.hashed), place, "hashed categories are unknown")
+    _require(is_known_format(column.kind, column.format), place, "unknown format")
     _require(len(column.quartiles) in (0, 2), place, "needs two quartiles or none")
     low, high = column.quartiles or (0.0, 0.0)
     _require(low <= high, place, "quartiles must be in order")

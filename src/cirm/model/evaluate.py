@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cirm.data.columns import convert_values_to_text
 from cirm.data.rows import (
     encode_source_chunks,
     find_missing_numbers,
@@ -20,6 +19,7 @@ from cirm.data.rows import (
 )
 from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
 from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
+from cirm.data.values import convert_values_to_text
 from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import (
     PredictionSet,

@@ -19,6 +19,7 @@ from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
 from cirm.model.adapt import adapt_to_inputs
 from cirm.model.conformal import count_confident, measure_nonconformity
+from cirm.model.data_notes import list_data_notes
 from cirm.model.estimates import collect_score_statistics
 from cirm.model.evaluate import diagnose_stage_environments, warn_of_flat_values
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
@@ -207,9 +208,8 @@ def fit(
     state = built.init(Randomness((seed,)).at("init"))
     model = Model(plan, schema, built, state, (), format_current_time()).to(device)
     check_threshold(model, threshold)
-    return _train_stages(
-        model, rows, order, tuple(find_leaking_columns(draft)), progress, threshold
-    )
+    notes = (*list_data_notes(draft), *find_leaking_columns(draft))
+    return _train_stages(model, rows, order, notes, progress, threshold)
 
 
 def update(

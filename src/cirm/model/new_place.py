@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from cirm.data.columns import Numbers
+from cirm.data.values import Numbers
 
 SPREADS = np.geomspace(0.01, 8.0, 60)  # standard deviations between places to average
 USUAL_SPREAD = 0.5  # of logarithms and log odds: a factor of 1.6 between places. It is

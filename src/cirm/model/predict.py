@@ -20,7 +20,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.columns import Flags
 from cirm.data.rows import EncodedRows, encode_source_chunks, find_missing_numbers
 from cirm.data.sources import (
     Data,
@@ -30,6 +29,7 @@ from cirm.data.sources import (
     open_data_sources,
     prefetch_items,
 )
+from cirm.data.values import Flags
 from cirm.likelihoods import CrossEntropy
 from cirm.model.abstention import Abstention, choose_abstention
 from cirm.model.conformal import Calibration, calibrate_model

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cirm.data.columns import ColumnEncoding, Numbers
+from cirm.data.columns import ColumnEncoding
+from cirm.data.values import Numbers
 
 FACTORS = {
     **{10.0**power: f"10^{power}" for power in range(1, 10)},  # prefixes, per cent

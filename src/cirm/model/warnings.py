@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from cirm.data.columns import ColumnEncoding, Flags, Numbers
+from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema, SchemaDraft
+from cirm.data.values import Flags, Numbers
 from cirm.model.units import UnitChange, detect_unit_changes
 
 FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little

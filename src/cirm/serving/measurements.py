@@ -14,8 +14,9 @@ from prometheus_client import (
     generate_latest,
 )
 
-from cirm.data.columns import ColumnEncoding, is_missing_word
+from cirm.data.columns import ColumnEncoding
 from cirm.data.schema import Schema
+from cirm.data.values import is_missing_word
 from cirm.serving.served_model import ServedModel
 
 LATENCIES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)  # seconds

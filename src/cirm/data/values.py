@@ -1,0 +1,192 @@
+"""What the values of a column are: numbers, booleans, dates or categories.
+
+Values become numbers here, and a value that is not what the others are is refused with
+its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+from cirm.data.cell_errors import raise_for_first_bad_value
+from cirm.data.date_formats import DATE_FORMATS, detect_date_format, parse_dates
+from cirm.data.number_formats import (
+    FormatGuess,
+    describe_number_format,
+    detect_number_format,
+    is_number_format,
+    parse_numbers,
+)
+
+Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Values = Any  # a pandas Series of any type
+
+MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "<na>", "nat", "null", "?"))
+BOOLEANS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+NUMERIC = {"number": "a number", "boolean": "true or false", "date": "an ISO 8601 date"}
+DAY, EPOCH = pd.Timedelta(days=1), pd.Timestamp("1970-01-01", tz="UTC")
+
+
+class ValueKind(NamedTuple):
+    """What the values of a column are, and how numbers or dates are written."""
+
+    kind: Kind
+    format: str = ""
+
+
+def is_missing(values: Values) -> Flags:
+    """Return where values are missing, [n]: empty, or words such as NA."""
+    array = values.to_numpy()
+    flags: Flags = np.asarray(pd.isna(array), bool)
+    if not _has_numeric_dtype(values) and not types.is_datetime64_any_dtype(values):
+        flags |= np.fromiter(
+            (is_missing_word(cell) for cell in array), bool, len(array)
+        )
+    return flags
+
+
+def is_missing_word(cell: object) -> bool:
+    """Whether a cell is empty, or a word such as NA."""
+    return str(cell).strip().lower() in MISSING
+
+
+def convert_values_to_text(values: Values) -> Values:
+    """Return values as text: no spaces around it, whole numbers without a point."""
+    text = values.astype(str).str.strip()
+    return text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+
+
+def detect_value_kind(present: Values, remedy: str = "") -> ValueKind:
+    """Return what values are, none of them missing, and how they are written.
+
+    A column that is mostly numbers or dates and has other text in it is refused, and so
+    are numbers and dates that can be read in two ways; `remedy` then says what the user
+    can do.
+    """
+    if isinstance(present.dtype, pd.CategoricalDtype):
+        return ValueKind("category")
+    if types.is_bool_dtype(present):
+        return ValueKind("boolean")
+    if present.dtype == object:
+        raise_for_first_bad_value(
+            present,
+            np.array([not types.is_scalar(value) for value in present], bool),
+            "which is not a number, text, date or boolean",
+            "Convert the column to one of these.",
+        )
+    category = f"use --category {present.name} to treat it as a category"
+    advice = f"Correct it, or {remedy or category}."
+    kinds: tuple[Kind, ...] = ("number", "boolean", "date")
+    for kind in kinds:
+        bad = np.isnan(_parse_values_as_numbers(present, kind))
+        if not bad.any():
+            return ValueKind(kind)
+        guess = detect_format(present, kind)
+        if guess.format:
+            return ValueKind(kind, guess.format)
+        if kind != "boolean" and bad.mean() < 0.5:
+            problem = f"which is not {NUMERIC[kind]}, unlike most of the column"
+            raise_for_first_bad_value(present, bad, problem, advice)
+        if guess.problem:
+            raise_for_first_bad_value(present, guess.bad, guess.problem, advice)
+    return ValueKind("category")
+
+
+def detect_format(present: Values, kind: Kind) -> FormatGuess:
+    """Return how numbers or dates are written, if they are text."""
+    detect = {"number": detect_number_format, "date": detect_date_format}.get(kind)
+    if detect is None or _has_numeric_dtype(present):
+        return FormatGuess()
+    if types.is_datetime64_any_dtype(present):
+        return FormatGuess()
+    return detect(present.astype(str).to_numpy(dtype=object))
+
+
+def is_known_format(kind: Kind, written: str) -> bool:
+    """Return whether values of a kind may be written in a format."""
+    if not written:
+        return True
+    if kind == "date":
+        return written in DATE_FORMATS
+    return kind == "number" and is_number_format(written)
+
+
+def describe_kind(kind: Kind, written: str = "") -> str:
+    """Return what values are, with how they are written."""
+    if not written:
+        return NUMERIC[kind]
+    if kind == "date":
+        return f"a date, {DATE_FORMATS[written]}"
+    return f"a number {describe_number_format(written)}"
+
+
+def convert_values_to_numbers(
+    values: Values,
+    kind: Kind,
+    remedy: str = "leave the cell empty",
+    written: str = "",
+) -> Numbers:
+    """Return numbers, 0 and 1, or days since 1970, [n]; NaN for missing values."""
+    numbers = _parse_values_as_numbers(values, kind, written)
+    gaps = np.isnan(numbers)
+    if gaps.any():  # few: to look at every value would take long
+        unclear = values[gaps]
+        raise_for_first_bad_value(
+            unclear,
+            ~is_missing(unclear),
+            f"which is not {describe_kind(kind, written)}",
+            f"Correct it, or {remedy}.",
+        )
+    return numbers
+
+
+def _has_numeric_dtype(values: Values) -> bool:
+    return types.is_any_real_numeric_dtype(values) or types.is_bool_dtype(values)
+
+
+def _parse_values_as_numbers(values: Values, kind: Kind, written: str = "") -> Numbers:
+    """Like `convert_values_to_numbers`, with NaN also for what is not of this kind."""
+    dates, numeric = types.is_datetime64_any_dtype(values), _has_numeric_dtype(values)
+    if dates != (kind == "date") and (dates or numeric):
+        return np.full(len(values), np.nan)
+    if kind == "date":
+        return _convert_dates_to_days(values, written)
+    if numeric:
+        numbers: Numbers = values.to_numpy(dtype=float, na_value=np.nan)
+    elif kind == "number":
+        text = values.astype(str).astype(object)
+        if written:
+            return parse_numbers(text.to_numpy(dtype=object), written)
+        numbers = np.asarray(pd.to_numeric(text, errors="coerce"), dtype=float)
+    else:
+        numbers = (
+            convert_values_to_text(values)
+            .str.lower()
+            .map(BOOLEANS)
+            .to_numpy(dtype=float)
+        )
+    if kind == "boolean":
+        numbers = np.where(np.isin(numbers, (0, 1)), numbers, np.nan)
+    return numbers
+
+
+def _convert_dates_to_days(values: Values, written: str = "") -> Numbers:
+    """Return days since 1970; ISO 8601 is read whatever else the column is written."""
+    text = None
+    if not types.is_datetime64_any_dtype(values):
+        text = convert_values_to_text(values)
+        values = pd.to_datetime(text, format="ISO8601", utc=True, errors="coerce")
+    elif values.dt.tz is None:
+        values = values.dt.tz_localize("UTC")
+    days: Numbers = ((values - EPOCH) / DAY).to_numpy(dtype=float)
+    if written and text is not None:
+        own = parse_dates(text.to_numpy(dtype=object), written)
+        days = np.where(np.isnan(own), days, own)
+    return days

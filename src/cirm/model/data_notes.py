@@ -1,0 +1,128 @@
+"""Notes on what is odd about the first environment, before anything is learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding, list_column_names
+from cirm.data.date_formats import have_short_years
+from cirm.data.schema import SchemaDraft
+from cirm.data.values import convert_values_to_numbers, convert_values_to_text
+
+HUGE = 1e6  # times as large as 95 % of the cells, and larger than this: never a measure
+FEWEST_ROWS = 5  # with fewer rows, no value is odd
+PEEK = 100  # cells that show whether whole numbers are dates
+COMPACT_DATES = (1900_01_01, 2100_12_31)  # whole numbers that may be dates
+
+
+def list_data_notes(draft: SchemaDraft) -> list[str]:
+    """Return notes on the target, on huge values, and on columns of many categories."""
+    if len(draft.frame) < FEWEST_ROWS:
+        return []
+    return [
+        *_list_class_notes(draft),
+        *_list_huge_value_notes(draft),
+        *_list_category_notes(draft),
+    ]
+
+
+def _list_class_notes(draft: SchemaDraft) -> list[str]:
+    """Return a note if classes have hardly any rows."""
+    classes, rows = draft.schema.task.classes, len(draft.targets)
+    if not classes:
+        return []
+    name = draft.schema.target.name
+    counts = np.bincount(draft.targets.numpy(), minlength=len(classes))
+    single = [classes[place] for place in np.flatnonzero(counts == 1)]
+    if 2 * len(single) > rows:
+        return [
+            f"the target {name!r} has {len(classes):,} classes in {rows:,} rows, so "
+            "most of them cannot be learned. Is it the right column? If it is a "
+            "number, use --task regression."
+        ]
+    if not single:
+        return []
+    return [
+        f"only one row of the first environment has the class "
+        f"{list_column_names(single)}, too few to learn or to score it."
+    ]
+
+
+def _list_huge_value_notes(draft: SchemaDraft) -> list[str]:
+    """Return a note for each column with a value far beyond all others."""
+    encoding, target = draft.schema.treatment.encoding, draft.schema.target
+    columns = [*(encoding.numbers if encoding else ())]
+    columns += [target] if target.kind == "number" else []
+    if not columns or any(c.name not in draft.frame.columns for c in columns):
+        return []
+    numbers = np.abs(np.column_stack([_read_numbers(draft, c) for c in columns]))
+    sizes = np.where(np.isnan(numbers), 0.0, numbers)
+    usual = np.quantile(sizes, 0.95, axis=0, method="lower")
+    largest = sizes.max(0)
+    return [
+        f"column {column.name!r} has a value of {most:.3g}, while 95 % of its values "
+        f"are at most {most_usual:.3g} in size. It decides the scale of the whole "
+        "column. Check it, or leave the cell empty."
+        for column, most, most_usual in zip(columns, largest, usual, strict=True)
+        if most > HUGE * max(1.0, most_usual)
+    ]
+
+
+def _read_numbers(draft: SchemaDraft, column: ColumnEncoding) -> np.ndarray:
+    values = draft.frame[column.name]
+    if values.dtype == np.float64:
+        return values.to_numpy()
+    return convert_values_to_numbers(values, "number", written=column.format)
+
+
+def _list_category_notes(draft: SchemaDraft) -> list[str]:
+    """Return notes on columns of many categories, and on dates taken for something."""
+    encoding = draft.schema.treatment.encoding
+    notes = []
+    for column in encoding.columns if encoding else ():
+        if column.kind == "category" and len(column.categories) == MOST_CATEGORIES:
+            notes += _list_many_category_notes(draft.frame[column.name], column)
+        if column.kind in ("category", "identifier"):
+            cells = draft.frame[column.name].dropna().astype(str)
+            if have_short_years(cells.to_numpy(dtype=object)):
+                notes.append(
+                    f"column {column.name!r} looks like dates with two digits for the "
+                    "year, which can be read in several ways. Write them as 2024-12-31."
+                )
+        elif column.kind == "number" and _are_compact_dates(
+            draft.frame[column.name], column
+        ):
+            notes.append(
+                f"column {column.name!r} looks like dates without separators, which "
+                "are read as numbers. Write them as 2024-12-31."
+            )
+    return notes
+
+
+def _list_many_category_notes(
+    values: pd.Series[str], column: ColumnEncoding
+) -> list[str]:
+    """Return a note on a column with more categories than have a feature."""
+    counts = convert_values_to_text(values.dropna()).value_counts()
+    if len(counts) <= MOST_CATEGORIES:
+        return []
+    share = counts.iloc[:MOST_CATEGORIES].sum() / counts.sum()
+    return [
+        f"column {column.name!r} has {len(counts):,} different values. The "
+        f"{MOST_CATEGORIES} most frequent ones, {100 * share:.0f} % of the rows, have "
+        "a feature each; all others count as one. Group them into fewer categories, or "
+        f"leave the column out with --ignore {column.name}."
+    ]
+
+
+def _are_compact_dates(values: pd.Series[Any], column: ColumnEncoding) -> bool:
+    """Whether the first numbers of a column are all dates such as 20241231."""
+    first, last = COMPACT_DATES
+    if not all(first <= value <= last for value in column.quartiles or (0.0,)):
+        return False
+    text = convert_values_to_text(values.dropna().iloc[:PEEK])
+    dates = pd.to_datetime(text, format="%Y%m%d", errors="coerce")
+    return not np.isnat(dates.to_numpy()).any()
