@@ -77,7 +77,10 @@ def test_a_subset_makes_nothing_until_it_is_asked():
         (ROWS.float(), "rows must be integers (int64) [replica, m], not torch.fl"),
         (ROWS - 1, "rows must be from 0 to 3, not -1 to 2."),
         (ROWS + 1, "rows must be from 0 to 3, not 1 to 4."),
-        (ROWS[:, :0], "there are no examples or no features: [2, 0, 2]."),
+        (
+            ROWS[:, :0],
+            "there are no examples or no features: the shape of the inputs is [2, 0, 2].",
+        ),
     ],
 )
 def test_rows_that_are_not_there_are_refused(whole, rows, complaint):

@@ -161,7 +161,7 @@ def test_regression_has_a_page_as_well(cirm, clinics):
     status, printed, _ = cirm(
         "evaluate", "v.csv", "--model", "v.cirm", "--report", "e.html"
     )
-    assert "of the targets lie within the 90 % interval" in printed
+    assert "of the targets lie in their 90 % prediction" in printed
     assert cirm("predict", "v.csv", "--model", "v.cirm", "--out", "p.csv")[0] == 0
     assert list(pd.read_csv("p.csv").columns) == [
         "patient", "prediction", "low", "high", "uncertainty",

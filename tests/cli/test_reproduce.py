@@ -187,7 +187,7 @@ def test_figures_are_files_and_a_page(cirm, tmp_path, paper):
         ),
         (
             ["table1", "--address", "h:1"],
-            "no meaning for the engine local. Add --engine",
+            "The engine local has no address",
         ),
         (
             ["table1", "--learner", "nope"],

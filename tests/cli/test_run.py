@@ -48,7 +48,10 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
             ["run", "stray"],
             "run: unexpected argument 'stray'. Settings of the data set",
         ),
-        (["run", "--order", "3+4"], "The order '3+4' does not fit 2 environments"),
+        (
+            ["run", "--order", "3+4"],
+            "The order '3+4' does not match the number of environments",
+        ),
         (
             ["run", "--preset", "nope"],
             "learner erm has no preset 'nope'. Choose one of paper",
@@ -57,7 +60,7 @@ def test_a_run_leaves_records_a_summary_and_a_page(cirm, tmp_path):
         (["run", "--engine", "cloud"], "no engine 'cloud'. Choose one of local, ray"),
         (
             ["run", "--address", "h:1"],
-            "The address 'h:1' has no meaning for the engine local. Add --engine ray",
+            "The engine local has no address; got 'h:1'. Add --engine ray",
         ),
         (["list", "nope"], "list: 'nope' is not one of learners, datasets"),
     ],

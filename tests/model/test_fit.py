@@ -399,7 +399,7 @@ def test_a_setting_or_wish_without_sense_is_refused(clinic):
         ValueError, match=r"held_out is 2, but it must be a fraction from 0 to 0.5"
     ):
         fit(frame, "outcome", held_out=2)
-    with pytest.raises(ValueError, match=r"^The order .* does not fit"):
+    with pytest.raises(ValueError, match=r"^The order .* does not match"):
         fit(frame, "outcome", order="3", settings=FEW)
     with pytest.raises(
         ValueError, match=r"data: int cannot be read\. Give a file, a folder"
