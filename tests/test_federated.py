@@ -246,7 +246,7 @@ WRONG = {
         t,
         {**n, "segment": [0, 0, *n["segment"][2:]]},
     ),
-    "it sent the arrays [], but ['value'] are expected": lambda t, n: ({}, n),
+    "the arrays ['value'] are expected, but [] were sent": lambda t, n: ({}, n),
     "its metrics are not lists of numbers by name": lambda t, n: (
         t,
         {**n, "metrics": 3},

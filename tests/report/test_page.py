@@ -24,7 +24,7 @@ HEADINGS = [
     "Training scores and unseen scores",
     "Training curves",
     "Data kept from earlier environments",
-    "Settings, and the command to run it again",
+    "Settings, and the command to run this again",
 ]
 
 

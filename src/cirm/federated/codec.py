@@ -70,8 +70,8 @@ def decode_and_check_tensors(
     """Decode arrays, which must be finite float32 of exactly these names and shapes."""
     if set(arrays) != set(shapes):
         raise ValueError(
-            f"{sender}: it sent the arrays {sorted(arrays)}, but {sorted(shapes)} are "
-            "expected"
+            f"{sender}: the arrays {sorted(shapes)} are expected, but "
+            f"{sorted(arrays)} were sent"
         )
     return {
         name: _decode_npy_tensor(arrays[name], shape, f"{sender}: array {name!r}")

@@ -77,7 +77,9 @@ def build_steady_experiment() -> PaperExperiment:
     ]
     columns = tuple((LEARNER_TITLES[label], title) for label, _, title in places)
     layout = PrintedTableLayout("Accuracy, %", ("",), columns, tuple(lines))
-    title = "Beyond the paper: steady in its protocol, at the Bayes limit once adapted"
+    title = (
+        "Beyond the paper: steady in the paper's protocol, before and after adapting"
+    )
     return build_image_experiment("beyond", title, 10, rows, layout)
 
 
@@ -98,7 +100,7 @@ def build_steady_ablation_experiment() -> PaperExperiment:
     headings = tuple((name, splits[split]) for name, split in columns)
     layout = PrintedTableLayout("Accuracy, %", ("",), headings, tuple(lines))
     return build_image_experiment(
-        "ablation", "What parts of steady give", 5, rows, layout
+        "ablation", "Ablation: steady without some of its parts", 5, rows, layout
     )
 
 

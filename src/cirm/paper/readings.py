@@ -114,7 +114,7 @@ def build_alternative_readings_experiment() -> PaperExperiment:
     rows = [_build_readings_row(key) for key in LEARNERS]
     corner = "learner (the paper's train, test): reading"
     layout = build_one_line_per_learner_layout(rows, (corner,), _format_row_heading)
-    title = "Readings of what the paper leaves open, on table 1's data"
+    title = "Alternative readings of what the paper leaves open, on the data of table 1"
     return build_image_experiment("readings", title, 3, rows, layout)
 
 
@@ -190,7 +190,9 @@ def build_inference_readings_experiment() -> PaperExperiment:
     layout = build_one_line_per_learner_layout(
         rows, corner, lambda row, label: (row.name, label)
     )
-    title = f"Readings of tables 3 and 4, with {SIZE:,} examples or as said"
+    title = (
+        f"Readings of tables 3 and 4, with {SIZE:,} examples unless stated otherwise"
+    )
     return build_image_experiment("readings-inferred", title, 3, rows, layout)
 
 

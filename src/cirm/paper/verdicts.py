@@ -253,7 +253,8 @@ def check_inference_improves_with_examples(means: Means) -> ClaimAnswer:
         verdicts.append(rises and enough)
         listed = ", ".join(f"{value:.1f} % ({n:,})" for n, value in values.items())
         figures.append(
-            f"{learner} after eiil, by examples: {listed}; without eiil {plain:.1f} %"
+            f"{learner} with eiil, by number of examples: {listed}; without eiil "
+            f"{plain:.1f} %"
         )
     return _combine_row_answers(verdicts, complete), figures
 

@@ -443,7 +443,7 @@ def _build_settings_section(parts: Sequence[ExperimentReport]) -> Section:
         if commits:
             content.append(page.render_paragraph(f"Source code: {commits}.", "small"))
         content += _render_experiment_settings(part)
-    return Section("Settings, and the command to run it again", content)
+    return Section("Settings, and the command to run this again", content)
 
 
 def _render_experiment_settings(part: ExperimentReport) -> list[Markup]:

@@ -469,4 +469,4 @@ def _build_settings_section(view: FigureData, command: str) -> Section:
         )
         for dataset in datasets.values()
     ]
-    return Section("Settings, and the command to run it again", content)
+    return Section("Settings, and the command to run this again", content)

@@ -47,16 +47,16 @@ def build_stress_page(
         pictures: Examples of the kinds of shortcut.
     """
     unseen = (
-        f"Accuracy of {learner} in the unseen environment, of which it has seen "
-        f"nothing. Below it: the difference to the oracle, {learner} on the same data "
+        f"Accuracy of {learner} in the unseen environment, before it has seen any row "
+        f"of it. Below it: the difference to the oracle, {learner} on the same data "
         "without the shortcut; the colour shows this difference"
     )
     adapted = (
         f"Accuracy of {learner} after adapting to all rows of the unseen environment "
         "without their labels. Below it: the difference to the Bayes limit, the best "
-        "that anyone could reach who knew what the shortcut means there; the colour "
-        "shows this difference. Without a known limit it is the difference to the "
-        "oracle, in brackets"
+        "accuracy that is possible if the meaning of the shortcut there is known. "
+        "The colour shows this difference. Where the limit is not known, the "
+        "difference to the oracle is shown in brackets"
     )
     legend = (
         f"Green: less than {MAX_GAP:g} points below. The redder a cell, the larger "
@@ -84,7 +84,7 @@ def build_stress_page(
                 page.render_notes_as_list(_describe_kinds(cells)),
             ],
         ),
-        Section("The command to run it again", [page.render_shell_command(command)]),
+        Section("Command to run this again", [page.render_shell_command(command)]),
     ]
     title = f"Stress map of {learner}"
     return page.render_page(title, write_stress_lead(cells, learner), content)
