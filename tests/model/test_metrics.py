@@ -9,8 +9,8 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from cirm.environments import Task
+from cirm.evaluation.metrics import compute_average_precision
 from cirm.model.class_metrics import (
-    compute_average_precision,
     compute_average_precision_interval,
     describe_confusions,
     score_classes,

@@ -22,6 +22,7 @@ HEADINGS = [
     "Scores across unseen environments",
     "Scores after each stage",
     "Training scores and unseen scores",
+    "Further measures",
     "Training curves",
     "Data kept from earlier environments",
     "Settings, and the command to run this again",

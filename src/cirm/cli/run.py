@@ -232,12 +232,14 @@ def write_results(
     from cirm.records import write_records, write_text_atomically
     from cirm.report.diagnostics import summarise_diagnostics_by_learner
     from cirm.report.drawing import render_svg_file
+    from cirm.report.measures import summarise_measures
     from cirm.report.run_page import build_run_page, build_sweep_figure
     from cirm.report.summary import summarise_records
 
     with show_single_step("writing the report"):
         summary = summarise_records(records)
         summary["diagnostics"] = summarise_diagnostics_by_learner(records)
+        summary["measures"] = summarise_measures(records)
         write_records(folder / "records.jsonl", records)
         write_text_atomically(
             folder / "summary.json", json.dumps(summary, indent=2) + "\n"

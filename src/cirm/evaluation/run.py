@@ -19,6 +19,7 @@ from cirm.evaluation.adaptation import (
     parse_adaptation_row_counts,
 )
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
+from cirm.evaluation.measures import record_measures
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
 from cirm.memory import measure_state_size
@@ -66,8 +67,9 @@ def run(
         selection: How the learner's settings were chosen, for the records.
         transform: Replaces each stage before the learner sees it.
         progress: Called with the part of the work that is done.
-        diagnose: Whether to add diagnostics (see `cirm.evaluation.diagnostics`). The
-            time recorded is without them.
+        diagnose: Whether to add diagnostics and further measures (see
+            `cirm.evaluation.diagnostics` and `cirm.evaluation.measures`). The time
+            recorded is without them.
         adapt: Numbers of unlabelled rows, or "all". After the last stage, a learner
             that can adapt adapts to so many rows of each unseen environment, and is
             scored on all of its rows. The time recorded is without this.
@@ -99,8 +101,11 @@ def run(
     start = time.perf_counter()
     state = learner.init(randomness.at("init"))
     recorder = None
+    aside = 0.0  # seconds spent on what is not the learner's work
     if diagnose:
         recorder = DiagnosticsRecorder(learner, problem, order, seeds, label)
+        yield from _score_before_training(learner, state, problem, label, order, seeds)
+        aside = time.perf_counter() - start
     before = 0.0 if transform is None else INFERENCE_SHARE
     for index, stage in enumerate(stream):
         curves: list[Curve] = []
@@ -141,7 +146,11 @@ def run(
             )
         if recorder is not None:
             yield from recorder.score_stage(index, state)
-    seconds = time.perf_counter() - start - (recorder.seconds if recorder else 0.0)
+    seconds = time.perf_counter() - start - aside
+    if recorder is not None:
+        seconds -= recorder.seconds
+        where = len(stream) - 1, label, order, seeds
+        yield from record_measures(learner, state, problem, *where)
     for count in counts if learner.adapts else ():
         yield from _score_after_adaptation(
             learner, state, problem, count, label, order, seeds
@@ -211,6 +220,22 @@ def collect_learner_settings(learner: Learner[Any]) -> dict[str, Any]:
         else:
             settings[item.name] = value
     return settings
+
+
+def _score_before_training(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401
+    problem: Problem,
+    label: str,
+    order: str,
+    seeds: tuple[int, ...],
+) -> Iterator[Score]:
+    """Yield the scores of a state that has seen nothing, to measure transfer from."""
+    for environment in problem.train:
+        scores = score(learner, state, environment, len(seeds))
+        for seed, number in zip(seeds, scores.tolist(), strict=True):
+            where = label, order, seed, 0, environment.name, "untrained"
+            yield Score(*where, learner.likelihood.metric, number)
 
 
 def _list_environments_to_score(

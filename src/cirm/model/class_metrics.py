@@ -8,57 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from cirm.evaluation.metrics import (
+    compute_average_precision,
+    count_confusions,
+    get_row_weights,
+)
 from cirm.model.intervals import compute_logit_interval, compute_wilson_interval
 
 CONSTANT = 0.95  # of the rows of other classes, predicted as the same class
 FEWEST_OTHERS = 5  # rows of other classes; a useful model might miss fewer
-
-
-def compute_average_precision(
-    scores: Tensor, is_positive: Tensor, weights: Tensor | None = None
-) -> float:
-    """Area under the precision-recall curve, as scikit-learn's average precision.
-
-    Args:
-        scores: Scores [n]; higher ones mean positive.
-        is_positive: Which rows are positive, [n]; at least one is.
-        weights: Weights of the rows, [n].
-    """
-    order = scores.double().argsort(descending=True, stable=True)
-    scores, mass = scores[order], _get_weights(weights, scores)[order]
-    found = (mass * is_positive[order]).cumsum(0)
-    is_last = torch.ones(len(scores), dtype=torch.bool)
-    is_last[:-1] = scores[1:] != scores[:-1]  # rows of equal scores count together
-    found, total = found[is_last], mass.cumsum(0)[is_last]
-    gains = found.diff(prepend=found.new_zeros(1))
-    precision = found / total.clamp(min=1e-300)
-    return float((precision * gains).sum() / found[-1])
-
-
-def compute_balanced_accuracy(
-    decided: Tensor, targets: Tensor, weights: Tensor | None = None
-) -> float:
-    """Mean recall, in percent, of the classes that occur among the targets."""
-    mass = _get_weights(weights, targets)
-    correct = (decided == targets).double()
-    recalls = [
-        (mass * correct)[targets == index].sum() / mass[targets == index].sum()
-        for index in targets.unique()
-    ]
-    return 100 * float(torch.stack(recalls).mean())
-
-
-def count_confusions(
-    decided: Tensor, targets: Tensor, count: int, weights: Tensor | None = None
-) -> Tensor:
-    """Return the confusion matrix [class, predicted class], as weights of rows."""
-    matrix = torch.zeros(count * count, dtype=torch.float64)
-    places = targets * count + decided
-    mass = _get_weights(weights, targets)
-    return matrix.index_add(0, places, mass).reshape(count, count)
 
 
 def describe_confusions(
@@ -110,7 +70,7 @@ def score_classes(
             ("recall", targets == index),
             ("precision", decided == index),
         ):
-            total = float(_get_weights(weights, targets)[rows].sum())
+            total = float(get_row_weights(weights, targets)[rows].sum())
             if total > 0:
                 factor = _compute_effective_factor(rows, weights)
                 low, high = compute_wilson_interval(factor * right, factor * total)
@@ -131,7 +91,7 @@ def compute_average_precision_interval(
 ) -> tuple[float, float]:
     """Return the 95 % interval of an area (Boyd, Eng and Page 2013, logit interval)."""
     rows = _compute_effective_factor(is_positive, weights)
-    rows *= float(_get_weights(weights, is_positive)[is_positive].sum())
+    rows *= float(get_row_weights(weights, is_positive)[is_positive].sum())
     # Their variance of the logit, 1 / (n a (1 - a)), by the delta method.
     return compute_logit_interval(area, area * (1 - area) / max(rows, 1.0))
 
@@ -147,13 +107,6 @@ def find_constant_class(decided: Tensor, targets: Tensor) -> int | None:
     if len(others) < FEWEST_OTHERS:
         return None
     return most if float((others == most).double().mean()) >= CONSTANT else None
-
-
-def _get_weights(weights: Tensor | None, rows: Tensor) -> Tensor:
-    """Return the weights [n] of rows [n]; one each by default."""
-    if weights is not None:
-        return weights.double()
-    return torch.ones(len(rows), dtype=torch.float64)
 
 
 def _compute_effective_factor(rows: Tensor, weights: Tensor | None) -> float:

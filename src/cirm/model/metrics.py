@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.model.class_metrics import (
+from cirm.evaluation.metrics import (
     compute_average_precision,
     compute_balanced_accuracy,
 )

@@ -12,6 +12,7 @@ from cirm.report import page, plots
 from cirm.report.diagnostics import build_diagnostics_section
 from cirm.report.drawing import CEILING, get_style_variant
 from cirm.report.markup import Markup, join_escaped_markup
+from cirm.report.measures import build_measures_section, collect_measures
 from cirm.report.page import Picture, Section
 from cirm.report.plots import PlotLine, ScorePair
 from cirm.report.summary import (
@@ -162,6 +163,7 @@ def build_run_page(
         build_stage_scores_section(view),
         build_generalisation_gap_section(view),
         build_diagnostics_section(records, view.metric),
+        build_measures_section(collect_measures(records), view.metric),
         build_training_curve_section(view),
         _build_memory_section(view),
         _build_settings_section(view, command),

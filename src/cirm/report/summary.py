@@ -227,13 +227,18 @@ def _build_stage_scores(scores: list[Score]) -> list[StageScores]:
             (stage, average_over_seeds(after[stage])) for stage in sorted(after)
         )
         split, order = rows[0].split, rows[0].order
-        arrival = _find_arrival_stage(order, index) if split == "train" else None
+        arrival = find_arrival_stage(order, index) if split == "train" else None
         tracks.append(StageScores(environment, split, arrival, points))
     return tracks
 
 
-def _find_arrival_stage(order: str, index: int) -> int | None:
-    """The stage in which the training environment of this index arrives, if known."""
+def find_arrival_stage(order: str, index: int) -> int | None:
+    """Return the stage, from 1, in which a training environment arrives, if known.
+
+    Args:
+        order: Order of the run.
+        index: Index of the environment among the training environments.
+    """
     if order in ("joint", "sequential"):
         return 1 if order == "joint" else index + 1
     sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]

@@ -1,0 +1,98 @@
+"""Further measures of a learner after its last stage, in every environment.
+
+For classification, after the last stage, for each training and each unseen environment:
+
+- balanced accuracy: the mean recall of the classes, in percent;
+- F1: the harmonic mean of precision and recall, in percent;
+- average precision: the area under the precision-recall curve;
+- Brier score: the mean squared distance of the probabilities from the classes;
+- worst class: the lowest accuracy within a class, in percent. Class and environment are
+  the groups that are given.
+
+`cirm.evaluation.metrics` defines them. They are recorded under the split "measures".
+The scores of the state before any training, from which forward transfer is counted, are
+recorded under the split "untrained".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cirm.environments import Environment, Problem
+from cirm.evaluation.diagnostics import predict_examples
+from cirm.evaluation.metrics import (
+    compute_balanced_accuracy,
+    compute_brier_score,
+    compute_f1_score,
+    compute_mean_average_precision,
+    compute_worst_group_accuracy,
+)
+from cirm.learners.base import Learner
+from cirm.records import Score
+
+CHUNK = 4096  # examples that are predicted at once, to bound memory
+
+
+def measure_classification(probabilities: Tensor, targets: Tensor) -> dict[str, float]:
+    """Return the measures of probabilities [n, k] for targets [n], by name.
+
+    Args:
+        probabilities: Predicted probabilities of the classes.
+        targets: Indices of the classes.
+
+    Example:
+        >>> p = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.3, 0.7]])
+        >>> found = measure_classification(p, torch.tensor([0, 0, 1]))
+        >>> found["balanced accuracy"], round(found["Brier score"], 3)
+        (75.0, 0.163)
+    """
+    decided, count = probabilities.argmax(-1), probabilities.shape[1]
+    return {
+        "balanced accuracy": compute_balanced_accuracy(decided, targets),
+        "F1": compute_f1_score(decided, targets, count),
+        "average precision": compute_mean_average_precision(probabilities, targets),
+        "Brier score": compute_brier_score(probabilities, targets),
+        "worst class": compute_worst_group_accuracy(decided, targets, targets),
+    }
+
+
+def record_measures(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401  whatever the learner remembers
+    problem: Problem,
+    stage: int,
+    label: str,
+    order: str,
+    seeds: tuple[int, ...],
+) -> Iterator[Score]:
+    """Yield the measures of a state in every environment; none for regression."""
+    if not problem.train[0].task.classes:
+        return
+    for environment in (*problem.train, *problem.test):
+        predictions, targets = predict_environment(
+            learner, state, environment, len(seeds)
+        )
+        for seed, p, y in zip(seeds, predictions, targets, strict=True):
+            for name, value in measure_classification(p, y).items():
+                where = label, order, seed, stage, environment.name
+                yield Score(*where, "measures", name, value)
+
+
+def predict_environment(
+    learner: Learner[Any],
+    state: Any,  # noqa: ANN401
+    environment: Environment,
+    replicas: int,
+) -> tuple[Tensor, Tensor]:
+    """Return predictions [replica, n, k] and targets [replica, n] of all examples."""
+    predictions, targets = [], []
+    for start in range(0, len(environment), CHUNK):
+        rows = torch.arange(start, min(start + CHUNK, len(environment)))
+        x, y = environment.take(rows.expand(replicas, -1))
+        predictions.append(predict_examples(learner, state, x))
+        targets.append(y)
+    return torch.cat(predictions, 1), torch.cat(targets, 1)
