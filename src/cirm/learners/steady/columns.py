@@ -23,7 +23,6 @@ from cirm.learners.steady.columns_explain import explain_state
 from cirm.learners.steady.columns_predict import apply_predictor
 from cirm.learners.steady.columns_refuse import find_reasons
 from cirm.learners.steady.columns_search import (
-    restore_features,
     search_unstable,
     summarise_place,
 )
@@ -114,7 +113,6 @@ class ColumnsEngine:
         for (x, y), summary in zip(data, summaries, strict=True):
             if len(state.places.rows):
                 state = score_arrival(state, x, y, normals, self.trust, is_value)
-                state = restore_features(state, named) if is_value else state
             state = learn.learn_place(state, x, y, summary, is_value)
         predictor = learn.draw_trusted(state, self.trust, normals)
         return state._replace(

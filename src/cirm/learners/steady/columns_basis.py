@@ -48,10 +48,12 @@ class Basis(NamedTuple):
         """Return the basis functions [n, p] of inputs [n, d].
 
         The features come first, then all first hinges, and so on, and a constant last.
+        They have the precision of the inputs.
         """
-        features = self.standardise(inputs)
+        features = self.standardise(inputs).to(inputs.dtype)
+        knots, slopes = self.knots.to(inputs.dtype), self.slopes.to(inputs.dtype)
+        hinges = (features[:, None] - knots).clamp_(min=0).mul_(slopes)
         one = features.new_ones(len(features), 1)
-        hinges = (features[:, None] - self.knots).clamp(min=0) * self.slopes
         return torch.cat([features, hinges.flatten(1), one], 1)
 
     def standardise(self, inputs: Tensor) -> Tensor:

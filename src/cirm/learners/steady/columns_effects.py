@@ -14,16 +14,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.meta_analysis import UNKNOWN, combine_effects
+from cirm.learners.steady.meta_analysis import (
+    UNKNOWN,
+    MetaAnalysis,
+    combine_effects,
+)
 
 LEAST_ALIGNMENT = (
     0.1  # spread of the mean log likelihood of the true class that matters
 )
 FEWEST_ROWS = 20  # of an environment, to measure effects at all
 FEWEST_CASES = 5  # of each class, and of each value of a two-valued feature
-LEAST_SPREAD = 0.3  # between environments: of the log odds per standard deviation of a
-# feature, or of the effect in units of the noise; less moves a probability by at most
-# seven points, and costs less than doing without the feature
+LEAST_EFFECT = 0.3  # log odds per standard deviation: moves a probability by 7 points
+LEAST_VALUE_EFFECT = 0.15  # the same in a regression, per standard deviation of noise
+LEAST_CHANGE = 0.1  # part of an effect that must change between environments
 
 
 class Contrasts(NamedTuple):
@@ -243,25 +247,30 @@ def _convert_binary(
     )
 
 
-def find_unstable(
-    effects: Tensor, variances: Tensor, tested: Tensor, level: float, least: float
+def find_changes(
+    summary: MetaAnalysis, tested: Tensor, level: float, least: float
 ) -> Tensor:
-    """Return which features are unstable, with family-wise error `level`.
+    """Return which effects [d, k] differ between environments.
 
-    The level is divided by the number of tests. A change must also be large enough to
-    matter: the spread between environments must be at least `least`.
+    The level is divided among the tests in proportion to the squared mean effect, to
+    which that of the least size is added: a feature that says much does most harm if
+    it changes. If a feature is stable, its mean effect says nothing about how much the
+    environments differ, so that the probability of any false alarm stays below the
+    level.
 
     Args:
-        effects: Effects in each environment, [e, d, k].
-        variances: Their variances, [e, d, k].
+        summary: Effects over the environments, [d, k].
         tested: Which features are tested, [d].
         level: Probability of any false alarm.
-        least: Smallest spread that matters.
-
-    Returns:
-        Which features are unstable, [d].
+        least: Smallest size of an effect that matters.
     """
-    summary = combine_effects(effects, variances)
-    tests = int(tested.sum()) * effects.shape[2]
-    unstable = (summary.p_value() * max(tests, 1) < level) & (summary.spread > least)
-    return unstable.any(1) & tested
+    measured = tested[:, None] & (summary.environments > 1)
+    weights = torch.where(measured, summary.common.square() + least**2, 0.0)
+    shares = level * weights / weights.sum().clamp(min=1e-300)
+    return summary.p_value() < shares
+
+
+def find_relevant(summary: MetaAnalysis, least: float) -> Tensor:
+    """Return which effects [d, k] are large, and vary by much of their size."""
+    size = (summary.mean.square() + summary.spread.square()).sqrt()
+    return (size > least) & (summary.spread > LEAST_CHANGE * size)

@@ -77,5 +77,6 @@ def draw_levels(arrivals: Arrivals, noise: float) -> Tensor:
 def apply_predictor(predictor: Predictor, basis: Tensor) -> Tensor:
     """Return outputs [s, n, k] of a basis [n, p]."""
     s, k, p = predictor.coefficients.shape
-    flat = basis @ predictor.coefficients.reshape(s * k, p).T
-    return flat.unflatten(1, (s, k)).movedim(0, 1) + predictor.levels[:, None]
+    coefficients, levels = (part.to(basis.dtype) for part in predictor)
+    flat = basis @ coefficients.reshape(s * k, p).T
+    return flat.unflatten(1, (s, k)).movedim(0, 1) + levels[:, None]

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from cirm.learners.steady.columns_effects import (
     LEAST_ALIGNMENT,
-    LEAST_SPREAD,
-    find_unstable,
+    LEAST_EFFECT,
+    LEAST_VALUE_EFFECT,
+    find_changes,
+    find_relevant,
     measure_alignment,
     measure_effects,
 )
@@ -25,6 +27,7 @@ from cirm.learners.steady.columns_state import (
     find_features,
     list_groups,
 )
+from cirm.learners.steady.meta_analysis import combine_effects
 
 MOST_LEAK = 0.25  # squared correlation with other features given the target, up to
 # which a feature can be separated from them
@@ -98,10 +101,10 @@ def search_unstable(
     if len(places.rows) > 1:
         looks = looks + 1
         share = level * 6 / (math.pi * float(looks)) ** 2
-        least = LEAST_SPREAD
+        least = LEAST_EFFECT
         if is_value:
             noise = float(state.noise[0])
-            least = LEAST_SPREAD / (noise if noise > 0 else 1.0) ** 0.5
+            least = LEAST_VALUE_EFFECT / (noise if noise > 0 else 1.0) ** 0.5
         found, shared = _test_features(
             after, protected | unstable | entangled, share, least
         )
@@ -126,27 +129,28 @@ def _test_features(
         state: The state after the stage.
         known: Features that are not tested, [d].
         level: Probability of any false alarm.
-        least: Smallest spread that matters.
+        least: Smallest size of an effect that matters.
     """
     places = state.places
-    effects, variances = places.contrasts.compute_effects()
+    summary = combine_effects(*places.contrasts.compute_effects())
     active = state.basis.scale.gt(0)
     tested = state.needed & ~known
-    alone = tested & (find_leaks(state) <= MOST_LEAK)
-    if effects.shape[2] > 1:
+    entangled = tested & (find_leaks(state) > MOST_LEAK)
+    alone = tested & ~torch.isin(state.unit, state.unit[entangled])
+    relevant = find_relevant(summary, least)
+    if relevant.shape[1] > 1:
         units = torch.zeros_like(alone)
         units[state.unit[alone]] = True
-        found = find_unstable(
-            places.alignment[..., None],
-            places.alignment_variance[..., None],
-            units,
-            0.8 * level,
-            LEAST_ALIGNMENT,
+        alignment = combine_effects(
+            places.alignment[..., None], places.alignment_variance[..., None]
         )
+        found = find_changes(alignment, units, 0.8 * level, LEAST_ALIGNMENT)
+        found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
-        found = find_unstable(effects, variances, alone, 0.8 * level, least)
-    found = torch.isin(state.unit, state.unit[found])
-    every = find_unstable(effects, variances, tested, 0.2 * level, least)
+        found = find_changes(summary, alone, 0.8 * level, least) & relevant
+    found = torch.isin(state.unit, state.unit[found.any(1)])
+    every = find_changes(summary, tested, 0.2 * level, least) & relevant
+    every = every.any(1)
     group = found | torch.isin(state.unit, state.unit[every])
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
         group = found
@@ -156,23 +160,6 @@ def _test_features(
             group = group & (state.unit != state.unit[feature])
     entangled = torch.isin(state.unit, state.unit[every]) & ~group & ~found
     return found | group, entangled
-
-
-def restore_features(state: State, named: Tensor) -> State:
-    """Take features back into the stable regression if it cannot do without them.
-
-    On the arrival of the last environment the stable model was worse than a constant,
-    and the whole model was not. Features that the user has named [d] stay aside.
-    """
-    invariant, _, average, _ = state.arrivals.scores[-1].tolist()
-    back = state.unstable & ~torch.isin(state.unit, state.unit[named])
-    if invariant >= 0 or average <= 0 or not bool(back.any()):
-        return state
-    return refit_values(
-        state._replace(
-            unstable=state.unstable & ~back, entangled=state.entangled | back
-        )
-    )
 
 
 def set_aside(state: State, new: Tensor) -> State:

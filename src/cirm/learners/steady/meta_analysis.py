@@ -24,6 +24,7 @@ class MetaAnalysis(NamedTuple):
         mean: Mean effect over environments.
         spread: Standard deviation between environments, tau.
         error: Standard error of the mean.
+        common: Mean effect weighted as if all environments were equal.
         heterogeneity: Cochran's Q.
         environments: Number of environments in which the effect was measured.
     """
@@ -31,6 +32,7 @@ class MetaAnalysis(NamedTuple):
     mean: Tensor
     spread: Tensor
     error: Tensor
+    common: Tensor
     heterogeneity: Tensor
     environments: Tensor
 
@@ -81,4 +83,4 @@ def combine_effects(effects: Tensor, variances: Tensor) -> MetaAnalysis:
     total = weights.sum(0).clamp(min=1e-300)
     mean = (weights * effects).sum(0) / total
     error = torch.where(count > 0, total.rsqrt(), UNKNOWN**0.5)
-    return MetaAnalysis(mean, between.sqrt(), error, q, count)
+    return MetaAnalysis(mean, between.sqrt(), error, fixed, q, count)
