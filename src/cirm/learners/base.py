@@ -215,6 +215,18 @@ class Learner(Generic[State]):
         """
         return {}
 
+    def get_residual_factor(self, state: State) -> float:
+        """Return by what factor an adaptation has made residuals smaller.
+
+        Args:
+            state: A trained state, which may be adapted.
+
+        Returns:
+            The typical size of residuals of a regression, relative to that before the
+            adaptation; 1 if the state is not adapted.
+        """
+        return 1.0
+
     def score_past(self, before: State, after: State) -> dict[str, float]:
         """Score a later state on what an earlier one has stored of its environments.
 

@@ -17,19 +17,24 @@ from torch.nn import functional as F
 
 from cirm.environments import Stage
 from cirm.learners.steady import columns_learn as learn
-from cirm.learners.steady.columns_adapt import adapt_predictor
+from cirm.learners.steady.columns_adapt import adapt_predictor, find_residual_factor
 from cirm.learners.steady.columns_arrival import score_arrival
 from cirm.learners.steady.columns_explain import explain_state
 from cirm.learners.steady.columns_predict import apply_predictor
-from cirm.learners.steady.columns_refuse import find_reasons
+from cirm.learners.steady.columns_refuse import (
+    FEWEST_ROWS,
+    UNCLEAR,
+    find_reasons,
+    have_frequencies_earned,
+)
 from cirm.learners.steady.columns_search import (
+    restore_features,
     search_unstable,
     summarise_place,
 )
 from cirm.learners.steady.columns_state import (
     SAMPLES,
     Adaptation,
-    Predictor,
     State,
     make_empty_state,
     make_no_adaptation,
@@ -107,18 +112,19 @@ class ColumnsEngine:
             self._mark_columns(columns, d) for columns in (self.unstable, self.stable)
         )
         summaries = [summarise_place(state, x, y, is_value) for x, y in data]
-        state = search_unstable(
+        state, sure = search_unstable(
             state, summaries, self.level, named, protected, is_value
         )
         for (x, y), summary in zip(data, summaries, strict=True):
             if len(state.places.rows):
                 state = score_arrival(state, x, y, normals, self.trust, is_value)
+                state = restore_features(state, sure, is_value)
             state = learn.learn_place(state, x, y, summary, is_value)
         predictor = learn.draw_trusted(state, self.trust, normals)
         return state._replace(
             base=learn.draw_stable(state, normals),
             predictor=predictor,
-            adaptation=make_no_adaptation(predictor, d, outputs),
+            adaptation=make_no_adaptation(predictor, d, outputs, max(1, self.classes)),
         )
 
     def _mark_columns(self, columns: tuple[int, ...], d: int) -> Tensor:
@@ -154,23 +160,28 @@ class ColumnsEngine:
 
     def _adapt_replica(self, state: State, inputs: Tensor) -> State:
         basis = state.basis.expand(inputs)
-        summary = learn.summarise_effects(state)
         reasons = find_reasons(state, inputs)
-        chosen = state.unstable & state.needed & (reasons == 0)
-        if bool(chosen.any()):
-            predictor, effects = adapt_predictor(
-                state, basis, summary, chosen.nonzero()[:, 0].tolist(), self.trust
-            )
-        else:
-            predictor = state.predictor
-            effects = state.adaptation.effects * 0
+        chosen = (state.unstable & state.needed & (reasons == 0)).nonzero()[:, 0]
+        has_frequencies = len(inputs) >= FEWEST_ROWS and have_frequencies_earned(state)
+        adapted = adapt_predictor(
+            state,
+            basis,
+            learn.summarise_effects(state),
+            chosen.tolist(),
+            self.trust,
+            has_frequencies,
+        )
+        reasons = torch.where(adapted.unclear, UNCLEAR, reasons)
+        is_changed = has_frequencies or bool((reasons[chosen] == 0).any())
         return state._replace(
             adaptation=Adaptation(
-                Predictor(*predictor),
+                adapted.predictor if is_changed else state.predictor,
                 torch.tensor(len(inputs)),
                 basis[:, : len(state.unit)].mean(0),
-                effects,
+                adapted.effects,
                 reasons,
+                adapted.frequencies,
+                find_residual_factor(state, adapted.variance),
             )
         )
 

@@ -8,12 +8,17 @@ model is again a predictor of single rows.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.columns_frequencies import (
+    estimate_levels,
+    predict_frequencies,
+)
 from cirm.learners.steady.columns_posterior import (
     estimate_effect,
     estimate_slope,
@@ -21,11 +26,12 @@ from cirm.learners.steady.columns_posterior import (
     make_prior,
     tilt_to_logits,
 )
-from cirm.learners.steady.columns_predict import apply_predictor
+from cirm.learners.steady.columns_predict import apply_predictor, measure_level_spread
 from cirm.learners.steady.columns_residual import find_residual
 from cirm.learners.steady.columns_state import SAMPLES, Predictor, State
 from cirm.learners.steady.meta_analysis import MetaAnalysis
 
+LEAST_SUPPORT = 1.0  # gain of log likelihood that one more free number must have (AIC)
 MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
 
 
@@ -36,7 +42,7 @@ def select_rows(basis: Tensor, score: Tensor) -> Tensor:
     return order[:: -(-len(order) // MOST_ROWS)]
 
 
-class Progress(NamedTuple):
+class Adapted(NamedTuple):
     """The model with the evidence added so far.
 
     Attributes:
@@ -44,17 +50,26 @@ class Progress(NamedTuple):
         outputs: Its mean logits or predictions for the rows, [n, k].
         variance: Remaining variance of the target; 0 for classes.
         effects: Median, 2.5 and 97.5 % points of the effects, [3, d, k].
+        unclear: Features whose effect may as well be zero, and is not used, [d].
+        frequencies: Class frequencies; 0 if they were not adapted, [c].
     """
 
     predictor: Predictor
     outputs: Tensor
     variance: float
     effects: Tensor
+    unclear: Tensor
+    frequencies: Tensor
 
 
 def adapt_predictor(
-    state: State, basis: Tensor, summary: MetaAnalysis, chosen: list[int], trust: str
-) -> tuple[Predictor, Tensor]:
+    state: State,
+    basis: Tensor,
+    summary: MetaAnalysis,
+    chosen: list[int],
+    trust: str,
+    has_frequencies: bool = False,
+) -> Adapted:
     """Add the evidence of unstable features, as the rows show it, to the stable model.
 
     Args:
@@ -63,27 +78,30 @@ def adapt_predictor(
         summary: Effects over the environments seen.
         chosen: The features to adapt.
         trust: The learner's setting, which decides the prior.
-
-    Returns:
-        The predictor, and the effects with their limits, [3, d, k].
+        has_frequencies: Whether to adapt the class frequencies.
     """
     outputs = apply_predictor(state.base, basis).mean(0)
     rows = select_rows(basis, outputs[:, 0])
     basis = basis[rows]
-    progress = Progress(
+    given = state.basis.scale.gt(0) & ~state.unstable
+    done = torch.zeros_like(given)
+    adapted = Adapted(
         state.base,
         outputs[rows],
         float(state.noise[1]),
         torch.zeros(3, *summary.mean.shape, dtype=torch.float64),
+        torch.zeros_like(given),
+        torch.zeros(state.places.targets.shape[1], dtype=torch.float64),
     )
-    given = state.basis.scale.gt(0) & ~state.unstable
-    done = torch.zeros_like(given)
+    if has_frequencies:
+        adapted = _adapt_frequencies(adapted, state)
     for turn, feature in enumerate(chosen):
         members = (state.unit == state.unit[feature]) & state.basis.scale.gt(0)
         if bool(done[feature]):
             continue
-        if progress.variance == 0 and _is_category(state, basis, members):
-            progress = _add_category(progress, state, basis, members)
+        before = adapted
+        if adapted.variance == 0 and _is_category(state, basis, members):
+            adapted = _add_category(adapted, state, basis, members)
             done = done | members
             continue
         direction, _ = find_residual(state, feature, given | done)
@@ -92,74 +110,111 @@ def adapt_predictor(
         if float(values.std(correction=0)) < 1e-6:
             continue
         order = (torch.arange(SAMPLES) * (2 * turn + 1) + turn) % SAMPLES
-        add = _add_value if progress.variance > 0 else _add_tilt
-        progress = add(progress, summary, feature, direction, values, order, trust)
-    return progress.predictor, progress.effects
+        add = _add_value if adapted.variance > 0 else _add_tilt
+        adapted, support = add(
+            adapted, summary, feature, direction, values, order, trust
+        )
+        if support < LEAST_SUPPORT:
+            unclear = before.unclear.clone()
+            unclear[feature] = True
+            adapted = before._replace(effects=adapted.effects, unclear=unclear)
+    return adapted
+
+
+def find_residual_factor(state: State, variance: float) -> Tensor:
+    """Return the size of residuals relative to those before an adaptation, [].
+
+    By the model it follows from the remaining variance. Residuals were smaller by less
+    if that was so on arrival.
+    """
+    noise = float(state.noise[1])
+    if not 0 < variance < noise:
+        return torch.ones((), dtype=torch.float64)
+    losses = state.arrivals.losses
+    reached = losses[:, 3].sum() / losses[:, 0].sum().clamp(min=1e-300)
+    return reached.clamp(variance / noise, 1.0).sqrt()
+
+
+def _adapt_frequencies(adapted: Adapted, state: State) -> Adapted:
+    """Replace the intercepts by those that the rows show."""
+    rows = state.places.rows
+    usual = rows @ state.places.targets / rows.sum()
+    spread = measure_level_spread(state.arrivals, 0.0)
+    levels = estimate_levels(adapted.outputs, usual.clamp(min=1e-6), spread)
+    return adapted._replace(
+        predictor=adapted.predictor._replace(levels=levels.samples),
+        outputs=adapted.outputs + levels.mean,
+        frequencies=predict_frequencies(levels.mean, usual),
+    )
 
 
 def _add_tilt(
-    progress: Progress,
+    adapted: Adapted,
     summary: MetaAnalysis,
     feature: int,
     direction: Tensor,
     values: Tensor,
     order: Tensor,
     trust: str,
-) -> Progress:
+) -> tuple[Adapted, float]:
     """Add the evidence of a number for the classes, one class at a time."""
-    coefficients, levels = (part.clone() for part in progress.predictor)
-    effects, steps = progress.effects.clone(), []
-    soft = predict_soft(progress.outputs)
+    coefficients, levels = (part.clone() for part in adapted.predictor)
+    effects, steps, support = adapted.effects.clone(), [], -math.inf
+    soft = predict_soft(adapted.outputs)
     outputs = soft.shape[1]
     for output in range(outputs):
         own = soft[:, output]
         prior = make_prior(summary, feature, output, trust)
         found = estimate_effect(own, values, prior)
-        effects[:, feature, output] = torch.tensor(found[1:])
+        support = max(support, found.support)
+        effects[:, feature, output] = torch.tensor(found[1:4])
         slope, level = tilt_to_logits(
             found.samples[order], values, float(own.mean()), outputs
         )
         coefficients[:, output] += slope[:, None] * direction
         levels[:, output] += level
         steps.append(slope[:, None] * values + level[:, None])
-    logits = average_logits(progress.outputs + torch.stack(steps, -1))
-    return Progress(Predictor(coefficients, levels), logits, 0.0, effects)
+    logits = average_logits(adapted.outputs + torch.stack(steps, -1))
+    predictor = Predictor(coefficients, levels)
+    added = adapted._replace(predictor=predictor, outputs=logits, effects=effects)
+    return added, support
 
 
 def _add_value(
-    progress: Progress,
+    adapted: Adapted,
     summary: MetaAnalysis,
     feature: int,
     direction: Tensor,
     values: Tensor,
     order: Tensor,
     trust: str,
-) -> Progress:
+) -> tuple[Adapted, float]:
     """Add the evidence of a number for the value of a regression.
 
     E[y | s, u] = f(s) + gain (u - slope f(s) - constant), with the gain that weighs
     both sources by their precisions.
     """
-    prediction, variance = progress.outputs[:, 0], progress.variance
+    prediction, variance = adapted.outputs[:, 0], adapted.variance
     prior = make_prior(summary, feature, 0, trust)
     found, slopes, total = estimate_slope(prediction, values, variance, prior)
     slopes = slopes[order]
     gains = slopes * variance / total
     kept = 1 - gains * slopes
-    coefficients = kept[:, None, None] * progress.predictor.coefficients
+    coefficients = kept[:, None, None] * adapted.predictor.coefficients
     coefficients = coefficients + gains[:, None, None] * direction
     centre = (1 - kept) * prediction.mean() - gains * values.mean()
-    levels = kept[:, None] * progress.predictor.levels + centre[:, None]
+    levels = kept[:, None] * adapted.predictor.levels + centre[:, None]
     step = gains.mean() * (values - values.mean())
     step = step - (1 - kept.mean()) * (prediction - prediction.mean())
-    effects = progress.effects.clone()
-    effects[:, feature, 0] = torch.tensor(found[1:])
-    return Progress(
-        Predictor(coefficients, levels),
-        progress.outputs + step[:, None],
-        variance * float(kept.mean().clamp(0.05, 1.0)),
-        effects,
+    effects = adapted.effects.clone()
+    effects[:, feature, 0] = torch.tensor(found[1:4])
+    added = adapted._replace(
+        predictor=Predictor(coefficients, levels),
+        outputs=adapted.outputs + step[:, None],
+        variance=variance * float(kept.mean().clamp(0.05, 1.0)),
+        effects=effects,
     )
+    return added, found.support
 
 
 def _find_indicators(state: State, basis: Tensor, members: Tensor) -> Tensor:
@@ -178,11 +233,11 @@ def _is_category(state: State, basis: Tensor, members: Tensor) -> bool:
 
 
 def _add_category(
-    progress: Progress, state: State, basis: Tensor, members: Tensor
-) -> Progress:
+    adapted: Adapted, state: State, basis: Tensor, members: Tensor
+) -> Adapted:
     """Add the evidence of a column of categories."""
-    coefficients, levels = (part.clone() for part in progress.predictor)
-    soft = predict_soft(progress.outputs)
+    coefficients, levels = (part.clone() for part in adapted.predictor)
+    soft = predict_soft(adapted.outputs)
     is_binary = soft.shape[1] == 1
     if is_binary:
         soft = torch.cat([1 - soft, soft], 1)
@@ -195,10 +250,12 @@ def _add_category(
     scale, centre = state.basis.scale[index], state.basis.centre[index]
     coefficients[..., index] += (evidence / scale[:, None]).mT
     levels += (evidence * centre[:, None]).sum(1)
-    logits = average_logits(progress.outputs + marked @ evidence)
-    effects = progress.effects.clone()
+    logits = average_logits(adapted.outputs + marked @ evidence)
+    effects = adapted.effects.clone()
     effects[:, index] = _summarise_table(table.logs, table.errors, scale, is_binary)
-    return Progress(Predictor(coefficients, levels), logits, 0.0, effects)
+    return adapted._replace(
+        predictor=Predictor(coefficients, levels), outputs=logits, effects=effects
+    )
 
 
 def _summarise_table(

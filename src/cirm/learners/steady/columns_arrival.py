@@ -42,19 +42,29 @@ def score_arrival(
     summary = summarise_effects(state)
     predictors = [base]
     predictors += [draw_trusted(state, t, normals) for t in ("interval", "average")]
-    predictors.append(adapt_predictor(state, basis, summary, chosen, trust)[0])
+    predictors.append(adapt_predictor(state, basis, summary, chosen, trust).predictor)
     losses, scores = zip(
         *(_score(p, basis, targets, noise) for p in predictors), strict=True
     )
     d = len(state.unit)
     gains = torch.zeros(d, dtype=torch.float64)
     errors = torch.full((d,), torch.inf, dtype=torch.float64)
+
+    def measure_gain(
+        features: list[int], has_frequencies: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        alone = adapt_predictor(
+            state, basis, summary, features, trust, has_frequencies
+        ).predictor
+        gain = losses[0] - _score(alone, basis, targets, noise)[0]
+        return gain.mean(), gain.std() / len(gain) ** 0.5 + 1e-9
+
     for unit in state.unit[chosen].unique().tolist():
         own = [j for j in chosen if int(state.unit[j]) == unit]
-        alone = adapt_predictor(state, basis, summary, own, trust)[0]
-        gain = losses[0] - _score(alone, basis, targets, noise)[0]
-        gains[state.unit == unit] = gain.mean()
-        errors[state.unit == unit] = gain.std() / len(gain) ** 0.5 + 1e-9
+        gains[state.unit == unit], errors[state.unit == unit] = measure_gain(own)
+    frequency_gain = gains.new_zeros(()), gains.new_zeros(())
+    if not is_value:
+        frequency_gain = measure_gain([], has_frequencies=True)
     outputs = apply_predictor(base, basis).mean(0)
     aims = targets if is_value else model_targets(targets)
     if is_value:
@@ -69,9 +79,15 @@ def score_arrival(
         torch.stack([score.mean() for score in scores]),
         gains,
         errors,
-        correlate(_predict(base, basis, is_value), aims),
+        torch.stack(
+            [
+                correlate(_predict(predictor, basis, is_value), aims)
+                for predictor in (base, predictors[2])
+            ]
+        ),
         shift,
         variance,
+        *frequency_gain,
     )
     return state._replace(arrivals=append_entry(state.arrivals, entry))
 

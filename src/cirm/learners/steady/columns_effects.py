@@ -25,6 +25,7 @@ LEAST_ALIGNMENT = (
 )
 FEWEST_ROWS = 20  # of an environment, to measure effects at all
 FEWEST_CASES = 5  # of each class, and of each value of a two-valued feature
+HAUSMAN = 2.0  # standard errors by which plain and partial effects may differ
 LEAST_EFFECT = 0.3  # log odds per standard deviation: moves a probability by 7 points
 LEAST_VALUE_EFFECT = 0.15  # the same in a regression, per standard deviation of noise
 LEAST_CHANGE = 0.1  # part of an effect that must change between environments
@@ -117,28 +118,54 @@ def _measure_output(
         prior[:d, :d] += min(n, d) * past
     inverse = torch.linalg.inv(gram + prior)
     projected = joint @ inverse
-    independent = _find_independent(gram, n)
     own, other = torch.empty_like(features), torch.empty_like(features)
     for leader in unit.unique().tolist():
         members = (unit == leader).nonzero()[:, 0]
         both = torch.cat([members, torch.tensor([d])])
         residuals = projected[:, both] @ torch.linalg.inv(inverse[both][:, both])
         own[:, members], other[:, members] = residuals[:, :-1], residuals[:, -1:]
-    own = torch.where(independent, joint[:, :d], own)
-    other = torch.where(independent, joint[:, d:], other)
-    lost = torch.where(independent, 1.0, n / max(n - d, n / 2))
+    partial = _regress_each(own, other, n / max(n - d, n / 2))
+    plain = _regress_each(joint[:, :d], joint[:, d:], 1.0)
+    simple = _find_independent(gram, n) & _find_equal(plain, partial)
+    contrasts = Contrasts(
+        *(torch.where(simple, a, b) for a, b in zip(plain, partial, strict=True))
+    )
+    if is_value:
+        return contrasts
+    return _convert_binary(features, float(target.mean()), contrasts)
+
+
+def _regress_each(own: Tensor, other: Tensor, lost: float) -> Contrasts:
+    """Regress features [n, d] each on its own regressor [n, d] or on one [n, 1].
+
+    Args:
+        own: The features, centred.
+        other: The regressors, centred.
+        lost: Factor of variances for the degrees of freedom that were used before.
+    """
+    n = len(own)
     weight = other.square().sum(0) + 1e-9
     slope = (own * other).sum(0) / weight
-    rest = own - slope * other
-    squares = rest.square()
+    squares = (own - slope * other).square()
     noise = squares.mean(0) * lost + 1e-9
     variance = (squares * other.square()).sum(0) / weight.square() * lost
     kurtosis = squares.square().mean(0) / (squares.mean(0).square() + 1e-12)
     noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
-    contrasts = Contrasts(slope, variance + 1e-9, noise, noise_variance)
-    if is_value:
-        return contrasts
-    return _convert_binary(features, float(target.mean()), contrasts)
+    return Contrasts(slope, variance + 1e-9, noise, noise_variance)
+
+
+def _find_equal(plain: Contrasts, partial: Contrasts) -> Tensor:
+    """Return for which features plain and partial effects agree, [d].
+
+    That is Hausman's test: if both estimate the same, the variance of their difference
+    is that of their variances.
+    """
+    effects, variances = [], []
+    for part in (plain, partial):
+        effects.append(part.slope / part.noise)
+        variances.append(part.variance / part.noise.square())
+    spread = (variances[1] - variances[0]).clamp(min=0) + 0.1 * variances[0]
+    return (effects[0] - effects[1]).square() <= HAUSMAN**2 * spread
 
 
 def _compare_classes(features: Tensor, targets: Tensor) -> Contrasts:
@@ -180,7 +207,7 @@ def measure_alignment(
     """Measure how far units speak for the true class, if they mean what they did.
 
     The evidence of a unit for the true class, less that for an average class, is
-    averaged over rows, all classes alike. With many classes this single number shows a
+    averaged over the rows of each class. With many classes these few numbers show a
     change of the whole table of effects with far more power than its entries do.
 
     Args:
@@ -190,23 +217,40 @@ def measure_alignment(
         unit: Unit of each feature, [d].
 
     Returns:
-        The means and their variances, [d], at the first feature of each unit; other
-        variances are `UNKNOWN`.
+        The means and their variances, [d, k], at the first feature of each unit; other
+        variances are `UNKNOWN`, and those of classes with too few rows.
     """
-    mean = torch.zeros_like(effects[:, 0])
+    mean = torch.zeros_like(effects)
     variance = torch.full_like(mean, UNKNOWN)
     counts = targets.sum(0)
-    if targets.shape[1] < 3 or float(counts.min()) < FEWEST_CASES:
+    if targets.shape[1] < 3:
         return mean, variance
     own = (effects - effects.mean(1, keepdim=True)).T  # [k, d]
     evidence = features * (targets @ own)
+    rows = counts.clamp(min=1)
     for leader in unit.unique().tolist():
         score = evidence[:, unit == leader].sum(1, keepdim=True)
-        means = (targets * score).sum(0) / counts
-        spread = (targets * (score - targets @ means[:, None]).square()).sum(0)
-        mean[leader] = means.mean()
-        variance[leader] = (spread / counts.square()).sum() / len(counts) ** 2 + 1e-9
-    return mean, variance
+        mean[leader] = (targets * score).sum(0) / rows
+        spread = (targets * (score - targets @ mean[leader][:, None]).square()).sum(0)
+        variance[leader] = spread / rows.square() + 1e-9
+    return mean, torch.where(counts < FEWEST_CASES, UNKNOWN, variance)
+
+
+def combine_alignments(means: Tensor, variances: Tensor) -> MetaAnalysis:
+    """Summarise alignments [e, d, k] over environments, one number for each unit.
+
+    Classes that were measured everywhere count by their precision.
+
+    Returns:
+        The summary, of tensors [d, 1].
+    """
+    known = (variances < UNKNOWN).all(0)
+    weights = torch.where(known, 1 / variances.sum(0), 0.0)
+    weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-300)
+    mean = (weights * means).sum(2, keepdim=True)
+    variance = (weights.square() * variances).sum(2, keepdim=True)
+    is_known = known.any(1, keepdim=True)
+    return combine_effects(mean, torch.where(is_known, variance, UNKNOWN))
 
 
 def _find_independent(gram: Tensor, n: int) -> Tensor:

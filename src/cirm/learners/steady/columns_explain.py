@@ -9,14 +9,25 @@ from typing import Any
 from scipy import stats
 from torch import Tensor
 
-from cirm.learners.steady import columns_refuse as refuse
+from cirm.learners.steady.columns_effects import LEAST_EFFECT, LEAST_VALUE_EFFECT
+from cirm.learners.steady.columns_explain_adaptation import describe_adaptation
 from cirm.learners.steady.columns_learn import summarise_effects
 from cirm.learners.steady.columns_residual import find_residual
+from cirm.learners.steady.columns_search import MOST_OF_LEVEL
 from cirm.learners.steady.columns_state import State
+from cirm.learners.steady.columns_words import (
+    describe_seen,
+    format_factor,
+    join_words,
+    list_effects,
+    list_unstable,
+    name_features,
+    pick_output,
+)
 from cirm.learners.steady.meta_analysis import UNKNOWN
 
+STRONG = 1.8  # log odds per standard deviation of such a column
 POLICIES = "invariant", "interval", "average", "adapted"
-MOST_NAMED = 20  # effects of environments that one sentence lists
 
 
 def explain_state(
@@ -34,7 +45,7 @@ def explain_state(
     names = name_features(columns, len(state.unit))
     unstable = [
         _describe_feature(state, feature, names[feature], classes)
-        for feature in _list_unstable(state, names)
+        for feature in list_unstable(state, names)
     ]
     for entry in unstable:
         entry["copies"] = sorted(
@@ -43,7 +54,7 @@ def explain_state(
         )
     environments = len(state.places.rows)
     if unstable:
-        words = _join(sorted({f"`{entry['feature']}`" for entry in unstable}))
+        words = join_words(sorted({f"`{entry['feature']}`" for entry in unstable}))
         verdict = f"{words} {_mean(unstable)} something different in each environment"
         verdict += _describe_trust(trust)
     elif environments < 2:
@@ -63,23 +74,8 @@ def explain_state(
         "costs": _list_costs(state),
     }
     if int(state.adaptation.rows):
-        explanation["adaptation"] = _describe_adaptation(state, names, classes)
+        explanation["adaptation"] = describe_adaptation(state, names, classes)
     return explanation
-
-
-def name_features(columns: Mapping[str, int], count: int) -> list[str]:
-    """Return the name of the column of each feature."""
-    names = [name for name, width in columns.items() for _ in range(width)]
-    return names if len(names) == count else [f"feature {i}" for i in range(count)]
-
-
-def _list_unstable(state: State, names: list[str]) -> list[int]:
-    """Return one feature of each unstable column, the one that changes most."""
-    spread = summarise_effects(state).spread.amax(1)
-    features = (state.unstable & state.needed).nonzero()[:, 0]
-    features = features[spread[features].argsort(descending=True, stable=True)]
-    first = {names[int(j)]: int(j) for j in features.flip(0)}
-    return sorted(first.values())
 
 
 def _find_members(state: State, feature: int) -> Tensor:
@@ -89,10 +85,6 @@ def _find_members(state: State, feature: int) -> Tensor:
 def _mean(entries: list[Any]) -> str:
     names = {entry["feature"] for entry in entries}
     return "mean" if len(names) > 1 else "means"
-
-
-def _join(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if words[1:] else words[0]
 
 
 def _describe_trust(trust: str) -> str:
@@ -106,77 +98,15 @@ def _describe_trust(trust: str) -> str:
     }[trust]
 
 
-def to_number(
-    effect: float, mean: float, frequency: float, state: State, feature: int
-) -> float:
-    """Return an effect as users read it.
-
-    For classes, the factor by which the odds change: with a two-valued feature when it
-    has its higher value, else per standard deviation. For regression, the correlation
-    with the target given the other columns.
-    """
-    noise = float(state.noise[1])
-    if noise > 0:
-        size = effect * noise**0.5
-        return size / (1 + size**2) ** 0.5
-    if float(state.basis.limit[feature]) < 1e3:
-        return math.exp(max(-20.0, min(20.0, effect)))
-    # Standardised values of a two-valued feature are -sqrt(q / p) and sqrt(p / q).
-    scale = float(state.basis.scale[feature])
-    low = -float(state.basis.centre[feature]) * scale
-    ratio = max(-40.0, min(40.0, effect * scale))  # log odds ratio from 0 to 1
-    rate = min(max((mean - low) / scale, 1e-3), 1 - 1e-3)
-    ones, zeros = _split_rate(ratio, rate, frequency)
-    return ones / zeros
-
-
-def _split_rate(ratio: float, rate: float, frequency: float) -> tuple[float, float]:
-    """Return the rates in both classes that have a log odds ratio and a mean rate."""
-    low, high = 1e-9, 1 - 1e-9
-    ones = rate
-    for _ in range(60):
-        ones = (low + high) / 2
-        odds = math.log(ones / (1 - ones)) - ratio
-        zeros = 1 / (1 + math.exp(-max(-40.0, min(40.0, odds))))
-        if frequency * ones + (1 - frequency) * zeros > rate:
-            high = ones
-        else:
-            low = ones
-    odds = math.log(ones / (1 - ones)) - ratio
-    return ones, max(1 / (1 + math.exp(-max(-40.0, min(40.0, odds)))), 1e-9)
-
-
-def _pick_output(state: State, feature: int) -> int:
-    """Return the output whose effect varies most between environments."""
-    return int(summarise_effects(state).spread[feature].argmax())
-
-
-def _list_effects(state: State, feature: int, output: int) -> list[float]:
-    places = state.places
-    effects, variances = places.contrasts.compute_effects()
-    offset = places.targets.shape[1] - effects.shape[2]
-    return [
-        to_number(
-            float(effects[e, feature, output]),
-            float(places.inputs[e, feature]),
-            float(places.targets[e, output + offset]),
-            state,
-            feature,
-        )
-        for e in range(len(places.rows))
-        if float(variances[e, feature, output]) < UNKNOWN
-    ]
-
-
 def _describe_feature(
     state: State, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
-    output = _pick_output(state, feature)
-    effects = _list_effects(state, feature, output)
+    output = pick_output(state, feature)
+    effects = list_effects(state, feature, output)
     p_value = float(summarise_effects(state).p_value()[feature, output])
     given = state.basis.scale.gt(0) & ~state.unstable
     leak = find_residual(state, feature, given)[1]
-    told = _describe_seen(effects, classes, output)
+    told = describe_seen(effects, classes, output)
     sentence = f"`{name}` changes its meaning: in the environments seen it {told}"
     sentence += f" (p = {p_value:.1g})." if p_value < 0.05 else "."
     return {
@@ -193,45 +123,16 @@ def _describe_entangled(state: State, names: list[str]) -> list[str]:
     found = (state.entangled & state.needed & ~state.unstable).nonzero()[:, 0]
     if not len(found):
         return []
-    words = _join(list(dict.fromkeys(f"`{names[int(j)]}`" for j in found)))
+    words = join_words(list(dict.fromkeys(f"`{names[int(j)]}`" for j in found)))
     return [
-        f"The effect of {words} changes too, but cannot be separated from that of the "
-        "other columns, so the model keeps using it. Name a column as unstable to do "
-        "without it."
+        f"The effect of {words} changes too, but the model keeps using it: it cannot "
+        "be separated from other columns, or without it nothing could be predicted. "
+        "Name a column as unstable to do without it."
     ]
 
 
-def _describe_outcome(classes: int, output: int) -> str:
-    if classes > 2:
-        return f"the odds of class {output + 1} of {classes}"
-    return "the odds of the outcome"
-
-
-def _describe_seen(effects: list[float], classes: int, output: int) -> str:
-    shown = effects[-MOST_NAMED:]
-    if not shown:
-        return "could not be measured"
-    if not classes:
-        numbers = _join([f"{value:.2f}" for value in shown])
-        return f"had a correlation with the target of {numbers}"
-    numbers = _join([format_factor(value) for value in shown])
-    return f"multiplied {_describe_outcome(classes, output)} by {numbers}"
-
-
-def format_factor(value: float) -> str:
-    """Return a factor of odds as text: 9, 1.4, or 1/8.
-
-    Example:
-        >>> format_factor(9.02), format_factor(0.125), format_factor(1.44)
-        ('9', '1/8', '1.4')
-    """
-    if value < 0.95:
-        return f"1/{format_factor(1 / max(value, 1e-9))}"
-    return f"{value:.0f}" if value >= 2.5 else f"{value:.2g}"
-
-
 def _describe_power(state: State, level: float, classes: int) -> list[str]:
-    """Say which change the rows could have shown, if none was found."""
+    """Say which change the rows could have shown, and which they could not."""
     places, needed = state.places, state.needed
     variances = places.contrasts.compute_effects()[1][:, needed]
     known = (variances < UNKNOWN).all(0)
@@ -242,30 +143,57 @@ def _describe_power(state: State, level: float, classes: int) -> list[str]:
             "The environments have too few rows, or too few of one class, to show "
             "whether a column changes its meaning."
         ]
-    tests = variances[0].numel()
-    share = level * 6 / (math.pi * max(1, int(state.looks))) ** 2 / tests
-    limit = float(stats.norm.isf(share / 2))
     errors = variances[:, known].sort(0).values[:2].sum(0).sqrt()
     typical = float(errors.median())
     if not classes:
+        limit = _find_limit(state, level, LEAST_VALUE_EFFECT)
         change = limit * typical * float(state.noise[0]) ** 0.5
         return [
             "A change of a column's correlation with the target by about "
             f"{min(change, 2.0):.2f} between two environments can be recognised."
         ]
+    limit = _find_limit(state, level, LEAST_EFFECT)
     factor = format_factor(math.exp(min(limit * typical, 20.0)))
-    strongest = 0.8 / typical  # agreement with the outcome of 90 % here and 80 % there
     text = (
         "These rows can show a change of the odds per standard deviation of a column "
         f"by a factor of about {factor} or more."
     )
-    if strongest < limit:
+    strongest = _compute_largest_z(state)
+    chance = float(stats.norm.cdf(strongest - limit))
+    if chance < 0.9:
         text += (
-            " Smaller changes stay unnoticed, even that of a column which agrees with "
-            "the outcome for 90 % of the rows in one environment and 80 % in another: "
-            f"its z is about {strongest:.1f}, and {limit:.1f} would be needed."
+            " Smaller changes may stay unnoticed: a column which agrees with the "
+            "outcome for 90 % of the rows in one environment and 80 % in another has "
+            f"z = {strongest:.1f} at most, {limit:.1f} is needed, and the chance to "
+            f"recognise it is {100 * chance:.0f} %. If you suspect a column, name it "
+            "as unstable."
         )
     return [text]
+
+
+def _find_limit(state: State, level: float, least: float) -> float:
+    """Return the z that a column as strong as all others together needs."""
+    common = summarise_effects(state).common[state.needed]
+    rest = float((common.square() + least**2).amax(1).sum())
+    own = max(rest, STRONG**2)
+    share = MOST_OF_LEVEL * level * own / (own + rest)
+    share *= 6 / (math.pi * max(1, int(state.looks))) ** 2
+    return float(stats.norm.isf(share / 2))
+
+
+def _compute_largest_z(state: State) -> float:
+    """Return the z of a column that agrees with a class in 90 % and 80 % of the rows.
+
+    The log odds ratio has the variance (1 / n1 + 1 / n0) / (a (1 - a)) for an agreement
+    a among n1 rows of the class and n0 others. The two environments and the class that
+    show most are taken.
+    """
+    rows = state.places.rows[:, None]
+    cases = (state.places.targets * rows).clamp(min=0.5)
+    errors = 1 / cases + 1 / (rows - cases).clamp(min=0.5)
+    best = errors.sort(0).values[:2]
+    variance = best[0] / (0.9 * 0.1) + best[1] / (0.8 * 0.2)
+    return 2 * math.log(9 / 4) / float(variance.min()) ** 0.5
 
 
 def _list_costs(state: State) -> dict[str, list[float]]:
@@ -288,113 +216,4 @@ def _describe_costs(state: State, classes: int) -> list[str]:
         f"{interval:.1f} % with those whose effects agree (trust=interval), "
         f"{average:.1f} % with all (trust=average), and would have been "
         f"{adapted:.1f} % after adapting to the rows without labels."
-    ]
-
-
-REFUSALS = {
-    refuse.FEW: "{name} was not adapted: {rows} rows are too few, at least 30 are "
-    "needed.",
-    refuse.CONSTANT: "{name} was not adapted: it is constant in these rows.",
-    refuse.OTHER_UNIT: "{name} was not adapted: its values are on another scale than "
-    "in the first environment. Check its unit.",
-    refuse.UNTRIED: "{name} was not adapted: no environment has arrived yet that shows "
-    "whether adapting helps.",
-    refuse.CHANCE: "{name} was not adapted: without unstable columns the model "
-    "predicts hardly better than chance.",
-    refuse.LEAK: "{name} was not adapted: it shares too much with the stable columns.",
-    refuse.UNEARNED: "{name} was not adapted: on the arrival of earlier environments "
-    "adapting it did not help clearly.",
-}
-
-
-def _describe_adaptation(
-    state: State, names: list[str], classes: int
-) -> dict[str, Any]:
-    adaptation = state.adaptation
-    rows = int(adaptation.rows)
-    effects, refusals = [], []
-    for feature in _list_unstable(state, names):
-        reason = int(adaptation.reasons[feature])
-        name = f"`{names[feature]}`"
-        if reason:
-            refusals.append(REFUSALS[reason].format(name=name, rows=rows))
-        else:
-            effects.append(_describe_effect(state, feature, names[feature], classes))
-    if effects:
-        count = len({entry["feature"] for entry in effects})
-        noun = "column" if count == 1 else "columns"
-        verdict = f"{count} {noun} re-learned from {rows} rows without labels"
-    elif refusals:
-        verdict = f"Nothing was re-learned from {rows} rows; the model is unchanged"
-    else:
-        verdict = "No column is known to be unstable, so the model is unchanged"
-    return {
-        "rows": rows,
-        "verdict": verdict,
-        "effects": effects,
-        "gains": _describe_gains(state, classes),
-        "arrivals": _list_arrivals(state),
-        "refusals": list(dict.fromkeys(refusals)),
-    }
-
-
-def _describe_effect(
-    state: State, feature: int, name: str, classes: int
-) -> dict[str, Any]:
-    output = _pick_output(state, feature)
-    seen = _list_effects(state, feature, output)
-    adaptation, places = state.adaptation, state.places
-    offset = places.targets.shape[1] - adaptation.effects.shape[2]
-    frequency = float(places.targets[:, output + offset].mean())
-    here, low, high = (
-        to_number(
-            float(value), float(adaptation.means[feature]), frequency, state, feature
-        )
-        for value in adaptation.effects[:, feature, output]
-    )
-    rows = f"from {int(adaptation.rows)} rows without labels"
-    told = _describe_seen(seen, classes, output)
-    if not classes:
-        now = f"here it is {here:.2f} (95 % interval {low:.2f} to {high:.2f}, {rows})"
-    elif low <= 1 <= high:
-        now = (
-            "here it says little: the odds are multiplied by between "
-            f"{format_factor(low)} and {format_factor(high)} (95 % interval, {rows})"
-        )
-    else:
-        verb = "raises" if here > 1 else "lowers"
-        ends = sorted([low, high], key=lambda value: abs(math.log(value)))
-        now = (
-            f"here it {verb} them, by a factor of {format_factor(here)} (95 % interval "
-            f"{format_factor(ends[0])} to {format_factor(ends[1])}, {rows})"
-        )
-    differs = bool(seen) and not min(seen) <= here <= max(seen)
-    what = "means something different here" if differs else "means here what it did"
-    return {
-        "feature": name,
-        "seen": [round(value, 4) for value in seen],
-        "here": round(here, 4),
-        "low": round(low, 4),
-        "high": round(high, 4),
-        "sentence": f"`{name}` {what}: in the environments seen it {told}; {now}. "
-        "Predictions use it so.",
-    }
-
-
-def _describe_gains(state: State, classes: int) -> list[str]:
-    score = "accuracy" if classes else "explained variance"
-    return [
-        f"On the arrival of environment {one['environment']}, adapting would have "
-        f"changed the {score} from {one['score']:.1f} to {one['adapted']:.1f} %."
-        for one in _list_arrivals(state)
-    ]
-
-
-def _list_arrivals(state: State) -> list[dict[str, Any]]:
-    """Return the scores in percent on arrivals, as they were and after adapting."""
-    tried = state.arrivals.errors.isfinite().any(1)
-    return [
-        {"environment": index + 2, "score": float(row[0]), "adapted": float(row[3])}
-        for index, row in enumerate(state.arrivals.scores)
-        if bool(tried[index])
     ]

@@ -12,8 +12,17 @@ from cirm.learners.steady.columns_glm import (
     fit_classes,
     fit_moments,
 )
-from cirm.learners.steady.columns_predict import draw_coefficients, draw_levels
-from cirm.learners.steady.columns_search import Summary, add_summary, refit_values
+from cirm.learners.steady.columns_predict import (
+    draw_coefficients,
+    draw_levels,
+    measure_level_spread,
+)
+from cirm.learners.steady.columns_search import (
+    Summary,
+    add_summary,
+    refit_values,
+    set_aside,
+)
 from cirm.learners.steady.columns_state import (
     Predictor,
     State,
@@ -151,18 +160,23 @@ def draw_stable(state: State, normals: Tensor) -> Predictor:
 def draw_trusted(state: State, trust: str, normals: Tensor) -> Predictor:
     """Draw samples of the model that a kind of trust asks for.
 
-    Under "interval" a feature is used if the prediction interval of its effect in a new
-    environment, on some output, excludes zero.
+    Under "interval" a unit is used if the prediction interval of its effect in a new
+    environment, for one of its features and outputs, excludes zero.
     """
-    if trust == "invariant" or not bool(state.unstable.any()):
-        return draw_stable(state, normals)
+    aside = state.unstable
     if trust == "interval":
         low, high = summarise_effects(state).prediction_interval()
-        crosses = ((low < 0) & (high > 0)).all(1)
-        if bool((state.unstable & state.needed & crosses).any()):
-            return draw_stable(state, normals)
-    noise = float(state.noise[0])
-    return _draw_model(state, state.whole, state.basis.active, noise, normals)
+        clear = state.needed & ((low > 0) | (high < 0)).any(1)
+        aside = aside & ~torch.isin(state.unit, state.unit[clear])
+    if trust == "invariant" or bool((aside == state.unstable).all()):
+        return draw_stable(state, normals)
+    if trust == "average" or not bool(aside.any()):
+        noise = float(state.noise[0])
+        return _draw_model(state, state.whole, state.basis.active, noise, normals)
+    partly = state._replace(unstable=aside, stable=state.whole)
+    is_value = float(state.noise[0]) > 0
+    partly = refit_values(partly) if is_value else set_aside(partly, aside)
+    return draw_stable(partly, normals)
 
 
 def _draw_model(
@@ -185,4 +199,5 @@ def _draw_model(
         ]
     else:
         pieces = [draw_coefficients(model, used, normals)]
-    return Predictor(torch.cat(pieces), draw_levels(state.arrivals, noise))
+    levels = draw_levels(measure_level_spread(state.arrivals, noise))
+    return Predictor(torch.cat(pieces), levels)

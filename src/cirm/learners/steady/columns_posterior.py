@@ -67,12 +67,22 @@ def make_prior(summary: MetaAnalysis, feature: int, output: int, trust: str) -> 
 
 
 class EffectPosterior(NamedTuple):
-    """Samples of an effect, its median, and its 2.5 and 97.5 % points."""
+    """What rows show of an effect.
+
+    Attributes:
+        samples: Samples of the effect, [s].
+        median: Its median.
+        low: Its 2.5 % point.
+        high: Its 97.5 % point.
+        support: By how much the log likelihood of the rows is better with an effect than
+            without, at its best.
+    """
 
     samples: Tensor
     median: float
     low: float
     high: float
+    support: float = 0.0
 
 
 def summarise_grid(grid: Tensor, log_density: Tensor) -> EffectPosterior:
@@ -122,18 +132,20 @@ def estimate_effect(soft: Tensor, values: Tensor, prior: Prior) -> EffectPosteri
     spread = float(values.std(correction=0)) + 1e-9
     frequency = float(soft.mean())
     low, high = -WIDEST / spread, WIDEST / spread
+    support = 0.0
     for _ in range(2):
         grid = torch.linspace(low, high, GRID, dtype=values.dtype)
         logits = values[:, None] * grid
         given = (logits + calibrate(logits, frequency)).sigmoid()
         yes = soft[:, None] * given / frequency
         no = (1 - soft[:, None]) * (1 - given) / (1 - frequency)
-        density = prior.log_density(grid) + (yes + no).clamp(min=1e-12).log().sum(0)
-        posterior = summarise_grid(grid, density)
+        likelihood = (yes + no).clamp(min=1e-12).log().sum(0)
+        support = max(support, float(likelihood.max()))  # without an effect it is 0
+        posterior = summarise_grid(grid, prior.log_density(grid) + likelihood)
         margin = 0.5 * (posterior.high - posterior.low) + (high - low) / GRID
         low = max(low, posterior.low - margin)
         high = min(high, posterior.high + margin)
-    return posterior
+    return posterior._replace(support=support)
 
 
 def estimate_slope(
@@ -177,6 +189,7 @@ def estimate_slope(
         to_effect(posterior.median),
         to_effect(posterior.low),
         to_effect(posterior.high),
+        float(0.5 * slope.square() / error),
     )
     return summary, posterior.samples, total
 

@@ -58,8 +58,8 @@ def draw_coefficients(posterior: Posterior, used: Tensor, normals: Tensor) -> Te
     return coefficients
 
 
-def draw_levels(arrivals: Arrivals, noise: float) -> Tensor:
-    """Draw by how much the intercept of a new environment differs, [s, k].
+def measure_level_spread(arrivals: Arrivals, noise: float) -> Tensor:
+    """Return by how much intercepts differ between environments, [k].
 
     Args:
         arrivals: How environments differed from what was known before.
@@ -67,10 +67,14 @@ def draw_levels(arrivals: Arrivals, noise: float) -> Tensor:
     """
     excess = (arrivals.shifts.square() - arrivals.shift_variances).clamp(min=0)
     usual = USUAL_SPREAD**2 * (noise if noise > 0 else 1.0)
-    spread = ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
+    return ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
+
+
+def draw_levels(spread: Tensor) -> Tensor:
+    """Draw by how much the intercept of a new environment differs, [s, k]."""
     # An order in which the intercepts do not follow the coefficients.
     quantiles = normal_quantiles(SAMPLES)[torch.arange(SAMPLES) * 5 % SAMPLES]
-    rolled = [quantiles.roll(3 * i) for i in range(excess.shape[1])]
+    rolled = [quantiles.roll(3 * i) for i in range(len(spread))]
     return spread * torch.stack(rolled, 1)
 
 

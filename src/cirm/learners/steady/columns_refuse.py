@@ -9,12 +9,13 @@ from cirm.learners.steady.columns_residual import find_residual
 from cirm.learners.steady.columns_state import State
 
 FEWEST_ROWS = 30  # below that the interval of an effect holds any effect
-LEAST_SKILL = 0.15  # correlation of stable predictions with targets, on arrival
+LEAST_SKILL = 0.1  # correlation of stable predictions with targets, on arrival
 MOST_LEAK = 0.25  # squared correlation with stable features given the target
 UNITS = 10.0  # ratio of standard deviations that only another unit explains
+FEWEST_ARRIVALS = 2  # of environments, to see whether class frequencies can be adapted
 EARNED = 2.0  # standard errors by which adapting must have helped on arrival
 
-FEW, CONSTANT, OTHER_UNIT, UNTRIED, CHANCE, LEAK, UNEARNED = range(1, 8)
+FEW, CONSTANT, OTHER_UNIT, UNTRIED, CHANCE, LEAK, UNEARNED, UNCLEAR = range(1, 9)
 
 
 def find_reasons(state: State, inputs: Tensor) -> Tensor:
@@ -34,7 +35,7 @@ def find_reasons(state: State, inputs: Tensor) -> Tensor:
             reason = OTHER_UNIT
         elif not len(arrivals.skill):
             reason = UNTRIED
-        elif float(arrivals.skill.mean()) < LEAST_SKILL:
+        elif float(arrivals.skill[:, 0].mean()) < LEAST_SKILL:
             reason = CHANCE
         elif find_residual(state, feature, given)[1] > MOST_LEAK:
             reason = LEAK
@@ -65,3 +66,15 @@ def has_earned(state: State, feature: int) -> bool:
         return False
     gains = state.arrivals.gains[tried, feature]
     return float(gains.sum()) > EARNED * float(errors[tried].square().sum().sqrt())
+
+
+def have_frequencies_earned(state: State) -> bool:
+    """Return whether adapting the class frequencies has helped on arrival.
+
+    Any change of the inputs can look like one of the frequencies, by more than the
+    error of the rows. So adapting must have helped on each of two or more arrivals.
+    """
+    gains, errors = state.arrivals.frequency_gains, state.arrivals.frequency_errors
+    if len(gains) < FEWEST_ARRIVALS or not bool((gains > 0).all()):
+        return False
+    return float(gains.sum()) > EARNED * float(errors.square().sum().sqrt())

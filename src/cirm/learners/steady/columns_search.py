@@ -12,12 +12,14 @@ from cirm.learners.steady.columns_effects import (
     LEAST_ALIGNMENT,
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
+    combine_alignments,
     find_changes,
     find_relevant,
     measure_alignment,
     measure_effects,
 )
 from cirm.learners.steady.columns_glm import Posterior, fit_moments
+from cirm.learners.steady.columns_refuse import LEAST_SKILL, MOST_LEAK
 from cirm.learners.steady.columns_residual import find_leaks, find_residual
 from cirm.learners.steady.columns_state import (
     Places,
@@ -29,8 +31,8 @@ from cirm.learners.steady.columns_state import (
 )
 from cirm.learners.steady.meta_analysis import combine_effects
 
-MOST_LEAK = 0.25  # squared correlation with other features given the target, up to
-# which a feature can be separated from them
+MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
+DOUBT = 0.01  # part of the level at which a change is sure
 MOST_TOGETHER = 3  # units that change together; more are another kind of environment
 
 
@@ -77,7 +79,7 @@ def search_unstable(
     named: Tensor,
     protected: Tensor,
     is_value: bool,
-) -> State:
+) -> tuple[State, Tensor]:
     """Test features between environments, and set aside those that are unstable.
 
     The k-th look at the data spends 6 / (pi k)^2 of the level, so that all looks
@@ -92,11 +94,16 @@ def search_unstable(
         named: Features that are unstable by the user's word, [d].
         protected: Features that are stable by the user's word, [d].
         is_value: Whether this is a regression.
+
+    Returns:
+        The state, and which features [d] would be set aside at a hundredth of the
+        level, too.
     """
     after = state
     for summary in summaries:
         after = add_summary(after, summary)
     unstable, entangled = (state.unstable | named) & ~protected, state.entangled
+    sure = unstable
     looks, places = state.looks, after.places
     if len(places.rows) > 1:
         looks = looks + 1
@@ -105,16 +112,36 @@ def search_unstable(
         if is_value:
             noise = float(state.noise[0])
             least = LEAST_VALUE_EFFECT / (noise if noise > 0 else 1.0) ** 0.5
-        found, shared = _test_features(
-            after, protected | unstable | entangled, share, least
-        )
+        known = protected | unstable | entangled
+        sure = unstable | _test_features(after, known, DOUBT * share, least)[0]
+        found, shared = _test_features(after, known, share, least)
         unstable, entangled = unstable | found, entangled | shared
     unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
     new = unstable & ~state.unstable
     state = state._replace(unstable=unstable, entangled=entangled, looks=looks)
-    if not bool(new.any()) or not len(state.places.rows):
+    if bool(new.any()) and len(state.places.rows):
+        state = refit_values(state) if is_value else set_aside(state, new)
+    return state, sure
+
+
+def restore_features(state: State, sure: Tensor, is_value: bool) -> State:
+    """Take features back into the stable model if it predicts nothing without them.
+
+    That is so if, for the last environment on its arrival, it was at chance and the
+    model of all features was not. Features that are unstable for sure [d] stay aside.
+    """
+    stable, whole = state.arrivals.skill[-1].tolist()
+    back = state.unstable & ~torch.isin(state.unit, state.unit[sure])
+    if not stable < LEAST_SKILL <= whole or not bool(back.any()):
         return state
-    return refit_values(state) if is_value else set_aside(state, new)
+    state = state._replace(
+        unstable=state.unstable & ~back,
+        entangled=state.entangled | back,
+        stable=state.whole,
+    )
+    if is_value:
+        return refit_values(state)
+    return set_aside(state, state.unstable) if bool(state.unstable.any()) else state
 
 
 def _test_features(
@@ -141,15 +168,13 @@ def _test_features(
     if relevant.shape[1] > 1:
         units = torch.zeros_like(alone)
         units[state.unit[alone]] = True
-        alignment = combine_effects(
-            places.alignment[..., None], places.alignment_variance[..., None]
-        )
-        found = find_changes(alignment, units, 0.8 * level, LEAST_ALIGNMENT)
+        alignment = combine_alignments(places.alignment, places.alignment_variance)
+        found = find_changes(alignment, units, MOST_OF_LEVEL * level, LEAST_ALIGNMENT)
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
-        found = find_changes(summary, alone, 0.8 * level, least) & relevant
+        found = find_changes(summary, alone, MOST_OF_LEVEL * level, least) & relevant
     found = torch.isin(state.unit, state.unit[found.any(1)])
-    every = find_changes(summary, tested, 0.2 * level, least) & relevant
+    every = find_changes(summary, tested, (1 - MOST_OF_LEVEL) * level, least) & relevant
     every = every.any(1)
     group = found | torch.isin(state.unit, state.unit[every])
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:

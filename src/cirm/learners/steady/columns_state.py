@@ -24,8 +24,8 @@ class Places(NamedTuple):
         inputs: Mean of the basis functions, [e, p].
         targets: Class frequencies or mean target, [e, c].
         contrasts: What features say about the targets, [e, d, k] each.
-        alignment: For many classes, how far units speak for the true one, [e, d].
-        alignment_variance: Its sampling variance, [e, d].
+        alignment: For many classes, how far units speak for each if true, [e, d, k].
+        alignment_variance: Its sampling variance, [e, d, k].
     """
 
     rows: Tensor
@@ -59,10 +59,13 @@ class Arrivals(NamedTuple):
         scores: Accuracy or fraction of variance explained, in the same order, [a, 4].
         gains: Mean gain of adapting each feature alone over the stable model, [a, d].
         errors: Standard errors of these gains, infinite if not adapted, [a, d].
-        skill: Correlation of the stable prediction with the target, [a].
+        skill: Correlation with the target of the predictions without and with unstable
+            features, [a, 2].
         shifts: By how much the environment's intercept differs from that of the stable
             model, [a, k].
         shift_variances: Sampling variances of the shifts, [a, k].
+        frequency_gains: Mean gain of adapting the class frequencies, [a].
+        frequency_errors: Standard errors of these gains, [a].
     """
 
     losses: Tensor
@@ -72,6 +75,8 @@ class Arrivals(NamedTuple):
     skill: Tensor
     shifts: Tensor
     shift_variances: Tensor
+    frequency_gains: Tensor
+    frequency_errors: Tensor
 
 
 class Predictor(NamedTuple):
@@ -89,7 +94,9 @@ class Adaptation(NamedTuple):
         rows: Number of rows; 0 if the state is not adapted, [].
         means: Mean of each feature there, [d].
         effects: Posterior median, and 2.5 and 97.5 % points, of each effect, [3, d, k].
-        reasons: Why a feature was not adapted, an index into `REASONS`, [d].
+        reasons: Why a feature was not adapted, a number in `columns_refuse`, [d].
+        frequencies: Class frequencies there, 0 if they were not adapted, [c].
+        residual: Size of residuals relative to those before the adaptation, [].
     """
 
     predictor: Predictor
@@ -97,6 +104,8 @@ class Adaptation(NamedTuple):
     means: Tensor
     effects: Tensor
     reasons: Tensor
+    frequencies: Tensor
+    residual: Tensor
 
 
 class State(NamedTuple):
@@ -180,25 +189,27 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
             inputs=zeros(0, p),
             targets=zeros(0, c),
             contrasts=Contrasts(*([zeros(0, d, k)] * 4)),
-            alignment=zeros(0, d),
-            alignment_variance=zeros(0, d),
+            alignment=zeros(0, d, k),
+            alignment_variance=zeros(0, d, k),
         ),
         arrivals=Arrivals(
             losses=zeros(0, 4),
             scores=zeros(0, 4),
             gains=zeros(0, d),
             errors=zeros(0, d),
-            skill=zeros(0),
+            skill=zeros(0, 2),
             shifts=zeros(0, k),
             shift_variances=zeros(0, k),
+            frequency_gains=zeros(0),
+            frequency_errors=zeros(0),
         ),
         base=predictor,
         predictor=predictor,
-        adaptation=make_no_adaptation(predictor, d, k),
+        adaptation=make_no_adaptation(predictor, d, k, c),
     )
 
 
-def make_no_adaptation(predictor: Predictor, d: int, k: int) -> Adaptation:
+def make_no_adaptation(predictor: Predictor, d: int, k: int, c: int) -> Adaptation:
     """Return the record of a state that is not adapted."""
     number = torch.float64
     return Adaptation(
@@ -207,6 +218,8 @@ def make_no_adaptation(predictor: Predictor, d: int, k: int) -> Adaptation:
         torch.zeros(d, dtype=number),
         torch.zeros(3, d, k, dtype=number),
         torch.zeros(d, dtype=torch.int64),
+        torch.zeros(c, dtype=number),
+        torch.ones((), dtype=number),
     )
 
 

@@ -101,6 +101,7 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
+    revision = 1
 
     @property
     def classes(self) -> int:
@@ -129,6 +130,10 @@ class Steady(Learner[Any]):
     def adapt(self, state: Any, inputs: Tensor) -> Any:  # noqa: ANN401
         """Learn what unstable features mean in the environment of unlabelled inputs."""
         return self._make_engine().adapt(state, inputs)
+
+    def get_residual_factor(self, state: Any) -> float:  # noqa: ANN401
+        """Return by what factor an adaptation has made residuals smaller."""
+        return 1.0 if self.view == "directions" else float(state.adaptation.residual)
 
     def explain(
         self,

@@ -1,0 +1,147 @@
+"""What the columns engine did with unlabelled rows, in plain sentences."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cirm.learners.steady import columns_refuse as refuse
+from cirm.learners.steady.columns_state import State
+from cirm.learners.steady.columns_words import (
+    describe_seen,
+    format_factor,
+    join_words,
+    list_effects,
+    list_unstable,
+    pick_output,
+    to_number,
+)
+
+REFUSALS = {
+    refuse.FEW: "{name} was not adapted: {rows} rows are too few, at least 30 are "
+    "needed.",
+    refuse.CONSTANT: "{name} was not adapted: it is constant in these rows.",
+    refuse.OTHER_UNIT: "{name} was not adapted: its values are on another scale than "
+    "in the first environment. Check its unit.",
+    refuse.UNTRIED: "{name} was not adapted: no environment has arrived yet that shows "
+    "whether adapting helps.",
+    refuse.CHANCE: "{name} was not adapted: without unstable columns the model "
+    "predicts hardly better than chance.",
+    refuse.LEAK: "{name} was not adapted: it shares too much with the stable columns.",
+    refuse.UNEARNED: "{name} was not adapted: on the arrival of earlier environments "
+    "adapting it did not help clearly.",
+    refuse.UNCLEAR: "{name} was not adapted: with a meaning for it the rows fit no "
+    "better than without.",
+}
+
+
+def describe_adaptation(state: State, names: list[str], classes: int) -> dict[str, Any]:
+    """Return what was re-learned and what was not, with the gains on arrival."""
+    adaptation = state.adaptation
+    rows = int(adaptation.rows)
+    effects, refusals = [], []
+    for feature in list_unstable(state, names):
+        reason = int(adaptation.reasons[feature])
+        name = f"`{names[feature]}`"
+        if reason:
+            refusals.append(REFUSALS[reason].format(name=name, rows=rows))
+        else:
+            effects.append(_describe_effect(state, feature, names[feature], classes))
+    frequencies = _describe_frequencies(state)
+    if effects:
+        count = len({entry["feature"] for entry in effects})
+        noun = "column" if count == 1 else "columns"
+        verdict = f"{count} {noun} re-learned from {rows} rows without labels"
+    elif frequencies:
+        verdict = f"Class frequencies re-learned from {rows} rows without labels"
+    elif refusals:
+        verdict = f"Nothing was re-learned from {rows} rows; the model is unchanged"
+    else:
+        verdict = "No column is known to be unstable, so the model is unchanged"
+    return {
+        "rows": rows,
+        "verdict": verdict,
+        "effects": effects,
+        "gains": _describe_gains(state, classes),
+        "arrivals": _list_arrivals(state),
+        "refusals": list(dict.fromkeys(refusals)),
+        "frequencies": frequencies,
+    }
+
+
+def _describe_frequencies(state: State) -> list[str]:
+    """Say which class frequencies were re-learned."""
+    here, places = state.adaptation.frequencies, state.places
+    if not float(here.sum()):
+        return []
+    seen = places.rows @ places.targets / places.rows.sum()
+    now, before = (
+        join_words([f"{100 * float(part):.0f} %" for part in parts])
+        for parts in (here, seen)
+    )
+    return [
+        f"The frequencies of the classes are estimated as {now} here, {before} in the "
+        "environments seen. On the arrival of each environment that helped."
+    ]
+
+
+def _describe_effect(
+    state: State, feature: int, name: str, classes: int
+) -> dict[str, Any]:
+    output = pick_output(state, feature)
+    seen = list_effects(state, feature, output)
+    adaptation, places = state.adaptation, state.places
+    offset = places.targets.shape[1] - adaptation.effects.shape[2]
+    frequency = float(places.targets[:, output + offset].mean())
+    here, low, high = (
+        to_number(
+            float(value), float(adaptation.means[feature]), frequency, state, feature
+        )
+        for value in adaptation.effects[:, feature, output]
+    )
+    rows = f"from {int(adaptation.rows)} rows without labels"
+    told = describe_seen(seen, classes, output)
+    if not classes:
+        now = f"here it is {here:.2f} (95 % interval {low:.2f} to {high:.2f}, {rows})"
+    elif low <= 1 <= high:
+        now = (
+            "here it says little: the odds are multiplied by between "
+            f"{format_factor(low)} and {format_factor(high)} (95 % interval, {rows})"
+        )
+    else:
+        verb = "raises" if here > 1 else "lowers"
+        ends = sorted([low, high], key=lambda value: abs(math.log(value)))
+        now = (
+            f"here it {verb} them, by a factor of {format_factor(here)} (95 % interval "
+            f"{format_factor(ends[0])} to {format_factor(ends[1])}, {rows})"
+        )
+    differs = bool(seen) and not min(seen) <= here <= max(seen)
+    what = "means something different here" if differs else "means here what it did"
+    return {
+        "feature": name,
+        "seen": [round(value, 4) for value in seen],
+        "here": round(here, 4),
+        "low": round(low, 4),
+        "high": round(high, 4),
+        "sentence": f"`{name}` {what}: in the environments seen it {told}; {now}. "
+        "Predictions use it so.",
+    }
+
+
+def _describe_gains(state: State, classes: int) -> list[str]:
+    score = "accuracy" if classes else "explained variance"
+    return [
+        f"On the arrival of environment {one['environment']}, adapting would have "
+        f"changed the {score} from {one['score']:.1f} to {one['adapted']:.1f} %."
+        for one in _list_arrivals(state)
+    ]
+
+
+def _list_arrivals(state: State) -> list[dict[str, Any]]:
+    """Return the scores in percent on arrivals, as they were and after adapting."""
+    tried = state.arrivals.errors.isfinite().any(1)
+    return [
+        {"environment": index + 2, "score": float(row[0]), "adapted": float(row[3])}
+        for index, row in enumerate(state.arrivals.scores)
+        if bool(tried[index])
+    ]
