@@ -119,6 +119,8 @@ def calibrate_model(model: Model, level: float) -> Calibration:
         threshold, is_certain = _find_threshold(places, name, level)
         is_guaranteed &= is_certain
         thresholds.append(pooled if np.isnan(threshold) else threshold)
+    if not model.task.classes:  # an adapted regression has smaller residuals
+        thresholds[0] += np.log(model.learner.get_residual_factor(model.state))
     count = len(places) if is_arrival else 0
     text = _describe_guarantee(level, count, is_guaranteed and is_arrival)
     return Calibration(level, np.array(thresholds), count, text)

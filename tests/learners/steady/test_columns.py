@@ -145,6 +145,62 @@ def test_a_regression_adapts_too():
     assert after < 0.75
 
 
+def test_residuals_of_an_adapted_regression_are_smaller():
+    places = [make_place(name, values=True) for name in "abc"]
+    learner, state = train(Stream.sequential(places[:2]))
+    assert learner.get_residual_factor(state) == 1
+    adapted = learner.adapt(state, places[2].inputs[None])
+    errors = [score(learner, s, places[2]) for s in (state, adapted)]
+    factor = learner.get_residual_factor(adapted)
+    assert (errors[1] / errors[0]) ** 0.5 - 0.1 < factor < 0.95
+
+
+def test_columns_are_trusted_one_by_one():
+    """One column agrees in ten environments, and one turns around."""
+    places = []
+    for index in range(10):
+        place = make_place("a", 400, seed=index)
+        y, generator = place.targets, torch.Generator().manual_seed(index)
+        agrees = torch.rand(400, generator=generator) < (0.9 if index % 2 else 0.2)
+        turned = torch.where(agrees, y, 1 - y).float()[:, None]
+        inputs = torch.cat([place.inputs, turned], 1)
+        places.append(Environment(str(index), inputs, y, place.task))
+    settings = {"trust": "interval", "unstable": (4, 5)}
+    learner, state = train(Stream.sequential(places), settings)
+    inputs = places[0].inputs[None, :50].clone()
+    outputs = []
+    for column in (4, 5):
+        for value in (0.0, 1.0):
+            inputs[..., column] = value
+            outputs.append(learner.outputs(state, inputs).mean())
+    assert outputs[1] - outputs[0] > 2
+    assert outputs[3] == outputs[2]
+
+
+def test_a_column_without_which_nothing_is_predicted_is_kept():
+    """Its effect changes a little, and the other columns say nothing."""
+    places = []
+    for name, slope in (("a", 1.0), ("b", 0.87)):
+        generator = torch.Generator().manual_seed(ord(name))
+        x = torch.randn(1000, 4, generator=generator)
+        y = slope * x[:, 0] + torch.randn(1000, generator=generator)
+        places.append(Environment(name, x, y, Task.regression()))
+    learner, state = train(Stream.sequential(places))
+    assert not state.unstable.any()
+    assert state.entangled[0, 0]
+    assert "without it nothing" in " ".join(learner.explain(state)["evidence"])
+
+
+def test_a_column_whose_meaning_the_rows_do_not_show_is_refused(fitted):
+    learner, state = fitted
+    inputs = make_place("c", 100).inputs[None].clone()
+    generator = torch.Generator().manual_seed(0)
+    inputs[..., -1] = torch.randint(2, (100,), generator=generator).float()
+    adapted = learner.adapt(state, inputs)
+    assert "fit no better" in learner.explain(adapted)["adaptation"]["refusals"][0]
+    assert torch.equal(learner.outputs(state, inputs), learner.outputs(adapted, inputs))
+
+
 def test_replicas_learn_each_from_their_own_rows():
     first = [make_place(name) for name in "ab"]
     both = [
