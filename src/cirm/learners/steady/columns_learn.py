@@ -163,14 +163,16 @@ def draw_trusted(state: State, trust: str, normals: Tensor) -> Predictor:
     Under "interval" a unit is used if the prediction interval of its effect in a new
     environment, for one of its features and outputs, excludes zero.
     """
-    aside = state.unstable
-    if trust == "interval":
+    aside = torch.zeros_like(state.unstable)
+    if trust == "invariant":
+        aside = state.unstable
+    elif trust == "interval":
         low, high = summarise_effects(state).prediction_interval()
         clear = state.needed & ((low > 0) | (high < 0)).any(1)
-        aside = aside & ~torch.isin(state.unit, state.unit[clear])
-    if trust == "invariant" or bool((aside == state.unstable).all()):
+        aside = state.unstable & ~torch.isin(state.unit, state.unit[clear])
+    if bool((aside == state.unstable).all()):
         return draw_stable(state, normals)
-    if trust == "average" or not bool(aside.any()):
+    if not bool(aside.any()):
         noise = float(state.noise[0])
         return _draw_model(state, state.whole, state.basis.active, noise, normals)
     partly = state._replace(unstable=aside, stable=state.whole)

@@ -74,8 +74,8 @@ class EffectPosterior(NamedTuple):
         median: Its median.
         low: Its 2.5 % point.
         high: Its 97.5 % point.
-        support: By how much the log likelihood of the rows is better with an effect than
-            without, at its best.
+        support: By how much the log likelihood of the rows is better with an effect
+            than without, at its best.
     """
 
     samples: Tensor
