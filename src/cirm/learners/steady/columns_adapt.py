@@ -69,6 +69,7 @@ def adapt_predictor(
     chosen: list[int],
     trust: str,
     has_frequencies: bool = False,
+    least_support: float = LEAST_SUPPORT,
 ) -> Adapted:
     """Add the evidence of unstable features, as the rows show it, to the stable model.
 
@@ -79,6 +80,7 @@ def adapt_predictor(
         chosen: The features to adapt.
         trust: The learner's setting, which decides the prior.
         has_frequencies: Whether to adapt the class frequencies.
+        least_support: Gain of log likelihood below which a feature is not adapted.
     """
     outputs = apply_predictor(state.base, basis).mean(0)
     rows = select_rows(basis, outputs[:, 0])
@@ -114,7 +116,7 @@ def adapt_predictor(
         adapted, support = add(
             adapted, summary, feature, direction, values, order, trust
         )
-        if support < LEAST_SUPPORT:
+        if support < least_support:
             unclear = before.unclear.clone()
             unclear[feature] = True
             adapted = before._replace(effects=adapted.effects, unclear=unclear)

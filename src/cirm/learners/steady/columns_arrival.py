@@ -42,7 +42,11 @@ def score_arrival(
     summary = summarise_effects(state)
     predictors = [base]
     predictors += [draw_trusted(state, t, normals) for t in ("interval", "average")]
-    predictors.append(adapt_predictor(state, basis, summary, chosen, trust).predictor)
+    predictors.append(
+        adapt_predictor(
+            state, basis, summary, chosen, trust, least_support=0.0
+        ).predictor
+    )
     losses, scores = zip(
         *(_score(p, basis, targets, noise) for p in predictors), strict=True
     )
@@ -54,7 +58,7 @@ def score_arrival(
         features: list[int], has_frequencies: bool = False
     ) -> tuple[Tensor, Tensor]:
         alone = adapt_predictor(
-            state, basis, summary, features, trust, has_frequencies
+            state, basis, summary, features, trust, has_frequencies, least_support=0.0
         ).predictor
         gain = losses[0] - _score(alone, basis, targets, noise)[0]
         return gain.mean(), gain.std() / len(gain) ** 0.5 + 1e-9
