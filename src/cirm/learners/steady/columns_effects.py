@@ -43,12 +43,17 @@ class Contrasts(NamedTuple):
         variance: Sampling variance of the slope; `UNKNOWN` if there was nothing to see.
         noise: Remaining variance of the feature; 1 where the slope is the effect.
         noise_variance: Sampling variance of the logarithm of the noise.
+        forward: Change of the target with the feature given other units, the slope of
+            the opposite regression.
+        forward_variance: Its sampling variance.
     """
 
     slope: Tensor
     variance: Tensor
     noise: Tensor
     noise_variance: Tensor
+    forward: Tensor
+    forward_variance: Tensor
 
     def compute_effects(self) -> tuple[Tensor, Tensor]:
         """Return the effects of several environments, and their variances.
@@ -99,8 +104,10 @@ def measure_effects(
         useless = useless | (
             torch.minimum(targets.sum(0), n - targets.sum(0)) < FEWEST_CASES
         )
-    variance = torch.where(useless, UNKNOWN, contrasts.variance)
-    return contrasts._replace(variance=variance)
+    return contrasts._replace(
+        variance=torch.where(useless, UNKNOWN, contrasts.variance),
+        forward_variance=torch.where(useless, UNKNOWN, contrasts.forward_variance),
+    )
 
 
 def _measure_output(
@@ -151,7 +158,13 @@ def _regress_each(own: Tensor, other: Tensor, lost: float) -> Contrasts:
     variance = (squares * other.square()).sum(0) / weight.square() * lost
     kurtosis = squares.square().mean(0) / (squares.mean(0).square() + 1e-12)
     noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
-    return Contrasts(slope, variance + 1e-9, noise, noise_variance)
+    total = own.square().sum(0) + 1e-9
+    forward = (own * other).sum(0) / total
+    squares = (other - forward * own).square()
+    forward_variance = (squares * own.square()).sum(0) / total.square() * lost + 1e-9
+    return Contrasts(
+        slope, variance + 1e-9, noise, noise_variance, forward, forward_variance
+    )
 
 
 def _find_equal(plain: Contrasts, partial: Contrasts) -> Tensor:
@@ -193,11 +206,14 @@ def _compare_classes(features: Tensor, targets: Tensor) -> Contrasts:
     noise_variance = torch.where(
         binary, 1e-12, (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / len(features)
     )
+    slope = (values - values.mean(0)).T
     return Contrasts(
-        (values - values.mean(0)).T,
+        slope,
         variance.T + 1e-9,
         noises[:, None].expand(-1, k),
         noise_variance[:, None].expand(-1, k),
+        torch.zeros_like(slope),
+        torch.full_like(slope, UNKNOWN),
     )
 
 
@@ -283,11 +299,11 @@ def _convert_binary(
     steepness = steepness + frequency / (zeros * (1 - zeros))
     ratio = (ones.logit() - zeros.logit()) / gap
     variance = contrasts.variance * (steepness / gap.square()).square()
-    return Contrasts(
-        torch.where(binary, ratio, contrasts.slope),
-        torch.where(binary, variance, contrasts.variance),
-        torch.where(binary, 1.0, contrasts.noise),
-        torch.where(binary, 1e-12, contrasts.noise_variance),
+    return contrasts._replace(
+        slope=torch.where(binary, ratio, contrasts.slope),
+        variance=torch.where(binary, variance, contrasts.variance),
+        noise=torch.where(binary, 1.0, contrasts.noise),
+        noise_variance=torch.where(binary, 1e-12, contrasts.noise_variance),
     )
 
 

@@ -108,13 +108,10 @@ def search_unstable(
     if len(places.rows) > 1:
         looks = looks + 1
         share = level * 6 / (math.pi * float(looks)) ** 2
-        least = LEAST_EFFECT
-        if is_value:
-            noise = float(state.noise[0])
-            least = LEAST_VALUE_EFFECT / (noise if noise > 0 else 1.0) ** 0.5
+        noise = (float(state.noise[0]) or 1.0) if is_value else 0.0
         known = protected | unstable | entangled
-        sure = unstable | _test_features(after, known, DOUBT * share, least)[0]
-        found, shared = _test_features(after, known, share, least)
+        sure = unstable | _test_features(after, known, DOUBT * share, noise)[0]
+        found, shared = _test_features(after, known, share, noise)
         unstable, entangled = unstable | found, entangled | shared
     unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
     new = unstable & ~state.unstable
@@ -145,7 +142,7 @@ def restore_features(state: State, sure: Tensor, is_value: bool) -> State:
 
 
 def _test_features(
-    state: State, known: Tensor, level: float, least: float
+    state: State, known: Tensor, level: float, noise: float
 ) -> tuple[Tensor, Tensor]:
     """Return which features are unstable, and which are unstable but entangled.
 
@@ -156,25 +153,23 @@ def _test_features(
         state: The state after the stage.
         known: Features that are not tested, [d].
         level: Probability of any false alarm.
-        least: Smallest size of an effect that matters.
+        noise: Noise variance of a regression; 0 for classes.
     """
     places = state.places
-    summary = combine_effects(*places.contrasts.compute_effects())
     active = state.basis.scale.gt(0)
     tested = state.needed & ~known
     entangled = tested & (find_leaks(state) > MOST_LEAK)
     alone = tested & ~torch.isin(state.unit, state.unit[entangled])
-    relevant = find_relevant(summary, least)
-    if relevant.shape[1] > 1:
+    if places.alignment.shape[2] > 1:
         units = torch.zeros_like(alone)
         units[state.unit[alone]] = True
         alignment = combine_alignments(places.alignment, places.alignment_variance)
         found = find_changes(alignment, units, MOST_OF_LEVEL * level, LEAST_ALIGNMENT)
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
-        found = find_changes(summary, alone, MOST_OF_LEVEL * level, least) & relevant
+        found = _find_changed_effects(places, alone, MOST_OF_LEVEL * level, noise)
     found = torch.isin(state.unit, state.unit[found.any(1)])
-    every = find_changes(summary, tested, (1 - MOST_OF_LEVEL) * level, least) & relevant
+    every = _find_changed_effects(places, tested, (1 - MOST_OF_LEVEL) * level, noise)
     every = every.any(1)
     group = found | torch.isin(state.unit, state.unit[every])
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
@@ -185,6 +180,26 @@ def _test_features(
             group = group & (state.unit != state.unit[feature])
     entangled = torch.isin(state.unit, state.unit[every]) & ~group & ~found
     return found | group, entangled
+
+
+def _find_changed_effects(
+    places: Places, tested: Tensor, level: float, noise: float
+) -> Tensor:
+    """Return which effects [d, k] change, and are large enough to matter.
+
+    In a regression the change must show in both directions. Where the target has more
+    noise than elsewhere, what features tell of it changes, but not the slope of the
+    target; where it varies more, it is the other way round. Neither is a change of
+    meaning.
+    """
+    contrasts = places.contrasts
+    summary = combine_effects(*contrasts.compute_effects())
+    least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
+    found = find_changes(summary, tested, level, least) & find_relevant(summary, least)
+    if noise > 0:
+        forward = combine_effects(contrasts.forward, contrasts.forward_variance)
+        found = found & find_changes(forward, tested, level, least * noise)
+    return found
 
 
 def set_aside(state: State, new: Tensor) -> State:

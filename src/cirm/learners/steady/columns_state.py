@@ -188,7 +188,7 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
             rows=zeros(0),
             inputs=zeros(0, p),
             targets=zeros(0, c),
-            contrasts=Contrasts(*([zeros(0, d, k)] * 4)),
+            contrasts=Contrasts(*([zeros(0, d, k)] * 6)),
             alignment=zeros(0, d, k),
             alignment_variance=zeros(0, d, k),
         ),
