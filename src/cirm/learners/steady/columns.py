@@ -105,11 +105,12 @@ class ColumnsEngine:
     ) -> State:
         is_value = not self.classes
         if not len(state.unit):
-            state = learn.make_first_state(*data[0], self.widths, is_value)
+            state = learn.create_first_state(*data[0], self.widths, is_value)
         d, p = len(state.unit), len(state.ridge)
         normals = source.start_draws().normal(SAMPLES // 2, outputs, p)[0].double()
         named, protected = (
-            self._mark_columns(columns, d) for columns in (self.unstable, self.stable)
+            self._find_features_of_columns(columns, d)
+            for columns in (self.unstable, self.stable)
         )
         summaries = [summarise_place(state, x, y, is_value) for x, y in data]
         state, sure = search_unstable(
@@ -127,7 +128,7 @@ class ColumnsEngine:
             adaptation=make_no_adaptation(predictor, d, outputs, max(1, self.classes)),
         )
 
-    def _mark_columns(self, columns: tuple[int, ...], d: int) -> Tensor:
+    def _find_features_of_columns(self, columns: tuple[int, ...], d: int) -> Tensor:
         """Return which features [d] belong to columns, given by index."""
         widths = torch.tensor(self.widths or (1,) * d)
         return torch.isin(

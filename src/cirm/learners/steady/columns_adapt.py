@@ -219,7 +219,7 @@ def _add_value(
     return added, found.support
 
 
-def _find_indicators(state: State, basis: Tensor, members: Tensor) -> Tensor:
+def _extract_indicators(state: State, basis: Tensor, members: Tensor) -> Tensor:
     """Return zeros and ones [n, m] of two-valued features, whose values are 0 and 1."""
     index = members.nonzero()[:, 0]
     return basis[:, index] / state.basis.scale[index] + state.basis.centre[index]
@@ -230,7 +230,7 @@ def _is_category(state: State, basis: Tensor, members: Tensor) -> bool:
     two_valued = bool((state.basis.limit[members] > 1e3).all())
     if int(members.sum()) < 3 or not two_valued:
         return False
-    marked = _find_indicators(state, basis, members).round()
+    marked = _extract_indicators(state, basis, members).round()
     return bool((marked.sum(1) <= 1).all()) and bool((marked >= 0).all())
 
 
@@ -243,7 +243,7 @@ def _add_category(
     is_binary = soft.shape[1] == 1
     if is_binary:
         soft = torch.cat([1 - soft, soft], 1)
-    marked = _find_indicators(state, basis, members).round()
+    marked = _extract_indicators(state, basis, members).round()
     table = estimate_table(soft, marked)
     evidence = table.draw()
     if is_binary:

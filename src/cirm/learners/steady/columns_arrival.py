@@ -9,10 +9,10 @@ from cirm.learners.steady.columns_adapt import adapt_predictor
 from cirm.learners.steady.columns_learn import (
     draw_stable,
     draw_trusted,
-    model_targets,
+    select_modelled_targets,
     summarise_effects,
 )
-from cirm.learners.steady.columns_predict import apply_predictor, find_shift
+from cirm.learners.steady.columns_predict import apply_predictor, find_logit_shift
 from cirm.learners.steady.columns_state import (
     Arrivals,
     Predictor,
@@ -70,12 +70,12 @@ def score_arrival(
     if not is_value:
         frequency_gain = measure_gain([], has_frequencies=True)
     outputs = apply_predictor(base, basis).mean(0)
-    aims = targets if is_value else model_targets(targets)
+    aims = targets if is_value else select_modelled_targets(targets)
     if is_value:
         shift = (aims - outputs).mean(0)
         variance = (aims - outputs).var(0) / len(aims)
     else:
-        shift = find_shift(outputs, aims)
+        shift = find_logit_shift(outputs, aims)
         rate = (aims.sum(0) + 0.5) / (len(aims) + 1)
         variance = 1 / (len(aims) * rate * (1 - rate))
     entry = Arrivals(

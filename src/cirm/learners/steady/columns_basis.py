@@ -90,7 +90,9 @@ def fit_basis(inputs: Tensor, outputs: int) -> Basis:
     return basis._replace(slopes=torch.where(bends, 1 / spread.clamp(min=0.05), 0.0))
 
 
-def find_units(features: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def group_features_into_units(
+    features: Tensor, widths: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
     """Return the unit of each feature and which features represent them, both [d].
 
     Args:

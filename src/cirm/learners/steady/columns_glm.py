@@ -28,7 +28,7 @@ class Posterior(NamedTuple):
     precision: Tensor
 
 
-def fit_classes(
+def fit_classifier(
     basis: Tensor, targets: Tensor, prior: Posterior, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Fit the coefficients to one environment by Newton's method.
@@ -46,31 +46,33 @@ def fit_classes(
     part = slice(None, None, -(-len(basis) // CURVATURE_ROWS))
     factor = len(basis) / len(basis[part])
     mean = prior.mean if start is None else start
-    value = _log_posterior(basis, targets, mean, prior)
+    value = _compute_log_posterior(basis, targets, mean, prior)
     for _ in range(STEPS):
-        errors = targets - predict_classes(basis @ mean.T)
+        errors = targets - compute_class_probabilities(basis @ mean.T)
         change = (prior.precision @ (mean - prior.mean)[..., None]).squeeze(-1)
-        hessian = factor * _curvature(basis[part], mean) + prior.precision
+        hessian = (
+            factor * _compute_information_matrix(basis[part], mean) + prior.precision
+        )
         step = torch.linalg.solve(hessian, errors.T @ basis - change)
         size, gain, new = 1.0, -1.0, mean
         while gain < 0 and size > 1e-3:
             new = mean + size * step
-            gain = float(_log_posterior(basis, targets, new, prior) - value)
+            gain = float(_compute_log_posterior(basis, targets, new, prior) - value)
             size /= 2
         if gain < 0:
             break
         mean, value = new, value + gain
         if gain < TOLERANCE:
             break
-    return mean, _curvature(basis, mean)
+    return mean, _compute_information_matrix(basis, mean)
 
 
-def predict_classes(logits: Tensor) -> Tensor:
+def compute_class_probabilities(logits: Tensor) -> Tensor:
     """Return probabilities of logits [n, k]; one logit is that of the second class."""
     return logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
 
 
-def _log_posterior(
+def _compute_log_posterior(
     basis: Tensor, targets: Tensor, mean: Tensor, prior: Posterior
 ) -> Tensor:
     logits = basis @ mean.T
@@ -83,10 +85,10 @@ def _log_posterior(
     return (targets * logits).sum() - normaliser - 0.5 * penalty
 
 
-def _curvature(basis: Tensor, mean: Tensor) -> Tensor:
+def _compute_information_matrix(basis: Tensor, mean: Tensor) -> Tensor:
     """Return the information of rows about coefficients, [k, p, p]."""
     k = len(mean)
-    probabilities = predict_classes(basis @ mean.T)
+    probabilities = compute_class_probabilities(basis @ mean.T)
     weights = (probabilities * (1 - probabilities)).T.clamp(min=1e-8)
     weights = weights * (k / (k - 1) if k > 1 else 1.0)
     return torch.stack([(basis * w[:, None]).T @ basis for w in weights])
@@ -106,7 +108,7 @@ def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
     mean = zero = torch.zeros(k, p, dtype=basis.dtype)
     for _ in range(RIDGE_ROUNDS):
         prior = Posterior(zero, torch.diag(ridge).expand(k, p, p))
-        mean, information = fit_classes(basis, targets, prior, mean)
+        mean, information = fit_classifier(basis, targets, prior, mean)
         variances = torch.linalg.inv(information + prior.precision)
         new = _update_ridge(ridge, mean, variances, groups)
         done = bool(((new / ridge).log().abs() < 0.1).all())

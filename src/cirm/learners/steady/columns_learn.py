@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_basis import find_units, fit_basis
+from cirm.learners.steady.columns_basis import fit_basis, group_features_into_units
 from cirm.learners.steady.columns_glm import (
     Posterior,
     choose_ridge,
-    fit_classes,
+    fit_classifier,
     fit_moments,
 )
 from cirm.learners.steady.columns_predict import (
@@ -27,8 +27,8 @@ from cirm.learners.steady.columns_state import (
     Predictor,
     State,
     Without,
-    find_features,
-    list_groups,
+    find_basis_functions_of_features,
+    list_ridge_groups,
     make_empty_state,
 )
 from cirm.learners.steady.meta_analysis import MetaAnalysis, combine_effects
@@ -37,7 +37,7 @@ KEPT = 8  # units without which a model is kept: those that matter most
 KEPT_ROWS = 5_000  # rows that such a model is fitted to: a start, if it is ever needed
 
 
-def make_first_state(
+def create_first_state(
     inputs: Tensor, targets: Tensor, widths: tuple[int, ...], is_value: bool
 ) -> State:
     """Return the state whose basis, units and ridge fit the first environment."""
@@ -45,7 +45,7 @@ def make_first_state(
     outputs = 1 if classes == 2 else classes
     basis = fit_basis(inputs, outputs)
     features = basis.standardise(inputs)
-    unit, needed = find_units(features, widths)
+    unit, needed = group_features_into_units(features, widths)
     d, p = len(unit), len(basis.active)
     kept = 0 if is_value else min(KEPT, d)
     state = make_empty_state(d, p, outputs, classes, kept, len(basis.knots))
@@ -53,8 +53,8 @@ def make_first_state(
     if not is_value and has_two_classes(targets):
         active = basis.active
         expanded = basis.expand(inputs)[:, active]
-        groups = list_groups(state)[active]
-        ridge[active] = choose_ridge(expanded, model_targets(targets), groups)
+        groups = list_ridge_groups(state)[active]
+        ridge[active] = choose_ridge(expanded, select_modelled_targets(targets), groups)
     prior = Posterior(state.whole.mean, torch.diag(ridge).repeat(outputs, 1, 1))
     return state._replace(
         basis=basis, unit=unit, needed=needed, ridge=ridge, whole=prior, stable=prior
@@ -66,7 +66,7 @@ def has_two_classes(targets: Tensor) -> bool:
     return int((targets.sum(0) > 0).sum()) > 1
 
 
-def model_targets(targets: Tensor) -> Tensor:
+def select_modelled_targets(targets: Tensor) -> Tensor:
     """Return the columns of targets that the model has outputs for."""
     return targets[:, 1:] if targets.shape[1] == 2 else targets
 
@@ -82,28 +82,28 @@ def learn_place(
     """Return the state after learning from one environment."""
     if not is_value and has_two_classes(targets):
         basis = state.basis.expand(inputs)
-        state = _learn_classes(state, basis, model_targets(targets))
+        state = _learn_classification(state, basis, select_modelled_targets(targets))
     state = add_summary(state, summary)
     return refit_values(state) if is_value else state
 
 
-def _learn_classes(state: State, basis: Tensor, targets: Tensor) -> State:
+def _learn_classification(state: State, basis: Tensor, targets: Tensor) -> State:
     active = state.basis.active
     whole = _update(state.whole, basis, targets, active)
-    rest = active & ~find_features(state, state.unstable)
+    rest = active & ~find_basis_functions_of_features(state, state.unstable)
     stable = whole
     if bool(state.unstable.any()):
         stable = _update(state.stable, basis, targets, rest)
     without = state.without
     if not bool((without.ratio > 0).any()) and not len(state.places.rows):
-        without = _choose_without(state, stable)
+        without = _choose_units_to_leave_out(state, stable)
     stride = -(-len(basis) // KEPT_ROWS)
     basis, targets = basis[::stride], targets[::stride]
     means, ratios = without.mean.clone(), without.ratio.clone()
     for position, unit in enumerate(without.unit.tolist()):
         if float(ratios[position]) == 0:
             continue
-        used = rest & ~find_features(state, state.unit == unit)
+        used = rest & ~find_basis_functions_of_features(state, state.unit == unit)
         prior = Posterior(means[position], state.stable.precision)
         left = _update(prior, basis, targets, used, stable.mean)
         gained = [
@@ -118,11 +118,14 @@ def _learn_classes(state: State, basis: Tensor, targets: Tensor) -> State:
     )
 
 
-def _choose_without(state: State, model: Posterior) -> Without:
+def _choose_units_to_leave_out(state: State, model: Posterior) -> Without:
     """Choose the units whose removal changes the model of the first place most."""
     impacts = {}
     for unit in state.unit[state.needed & ~state.unstable].unique().tolist():
-        own = find_features(state, state.unit == unit) & state.basis.active
+        own = (
+            find_basis_functions_of_features(state, state.unit == unit)
+            & state.basis.active
+        )
         mean = model.mean[:, own]
         precision = model.precision[:, own][:, :, own]
         impacts[unit] = float((mean * (precision @ mean[..., None])[..., 0]).sum())
@@ -144,7 +147,7 @@ def _update(
     index = used.nonzero()[:, 0]
     small = Posterior(prior.mean[:, index], prior.precision[:, index[:, None], index])
     near = None if start is None else start[:, index]
-    found, information = fit_classes(basis[:, index], targets, small, near)
+    found, information = fit_classifier(basis[:, index], targets, small, near)
     mean, precision = torch.zeros_like(prior.mean), prior.precision.clone()
     mean[:, index] = found
     precision[:, index[:, None], index] = small.precision + information
@@ -153,7 +156,7 @@ def _update(
 
 def draw_stable(state: State, normals: Tensor) -> Predictor:
     """Draw samples of the stable model for a new environment."""
-    used = state.basis.active & ~find_features(state, state.unstable)
+    used = state.basis.active & ~find_basis_functions_of_features(state, state.unstable)
     return _draw_model(state, state.stable, used, float(state.noise[1]), normals)
 
 
@@ -190,7 +193,7 @@ def _draw_model(
     differ by any amount, and either may be right. Their average is safer than both.
     """
     half = len(normals) // 2
-    groups = list_groups(state)
+    groups = list_ridge_groups(state)
     if noise > 0 and len(state.basis.knots):
         straight = used & (groups != 1)
         rows = int(state.places.rows.sum())

@@ -104,7 +104,7 @@ def summarise_grid(grid: Tensor, log_density: Tensor) -> EffectPosterior:
     return EffectPosterior(quantile(levels), *points.tolist())
 
 
-def calibrate(logits: Tensor, frequency: float) -> Tensor:
+def compute_calibrating_shifts(logits: Tensor, frequency: float) -> Tensor:
     """Return shifts [m] after which logits [n, m] have a mean probability."""
     shift = torch.zeros(logits.shape[1], dtype=logits.dtype)
     for _ in range(25):
@@ -136,7 +136,7 @@ def estimate_effect(soft: Tensor, values: Tensor, prior: Prior) -> EffectPosteri
     for _ in range(2):
         grid = torch.linspace(low, high, GRID, dtype=values.dtype)
         logits = values[:, None] * grid
-        given = (logits + calibrate(logits, frequency)).sigmoid()
+        given = (logits + compute_calibrating_shifts(logits, frequency)).sigmoid()
         yes = soft[:, None] * given / frequency
         no = (1 - soft[:, None]) * (1 - given) / (1 - frequency)
         likelihood = (yes + no).clamp(min=1e-12).log().sum(0)
@@ -202,7 +202,7 @@ def tilt_to_logits(
     For two classes this is exact. For one of many the log likelihood of the class,
     log P(class | value) - log P(class), is followed at two typical values.
     """
-    shift = calibrate(values[:, None] * effects, frequency)
+    shift = compute_calibrating_shifts(values[:, None] * effects, frequency)
     odds = torch.tensor(frequency, dtype=values.dtype).logit()
     if outputs == 1:
         return effects, shift - odds

@@ -22,7 +22,7 @@ def normal_quantiles(count: int) -> Tensor:
     return values / values.square().mean().sqrt()
 
 
-def find_shift(outputs: Tensor, targets: Tensor) -> Tensor:
+def find_logit_shift(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the shifts [k] of logits [n, k] after which classes are as frequent."""
     frequency = (targets.sum(0) + 0.5) / (len(targets) + 1)
     shift = torch.zeros_like(frequency)

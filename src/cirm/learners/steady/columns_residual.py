@@ -27,10 +27,12 @@ def find_residual(state: State, feature: int, given: Tensor) -> tuple[Tensor, fl
     moments = center_moments(state)
     total = moments[feature, feature]
     targets = torch.arange(p, len(moments))
-    after_target, _ = _regress(moments, feature, targets)
+    after_target, _ = _regress_feature_on_others(moments, feature, targets)
     if not len(columns) or float(after_target) <= 1e-9 * float(total):
         return direction, 0.0
-    left, slopes = _regress(moments, feature, torch.cat([columns, targets]))
+    left, slopes = _regress_feature_on_others(
+        moments, feature, torch.cat([columns, targets])
+    )
     explained = 1 - float(left / after_target)
     rows = float(state.places.rows.sum())
     # Shrunk, so that chance correlations with many columns are not taken for true.
@@ -40,7 +42,9 @@ def find_residual(state: State, feature: int, given: Tensor) -> tuple[Tensor, fl
     return direction, kept * explained
 
 
-def _regress(moments: Tensor, feature: int, others: Tensor) -> tuple[Tensor, Tensor]:
+def _regress_feature_on_others(
+    moments: Tensor, feature: int, others: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the sum of squares of a feature given others, and its slopes."""
     gram = moments[others[:, None], others]
     ridge = 1e-6 * gram.diagonal().mean().clamp(min=1e-9)

@@ -26,8 +26,8 @@ from cirm.learners.steady.columns_state import (
     State,
     append_entry,
     center_moments,
-    find_features,
-    list_groups,
+    find_basis_functions_of_features,
+    list_ridge_groups,
 )
 from cirm.learners.steady.meta_analysis import combine_effects
 
@@ -211,14 +211,14 @@ def set_aside(state: State, new: Tensor) -> State:
     """
     stable, without = state.stable, state.without
     active = state.basis.active
-    rest = active & ~find_features(state, state.unstable)
+    rest = active & ~find_basis_functions_of_features(state, state.unstable)
     mean, ratio = stable.mean, 1.0
     for position, unit in enumerate(without.unit.tolist()):
         if float(without.ratio[position]) > 0 and bool(new[state.unit == unit].any()):
             mean, ratio = without.mean[position], float(without.ratio[position])
             break
-    dropped = find_features(state, new) & active
-    slopes = _regress_on(state, dropped, rest)
+    dropped = find_basis_functions_of_features(state, new) & active
+    slopes = _regress_dropped_on_kept(state, dropped, rest)
     precision = stable.precision.clone()
     data = (precision - torch.diag(state.ridge)) * ratio
     keep = rest[:, None] & rest
@@ -239,7 +239,7 @@ def set_aside(state: State, new: Tensor) -> State:
     )
 
 
-def _regress_on(state: State, dropped: Tensor, rest: Tensor) -> Tensor:
+def _regress_dropped_on_kept(state: State, dropped: Tensor, rest: Tensor) -> Tensor:
     """Return slopes of dropped basis functions on others given the targets."""
     p = len(state.ridge)
     moments = center_moments(state)
@@ -255,14 +255,14 @@ def _regress_on(state: State, dropped: Tensor, rest: Tensor) -> Tensor:
 
 def refit_values(state: State) -> State:
     """Fit the regressions with and without unstable features to the moments."""
-    active, groups = state.basis.active, list_groups(state)
+    active, groups = state.basis.active, list_ridge_groups(state)
     rows = int(state.places.rows.sum())
     if not rows:
         return state
     whole, noise = fit_moments(state.moments, active, groups, rows)
     stable, rest = whole, noise
     if bool(state.unstable.any()):
-        used = active & ~find_features(state, state.unstable)
+        used = active & ~find_basis_functions_of_features(state, state.unstable)
         stable, rest = fit_moments(state.moments, used, groups, rows)
     noises = torch.tensor([noise, rest], dtype=torch.float64)
     return state._replace(whole=whole, stable=stable, noise=noises)

@@ -230,13 +230,13 @@ def center_moments(state: State) -> Tensor:
     return state.moments - (means * places.rows[:, None]).T @ means
 
 
-def find_features(state: State, features: Tensor) -> Tensor:
+def find_basis_functions_of_features(state: State, features: Tensor) -> Tensor:
     """Return which basis functions [p] belong to features [d]."""
     repeated = features.repeat((len(state.ridge) - 1) // len(features))
     return torch.cat([repeated, features.new_zeros(1)])
 
 
-def list_groups(state: State) -> Tensor:
+def list_ridge_groups(state: State) -> Tensor:
     """Return the group of basis functions that share a ridge, [p].
 
     Features, hinges, and the constant.

@@ -22,14 +22,14 @@ from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
     adapt_replica,
-    choose_evidence,
+    choose_log_tables,
     correct_logits,
 )
 from cirm.learners.steady.directions_explain import explain_state
 from cirm.learners.steady.directions_reference import (
     Hypothesis,
-    ask_reference,
-    tally_answers,
+    count_correct_answers,
+    predict_with_reference,
     train_reference,
 )
 from cirm.learners.steady.directions_stable import centre_logits, train_stable
@@ -83,7 +83,7 @@ class Directions:
         inputs = torch.cat([piece.x for piece in pieces], 1).float()
         targets = torch.cat([piece.y for piece in pieces], 1)
         if not self.learner.classes:
-            return self._observe_values(state, inputs, targets, randomness, watch)
+            return self._observe_regression(state, inputs, targets, randomness, watch)
         sizes = torch.tensor([len(environment) for environment in stage])
         places = torch.repeat_interleave(torch.arange(len(stage)), sizes)
         shape = tuple(inputs.shape[2:])
@@ -124,7 +124,7 @@ class Directions:
             for r, t in enumerate(targets)
         ]
         state = stack_replicas(parts)._replace(members=fit.params)
-        return self._renew_reference(state, fit, seen, targets, hypotheses, outcomes)
+        return self._update_reference(state, fit, seen, targets, hypotheses, outcomes)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
@@ -139,7 +139,7 @@ class Directions:
         stable, values = self._compute_stable(state, inputs)
         results = []
         for r, logits in enumerate(stable):
-            draws = choose_evidence(pick_replica(state, r), self.learner.trust)
+            draws = choose_log_tables(pick_replica(state, r), self.learner.trust)
             evidence = tables.score_values(draws[:, : len(values[r])], values[r])
             results.append(logits + evidence)
         return torch.stack(results).float()
@@ -224,17 +224,21 @@ class Directions:
         else:
             seen, _ = self._see(state, inputs, state.reference.views)
             params = state.reference.params
-            answers, right = ask_reference(self._run_network, params, seen, targets)
+            answers, right = predict_with_reference(
+                self._run_network, params, seen, targets
+            )
         hypotheses: list[Hypothesis | None] = []
         for r in range(len(inputs)):
             tallies = [] if is_first else [state.reference.tally[r]]
             for place in range(int(places.max()) + 1):
                 here = places == place
-                tallies.append(tally_answers(right[r][here], targets[r][here], classes))
+                tallies.append(
+                    count_correct_answers(right[r][here], targets[r][here], classes)
+                )
             hypotheses.append(Hypothesis(answers[r], tallies))
         return hypotheses
 
-    def _renew_reference(
+    def _update_reference(
         self,
         state: State,
         fit: Ensemble,
@@ -254,12 +258,14 @@ class Directions:
         for r, hypothesis in enumerate(hypotheses):
             if hypothesis is None or outcomes[r].found or is_first:
                 params[r], views[r] = fit.early[r], state.found[r]
-                tally[r] = tally_answers(right[r], targets[r], self.learner.classes)
+                tally[r] = count_correct_answers(
+                    right[r], targets[r], self.learner.classes
+                )
             else:
                 tally[r] = torch.stack(hypothesis.tallies).sum(0)
         return state._replace(reference=Reference(params, tally, views))
 
-    def _observe_values(
+    def _observe_regression(
         self,
         state: State,
         inputs: Tensor,

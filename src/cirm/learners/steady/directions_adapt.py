@@ -109,7 +109,7 @@ def _refuse(state: State, logits: Tensor, values: Tensor) -> int:
     return 5 if float(gain) < 0 else 0
 
 
-def choose_evidence(state: State, trust: str) -> Tensor:
+def choose_log_tables(state: State, trust: str) -> Tensor:
     """Return log tables [draw, feature, class, value] to predict with, of one replica.
 
     Those of an adaptation, else by trust: none, or the mean over environments.

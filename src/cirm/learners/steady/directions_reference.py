@@ -58,7 +58,7 @@ def train_reference(
     return answers, (answers == targets).double()
 
 
-def ask_reference(
+def predict_with_reference(
     model: Model, params: Tensor, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the answers [replica, n] on new rows, and the share of right members."""
@@ -67,7 +67,7 @@ def ask_reference(
     return answers, (outputs.argmax(-1) == targets[:, None]).double().mean(1)
 
 
-def tally_answers(right: Tensor, targets: Tensor, classes: int) -> Tensor:
+def count_correct_answers(right: Tensor, targets: Tensor, classes: int) -> Tensor:
     """Return [k, 3]: rows of a class, and sums of `right` [n] and of its square."""
     tally = torch.zeros(classes, 3, dtype=torch.float64)
     parts = torch.stack([torch.ones_like(right), right, right.square()], 1).double()
