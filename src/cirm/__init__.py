@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the aliases mark the names as public for type checkers
     from cirm.learners.base import Learner as Learner
     from cirm.learners.base import PointState as PointState
     from cirm.model.adapt import adapt as adapt
+    from cirm.model.compare import compare as compare
     from cirm.model.evaluate import evaluate as evaluate
     from cirm.model.file import load as load
     from cirm.model.file import save as save
@@ -53,6 +54,7 @@ _PUBLIC = {
     "update": "model",
     "adapt": "model",
     "predict": "model",
+    "compare": "model",
     "evaluate": "model",
     "rollback": "model",
     "save": "model",

@@ -265,6 +265,16 @@ def test_a_model_of_an_earlier_version_has_intervals_and_no_sets(models):
             predict(old["classes"], later, **options)
 
 
+def test_arrivals_of_a_few_rows_and_classes_without_any_have_sets(models):
+    tiny = update(fit(make_place(0), TARGET), make_place(1, rows=3))
+    assert evaluate(tiny, make_place(2))["coverage"]["places"] == 0
+    places = [make_place(seed, kind="classes") for seed in (0, 1)]
+    model = fit(places[0], TARGET, classes=["no", "yes", "maybe"])
+    model = update(model, places[1])
+    shown = predict(model, make_place(2, kind="classes"), sets=True)
+    assert shown["set"].str.len().min() > 0
+
+
 def test_an_adapted_model_has_the_scores_of_adapting(clinic):
     model = fit(clinic(800, 0.95, 0), TARGET)
     for seed, agreement in ((1, 0.75), (2, 0.3)):

@@ -14,6 +14,7 @@ import typer
 from cirm.cli import (
     adapt,
     bench,
+    compare,
     data,
     demo,
     diff,
@@ -61,6 +62,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "adapt": (adapt.adapt_model, MODELS, adapt.EXAMPLES),
     "predict": (predict.predict_rows_of_files, MODELS, predict.EXAMPLES),
     "evaluate": (evaluate.evaluate_model, MODELS, evaluate.EXAMPLES),
+    "compare": (compare.compare_tables, MODELS, compare.EXAMPLES),
     "inspect": (inspect.inspect_model, MODELS, inspect.EXAMPLES),
     "diff": (diff.diff_models, MODELS, diff.EXAMPLES),
     "rollback": (rollback.rollback_model, MODELS, rollback.EXAMPLES),

@@ -1,6 +1,7 @@
 """Trained models: fit, update, adapt, predict, evaluate, inspect and store them."""
 
 from cirm.model.adapt import adapt
+from cirm.model.compare import compare
 from cirm.model.difference import describe_differences
 from cirm.model.evaluate import evaluate
 from cirm.model.explain import describe_model
@@ -15,6 +16,7 @@ __all__ = [
     "HistoryEntry",
     "Model",
     "adapt",
+    "compare",
     "describe_differences",
     "describe_model",
     "evaluate",

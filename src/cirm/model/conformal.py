@@ -18,6 +18,7 @@ new place's scores under that model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -118,9 +119,11 @@ def calibrate_model(model: Model, level: float) -> Calibration:
     for name in model.task.classes or ("",):
         threshold, is_certain = _find_threshold(places, name, level)
         is_guaranteed &= is_certain
-        thresholds.append(pooled if np.isnan(threshold) else threshold)
-    if not model.task.classes:  # an adapted regression has smaller residuals
-        thresholds[0] += np.log(model.learner.get_residual_factor(model.state))
+        thresholds.append(threshold)
+    # A class that no place had enough rows of is taken for the hardest one.
+    known = [value for value in (pooled, *thresholds) if not np.isnan(value)]
+    hardest = max(known, default=np.inf)
+    thresholds = [hardest if np.isnan(value) else value for value in thresholds]
     count = len(places) if is_arrival else 0
     text = _describe_guarantee(level, count, is_guaranteed and is_arrival)
     return Calibration(level, np.array(thresholds), count, text)
@@ -137,6 +140,7 @@ def collect_nonconformity(model: Model) -> tuple[list[Nonconformity], bool]:
         for entry in model.history
         if entry.metrics_before and entry.nonconformity
     ]
+    arrivals = [one for one in arrivals if one.rows[""] >= FEWEST_ROWS]
     if arrivals:
         return arrivals, True
     others = [entry.nonconformity or _restore(model, entry) for entry in model.history]
@@ -150,11 +154,22 @@ def collect_nonconformity(model: Model) -> tuple[list[Nonconformity], bool]:
 
 
 def _choose_scores(model: Model, entry: HistoryEntry) -> Nonconformity:
-    """Return the scores on arrival, for an adapted model those after adapting."""
-    adapted = entry.nonconformity_adapted if model.adaptation is not None else None
-    chosen = adapted or entry.nonconformity
-    assert chosen is not None
-    return chosen
+    """Return the scores on arrival, for an adapted model those after adapting.
+
+    Where adapting changed nothing then, since no column was known to be unstable, the
+    residuals of a regression are expected to be smaller by the learner's own factor.
+    """
+    plain, adapted = entry.nonconformity, entry.nonconformity_adapted
+    assert plain is not None
+    if model.adaptation is None:
+        return plain
+    if adapted is not None and adapted != plain:
+        return adapted
+    if model.task.classes:
+        return plain
+    shift = np.log(model.learner.get_residual_factor(model.state))
+    quantiles = tuple((np.array(plain.quantiles[""]) + shift).tolist())
+    return replace(plain, quantiles={"": quantiles})
 
 
 def _restore(model: Model, entry: HistoryEntry) -> Nonconformity | None:

@@ -1,0 +1,126 @@
+"""`cirm compare`: what differs between two tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cirm.cli import options
+from cirm.cli.fit import check_task_name
+from cirm.cli.options import Json, KeyFile, ModelLearner, Overwrite, ReportFile
+from cirm.cli.output_files import check_output_paths
+
+EXAMPLES = options.format_command_examples(
+    "cirm compare clinic-a.csv clinic-b.csv --target outcome",
+    "cirm compare clinic-a.csv clinic-c.csv --model triage.cirm --report page.html",
+)
+
+
+def compare_tables(
+    first: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV, TSV, Parquet or NPZ file with columns.", show_default=False
+        ),
+    ],
+    second: Annotated[
+        Path, typer.Argument(help="The file to compare with it.", show_default=False)
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            help="Column to predict. If both files have it, the base rate and the "
+            "meaning of columns are compared as well.",
+            show_default="the model's, or none",
+        ),
+    ] = "",
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Model file. Columns are read as the model reads them, and its "
+            "predictions for both files are compared.",
+            show_default=False,
+        ),
+    ] = None,
+    task: Annotated[
+        str,
+        typer.Option(help="auto, classification or regression."),
+    ] = "auto",
+    category: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of numbers that are codes of categories; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to leave out; repeatable.", show_default=False),
+    ] = None,
+    level: Annotated[
+        float,
+        typer.Option(
+            help="Probability that anything is called changed if nothing has."
+        ),
+    ] = 0.05,
+    learner: ModelLearner = None,
+    key: KeyFile = None,
+    as_json: Json = False,
+    report: ReportFile = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Say what differs between two tables: inputs, base rate, meaning of columns.
+
+    The answer comes first, in one or two sentences. Every test is adjusted for the
+    number of tests, and sizes of changes are given beside p-values. A column means
+    something different if what it says about the target differs between the files,
+    by the test that the learner steady uses between environments.
+    """
+    from cirm.cli.output import format_typed_command, write_and_print_result
+    from cirm.cli.progress import show_step_progress
+
+    inputs = [first, second, *([model] if model else [])]
+    check_output_paths({"--report": report}, inputs, overwrite)
+    secret = options.read_key(key)
+    with show_step_progress("Nothing was written.") as progress:
+        from cirm.model.compare import compare
+        from cirm.model.file import load
+
+        options.limit_torch_to_one_thread()
+        found = compare(
+            first,
+            second,
+            target=target,
+            model=load(model, learner=learner, key=secret) if model else None,
+            task=check_task_name(task),
+            categories=category or [],
+            ignore=ignore or [],
+            level=level,
+            progress=progress,
+        )
+    content = {"data": [str(first), str(second)], "model": str(model or ""), **found}
+    if not as_json:
+        print_comparison(content)
+    page = ""
+    if report:
+        from cirm.report.compare_page import build_comparison_page
+
+        page = build_comparison_page(content, format_typed_command())
+    write_and_print_result(content, as_json, report, page)
+
+
+def print_comparison(content: dict[str, Any]) -> None:
+    """Print the answer, the tables behind it, and notes."""
+    from cirm.cli.output import clean_values, print_notes_once, print_table
+    from cirm.report.compare_page import build_comparison_tables, list_sentences
+
+    content = clean_values(content)
+    typer.echo(content["answer"])
+    for sentence in list_sentences(content):
+        typer.echo(f"  {sentence}")
+    typer.echo("")
+    for table in build_comparison_tables(content):
+        print_table(table)
+    print_notes_once(content["notes"])

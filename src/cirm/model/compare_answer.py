@@ -1,0 +1,124 @@
+"""What a comparison of two tables found, in one or two sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cirm.model.compare_columns import format_shares
+from cirm.model.compare_relations import LEAST_AUC
+
+Report = Mapping[str, Any]
+MOST_NAMED = 3  # columns that the answer names of each kind
+
+
+def write_answer(report: Report) -> str:
+    """Return what changed, the most important first, or that nothing did."""
+    first, second = report["names"]
+    rows = " and ".join(f"{count:,}" for count in report["rows"])
+    if report["same_rows"]:
+        return f"{_capitalise(first)} and {second} hold the same rows."
+    if not report["inputs"]:
+        return f"Too few rows ({rows}) to compare anything."
+    found = [*_describe_base_rate(report), *_describe_meaning(report)]
+    found += _describe_units(report) + _describe_inputs(report)
+    if not found:
+        return (
+            f"No difference was found between {first} and {second} ({rows} rows): "
+            f"{_describe_unchanged(report)}."
+        )
+    text = f"{_capitalise('; '.join(found))}."
+    if rest := _describe_rest(report):
+        text += f" {rest}"
+    return text
+
+
+def list_large_changes(report: Report) -> list[Report]:
+    """Return significant changes of inputs that are large enough, largest first."""
+    units = {one["column"] for one in report["units"]}
+    large = [
+        one
+        for one in report["inputs"]
+        if one["significant"] and one["large"] and one["column"] not in units
+    ]
+    return sorted(large, key=lambda one: -one["distance"])
+
+
+def _describe_base_rate(report: Report) -> list[str]:
+    change = report["base_rate"]
+    if not change or not change["significant"]:
+        return []
+    if change["kind"] == "values":
+        return [f"the target {change['sentence']}"]
+    verb = "rose" if change["second"] > change["first"] else "fell"
+    shares = format_shares(change["first"], change["second"])
+    return [f"the base rate of `{change['label']}` {verb} from {shares}"]
+
+
+def _describe_meaning(report: Report) -> list[str]:
+    columns = (report["meaning"] or {}).get("columns", ())
+    units = {one["column"] for one in report["units"]}
+    changed = [one["column"] for one in columns if one["column"] not in units]
+    if not changed:
+        return []
+    verb = "means" if len(changed) == 1 else "mean"
+    return [f"{_join(changed)} {verb} something different"]
+
+
+def _describe_units(report: Report) -> list[str]:
+    names = [one["column"] for one in report["units"]]
+    if not names:
+        return []
+    verb = "seems" if len(names) == 1 else "seem"
+    return [f"{_join(names)} {verb} to be in another unit"]
+
+
+def _describe_inputs(report: Report) -> list[str]:
+    large = list_large_changes(report)
+    sentences = [one["sentence"] for one in large[:MOST_NAMED]]
+    if more := len(large) - MOST_NAMED:
+        plural = "s" * (more != 1)
+        sentences += [f"{more} more column{plural} changed"] if more > 0 else []
+    joint = report["joint"]
+    is_apart = joint and joint["significant"] and joint["auc"] >= LEAST_AUC
+    # A change of meaning implies it: the columns then go together in another way.
+    if is_apart and not large and not _describe_meaning(report):
+        sentences.append(
+            "the inputs differ in how they go together (a classifier tells the tables "
+            f"apart with a ROC AUC of {joint['auc']:.2f})"
+        )
+    return sentences
+
+
+def _describe_rest(report: Report) -> str:
+    """Say what did not change, of what an answer should always speak of."""
+    rest = []
+    if report["base_rate"] and not _describe_base_rate(report):
+        rest.append("the base rate did not change significantly")
+    if report["meaning"] and not _describe_meaning(report):
+        rest.append("no column was found to mean something different")
+    if not (_describe_inputs(report) or _describe_units(report)):
+        rest.append("no input moved by much")
+    text = ", and ".join(rest)
+    return f"{_capitalise(text)}." if text else ""
+
+
+def _describe_unchanged(report: Report) -> str:
+    if report["base_rate"] is None:
+        return "no input moved by much"
+    return (
+        "no input moved by much, the base rate did not change significantly, and no "
+        "column was found to mean something different"
+    )
+
+
+def _join(names: list[str]) -> str:
+    shown = [f"`{name}`" for name in names[:MOST_NAMED]]
+    if len(names) > MOST_NAMED:
+        shown.append(f"{len(names) - MOST_NAMED} more columns")
+    *head, last = shown
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def _capitalise(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"

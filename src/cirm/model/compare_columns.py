@@ -1,0 +1,265 @@
+"""Compare each column of two tables: values, categories, missing values.
+
+Tests are robust: they depend on ranks and counts, so that outliers do not decide. The
+size of a change is given beside its p-value, since in large tables every change is
+significant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from cirm.data.columns import (
+    ColumnEncoding,
+    Numbers,
+    Values,
+    convert_values_to_numbers,
+    convert_values_to_text,
+    is_missing,
+)
+
+LEAST_SHIFT = 0.1  # standard deviations that are worth a word, even if significant
+LEAST_RATIO = 1.2  # of the spreads
+LEAST_SHARE = 0.03  # of the rows, for categories and missing values
+FEWEST_EXPECTED = 5  # rows in a cell of a table of counts; rarer categories are joined
+MOST_NEW_NAMES = 3  # new categories that a sentence lists
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """How a column differs between two tables.
+
+    Attributes:
+        column: Name of the column.
+        kind: "values", "categories" or "missing".
+        p_value: Of the hypothesis that nothing changed, adjusted for all columns.
+        effect: The size of the change: standard deviations by which values moved, or
+            the difference of shares.
+        distance: The largest difference between the distributions, a fraction: of
+            cumulative ones for values, else the total variation distance. It can be
+            compared between columns.
+        ratio: For values, the spread in the second table over that in the first.
+        first: Median, most changed share, or share of missing values in the first.
+        second: The same in the second table.
+        label: The category whose share changed most.
+        sentence: The change in words.
+    """
+
+    column: str
+    kind: str
+    p_value: float
+    effect: float
+    distance: float
+    ratio: float = 1.0
+    first: float = 0.0
+    second: float = 0.0
+    label: str = ""
+    sentence: str = ""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the change is large enough to be worth a word."""
+        if self.kind == "values":
+            is_wider = abs(np.log(self.ratio)) >= np.log(LEAST_RATIO)
+            return bool(abs(self.effect) >= LEAST_SHIFT or is_wider)
+        return self.distance >= LEAST_SHARE
+
+    def as_dict(self, level: float) -> dict[str, Any]:
+        """Return plain values for JSON, with whether the change is significant."""
+        significant = self.p_value <= level
+        values = {
+            name: value for name, value in vars(self).items() if name != "sentence"
+        }
+        text = {"sentence": self.sentence}
+        return {**values, "significant": significant, "large": self.is_large, **text}
+
+
+def compare_columns(
+    columns: Sequence[ColumnEncoding], first: pd.DataFrame, second: pd.DataFrame
+) -> list[ColumnChange]:
+    """Compare the columns that both tables have; p-values are adjusted by Holm."""
+    found = []
+    for column in columns:
+        if column.kind == "identifier":
+            continue
+        one, other = first[column.name], second[column.name]
+        gaps = [is_missing(values) for values in (one, other)]
+        if gaps[0].any() or gaps[1].any():
+            found.append(_compare_missing(column.name, *gaps))
+        present = [one[~gaps[0]], other[~gaps[1]]]
+        if min(map(len, present)):
+            found.append(_compare_present(column, *present))
+    return adjust_by_holm(found)
+
+
+def adjust_by_holm(changes: list[ColumnChange]) -> list[ColumnChange]:
+    """Return changes whose p-values are adjusted for their number by Holm's method."""
+    adjusted, largest = list(changes), 0.0
+    order = np.argsort([change.p_value for change in changes], kind="stable")
+    for rank, index in enumerate(order):
+        rest = len(changes) - rank
+        largest = max(largest, min(1.0, rest * changes[index].p_value))
+        adjusted[index] = replace(changes[index], p_value=largest)
+    return adjusted
+
+
+def _compare_present(
+    column: ColumnEncoding, one: Values, other: Values
+) -> ColumnChange:
+    if column.kind in ("number", "date"):
+        first, second = (
+            convert_values_to_numbers(values, column.kind) for values in (one, other)
+        )
+        return compare_values(column.name, first, second, column.kind == "date")
+    return compare_categories(
+        column.name, convert_values_to_text(one), convert_values_to_text(other)
+    )
+
+
+def compare_values(
+    name: str, one: Numbers, other: Numbers, is_date: bool = False
+) -> ColumnChange:
+    """Compare numbers by ranks (Mann-Whitney) and distributions (Kolmogorov-Smirnov).
+
+    The effect is the shift, in standard deviations, of two normal distributions whose
+    values exceed each other as often as these do.
+    """
+    ranks = stats.mannwhitneyu(other, one)
+    shape = stats.ks_2samp(one, other, method="auto")
+    p_value = min(1.0, 2 * min(ranks.pvalue, shape.pvalue))
+    if np.isnan(p_value):
+        p_value = 1.0
+    share = ranks.statistic / (len(one) * len(other))
+    least = 0.5 / (len(one) * len(other))
+    effect = np.sqrt(2) * stats.norm.ppf(np.clip(share, least, 1 - least))
+    spreads = [_measure_spread(values) for values in (one, other)]
+    ratio = spreads[1] / spreads[0] if min(spreads) > 0 else 1.0
+    change = ColumnChange(
+        name,
+        "values",
+        float(p_value),
+        float(effect),
+        float(shape.statistic),
+        float(ratio),
+        float(np.median(one)),
+        float(np.median(other)),
+    )
+    return replace(change, sentence=_describe_values(change, is_date))
+
+
+def _measure_spread(values: Numbers) -> float:
+    """Return the interquartile range, or the standard deviation where that is zero."""
+    low, high = np.quantile(values, (0.25, 0.75))
+    return float(high - low) or float(values.std())
+
+
+def _describe_values(change: ColumnChange, is_date: bool) -> str:
+    size = abs(change.effect)
+    up, down = ("later", "earlier") if is_date else ("up", "down")
+    direction = up if change.effect > 0 else down
+    unit = "standard deviation" if f"{size:.2f}" == "1.00" else "standard deviations"
+    moved = f"moved {direction} by {size:.2f} {unit}"
+    factor = max(change.ratio, 1 / change.ratio)
+    if factor < LEAST_RATIO:
+        return f"`{change.column}` {moved}"
+    wider = "wide" if change.ratio > 1 else "narrow"
+    varies = f"is spread {factor:.1f} times as {wider}"
+    if size < LEAST_SHIFT:
+        return f"`{change.column}` {varies}"
+    return f"`{change.column}` {moved} and {varies}"
+
+
+def compare_categories(name: str, one: Values, other: Values) -> ColumnChange:
+    """Compare the frequencies of categories, of which rare ones are joined.
+
+    The category whose share changed most is named, of two the rarer one.
+    """
+    counts = pd.concat(
+        [values.value_counts() for values in (one, other)], axis=1
+    ).fillna(0)
+    table = counts.to_numpy(dtype=float)
+    shares = table / table.sum(0)
+    changes = shares[:, 1] - shares[:, 0]
+    largest = int(
+        np.abs(changes).argmax() if len(table) > 2 else shares.sum(1).argmin()
+    )
+    change = ColumnChange(
+        name,
+        "categories",
+        compute_counts_p_value(table),
+        float(changes[largest]),
+        float(np.abs(changes).sum() / 2),
+        first=float(shares[largest, 0]),
+        second=float(shares[largest, 1]),
+        label=str(counts.index[largest]),
+    )
+    verb = "rose" if change.second > change.first else "fell"
+    shares_text = format_shares(change.first, change.second)
+    text = f"the share of `{change.label}` in `{name}` {verb} from {shares_text}"
+    new = [str(n) for n, row in zip(counts.index, table, strict=True) if not row[0]]
+    share = float(shares[table[:, 0] == 0, 1].sum())
+    if share >= LEAST_SHARE:
+        listed = ", ".join(f"`{n}`" for n in new[:MOST_NEW_NAMES])
+        more = f" and {len(new) - MOST_NEW_NAMES} more" * (len(new) > MOST_NEW_NAMES)
+        verb = "is" if len(new) == 1 else "are"
+        found = (
+            f"{listed}{more} {verb} new in `{name}` ({100 * share:.0f} % of the rows)"
+        )
+        text = found if new == [change.label] else f"{text}; {found}"
+    return replace(change, sentence=text)
+
+
+def compute_counts_p_value(table: Numbers) -> float:
+    """Return the p-value of equal frequencies in both columns of counts [k, 2].
+
+    Rare categories are joined. Two by two tables with small counts are tested exactly.
+    """
+    rows = table.sum(1)
+    expected = np.outer(rows, table.sum(0)) / table.sum()
+    is_rare = expected.min(1) < FEWEST_EXPECTED
+    if is_rare.sum() > 1:
+        table = np.vstack([table[~is_rare], table[is_rare].sum(0)])
+    if len(table) < 2:
+        return 1.0
+    expected = np.outer(table.sum(1), table.sum(0)) / table.sum()
+    if len(table) == 2 and expected.min() < FEWEST_EXPECTED:
+        return float(stats.fisher_exact(table).pvalue)
+    return float(stats.chi2_contingency(table, correction=False).pvalue)
+
+
+def _compare_missing(name: str, one: np.ndarray, other: np.ndarray) -> ColumnChange:
+    shares = [float(gaps.mean()) for gaps in (one, other)]
+    counts = [[gaps.sum(), (~gaps).sum()] for gaps in (one, other)]
+    verb = "rose" if shares[1] > shares[0] else "fell"
+    return ColumnChange(
+        name,
+        "missing",
+        compute_counts_p_value(np.array(counts, dtype=float).T),
+        shares[1] - shares[0],
+        abs(shares[1] - shares[0]),
+        first=shares[0],
+        second=shares[1],
+        sentence=f"the share of missing values of `{name}` {verb} from "
+        f"{format_shares(*shares)}",
+    )
+
+
+def format_shares(first: float, second: float) -> str:
+    """Return two fractions in percent, with as many digits as it takes to tell them.
+
+    Example:
+        >>> format_shares(0.35, 0.22), format_shares(0.351, 0.354)
+        ('35 % to 22 %', '35.1 % to 35.4 %')
+    """
+    digits = 0
+    while digits < 3 and f"{100 * first:.{digits}f}" == f"{100 * second:.{digits}f}":
+        digits += 1
+    if digits == 0 and 0 < min(first, second) < 0.1:
+        digits = 1
+    return f"{100 * first:.{digits}f} % to {100 * second:.{digits}f} %"

@@ -1,0 +1,127 @@
+"""Compare two tables beyond single columns: all inputs together, and their meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from torch import Tensor
+
+from cirm.environments import Environment, Task
+from cirm.learners import create
+from cirm.randomness import Randomness
+
+FEWEST_ROWS = 100  # of each table, for a classifier to learn to tell them apart
+MOST_ROWS = 4_000  # of each table, which are enough for two digits of the AUC
+MOST_FEATURES = 512  # of tables whose columns are compared one by one
+LEAST_AUC = 0.55  # that is worth a word, even if significant
+FIRST_LOOK = math.pi**2 / 6  # of the level that `steady` spends on its first comparison
+
+
+def compare_jointly(first: Tensor, second: Tensor) -> dict[str, float] | None:
+    """Test whether a classifier can tell the rows of two tables [n, d] apart.
+
+    Lopez-Paz and Oquab, "Revisiting classifier two-sample tests", 2017. Each half of
+    the rows is scored by gradient boosting that was trained on the other half.
+
+    Returns:
+        The mean `auc` over both halves and the `p_value`; None if there are too few
+        rows.
+    """
+    if min(len(first), len(second)) < FEWEST_ROWS:
+        return None
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    draws = np.random.default_rng(0)
+    parts = [
+        part.numpy()[draws.permutation(len(part))[:MOST_ROWS]]
+        for part in (first, second)
+    ]
+    rows = np.concatenate(parts)
+    labels = np.repeat([0, 1], [len(part) for part in parts])
+    halves = np.concatenate([np.arange(len(part)) % 2 for part in parts])
+    areas, p_values = [], []
+    for half in (0, 1):
+        classifier = HistGradientBoostingClassifier(
+            max_iter=50, max_leaf_nodes=8, random_state=0
+        )
+        classifier.fit(rows[halves != half], labels[halves != half])
+        scores = classifier.predict_proba(rows[halves == half])[:, 1]
+        own = labels[halves == half]
+        test = stats.mannwhitneyu(
+            scores[own == 1], scores[own == 0], alternative="greater"
+        )
+        areas.append(test.statistic / ((own == 1).sum() * (own == 0).sum()))
+        p_values.append(test.pvalue)
+    p_value = min(1.0, 2 * min(p_values))
+    return {"auc": float(np.mean(areas)), "p_value": float(p_value)}
+
+
+def compare_meaning(
+    inputs: tuple[Tensor, Tensor],
+    targets: tuple[Tensor, Tensor],
+    task: Task,
+    widths: Mapping[str, int],
+    level: float,
+) -> dict[str, Any]:
+    """Test whether columns mean the same for the target in both tables, as `steady`.
+
+    Args:
+        inputs: Encoded rows of both tables, [n, d] each.
+        targets: Their targets, [n] each.
+        task: The task.
+        widths: Number of features of each column.
+        level: Probability of calling any column changed if none is.
+
+    Returns:
+        `columns`, each with its `effects` in both tables, the `p_value` adjusted for
+        the number of columns and a `sentence`; and `evidence`, sentences about what
+        the rows can show.
+    """
+    if sum(widths.values()) > MOST_FEATURES:
+        text = "There are too many columns to test what each of them means."
+        return {"columns": [], "evidence": [text]}
+    places = [
+        Environment(name, rows, aims, task)
+        for name, rows, aims in zip(("first", "second"), inputs, targets, strict=True)
+    ]
+    settings = {
+        "view": "columns",
+        "widths": tuple(widths.values()),
+        "level": level * FIRST_LOOK,
+    }
+    learner = create("steady", places[0], settings)
+    randomness = Randomness((0,))
+    state = learner.init(randomness)
+    for place in places:
+        state = learner.observe(state, (place,), randomness.at(place.name))
+    explanation = learner.explain(state, widths, len(places))
+    changed = explanation["unstable"]
+    sentences = [one["sentence"] for one in changed]
+    return {
+        "columns": [
+            {
+                "column": one["feature"],
+                "effects": one["effects"],
+                "p_value": min(1.0, one["p_value"] * len(widths)),
+                "sentence": _name_tables_and_class(one["sentence"], task.classes),
+            }
+            for one in changed
+        ],
+        "evidence": [
+            text
+            for text in explanation["evidence"]
+            if text not in sentences and not text.startswith("On the arrival")
+        ],
+    }
+
+
+def _name_tables_and_class(sentence: str, classes: Sequence[str]) -> str:
+    """Return a sentence of the learner, which knows neither tables nor classes."""
+    sentence = sentence.replace("environments seen", "two tables")
+    if len(classes) == 2:
+        sentence = sentence.replace("odds of the outcome", f"odds of `{classes[1]}`")
+    return sentence

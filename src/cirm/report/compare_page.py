@@ -1,0 +1,201 @@
+"""The page of a comparison of two tables, from what `cirm compare --json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cirm.report import page
+from cirm.report.drawing import (
+    add_text_label,
+    create_blank_axes,
+    get_css_color,
+    render_as_inline_svg,
+)
+from cirm.report.page import Section
+from cirm.report.table import Column, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Content = Mapping[str, Any]
+WIDE, NARROW = 800, 350  # pixels: beside the text of a page, and on a phone
+ROW, LETTER = 34, 7.2  # pixels of a row of the figure, and of an average letter
+MOST_DRAWN = 15  # columns in the figure; the table has them all
+
+
+def build_comparison_page(content: Content, command: str = "") -> str:
+    """Build the page: the answer, a figure, the tests, and how they were made."""
+    first, second = content["names"]
+    facts = [
+        (f"{count:,}", f"rows of {name}")
+        for count, name in zip(content["rows"], content["names"], strict=True)
+    ]
+    significant = [one for one in content["inputs"] if one["significant"]]
+    if content["inputs"]:
+        facts.append((f"{len(significant)}", "inputs that changed significantly"))
+    sections = [
+        Section("", [page.render_large_numbers(facts)]),
+        Section("", [page.render_notes_as_list(list_sentences(content))]),
+        _build_figure_section(content["inputs"]),
+        *(Section(one.title, [one]) for one in build_comparison_tables(content)),
+        Section("How it was tested", [_describe_tests(content)]),
+        Section(
+            "Notes and command",
+            [
+                page.render_notes_as_list(content["notes"]),
+                page.render_shell_command(command),
+            ],
+        ),
+    ]
+    title = f"Comparison of {first} and {second}"
+    return page.render_page(
+        f"{title[:1].upper()}{title[1:]}", content["answer"], sections
+    )
+
+
+def list_sentences(content: Content) -> list[str]:
+    """List the sentences behind the answer: meaning, units, all inputs, predictions."""
+    meaning = content["meaning"] or {"columns": [], "evidence": []}
+    sentences = [one["sentence"] for one in meaning["columns"]]
+    sentences += meaning["evidence"]
+    sentences += [f"{one['sentence']}." for one in content["units"]]
+    if joint := content["joint"]:
+        p_value = _format_p_value(joint["p_value"])
+        sentences.append(
+            "A classifier that sees all inputs tells the tables apart with a ROC AUC "
+            f"of {joint['auc']:.2f} (0.5 is chance, p {p_value})."
+        )
+    predictions = content["predictions"] or {}
+    classes = sorted(predictions.get("classes", {}).items(), key=lambda item: item[1])
+    for name, (one, other) in classes[:1] if len(classes) == 2 else classes:
+        sentences.append(
+            f"The model predicts `{name}` for {100 * one:.1f} % of the rows of the "
+            f"first table and {100 * other:.1f} % of the second."
+        )
+    if means := predictions.get("mean"):
+        sentences.append(
+            f"The mean prediction of the model is {means[0]:.4g} in the first table "
+            f"and {means[1]:.4g} in the second."
+        )
+    return [f"{text[:1].upper()}{text[1:]}" for text in sentences]
+
+
+def build_comparison_tables(content: Content) -> list[Table]:
+    """Build the tables of the target and of the inputs."""
+    tables = []
+    if rate := content["base_rate"]:
+        title = "Target" if rate["kind"] == "values" else "Base rate"
+        tables.append(_build_changes_table(title, [rate]))
+    if changes := content["inputs"]:
+        ordered = sorted(changes, key=lambda one: (one["p_value"], -one["distance"]))
+        tables.append(_build_changes_table("Inputs", ordered))
+    return tables
+
+
+def _build_changes_table(title: str, changes: Sequence[Content]) -> Table:
+    headings: list[str | Column] = ["column", Column("compared")]
+    headings += ["first", "second", "distance, %", "p-value"]
+    rows = []
+    for one in changes:
+        is_share = one["kind"] != "values"
+        levels = [
+            f"{100 * one[name]:.1f} %" if is_share else f"{one[name]:.4g}"
+            for name in ("first", "second")
+        ]
+        distance = f"{100 * one['distance']:.1f}"
+        p_value = _format_p_value(one["p_value"]).removeprefix("= ")
+        rows.append([one["column"], _name_measure(one), *levels, distance, p_value])
+    return Table(title, headings, rows)
+
+
+def _name_measure(one: Content) -> str:
+    """Name what the first and the second value of a change are."""
+    if one["kind"] == "missing":
+        return "share missing"
+    if one["kind"] == "categories":
+        return f"share of {one['label']}"
+    shift = f" ({_describe_shift(one)})" if one["significant"] else ""
+    return f"median{shift}"
+
+
+def _describe_tests(content: Content) -> str:
+    return (
+        "First and second are medians or, for categories and missing values, shares of "
+        "rows. The distance is the largest difference between cumulative distributions "
+        "(values) or the share of rows that would have to change (categories), so that "
+        "columns can be compared. P-values are adjusted for the number of columns "
+        "(Holm). Values are tested by ranks and by their distribution, categories by "
+        "counts. All tests together call something changed with a probability of at "
+        f"most {100 * content['level']:.3g} % if nothing has. With many rows small "
+        "changes are significant, too: look at their size."
+    )
+
+
+def _build_figure_section(changes: Sequence[Content]) -> Section | None:
+    shown = sorted(changes, key=lambda one: -one["distance"])[:MOST_DRAWN]
+    if not shown:
+        return None
+    figures = [draw_distances(shown, width=width) for width in (WIDE, NARROW)]
+    more = len(changes) - len(shown)
+    caption = (
+        "How far the distributions of each input are apart, from 0 (equal) to 100 % "
+        "(no value in common). Full bars are significant, pale ones are not."
+    )
+    caption += f" {more} smaller ones are not shown." if more else ""
+    return Section("What moved", [page.render_figure(caption, *figures)])
+
+
+@render_as_inline_svg
+def draw_distances(
+    changes: Sequence[Content], *, width: int = WIDE
+) -> tuple[Axes, str]:
+    """Draw a bar for each input, with its name beside it or, on a phone, above it."""
+    is_wide = width == WIDE
+    left, right = (230, width - 240) if is_wide else (0, width - 50)
+    height = len(changes) * (ROW if is_wide else ROW + 16) + 10
+    largest = max(max(one["distance"] for one in changes), 0.1)
+    ax = create_blank_axes(
+        (width, height),
+        (left, 5, right, height - 5),
+        (0, largest),
+        (len(changes) - 0.5, -0.5),
+    )
+    for place, one in enumerate(changes):
+        strength = 1.0 if one["significant"] else 0.3
+        thickness = 0.42 if is_wide else 0.28
+        middle = place if is_wide else place + 0.16
+        length = max(one["distance"], largest / 300)
+        hue = get_css_color("s1")
+        ax.barh(middle, length, thickness, color=hue, alpha=strength)
+        name = _shorten(_name_change(one), left if is_wide else width)
+        at = (0.0, float(place if is_wide else place - 0.16))
+        align, offset = ("right", (-12, -4)) if is_wide else ("left", (0, -2))
+        add_text_label(ax, name, at, offset, align)
+        value = f"{100 * one['distance']:.0f} %"
+        if is_wide and one["kind"] == "values" and one["significant"]:
+            value += f"  ({_describe_shift(one)})"
+        end = (length, float(middle))
+        add_text_label(ax, value, end, (8, -4), "left", "muted")
+    names = ", ".join(_name_change(one) for one in changes)
+    return ax, f"Distance between the distributions of {names}"
+
+
+def _name_change(one: Content) -> str:
+    return f"{one['column']}, missing" if one["kind"] == "missing" else one["column"]
+
+
+def _describe_shift(one: Content) -> str:
+    direction = "up" if one["effect"] > 0 else "down"
+    return f"{direction} {abs(one['effect']):.2f} sd"
+
+
+def _shorten(text: str, room: float) -> str:
+    most = max(int(room / LETTER) - 2, 4)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _format_p_value(value: float) -> str:
+    if value < 1e-4:
+        return "< 0.0001"
+    return f"= {value:.2g}" if value < 0.1 else f"= {value:.2f}"

@@ -1,0 +1,222 @@
+"""A comparison of two tables says what moved, and nothing where nothing did."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cirm import compare, fit, save
+
+TARGET = "outcome"
+
+
+def draw_table(seed, rows=600, rate=0.35, habit=0.9, shift=0.0, kind="classes"):
+    """Patients: lactate tells the outcome everywhere, the scanner by a habit."""
+    draws = np.random.default_rng(seed)
+    ill = draws.random(rows) < rate
+    follows = draws.random(rows) < habit
+    table = pd.DataFrame(
+        {
+            "age": (draws.normal(60, 12, rows) + 12 * shift).round(),
+            "lactate": (draws.normal(1.8, 0.5, rows) + 0.5 * ill).round(2),
+            "sex": draws.choice(["female", "male"], rows),
+            "scanner": np.where(np.where(follows, ill, ~ill), "portable", "fixed"),
+        }
+    )
+    if kind == "values":
+        slope = 2 if habit > 0.5 else -2
+        score = table["lactate"] + draws.normal(size=rows)
+        dose = slope * score + draws.normal(size=rows)
+        return table.assign(dose=dose, outcome=score).drop(columns="scanner")
+    return table.assign(outcome=np.where(ill, "ill", "well"))
+
+
+def list_significant(report):
+    return {
+        (one["column"], one["kind"]) for one in report["inputs"] if one["significant"]
+    }
+
+
+def test_tables_of_the_same_kind_do_not_differ():
+    report = compare(draw_table(0), draw_table(1), target=TARGET)
+    assert report["answer"].startswith("No difference was found between")
+    assert list_significant(report) == set()
+    assert report["meaning"]["columns"] == []
+    assert not report["base_rate"]["significant"]
+    assert not report["joint"]["significant"]
+    json.dumps(report, allow_nan=False)
+
+
+def test_the_answer_names_base_rate_meaning_and_inputs_in_this_order():
+    second = draw_table(1, rate=0.2, habit=0.2, shift=0.5)
+    answer = compare(draw_table(0), second, target=TARGET)["answer"]
+    parts = (
+        "The base rate of `ill` fell from ",
+        "`scanner` means something different",
+        "`age` moved up by 0.",
+    )
+    assert [part in answer for part in parts] == [True] * 3
+    places = [answer.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_only_the_base_rate_moves():
+    report = compare(draw_table(0), draw_table(1, rate=0.2), target=TARGET)
+    rate = report["base_rate"]
+    assert rate["label"] == "ill"
+    assert rate["significant"]
+    assert rate["first"] == pytest.approx(0.35, abs=0.05)
+    assert rate["second"] == pytest.approx(0.2, abs=0.05)
+    assert report["meaning"]["columns"] == []
+
+
+def test_only_the_meaning_of_a_column_changes():
+    report = compare(draw_table(0), draw_table(1, habit=0.3), target=TARGET)
+    (found,) = report["meaning"]["columns"]
+    assert found["column"] == "scanner"
+    assert found["effects"][0] < 1 / 3 < 1 < found["effects"][1]
+    assert "multiplied the odds of `well` by 1/" in found["sentence"]
+    assert not report["base_rate"]["significant"]
+    assert "`scanner` means something different" in report["answer"]
+
+
+def test_the_meaning_of_a_column_for_values_is_compared_too():
+    first, second = (
+        draw_table(n, habit=h, kind="values") for n, h in enumerate((1, 0))
+    )
+    report = compare(first, second, target=TARGET)
+    assert [one["column"] for one in report["meaning"]["columns"]] == ["dose"]
+    assert report["base_rate"]["kind"] == "values"
+
+
+def test_the_size_of_a_shift_is_that_of_its_draws():
+    report = compare(draw_table(0, 5000), draw_table(1, 5000, shift=-0.4))
+    (age,) = (one for one in report["inputs"] if one["column"] == "age")
+    assert age["effect"] == pytest.approx(-0.4, abs=0.05)
+    assert age["sentence"].startswith("`age` moved down by 0.")
+    # An outlier moves neither the size nor the test.
+    spiked = draw_table(1, 5000)
+    spiked.loc[:20, "age"] = 1e6
+    assert ("age", "values") not in list_significant(
+        compare(draw_table(0, 5000), spiked)
+    )
+
+
+def test_missing_values_new_categories_and_units_are_named():
+    second = draw_table(1)
+    second["lactate"] *= 1000
+    second.loc[:119, "age"] = np.nan
+    second.loc[second.index[-60:], "sex"] = "unknown"
+    report = compare(draw_table(0), second)
+    assert ("age", "missing") in list_significant(report)
+    assert [one["column"] for one in report["units"]] == ["lactate"]
+    assert "`lactate` seems to be in another unit" in report["answer"]
+    assert "`unknown` is new in `sex` (10 % of the rows)" in report["answer"]
+    assert "missing values of `age` rose from 0 % to 20 %" in report["answer"]
+
+
+def test_another_dependence_with_equal_columns_is_seen_by_all_inputs_together():
+    draws = np.random.default_rng(0)
+    first = pd.DataFrame(draws.normal(size=(800, 2)), columns=["a", "b"])
+    second = pd.DataFrame({"a": draws.normal(size=800)})
+    second["b"] = 0.9 * second["a"] + 0.436 * draws.normal(size=800)
+    report = compare(first, second)
+    assert list_significant(report) == set()
+    assert report["joint"]["significant"]
+    assert "differ in how they go together" in report["answer"]
+
+
+def test_equal_files_hold_the_same_rows_in_whatever_order():
+    table = draw_table(0)
+    shuffled = table.sample(frac=1, random_state=0)
+    report = compare(table, shuffled, target=TARGET)
+    assert report["same_rows"]
+    assert (
+        report["answer"] == "The first table and the second table hold the same rows."
+    )
+    half = pd.concat([table[:300], draw_table(1)[:300]])
+    notes = compare(table, half)["notes"]
+    assert any("rows of the second table are in the first" in note for note in notes)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5, 12])
+def test_tiny_tables_are_compared_as_far_as_they_allow(rows):
+    report = compare(draw_table(0, 60), draw_table(1, rows), target=TARGET)
+    if rows < 5:
+        assert "Too few rows" in report["answer"]
+    else:
+        assert report["answer"].startswith("No difference was found")
+    assert any("only large changes" in note for note in report["notes"])
+
+
+def test_without_targets_only_inputs_are_compared():
+    second = draw_table(1, shift=1.0).drop(columns=TARGET)
+    report = compare(draw_table(0), second, target=TARGET)
+    assert report["base_rate"] is None
+    assert report["meaning"] is None
+    assert "`age` moved up" in report["answer"]
+    assert any("neither the base rate" in note for note in report["notes"])
+    assert any("name it with --target" in n for n in compare(second, second)["notes"])
+
+
+def test_a_model_decides_how_columns_are_read_and_says_how_predictions_shift():
+    model = fit(draw_table(0).assign(code=range(600)), TARGET, ignore=["sex"])
+    second = draw_table(1, rate=0.1).assign(code=range(5, 605))
+    report = compare(draw_table(2).assign(code=range(600)), second, model=model)
+    assert "sex" not in {one["column"] for one in report["inputs"]}
+    ill = report["predictions"]["classes"]["ill"]
+    assert ill[0] > 2 * ill[1]
+    assert report["target"] == TARGET
+
+
+def test_columns_of_only_one_table_are_noted():
+    second = draw_table(1).assign(extra=1).drop(columns="sex")
+    notes = compare(draw_table(0), second, target=TARGET)["notes"]
+    assert "only the first table has 'sex'." in notes
+    assert "only the second table has 'extra'." in notes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "result"}, "there is no column 'result'"),
+        ({"level": 0.0}, "--level: 0 is not between 0 and 1"),
+    ],
+)
+def test_invalid_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        compare(draw_table(0), draw_table(1), **options)
+
+
+def test_tables_without_a_common_column_are_refused():
+    second = draw_table(1).add_prefix("x_")
+    with pytest.raises(ValueError, match="no column in common"):
+        compare(draw_table(0), second)
+
+
+def test_the_command_prints_the_answer_first_and_writes_it_as_a_page(cirm, tmp_path):
+    for name, table in (("a", draw_table(0)), ("b", draw_table(1, rate=0.2, shift=1))):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    save(fit(draw_table(0), TARGET), tmp_path / "m.cirm")
+    files = (tmp_path / "a.csv", tmp_path / "b.csv")
+    status, printed, _ = cirm("compare", *files, "--target", TARGET)
+    assert status == 0
+    assert printed.startswith("The base rate of `ill` fell from ")
+    page = tmp_path / "page.html"
+    status, printed, _ = cirm(
+        "compare", *files, "--model", tmp_path / "m.cirm", "--json", "--report", page
+    )
+    report = json.loads(printed)
+    assert status == 0
+    assert report["predictions"]["classes"]["ill"][0] > 0.2
+    text = page.read_text()
+    lead = text[text.index('class="lead"') :]
+    assert lead.index("moved up by") < lead.index("<section")
+    assert "What moved" in text
+    status, _, said = cirm("compare", *files, "--report", page)
+    assert status == 2
+    assert "already exists. Use --overwrite" in said
+    status, _, said = cirm("compare", tmp_path / "a.csv", tmp_path / "none.csv")
+    assert status == 2
+    assert "there is no file or folder" in said
