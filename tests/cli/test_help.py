@@ -20,6 +20,7 @@ from cirm.stress.cells import USUAL
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 MODEL_COMMANDS = {
+    "compare",
     *("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback"),
     "serve",
 }

@@ -108,6 +108,14 @@ def test_a_set_lists_classes_with_the_prediction_among_them(models):
     assert report["overall"]["size"] == pytest.approx(members.str.len().mean())
 
 
+def test_a_class_that_a_threshold_predicts_is_in_the_set(models):
+    later = make_place(78, kind="classes")
+    shown = predict(models["classes"], later, sets=True, threshold="0.02", level=0.5)
+    chosen = zip(shown["prediction"], shown["set"].str.split("|"), strict=True)
+    assert all(label in names for label, names in chosen)
+    assert (shown["probability"] < 0.5).any()
+
+
 def test_a_rare_class_is_covered_as_well_as_a_frequent_one():
     def make(seed):
         draws = np.random.default_rng(seed)
@@ -202,6 +210,7 @@ def test_a_rate_that_cannot_be_reached_leaves_every_row_out(models):
         ("classes", {"abstain": 0.0}, "--abstain: 0 is not between 0 and 1"),
         ("classes", {"abstain": 1.0}, "--abstain: 1 is not between 0 and 1"),
         ("values", {"abstain": 0.1}, "the model predicts values"),
+        ("classes", {"abstain": 0.1, "threshold": "0.3"}, "predicts by a threshold"),
         ("values", {"level": 0.3}, "--level: 0.3 is not from 0.5 to 0.99"),
         ("classes", {"level": 1.0, "sets": True}, "--level: 1 is not from 0.5"),
     ],

@@ -9,7 +9,16 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.fit import check_task_name
-from cirm.cli.options import Json, KeyFile, ModelLearner, Overwrite, ReportFile
+from cirm.cli.options import (
+    CategoryColumns,
+    IgnoredColumns,
+    Json,
+    KeyFile,
+    ModelLearner,
+    Overwrite,
+    ReportFile,
+    TaskKind,
+)
 from cirm.cli.output_files import check_output_paths
 
 EXAMPLES = options.format_command_examples(
@@ -22,7 +31,9 @@ def compare_tables(
     first: Annotated[
         Path,
         typer.Argument(
-            help="CSV, TSV, Parquet or NPZ file with columns.", show_default=False
+            help="CSV, TSV, Parquet or NPZ file with columns, or - for CSV from "
+            "standard input.",
+            show_default=False,
         ),
     ],
     second: Annotated[
@@ -44,21 +55,9 @@ def compare_tables(
             show_default=False,
         ),
     ] = None,
-    task: Annotated[
-        str,
-        typer.Option(help="auto, classification or regression."),
-    ] = "auto",
-    category: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column of numbers that are codes of categories; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(help="Column to leave out; repeatable.", show_default=False),
-    ] = None,
+    task: TaskKind = "auto",
+    category: CategoryColumns = None,
+    ignore: IgnoredColumns = None,
     level: Annotated[
         float,
         typer.Option(
@@ -80,6 +79,7 @@ def compare_tables(
     """
     from cirm.cli.output import format_typed_command, write_and_print_result
     from cirm.cli.progress import show_step_progress
+    from cirm.report.compare_page import build_comparison_page
 
     inputs = [first, second, *([model] if model else [])]
     check_output_paths({"--report": report}, inputs, overwrite)
@@ -90,8 +90,7 @@ def compare_tables(
 
         options.limit_torch_to_one_thread()
         found = compare(
-            first,
-            second,
+            *options.open_standard_input([first, second]),
             target=target,
             model=load(model, learner=learner, key=secret) if model else None,
             task=check_task_name(task),
@@ -103,20 +102,16 @@ def compare_tables(
     content = {"data": [str(first), str(second)], "model": str(model or ""), **found}
     if not as_json:
         print_comparison(content)
-    page = ""
-    if report:
-        from cirm.report.compare_page import build_comparison_page
-
-        page = build_comparison_page(content, format_typed_command())
+    page = build_comparison_page(content, format_typed_command()) if report else ""
     write_and_print_result(content, as_json, report, page)
 
 
 def print_comparison(content: dict[str, Any]) -> None:
     """Print the answer, the tables behind it, and notes."""
-    from cirm.cli.output import clean_values, print_notes_once, print_table
+    from cirm.cli.output import clean_text_in_values, print_notes_once, print_table
     from cirm.report.compare_page import build_comparison_tables, list_sentences
 
-    content = clean_values(content)
+    content = clean_text_in_values(content)
     typer.echo(content["answer"])
     for sentence in list_sentences(content):
         typer.echo(f"  {sentence}")

@@ -11,11 +11,13 @@ import typer
 from cirm.cli import options
 from cirm.cli.options import (
     AcceptUnits,
+    CategoryColumns,
     DataFiles,
     Device,
     EnvironmentColumn,
     FillMissing,
     FitOrder,
+    IgnoredColumns,
     Json,
     KeyFile,
     LearnerSettings,
@@ -24,6 +26,7 @@ from cirm.cli.options import (
     Overwrite,
     Preset,
     ReportFile,
+    TaskKind,
     ThresholdRuleText,
     WeightColumn,
 )
@@ -64,12 +67,7 @@ def fit_model(
         str,
         typer.Option(help=f"Learning method: {options.LEARNER_HELP}."),
     ] = DEFAULT_LEARNER,
-    task: Annotated[
-        str,
-        typer.Option(
-            help="classification, regression, or auto to detect it from the target."
-        ),
-    ] = "auto",
+    task: TaskKind = "auto",
     settings: LearnerSettings = None,
     preset: Preset = "",
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
@@ -90,14 +88,7 @@ def fit_model(
             show_default="the classes in the data",
         ),
     ] = "",
-    category: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Numeric column whose values are codes rather than quantities; "
-            "repeatable.",
-            show_default=False,
-        ),
-    ] = None,
+    category: CategoryColumns = None,
     ids: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,10 +98,7 @@ def fit_model(
             show_default=False,
         ),
     ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(help="Column not to use; repeatable.", show_default=False),
-    ] = None,
+    ignore: IgnoredColumns = None,
     no_names: Annotated[
         bool,
         typer.Option(

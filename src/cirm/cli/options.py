@@ -72,6 +72,25 @@ AcceptUnits = Annotated[
         "before.",
     ),
 ]
+TaskKind = Annotated[
+    str,
+    typer.Option(
+        help="classification, regression, or auto to detect it from the target."
+    ),
+]
+CategoryColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--category",
+        help="Numeric column whose values are codes rather than quantities; "
+        "repeatable.",
+        show_default=False,
+    ),
+]
+IgnoredColumns = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", help="Column not to use; repeatable.", show_default=False),
+]
 Level = Annotated[
     float,
     typer.Option(

@@ -66,6 +66,12 @@ def choose_abstention(model: Model, rate: float) -> Abstention:
             "--abstain: the model predicts values, which are neither right nor wrong. "
             "Use the interval from low to high, and --level for its coverage."
         )
+    if model.threshold is not None:
+        raise ValueError(
+            "--abstain: the model predicts by a threshold, for which errors of one "
+            "kind are accepted on purpose. Leave out one of both options, or fit the "
+            "model without a threshold."
+        )
     places, is_arrival = collect_nonconformity(model)
     count = len(places) if is_arrival else 0
     arrivals = [_count_bins(one.answered, one.wrong) for one in places]

@@ -123,11 +123,12 @@ def compare(
     Example:
         >>> import pandas as pd
         >>> from cirm import compare
-        >>> first = pd.DataFrame({"age": range(30, 90), "ill": ["no", "yes"] * 30})
+        >>> first = pd.DataFrame({"age": range(30, 70), "ill": ["no", "yes"] * 20})
         >>> older = first.assign(age=first["age"] + 20)
-        >>> compare(first, older, target="ill")["answer"]
-        '`age` moved up by 1.06 standard deviations. The base rate did not change
-        significantly, and no column was found to mean something different.'
+        >>> compare(first, older)["answer"]
+        '`age` moved up by 1.63 standard deviations.'
+        >>> compare(first, older, target="ill")["base_rate"]["significant"]
+        False
     """
     if not 0 < level < 1:
         raise ValueError(

@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, stats
 from torch import Tensor
 
@@ -30,6 +31,7 @@ from cirm.model.metrics import Predictions
 from cirm.model.model import HistoryEntry, Model, Nonconformity
 from cirm.model.new_place import predict_new_place
 
+Indices = NDArray[np.int64]
 QUANTILES = 50  # of the scores of a class at a place: up to 99 %, and few numbers
 LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES
 MOST_CLASSES = 20  # with a threshold of their own; more classes share one
@@ -64,13 +66,13 @@ class Calibration(NamedTuple):
         """Half the width of an interval, in standard deviations of the target."""
         return float(np.exp(self.thresholds[0]))
 
-    def choose_sets(self, probabilities: Numbers) -> Flags:
+    def choose_sets(self, probabilities: Numbers, predicted: Indices) -> Flags:
         """Return which classes belong to the set of each row, [n, classes].
 
-        The predicted class always does, so that no set is empty.
+        The predicted class [n] always does, so that no set is empty.
         """
         chosen: Flags = _score_classes(probabilities) <= self.thresholds
-        chosen[np.arange(len(chosen)), probabilities.argmax(1)] = True
+        chosen[np.arange(len(chosen)), predicted] = True
         return chosen
 
 

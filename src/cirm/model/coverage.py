@@ -14,6 +14,7 @@ from cirm.model.abstention import Abstention, choose_abstention, describe_absten
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.metrics import Predictions
 from cirm.model.model import Model
+from cirm.model.threshold import decide_classes
 
 Rows = Mapping[str, np.ndarray]
 """The positions of the rows of each environment."""
@@ -43,7 +44,8 @@ def measure_coverage(
     """
     mean = predictions.mean.double().numpy()
     if model.task.classes:
-        chosen = calibration.choose_sets(mean)
+        decided = decide_classes(predictions.mean, model.task.classes, model.threshold)
+        chosen = calibration.choose_sets(mean, decided.numpy())
         inside: Flags = chosen[np.arange(len(mean)), targets]
         name, sizes = "size", chosen.sum(1).astype(float)
     else:

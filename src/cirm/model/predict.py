@@ -218,7 +218,7 @@ def _build_prediction_columns(
     }
     if calibration is not None:
         columns["set"] = _join_class_names(
-            calibration.choose_sets(mean.numpy()), model.task.classes
+            calibration.choose_sets(mean.numpy(), index.numpy()), model.task.classes
         )
     if probabilities:
         for position, name in enumerate(model.task.classes):
