@@ -15,9 +15,6 @@ from cirm.data.columns import (
     ColumnEncoding,
     TableEncoding,
     check_columns_present,
-    convert_values_to_numbers,
-    convert_values_to_text,
-    is_missing,
     list_column_names,
 )
 from cirm.data.schema import (
@@ -35,6 +32,11 @@ from cirm.data.sources import (
     ignore_progress,
     open_data_sources,
     prefetch_items,
+)
+from cirm.data.values import (
+    convert_values_to_numbers,
+    convert_values_to_text,
+    is_missing,
 )
 from cirm.environments import Task
 from cirm.model.compare_answer import write_answer

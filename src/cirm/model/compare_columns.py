@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from cirm.data.columns import (
-    ColumnEncoding,
+from cirm.data.columns import ColumnEncoding
+from cirm.data.values import (
     Numbers,
     Values,
     convert_values_to_numbers,
