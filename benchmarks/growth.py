@@ -144,7 +144,7 @@ def measure_cost_of_past_environments(
     works: dict[str, Callable[[], object]] = {}
     kept = []
     for number in range(1, stages + 1):
-        stage = (make_environment(base, number),)
+        stage = (build_environment(base, number),)
         at = randomness.at("stage", number)
 
         def work(state: Any = state, stage: Any = stage, at: Randomness = at) -> object:  # noqa: ANN401
@@ -170,7 +170,7 @@ def measure_cost_of_past_environments(
     }
 
 
-def make_environment(workload: Workload, number: int) -> Environment:
+def build_environment(workload: Workload, number: int) -> Environment:
     """Return an environment with the sizes of a workload and its own examples."""
     source = Randomness((number,), ("growth",))
     x = source.at("x").uniform(workload.examples, workload.inputs)[0]

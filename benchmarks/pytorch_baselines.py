@@ -22,7 +22,7 @@ from benchmarks.workloads import Workload
 Settings = Mapping[str, Any]
 
 
-def make_network(workload: Workload, settings: Settings) -> nn.Sequential:
+def build_network(workload: Workload, settings: Settings) -> nn.Sequential:
     """Return linear layers with activation and dropout between them."""
     relu = settings.get("activation") == "relu"
     layers: list[nn.Module] = []
@@ -53,7 +53,7 @@ def iterate_minibatches(workload: Workload) -> Iterator[list[tuple[Tensor, Tenso
             yield [(x[r], y[r]) for (x, y), r in zip(places, rows, strict=True)]
 
 
-def make_optimiser(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+def create_optimiser(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """Return an Adam optimiser."""
     decay = settings.get("decay", 0.0)
     return torch.optim.Adam(model.parameters(), settings["rate"], weight_decay=decay)
@@ -61,8 +61,8 @@ def make_optimiser(model: nn.Module, settings: Settings) -> torch.optim.Optimize
 
 def train_erm(workload: Workload, settings: Settings) -> nn.Module:
     """Minimise the mean cross-entropy."""
-    model = make_network(workload, settings)
-    optimiser = make_optimiser(model, settings)
+    model = build_network(workload, settings)
+    optimiser = create_optimiser(model, settings)
     for places in iterate_minibatches(workload):
         optimiser.zero_grad()
         risks = [cross_entropy(model(x), y) for x, y in places]
@@ -73,8 +73,8 @@ def train_erm(workload: Workload, settings: Settings) -> nn.Module:
 
 def train_irmv1(workload: Workload, settings: Settings) -> nn.Module:
     """Use a forward pass per environment, and autograd's gradient of a gradient."""
-    model = make_network(workload, settings)
-    optimiser = make_optimiser(model, settings)
+    model = build_network(workload, settings)
+    optimiser = create_optimiser(model, settings)
     weight = settings["penalty"]
     for places in iterate_minibatches(workload):
         risks, penalties = [], []
@@ -103,10 +103,10 @@ def l2_penalty(model: nn.Module, settings: Settings) -> Tensor:
 
 def train_ewc(workload: Workload, settings: Settings) -> nn.Module:
     """Penalise changes of parameters by the Fisher information of single examples."""
-    model = make_network(workload, settings)
+    model = build_network(workload, settings)
     anchor = [p.detach().clone() for p in model.parameters()]
     fisher = estimate_fisher(model, *workload.data[0], settings["memory"])
-    optimiser = make_optimiser(model, settings)
+    optimiser = create_optimiser(model, settings)
     for places in iterate_minibatches(workload):
         optimiser.zero_grad()
         loss = torch.stack([cross_entropy(model(x), y) for x, y in places]).mean()
@@ -134,8 +134,8 @@ def estimate_fisher(
 
 def train_gem(workload: Workload, settings: Settings) -> nn.Module:
     """Compute the memory's gradient in each step; project with a general solver."""
-    model = make_network(workload, settings)
-    optimiser = make_optimiser(model, settings)
+    model = build_network(workload, settings)
+    optimiser = create_optimiser(model, settings)
     x0, y0 = (part[: settings["memory"]] for part in workload.data[0])
     for places in iterate_minibatches(workload):
         guard = compute_gradient(model, [(x0, y0)])
@@ -173,7 +173,7 @@ def project_gradient(slope: Tensor, guards: Tensor) -> Tensor:
 
 def train_mer(workload: Workload, settings: Settings) -> nn.Module:
     """Step on replayed examples and on the new one, then go part of the way."""
-    model = make_network(workload, settings)
+    model = build_network(workload, settings)
     optimiser = torch.optim.SGD(model.parameters(), settings["rate"])
     x0, y0 = (part[: settings["memory"]] for part in workload.data[0])
     for places in iterate_minibatches(workload):

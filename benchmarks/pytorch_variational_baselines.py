@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from benchmarks.pytorch_baselines import (
     Settings,
+    build_network,
+    create_optimiser,
     cross_entropy,
     iterate_minibatches,
-    make_network,
-    make_optimiser,
 )
 from benchmarks.workloads import Workload
 
@@ -43,7 +43,7 @@ class BayesianLinear(nn.Module):
         return torch.stack(found).sum()
 
 
-def make_bayesian_network(workload: Workload, settings: Settings) -> nn.Sequential:
+def build_bayesian_network(workload: Workload, settings: Settings) -> nn.Sequential:
     """Return Bayesian layers with activation and dropout between them."""
     relu = settings.get("activation") == "relu"
     layers: list[nn.Module] = []
@@ -62,8 +62,8 @@ def compute_total_kl(model: nn.Sequential) -> Tensor:
 
 def train_vcl(workload: Workload, settings: Settings) -> nn.Module:
     """Use a forward pass for every sample of the weights."""
-    model = make_bayesian_network(workload, settings)
-    optimiser = make_optimiser(model, settings)
+    model = build_bayesian_network(workload, settings)
+    optimiser = create_optimiser(model, settings)
     for places in iterate_minibatches(workload):
         optimiser.zero_grad()
         risks = [
@@ -79,8 +79,8 @@ def train_vcl(workload: Workload, settings: Settings) -> nn.Module:
 
 def train_virmv1(workload: Workload, settings: Settings) -> nn.Module:
     """Use a forward pass per sample and environment, and a gradient of a gradient."""
-    model = make_bayesian_network(workload, settings)
-    optimiser = make_optimiser(model, settings)
+    model = build_bayesian_network(workload, settings)
+    optimiser = create_optimiser(model, settings)
     weight = settings["penalty"]
     for places in iterate_minibatches(workload):
         risks, penalties = [], []
@@ -104,12 +104,12 @@ def train_virmv1(workload: Workload, settings: Settings) -> nn.Module:
 def train_bvirm(workload: Workload, settings: Settings) -> nn.Module:
     """Train a Bayesian network per environment on the norm of its own gradient."""
     locals_ = [
-        make_bayesian_network(workload, settings) for _ in range(workload.together)
+        build_bayesian_network(workload, settings) for _ in range(workload.together)
     ]
     shared = torch.zeros(sum(p.numel() for p in locals_[0].parameters()))
     duals = [torch.zeros_like(shared) for _ in locals_]
     multipliers = [torch.zeros_like(shared) for _ in locals_]
-    optimisers = [make_optimiser(model, settings) for model in locals_]
+    optimisers = [create_optimiser(model, settings) for model in locals_]
     for places in iterate_minibatches(workload):
         for place, (x, y) in enumerate(places):
             model = locals_[place]
@@ -132,14 +132,14 @@ def train_bvirm(workload: Workload, settings: Settings) -> nn.Module:
 
 def train_birm(workload: Workload, settings: Settings) -> nn.Module:
     """Train the heads of the environments in turn, by a gradient of a gradient."""
-    model = make_network(workload, settings)
+    model = build_network(workload, settings)
     body, head = model[:-1], model[-1]
     assert isinstance(head, nn.Linear)
     heads = [nn.Linear(*workload.head) for _ in range(workload.together)]
     duals = [[torch.zeros_like(p) for p in head.parameters()] for _ in heads]
     multipliers = [[torch.zeros_like(p) for p in head.parameters()] for _ in heads]
-    optimisers = [make_optimiser(own, settings) for own in heads]
-    outer = make_optimiser(body, settings)
+    optimisers = [create_optimiser(own, settings) for own in heads]
+    outer = create_optimiser(body, settings)
     for places in iterate_minibatches(workload):
         for place, (x, y) in enumerate(places):
             own = list(heads[place].parameters())

@@ -20,7 +20,7 @@ means = [torch.randn(shape).div(shape[0]).requires_grad_() for shape in shapes]
 logs = [torch.full(shape, -3.0).requires_grad_() for shape in shapes]
 
 
-def plain() -> Tensor:
+def compute_plain_loss() -> Tensor:
     """Return the loss of the means."""
     h = x
     for w in means:
@@ -39,7 +39,7 @@ def sample_loss() -> Tensor:
 
 
 for title, loss, leaves in (
-    ("plain", plain, means),
+    ("plain", compute_plain_loss, means),
     ("sample_loss", sample_loss, means + logs),
 ):
     works = {"as it is": loss, "compiled": torch.compile(loss)}

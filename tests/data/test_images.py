@@ -64,7 +64,7 @@ def test_taken_images_are_numbers_from_zero_to_one_for_each_replica(tree):
 def test_images_stay_bytes_however_many_seeds_there_are(tree):
     inputs = ImageFolder(str(tree), side=8).draw(tuple(range(9))).train[0].inputs
     assert inputs.shape == (9, 3, 3, 8, 8)
-    stored = inputs.store.all()
+    stored = inputs.store.get_all()
     assert stored.dtype == np.uint8
     assert stored.shape == (8, 3, 8, 8)
 

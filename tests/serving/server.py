@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 
-from cirm.cli.serve import LOCAL_NAMES, make_server, open_listener
+from cirm.cli.serve import LOCAL_NAMES, create_server, open_listener
 from cirm.serving.app import Limits, create_app
 from cirm.serving.served_model import ServedModel
 
@@ -78,7 +78,7 @@ def serve(path, token="", limits=Limits(), hosts=LOCAL_NAMES, **options):  # noq
     """Serve a model from a thread of this process."""
     app = create_app(ServedModel(path, {}, **options), token, limits, hosts)
     listener = open_listener("127.0.0.1", 0)
-    server = make_server(app)
+    server = create_server(app)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:

@@ -100,7 +100,7 @@ def serve_model(
     print_to_stderr(
         f"Serving {model} at http://{shown}:{listener.getsockname()[1]}/ until Ctrl-C"
     )
-    run_until_stopped(make_server(app), listener)
+    run_until_stopped(create_server(app), listener)
     print_to_stderr("Stopped.")
 
 
@@ -157,7 +157,7 @@ def open_listener(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def make_server(app: FastAPI) -> uvicorn.Server:
+def create_server(app: FastAPI) -> uvicorn.Server:
     """Return a server of an application; `run` starts it."""
     import uvicorn
 

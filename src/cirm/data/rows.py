@@ -71,7 +71,7 @@ class RowStore:
         """Whether inputs are better taken a few at a time."""
         return self._file is not None or self.dtype == np.uint8
 
-    def all(self) -> NDArray[Any]:
+    def get_all(self) -> NDArray[Any]:
         """Return all inputs as they are stored, [n, *shape]."""
         if self._rows is None:
             shape = (self.count, *self.shape)
@@ -94,7 +94,7 @@ class RowStore:
 
     def take(self, rows: Tensor) -> Tensor:
         """Return inputs [*m, *shape] of the rows [*m], as floats."""
-        return torch.from_numpy(convert_inputs_to_floats(self.all()[rows.numpy()]))
+        return torch.from_numpy(convert_inputs_to_floats(self.get_all()[rows.numpy()]))
 
 
 @dataclass(frozen=True, eq=False)

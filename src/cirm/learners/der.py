@@ -115,7 +115,7 @@ class DER(Learner[State]):
             if self.memory:
                 with torch.no_grad():
                     outputs = self.network(params, batch.x)
-                memory = self.offer(memory, batch, outputs, reservoir_draws)
+                memory = self.add_to_reservoir(memory, batch, outputs, reservoir_draws)
             return found
 
         params = self.descent.descend_along_gradient(
@@ -145,7 +145,7 @@ class DER(Learner[State]):
         rows = draws.permutation(memory.kept.y.shape[1])[:, : self.replay]
         return select_reservoir_rows(memory, rows) if rows.shape[1] else memory
 
-    def offer(
+    def add_to_reservoir(
         self, memory: Reservoir, batch: Batch, outputs: Tensor, draws: Draws
     ) -> Reservoir:
         """Return the reservoir after the examples of a batch arrived."""

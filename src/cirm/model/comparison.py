@@ -88,11 +88,11 @@ class Comparison:
         sign = 1 if self.difference > 0 else -1
         low, high = sorted((sign * self.low, sign * self.high))
         return (
-            f"{self.title} {self._format(self.value)}"
+            f"{self.title} {self._format_score(self.value)}"
             f"{f' ({self.note})' if self.note else ''}: "
             f"{abs(self.difference):.{digits}f}{unit} {side} the "
-            f"{self._format(self.expected)} {where} (95 % interval of the difference "
-            f"{low:.{digits}f} to {high:.{digits}f}); "
+            f"{self._format_score(self.expected)} {where} (95 % interval of the "
+            f"difference {low:.{digits}f} to {high:.{digits}f}); "
             f"{'significantly worse' if self.is_worse else 'not significantly worse'}"
         )
 
@@ -106,7 +106,7 @@ class Comparison:
         line = self.describe_result(where)
         return {**named, **numbers, "significant": self.is_worse, "line": line}
 
-    def _format(self, value: float) -> str:
+    def _format_score(self, value: float) -> str:
         if self.score == "rmse":
             return f"{value:.4g}"
         return f"{value:.3f}" if self.score == "roc_auc" else f"{value:.1f} %"

@@ -11,6 +11,7 @@ from cirm.memory import list_state_tensors
 from cirm.model.evaluate import choose_main_metric
 from cirm.model.explain import describe_model
 from cirm.model.model import HistoryEntry, Model
+from cirm.model.verdict import join_names
 
 # Parts of a description that are compared in their own way, or follow from others.
 HANDLED = {
@@ -67,7 +68,7 @@ def describe_differences(one: Model, other: Model) -> dict[str, Any]:
 
 def find_relation(one: Model, other: Model) -> str:
     """Return how the second model came from the first, by their histories."""
-    first, second = (list(map(_identify, m.history)) for m in (one, other))
+    first, second = (list(map(_get_entry_identity, m.history)) for m in (one, other))
     shared = _count_shared(first, second)
     if not shared:
         return "unrelated to"
@@ -78,7 +79,7 @@ def find_relation(one: Model, other: Model) -> str:
     return "is continued by" if shared == len(second) else "branches from"
 
 
-def _identify(entry: HistoryEntry) -> tuple[str, ...]:
+def _get_entry_identity(entry: HistoryEntry) -> tuple[str, ...]:
     return entry.name, entry.time, entry.fingerprint
 
 
@@ -182,9 +183,9 @@ def _write_answer(differences: Content) -> str:
     more, fewer = environments["second"], environments["first"]
     parts = {
         "same": "The second model is the first, adapted to another place.",
-        "continues": f"The second model continues the first with {_list(more)}.",
+        "continues": f"The second model continues the first with {join_names(more)}.",
         "is continued by": "The second model is an earlier version of the first, "
-        f"without {_list(fewer)}.",
+        f"without {join_names(fewer)}.",
         "branches from": "The models have a common beginning, and went separate ways.",
         "unrelated to": "The models have no training in common.",
     }
@@ -192,24 +193,15 @@ def _write_answer(differences: Content) -> str:
     if relation in ("branches from", "unrelated to"):
         for name, own in (("first", fewer), ("second", more)):
             if own:
-                sentences.append(f"Only the {name} has learned from {_list(own)}.")
+                sentences.append(f"Only the {name} has learned from {join_names(own)}.")
     unstable = differences["unstable"]
     for name in ("first", "second"):
         if own := unstable[name]:
-            columns = _list([f"`{column}`" for column in own])
+            columns = join_names([f"`{column}`" for column in own])
             sentences.append(f"Only the {name} calls {columns} unstable.")
     if changes := list(differences["importance"].items())[:MOST_NAMED]:
         shown = (f"`{n}` from {a:.0f} to {b:.0f} %" for n, (a, b) in changes)
         sentences.append(f"The importance of columns changes: {', '.join(shown)}.")
     if names := list(differences["settings"]):
-        sentences.append(f"Settings differ: {_list(names)}.")
+        sentences.append(f"Settings differ: {join_names(names)}.")
     return " ".join(sentences)
-
-
-def _list(names: list[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = len(names) - MOST_NAMED
-    shown = names[:MOST_NAMED] + ([f"{more} more"] if more > 0 else [])
-    if len(shown) < 2:
-        return "".join(shown) or "nothing new"
-    return f"{', '.join(shown[:-1])} and {shown[-1]}"

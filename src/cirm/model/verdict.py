@@ -123,7 +123,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
     if not arrivals:
         entries = [entry for entry in model.history if entry.metrics_after]
         past = [_restore_scores(model, e, False, positives) for e in entries]
-        where = f"on held-out rows of {_join_names([entry.name for entry in entries])}"
+        where = f"on held-out rows of {join_names([entry.name for entry in entries])}"
         past, caution = _drop_other_thresholds(model, entries, past)
         caution += (
             ". No scores on the arrival of a new environment are stored, and those "
@@ -135,7 +135,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
         for entry in arrivals
     ]
     past, caution = _drop_other_thresholds(model, arrivals, past)
-    where = f"on arrival at {_join_names([entry.name for entry in arrivals])}"
+    where = f"on arrival at {join_names([entry.name for entry in arrivals])}"
     how = {}
     if model.adaptation is not None:
         how = {"": " without adapting"}
@@ -206,9 +206,9 @@ def _replace_accuracies(
     ], True
 
 
-def _join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return names as a list in words, at most three of them."""
     if len(names) > MOST_NAMES:
         names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} more"]
-    *first, last = names
+    *first, last = names or ["nothing new"]
     return f"{', '.join(first)} and {last}" if first else last
