@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ CLASSES = {
     **{f"learner {key}": get_learner_class(key) for key in LEARNERS},
     **{f"data set {key}": get_dataset_class(key) for key in DATASETS},
 }
+ADAPTING = ("sfb", "t3a", "tent", "label-shift")  # their table has other columns
 SHARED = {field.name for field in dataclasses.fields(Learner)}
 
 
@@ -71,6 +73,28 @@ def test_every_setting_of_a_learner_or_data_set_is_described(name):
     fields = {field.name for field in dataclasses.fields(cls)}
     shared = SHARED if issubclass(cls, Learner) else set()
     assert fields - shared - described(cls) == set()
+
+
+def test_every_learner_is_in_the_table_and_on_the_page_of_learners():
+    docs = Path(__file__).parents[1] / "docs"
+    table, page = (
+        (docs / name).read_text() for name in ("learners.md", "api/learners.md")
+    )
+    for key in LEARNERS:
+        assert f"`{key}`" in table
+        if key != "steady":  # it has a page of its own
+            module = get_learner_class(key).__module__
+            assert f"::: {module}.{LEARNERS[key]}\n" in page
+
+
+def test_presets_in_the_table_of_learners_exist():
+    table = Path(__file__).parents[1] / "docs" / "learners.md"
+    for line in table.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        key = re.match(r"`([\w-]+)`", cells[0])
+        if key and len(cells) == 5 and key.group(1) not in ADAPTING:
+            presets = set(get_learner_class(key.group(1)).presets)
+            assert set(re.findall("`(.*?)`", cells[4])) <= presets
 
 
 def test_what_all_learners_share_is_described_once():

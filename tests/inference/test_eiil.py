@@ -1,6 +1,7 @@
 """Inferred environments are the groups that a plain model cannot serve alike."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from cirm.inference.eiil import (
     maximise_irm_penalty,
     pool_environments,
 )
+from cirm.learners import create
 from cirm.randomness import Randomness
 
 QUICK = {"hidden": (), "epochs": 30, "reference_rate": 0.05}
@@ -180,3 +182,21 @@ def test_it_is_made_by_its_key():
         create_inference("eiil", preset="x")
     with pytest.raises(ValueError, match=r"no inference 'zin'\. Choose one of eiil"):
         create_inference("zin")
+
+
+@pytest.mark.parametrize("key", ["groupdro", "dfr", "irmv1"])
+def test_learners_that_compare_environments_compare_the_inferred_ones(key):
+    place, agrees = spurious("a", 400, 0.15)
+    stable = place.targets + 0.8 * Randomness((1,)).normal(400)[0]
+    inputs = torch.stack([place.inputs[:, 0], stable], -1)
+    place = replace(place, inputs=inputs)
+    accuracies = []
+    for stage in ((place,), EIIL(**QUICK, steps=0)((place,), SEED)):
+        settings = {"hidden": (), "epochs": 60, "rate": 0.05}
+        own = {"step": 0.1} if key == "groupdro" else {}
+        learner = create(key, place, {**settings, **own})
+        state = learner.observe(learner.init(SEED), stage, SEED)
+        p = learner.predict(state, inputs[None])[0]
+        right = p.argmax(-1) == place.targets
+        accuracies.append(right[~agrees].float().mean().item())
+    assert accuracies[1] > accuracies[0] + 0.1

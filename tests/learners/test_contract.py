@@ -15,16 +15,19 @@ from cirm.randomness import Randomness
 
 SEEDS = (3, 5, 8)
 QUICK = {"hidden": (8,), "epochs": 15, "batch": 64, "rate": 0.02}
+BRIEF = {"epochs": 6, "rate": 0.05}
 SPECIAL = {  # settings under which so few steps suffice
     "irmv1": {"penalty": 1.0},
     "mer": {"memory": 10, "epochs": 2},
     "vclc": {"coreset": 20},
-    "mmd": {"memory": 10, "kernels": (1.0,)},
-    "fishr": {"penalty": 1.0},
-    "der": {"memory": 20, "replay": 20},
+    **dict.fromkeys(("groupdro", "coral", "eqrm", "ib-irm", "align"), BRIEF),
+    **dict.fromkeys(("jtt", "lff", "dfr", "afr", "agem", "si"), BRIEF),
+    **dict.fromkeys(("t3a", "label-shift", "tent"), BRIEF),
+    "mmd": {**BRIEF, "memory": 10, "kernels": (1.0,)},
+    "fishr": {**BRIEF, "penalty": 1.0},
+    "der": {**BRIEF, "memory": 20, "replay": 20},
+    "sfb": {**BRIEF, "memory": 20},
     "boosting": {"iterations": 10, "shrinkage": 0.3, "leaves": 8},
-    "tent": {"epochs": 4, "rate": 0.05},
-    "sfb": {"memory": 20, "epochs": 8},
 }
 INSTANCE = VREx(penalty=1.0)
 OFFERED = EntryPoint("offered", "cirm.learners.ewc:EWC", "cirm.learners")

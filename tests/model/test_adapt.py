@@ -329,3 +329,24 @@ def test_a_file_of_a_removed_learner_says_what_to_do(version):
     path = Path(__file__).parent / f"files/removed/version-{version}-cirm.cirm"
     with pytest.raises(ValueError, match=r"learner 'cirm', which this version no long"):
         load(path)
+
+
+@pytest.mark.parametrize("key", ["t3a", "tent", "label-shift", "sfb"])
+def test_learners_of_the_field_adapt_and_their_adapted_models_can_be_saved(
+    tmp_path, key
+):
+    data = pd.concat(
+        [place(80, 0.3, 0).assign(site="a"), place(80, 0.6, 1).assign(site="b")]
+    )
+    settings = {**QUICK, "epochs": 3}
+    model = fit(data, "outcome", environment="site", learner=key, settings=settings)
+    rows = place(80, 0.9, 2).drop(columns="outcome")
+    adapted = adapt(model, rows)
+    assert adapted.adaptation.rows == 80
+    save(adapted, tmp_path / "m.cirm")
+    again = load(tmp_path / "m.cirm")
+    assert predict(again, rows).equals(predict(adapted, rows))
+    assert not predict(model, rows).equals(predict(adapted, rows))
+    later = update(adapted, place(80, 0.5, 3))
+    plain = update(model, place(80, 0.5, 3))
+    assert predict(later, rows).equals(predict(plain, rows))
