@@ -1,4 +1,5 @@
 import json
+from html import unescape
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -154,3 +155,20 @@ def test_list_shows_the_settings_and_presets_of_a_learner(cirm):
     assert status == 0
     assert "anneal" in printed
     assert "91257" in printed
+
+
+@pytest.mark.integration
+def test_the_demo_does_not_credit_our_learner_with_values_of_the_paper(
+    cirm, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("cirm.cli.demo.LEARNERS", ("steady", "erm"))
+    monkeypatch.setitem(cli.demo.DATA, "examples", "200")
+    out = tmp_path / "demo"
+    words = ["demo", "--seeds", "1", "--workers", "1", "--out", str(out)]
+    assert cirm(*words)[0] == 0
+    learners = json.loads((out / "summary.json").read_text())["learners"]
+    own = "library defaults, not tuned to these data"
+    assert learners["steady"]["selection"] == own
+    assert learners["erm"]["selection"].startswith("the paper's values")
+    page = unescape((out / "report.html").read_text())
+    assert f"Settings: {own} (steady); the paper's values" in page

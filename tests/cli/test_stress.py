@@ -31,7 +31,7 @@ def test_a_map_leaves_a_summary_and_a_page_and_continues(cirm, tmp_path):
     assert summary["learner"] == "steady" and summary["seeds"] == [0]
     assert usual["unseen"]["mean"] > usual["erm"]["mean"]
     assert usual["adapted"]["all"]["mean"] > usual["unseen"]["mean"] + 5
-    assert (tmp_path / "report.html").read_text().count("<svg") == 2
+    assert (tmp_path / "report.html").read_text().count("<svg") == 3
     for file in (tmp_path / "jobs").iterdir():
         file.unlink()  # the archive holds what is needed
     status, printed, _ = cirm(*words)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cirm.report.axes import NARROW, WIDE
 from cirm.report.drawing import (
     CEILING,
     CHANCE,
@@ -16,8 +17,6 @@ from cirm.report.drawing import (
     render_svg_file,
 )
 from cirm.report.plots import (
-    NARROW,
-    WIDE,
     PlotLine,
     ScorePair,
     plot_legend_swatch,

@@ -116,8 +116,10 @@ def test_the_page_has_a_number_in_every_cell_and_needs_nothing_else():
     plan = make_plan("figure", "none")
     cells = summarise_cells(plan, fill(plan, GOOD))
     page = build_stress_page(cells, LEARNER, ["Two seeds."], "cirm stress --quick")
-    assert page.count("<svg") == 2
-    assert page.count(">67</text>") == len(cells)
+    assert page.count("<svg") == 3
+    # The map of all cells, and those under usual conditions at a glance.
+    assert page.count(">67</text>") == len(cells) + 2
+    assert "colour of the figure: erm " in page  # told when pointed at
     assert "in the unseen environment" in page and "Bayes limit" in page
     assert "src=" not in page and "href=" not in page
     assert build_stress_page([], LEARNER, [], "").count("<svg") == 0
@@ -150,4 +152,15 @@ def test_a_learner_that_cannot_adapt_has_no_second_map():
     plan = StressPlan.from_cells(cells, "erm", range(2))
     found = summarise_cells(plan, fill(plan, {**GOOD, "erm": GOOD["learner"]}))
     assert found[0]["gain"] is None and found[0]["adapted"] == {}
-    assert build_stress_page(found, "erm", [], "").count("<svg") == 1
+    page = build_stress_page(found, "erm", [], "")
+    assert page.count("<svg") == 2
+    assert "Adapted:" not in page
+
+
+def test_the_page_shows_at_a_glance_where_the_learner_fails():
+    plan = make_plan("figure")
+    cells = summarise_cells(plan, fill(plan, GOOD | {"learner": (37.0, 39.0)}))
+    page = build_stress_page(cells, LEARNER, [], "")
+    assert "✗ \N{MINUS SIGN}30" in page
+    lead = f"{LEARNER} withstands the shortcut in 0 of"
+    assert page.index(lead) < page.index("<h2>At a glance</h2>") < page.index("<svg")

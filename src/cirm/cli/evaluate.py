@@ -91,7 +91,7 @@ def evaluate_model(
         print_evaluation_scores(content)
     page = ""
     if report:
-        from cirm.report.model_page import build_evaluation_page
+        from cirm.report.evaluation_page import build_evaluation_page
 
         page = build_evaluation_page(content, format_typed_command())
     write_and_print_result(content, as_json, report, page)

@@ -13,7 +13,7 @@ from cirm.report.model_history import (
     build_versions_table,
     describe_past_scores,
 )
-from cirm.report.model_page import (
+from cirm.report.model_tables import (
     ADAPTATION_PARTS,
     add_full_stop,
     build_classes_table,

@@ -42,7 +42,8 @@ def clean_text_in_values(values: Any) -> Any:  # noqa: ANN401  plain values, nes
 
 def format_typed_command() -> str:
     """Return the command as the user typed it."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    name = Path(sys.argv[0]).name.replace("__main__.py", "cirm")  # of python -m cirm
+    return shlex.join([name, *sys.argv[1:]])
 
 
 def print_to_stderr(*lines: str) -> None:

@@ -121,7 +121,8 @@ def predict_rows_of_files(
     )
     from cirm.cli.progress import show_step_progress
     from cirm.records import add_file_name_to_errors, replace_files_atomically
-    from cirm.report.model_page import build_prediction_page, summarise_adaptation
+    from cirm.report.model_page import build_prediction_page
+    from cirm.report.model_tables import summarise_adaptation
 
     out = None if out == options.STANDARD else out
     check_prediction_file_format(out)

@@ -28,6 +28,7 @@ LINE_COLOURS = 6  # learner colours in figures.css, after Okabe and Ito
 MARKERS = "os^D"
 DASHES = ("-", (0, (3.5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 DOTS = (0, (1, 2))
+TIPPED_SHAPE = "shape"  # class of a shape that says something when pointed at
 SETTINGS: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cirm",
@@ -176,7 +177,8 @@ def _simplify_svg(root: ElementTree.Element, label: str) -> Markup:
             if child.tag not in (f"{tag}defs", f"{tag}metadata"):
                 part = copy(child, tips)
                 twin.extend([part] if len(part) or part.tag != "g" else [])
-        if element.find(f"{tag}use") is not None:
+        is_shape = look.get("class") == TIPPED_SHAPE
+        if is_shape or element.find(f"{tag}use") is not None:
             for mark, tip in zip(twin, tips, strict=False):
                 ElementTree.SubElement(mark, "title").text = replace_unprintable(tip)
         return twin

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cirm.report.axes import LETTER, shorten_text
 from cirm.report.drawing import (
+    TIPPED_SHAPE,
     add_text_label,
     create_blank_axes,
     encode_svg_id,
@@ -17,9 +19,9 @@ from cirm.report.drawing import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GOOD, BAD = "s2", "s0"  # bluish green and vermilion, after Okabe and Ito
+GOOD, BAD = "s1", "s0"  # blue and vermilion, the safest pair of Okabe and Ito
 ROW, COLUMN, HEAD = 40, 60, 52  # pixels: a cell, and the headings of the columns
-LABEL = 210  # pixels for the names of the rows
+LABEL = 225  # pixels for the names of the rows
 
 
 class HeatCell(NamedTuple):
@@ -28,12 +30,14 @@ class HeatCell(NamedTuple):
     Attributes:
         text: The number in the cell.
         note: A smaller number below it.
-        strength: The colour: from -1 for full vermilion to 1 for full green.
+        strength: The colour: from -1 for full vermilion to 1 for full blue.
+        tip: What the cell says when pointed at.
     """
 
     text: str
     note: str
     strength: float
+    tip: str = ""
 
 
 @render_as_inline_svg
@@ -45,14 +49,16 @@ def plot_heat_map(
     label: str,
 ) -> tuple[Axes, str]:
     """Plot cells by row and column; columns have a group and a heading."""
-    width, height = LABEL + COLUMN * len(columns), HEAD + ROW * len(rows)
-    box = (LABEL, 0, width, ROW * len(rows))
+    left = min(LABEL, 20 + LETTER * max(map(len, rows), default=0))
+    width, height = left + COLUMN * len(columns), HEAD + ROW * len(rows)
+    box = (left, 0, width, ROW * len(rows))
     limits = (0, max(1, len(columns))), (len(rows), 0)
     ax = create_blank_axes((width, height), box, *limits)
     for (row, column), cell in cells.items():
         _draw_heat_cell(ax, row, column, cell)
     for row, name in enumerate(rows):
-        add_text_label(ax, name, (0, row + 0.5), (-10, -4), "right", size=12)
+        text = shorten_text(name, left - 10)
+        add_text_label(ax, text, (0, row + 0.5), (-10, -4), "right", size=12)
     start = 0
     for group, members in groupby(columns, key=lambda column: column[0]):
         count = len(list(members))
@@ -60,7 +66,7 @@ def plot_heat_map(
             middle = start + count / 2
             add_text_label(ax, group, (middle, 0), (0, 30), "center", "muted", size=12)
         for column in range(start, start + count):
-            heading = columns[column][1]
+            heading = shorten_text(columns[column][1], 1.25 * COLUMN)
             add_text_label(
                 ax, heading, (column + 0.5, 0), (0, 9), "center", "muted", size=11
             )
@@ -75,9 +81,9 @@ def _draw_heat_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
     strength = min(1.0, abs(cell.strength))
     # The gap keeps neighbours apart where their colours are alike.
     place, size = (column + 0.03, row + 0.04), (0.94, 0.92)
-    ax.add_patch(
-        Rectangle(place, *size, facecolor=color, alpha=0.1 + 0.6 * strength, lw=0)
-    )
+    look: Any = {"facecolor": color, "alpha": 0.1 + 0.6 * strength, "lw": 0}
+    part = encode_svg_id(TIPPED_SHAPE, [cell.tip] if cell.tip else [])
+    ax.add_patch(Rectangle(place, *size, **look, gid=part))
     middle = (column + 0.5, row + 0.5)
     add_text_label(ax, cell.text, middle, (0, 1), "center", size=13, weight="bold")
     part = encode_svg_id("cell-note")

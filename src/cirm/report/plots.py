@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cirm.report.axes import (
+    LETTER,
+    WIDE,
+    choose_round_limits,
+    shorten_text,
+    show_ticks_and_titles,
+)
 from cirm.report.drawing import (
     CHANCE,
     DOTS,
@@ -25,13 +31,9 @@ from cirm.report.text import describe_metric, format_mean, join_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.ticker import Locator
 
-WIDE, NARROW = 800, 350  # pixels: beside the text of a page, and on a phone
 MOST_POINTS = 150  # of a line; more would only make the page larger
-LETTER = 6.9  # pixels of an average letter
 NAME_GAP, NAME_ROOM = 16, 176  # pixels from name to name, and for the longest name
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def plot_training_curves(
     points = [point for line in lines for point in line.points] or [Point(1, 1, None)]
     xlim, ylim = (
         _find_x_range(points),
-        _choose_round_limits([p.mean for p in points], log),
+        choose_round_limits([p.mean for p in points], log),
     )
     ax = _make_page_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
     for start in starts[1:]:
@@ -196,9 +198,9 @@ def plot_scores_of_trials(
     square, and `reference` the score of the settings as they are.
     """
     guides = [] if reference is None else [reference]
-    ylim = _choose_round_limits([*guides, *(score for *_, score in trials)])
+    ylim = choose_round_limits([*guides, *(score for *_, score in trials)])
     ax = _create_panel_axes(
-        name, _choose_round_limits([x for _, x, _ in trials], log), ylim, log=log
+        name, choose_round_limits([x for _, x, _ in trials], log), ylim, log=log
     )
     for guide in guides:
         ax.axhline(guide, color=get_css_color("muted"), lw=1.5, ls=DOTS)
@@ -275,7 +277,7 @@ def _make_page_axes(
         below, right, height = 58 + 20 * rows, width - 12, height - 70
     size, box = (width, height + below), (48, below, right, height + below - 30)
     ax = create_blank_axes(size, box, xlim, ylim)
-    _show_ticks_and_titles(ax, titles, color=get_css_color("muted"), log=(False, log))
+    show_ticks_and_titles(ax, titles, color=get_css_color("muted"), log=(False, log))
     return ax
 
 
@@ -283,8 +285,8 @@ def _create_panel_axes(
     heading: str, xlim: Pair, ylim: Pair, title: str = "", log: bool = False
 ) -> Axes:
     ax = create_blank_axes((220, 206), (36, 42, 214, 170), xlim, ylim)
-    titles = (title, _shorten_text(heading, 187))
-    _show_ticks_and_titles(
+    titles = (title, shorten_text(heading, 187))
+    show_ticks_and_titles(
         ax, titles, color=get_css_color("ink"), weight="bold", log=(log, False), ticks=4
     )
     if ylim == (0, 100):
@@ -292,51 +294,9 @@ def _create_panel_axes(
     return ax
 
 
-def _show_ticks_and_titles(
-    ax: Axes,
-    titles: tuple[str, str],
-    *,
-    log: tuple[bool, bool],
-    ticks: int = 5,
-    **heading: str | float,
-) -> None:
-    """Show ticks, horizontal rules, the title of x, and a heading at the upper left."""
-    from matplotlib.ticker import NullLocator
-
-    ax.set_axis_on()
-    limits: dict[str, Any] = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}
-    xscale, yscale = ("log" if each else "linear" for each in log)
-    ax.set(xscale=xscale, yscale=yscale, **limits)
-    for axis, logarithmic in zip((ax.xaxis, ax.yaxis), log, strict=True):
-        axis.set_major_locator(_create_tick_locator(logarithmic, ticks))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(_format_power_of_ten if logarithmic else _format_tick)
-    if limits["ylim"] == (0, 100):
-        ax.set_yticks((0, 25, 50, 75, 100))
-    ax.tick_params(length=0, labelsize=12, labelcolor=get_css_color("muted"), pad=7)
-    ax.set_axisbelow(True)
-    ax.grid(axis="y", color=get_css_color("rule"), lw=1, gid=encode_svg_id("rule"))
-    ax.spines[["left", "right", "top"]].set_visible(False)
-    ax.spines["bottom"].set(
-        color=get_css_color("muted"), lw=1, gid=encode_svg_id("base")
-    )
-    ax.set_xlabel(
-        replace_unprintable(titles[0]),
-        color=get_css_color("muted"),
-        labelpad=7,
-    )
-    look: dict[str, Any] = {"size": 13, "pad": 14, **heading}
-    ax.set_title(
-        replace_unprintable(titles[1]),
-        loc="left",
-        x=-ax.bbox.x0 / ax.bbox.width,
-        **look,
-    )
-
-
 def _add_line_names(ax: Axes, lines: Sequence[PlotLine]) -> None:
     """Name each line beside the end of a wide plot, or below a narrow one."""
-    names = [_shorten_text(line.label, NAME_ROOM) for line in lines]
+    names = [shorten_text(line.label, NAME_ROOM) for line in lines]
     width, box = ax.figure.bbox.width, ax.bbox
     if width < WIDE:
         _add_line_legend(ax, lines, names)
@@ -454,33 +414,7 @@ def _choose_score_limits(points: Sequence[Point], metric: str) -> Pair:
     if metric == "accuracy" or not points:
         return 0, 100
     highest = max(point.mean + (point.std or 0) for point in points)
-    return _choose_round_limits([0, highest or 1])
-
-
-def _choose_round_limits(values: Sequence[float], log: bool = False) -> Pair:
-    low, high = min(values), max(values)
-    if log:
-        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        return 10.0**first, 10.0 ** max(last, first + 1)
-    low, high = _create_tick_locator(log).view_limits(low, high)
-    return float(low), float(high)
-
-
-def _create_tick_locator(log: bool, ticks: int = 5) -> Locator:
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
-    if log:
-        return LogLocator(numticks=ticks + 1)
-    return MaxNLocator(ticks, steps=[1, 2, 5, 10])
-
-
-def _format_tick(number: float, _: float) -> str:
-    text = f"{number:,.0f}" if abs(number) >= 1e4 else f"{round(number, 10) + 0.0:g}"
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def _format_power_of_ten(number: float, _: float) -> str:
-    return f"10{str(round(math.log10(number))).translate(SUPERSCRIPTS)}"
+    return choose_round_limits([0, highest or 1])
 
 
 def _clip_interval(mean: float, std: float | None, limits: Pair) -> list[float]:
@@ -496,12 +430,6 @@ def _describe_point(label: str, point: Point) -> str:
 
 def _list_line_names(lines: Sequence[PlotLine]) -> str:
     return join_words([line.label for line in lines]) or "no learner"
-
-
-def _shorten_text(text: str, room: float) -> str:
-    """Cut a text to the letters that fit into so many pixels."""
-    letters = max(int(room / LETTER), 2)
-    return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"
 
 
 def _split_line_at_stages(line: PlotLine, starts: Sequence[float]) -> list[PlotLine]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from cirm.records import Record, Run, Score
-from cirm.report import page, plots
+from cirm.report import axes, page, plots
 from cirm.report.diagnostics import build_diagnostics_section
 from cirm.report.drawing import CEILING, get_style_variant
 from cirm.report.markup import Markup, join_escaped_markup
@@ -392,7 +392,7 @@ def _draw_training_curve(
 
 def _render_figure_in_two_widths(draw: partial[Markup], caption: str = "") -> Markup:
     """Render a figure as drawn for a wide page and for a phone."""
-    wide, narrow = draw(width=plots.WIDE), draw(width=plots.NARROW)
+    wide, narrow = draw(width=axes.WIDE), draw(width=axes.NARROW)
     return page.render_figure(f"{caption}." if caption else "", wide, narrow)
 
 

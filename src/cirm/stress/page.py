@@ -59,11 +59,12 @@ def build_stress_page(
         "difference to the oracle is shown in brackets"
     )
     legend = (
-        f"Green: less than {MAX_GAP:g} points below. The redder a cell, the larger "
-        "the difference. Regressions: explained variance in percent."
+        f"Blue: less than {MAX_GAP:g} points below. Orange, with ✗: further below, the "
+        "more the stronger. Regressions: explained variance in percent."
     )
     content = [
         Section("", [page.render_large_numbers(list_stress_facts(cells))]),
+        Section("At a glance", [_render_overview(cells, learner, legend)]),
         Section(
             "Unseen: no rows of the place are known",
             [_render_map(cells, _build_unseen_cell, f"{unseen}. {legend}"), *notes]
@@ -99,14 +100,14 @@ def write_stress_lead(cells: Sequence[Summary], learner: str) -> str:
     )
     text = (
         f"{learner} withstands the shortcut in {len(cells) - len(failed)} of "
-        f"{len(cells)} cells: there {CRITERION}."
+        f"{len(cells)} cells."
     )
     if failed:
         names = [get_cell_name(cell) for cell in failed[:MOST_NAMED]]
         more = len(failed) - len(names)
         names += [f"{more} more"] if more else []
         text += f" It fails in: {join_words(names)}."
-    return text
+    return f"{text} To withstand it means that {CRITERION}."
 
 
 def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
@@ -181,6 +182,63 @@ def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
     return Table(f"Stress map of {learner}", columns, rows, notes, row_headings=2)
 
 
+def _render_overview(cells: Sequence[Summary], learner: str, legend: str) -> Markup:
+    """Render the scores of each kind under usual conditions, before and after adapting.
+
+    All differences are those to the oracle, so that columns can be compared.
+    """
+    usual = [cell for cell in cells if not cell["factor"]]
+    if not usual:
+        return Markup()
+    counts = list_adapted_rows({str(n): cell for n, cell in enumerate(usual)})
+    columns = [("", "erm"), ("", "unseen")]
+    columns += [("adapted to so many rows", count) for count in counts]
+    made = {}
+    for row, cell in enumerate(usual):
+        scores = [cell["erm"], cell["unseen"]]
+        scores += [cell["adapted"].get(count) for count in counts]
+        for column, score in enumerate(scores):
+            if score and score["mean"] is not None and cell["oracle"]["mean"]:
+                mean = score["mean"]
+                gap = mean - cell["oracle"]["mean"]
+                heat = _build_heat_cell(mean, gap, _describe_cell(cell))
+                made[row, column] = heat
+    caption = (
+        f"Accuracy at the unseen place for each kind of shortcut under usual "
+        f"conditions: plain training (erm), {learner} without any row of the place "
+        f"(unseen), and {learner} after adapting to rows without labels. Below each: "
+        f"the difference to the oracle, {learner} on the same data without the "
+        f"shortcut. {legend}"
+    )
+    names = [str(cell["title"]) for cell in usual]
+    drawing = plot_heat_map(names, columns, made, label=caption.partition(":")[0])
+    return _render_scrolling_figure(caption, drawing)
+
+
+def _render_scrolling_figure(caption: str, drawing: Markup) -> Markup:
+    box = render_html_element(
+        "div", drawing, class_="scroll", tabindex="0", role="group"
+    )
+    return page.render_figure(caption, box)
+
+
+def _describe_cell(cell: Summary) -> str:
+    """Say everything that is known of a cell, for those who point at it."""
+    parts = [
+        f"{name} {cell[name]['mean']:.1f}"
+        for name in ("erm", "oracle", "unseen")
+        if cell[name]["mean"] is not None
+    ]
+    parts += [
+        f"{describe_adaptation(rows)} {score['mean']:.1f}"
+        for rows, score in cell["adapted"].items()
+        if score["mean"] is not None
+    ]
+    if cell["limit"] is not None:
+        parts.append(f"limit {cell['limit']:.1f}")
+    return f"{get_cell_name(cell)}: {', '.join(parts)}"
+
+
 def _render_map(
     cells: Sequence[Summary], make: Callable[[Summary], HeatCell | None], caption: str
 ) -> Markup:
@@ -197,13 +255,11 @@ def _render_map(
     }
     label = caption.partition(".")[0]
     drawing = plot_heat_map(kinds, conditions, made, label=label)
-    return page.render_figure(
-        caption, render_html_element("div", drawing, class_="scroll")
-    )
+    return _render_scrolling_figure(caption, drawing)
 
 
 def _build_unseen_cell(cell: Summary) -> HeatCell:
-    return _build_heat_cell(cell["unseen"]["mean"], cell["gap"])
+    return _build_heat_cell(cell["unseen"]["mean"], cell["gap"], _describe_cell(cell))
 
 
 def _build_adapted_cell(cell: Summary) -> HeatCell | None:
@@ -211,19 +267,21 @@ def _build_adapted_cell(cell: Summary) -> HeatCell | None:
     if statistic is None or statistic["mean"] is None:
         return None
     mean, limit = statistic["mean"], cell["limit"]
+    tip = _describe_cell(cell)
     if limit is None:
-        return _build_heat_cell(mean, mean - cell["oracle"]["mean"], "({})")
-    return _build_heat_cell(mean, mean - limit)
+        return _build_heat_cell(mean, mean - cell["oracle"]["mean"], tip, "({})")
+    return _build_heat_cell(mean, mean - limit, tip)
 
 
-def _build_heat_cell(mean: float, gap: float, note: str = "{}") -> HeatCell:
-    """Colour by the gap: green above the tolerance, then ever more vermilion."""
+def _build_heat_cell(mean: float, gap: float, tip: str, note: str = "{}") -> HeatCell:
+    """Colour by the gap: blue above the tolerance, then ever more vermilion."""
     # Strengths begin at a third, so that the two colours differ at their border.
     if gap >= -MAX_GAP:
         strength = 1 / 3 + 2 / 3 * min(1.0, (gap + MAX_GAP) / MAX_GAP)
     else:
         strength = -(1 / 3 + 2 / 3 * min(1.0, (-gap - MAX_GAP) / (LOST - MAX_GAP)))
-    return HeatCell(f"{mean:.0f}", note.format(_format_gap(gap, 0)), strength)
+    text = ("" if strength > 0 else "✗ ") + note.format(_format_gap(gap, 0))
+    return HeatCell(f"{mean:.0f}", text, strength, tip)
 
 
 def _format_gap(gap: float, digits: int = 1) -> str:

@@ -1,0 +1,176 @@
+"""The page of an evaluation: the verdict, figures, then tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cirm.report import page
+from cirm.report.dot_plot import MarkKind
+from cirm.report.model_plots import (
+    PlaceScore,
+    compute_error_interval,
+    compute_wilson_interval,
+    render_calibration_figure,
+    render_confusion_figure,
+    render_scores_figure,
+)
+from cirm.report.model_tables import (
+    HEADINGS,
+    Content,
+    build_classes_table,
+    build_confusion_table,
+    build_coverage_tables,
+    build_scores_table,
+    format_percent,
+    format_score,
+    list_coverage_sentences,
+)
+from cirm.report.page import Section
+from cirm.report.table import Row, Table
+
+LEGEND: dict[MarkKind, str] = {
+    "main": "here",
+    "warning": "here, significantly worse",
+    "earlier": "on arrival at other new places",
+}
+
+
+def build_evaluation_page(content: Content, command: str = "") -> str:
+    """Build the page of an evaluation, from what `cirm evaluate --json` prints."""
+    answer, rest = split_verdict(content["verdict"])
+    sections = [
+        Section("", [*rest, page.render_large_numbers(_list_facts(content))]),
+        _build_places_section(content),
+        _build_classes_section(content),
+        _build_calibration_section(content),
+        Section("All comparisons", [_render_comparisons(content)]),
+        _build_coverage_section(content),
+        Section("All scores", [build_scores_table(content)]),
+        _build_expected_scores_section(content),
+        build_notes_section(content["notes"], command),
+    ]
+    title = f"{content['model']} on {', '.join(content['data'])}"
+    return page.render_page(title, answer, sections)
+
+
+def split_verdict(verdict: str) -> tuple[str, list[str]]:
+    """Return the first sentence of a verdict, and the others."""
+    first, dot, rest = verdict.partition(". ")
+    sentences = [f"{rest.rstrip('.')}."] if dot else []
+    return f"{first[0].upper()}{first[1:].rstrip('.')}.", sentences
+
+
+def build_notes_section(notes: Sequence[str], command: str) -> Section | None:
+    """Build the section of notes and of the command that made a page, if any."""
+    if not notes and not command:
+        return None
+    content = [page.render_notes_as_list(notes), page.render_shell_command(command)]
+    return Section("Notes and command", content)
+
+
+def _get_main_metric(content: Content) -> str:
+    return "accuracy" if "accuracy" in content["overall"] else "rmse"
+
+
+def _list_facts(content: Content) -> list[tuple[str, str]]:
+    metric, rows = _get_main_metric(content), content["rows"]
+    value = content["overall"][metric]
+    is_accuracy = metric == "accuracy"
+    find_interval = compute_wilson_interval if is_accuracy else compute_error_interval
+    low, high = find_interval(value, rows)
+    name = HEADINGS[metric].removesuffix(", %")
+    unit = " %" if is_accuracy else ""
+    digits = ".1f" if is_accuracy else ".4g"
+    text = f"{name} (95 % interval {low:{digits}} to {high:{digits}})"
+    facts = [(f"{value:{digits}}{unit}", text)]
+    for other in ("roc_auc", "calibration_error", "r2"):
+        if other in content["overall"]:
+            name, _, percent = HEADINGS[other].partition(", ")
+            number = f"{content['overall'][other]:.3g} {percent}".strip()
+            facts.append((number, name))
+    return [*facts, (f"{rows:,}", "rows")]
+
+
+def _build_places_section(content: Content) -> Section:
+    """Show the scores here beside those on arrival at other places."""
+    metric = _get_main_metric(content)
+    is_worse = any(
+        one["significant"] and one["score"] == metric for one in content["comparisons"]
+    )
+    kind: MarkKind = "warning" if is_worse else "main"
+    scores = [
+        PlaceScore(name, one[metric], one["rows"], kind, "here")
+        for name, one in content["environments"].items()
+    ]
+    expected = content["expected"]
+    words = "on arrival" if expected["on_arrival"] else "held-out rows"
+    scores += [
+        PlaceScore(one["environment"], one[metric], one["rows"], "earlier", words)
+        for one in expected["on_arrival"] or expected["held_out"]
+    ]
+    legend = LEGEND
+    if not expected["on_arrival"]:
+        legend = LEGEND | {"earlier": "held-out rows of places learned from"}
+    return Section("Scores by place", [render_scores_figure(scores, metric, legend)])
+
+
+def _build_classes_section(content: Content) -> Section | None:
+    if "confusion" not in content:
+        return None
+    parts = [render_confusion_figure(content["confusion"])]
+    tables = [build_classes_table(content)]
+    if len(content["confusion"]["classes"]) <= 5:
+        tables.append(build_confusion_table(content))
+    return Section("Which classes are taken for which", [*parts, *tables])
+
+
+def _build_calibration_section(content: Content) -> Section | None:
+    bins = content.get("reliability") or ()
+    rows = [
+        [
+            format_percent(one["confidence"]),
+            format_percent(one["accuracy"]),
+            f"{one['rows']:,.0f}",
+        ]
+        for one in bins
+    ]
+    if not rows:
+        return None
+    table = Table("Calibration", ["mean confidence", "accuracy", "rows"], rows)
+    folded = page.render_collapsible_block(
+        "The same as a table", page.render_section_content([table])
+    )
+    return Section("Calibration", [render_calibration_figure(bins), folded])
+
+
+def _render_comparisons(content: Content) -> str:
+    lines = [one["line"] for one in content["comparisons"]]
+    return page.render_notes_as_list(
+        [f"{line[0].upper()}{line[1:]}." for line in lines]
+    )
+
+
+def _build_coverage_section(content: Content) -> Section | None:
+    parts: list[str | Table] = [*list_coverage_sentences(content)]
+    parts += build_coverage_tables(content)
+    return Section("Coverage", parts) if parts else None
+
+
+def _build_expected_scores_section(content: Content) -> Section:
+    words = {"held_out": "after learning it", "on_arrival": "before learning it"}
+    rows: list[Row] = []
+    for kind, entries in content["expected"].items():
+        for entry in entries:
+            others = ("environment", "rows")
+            score = next(value for key, value in entry.items() if key not in others)
+            count, number = f"{entry['rows']:,}", format_score(score)
+            rows.append([entry["environment"], words[kind], count, number])
+    names = ("training environment", "measured", "rows", "score")
+    return Section(
+        "Scores in the training environments",
+        [
+            Table("Scores", names, rows, row_headings=2)
+            if rows
+            else "The model file contains no scores to compare with."
+        ],
+    )

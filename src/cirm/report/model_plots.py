@@ -1,0 +1,244 @@
+"""Figures of a model: importance, scores by place, calibration, confusion, effects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cirm.report import page
+from cirm.report.axes import NARROW, show_ticks_and_titles
+from cirm.report.dot_plot import (
+    Dot,
+    DotRow,
+    MarkKind,
+    choose_factor_limits,
+    plot_dots,
+)
+from cirm.report.drawing import (
+    DOTS,
+    create_blank_axes,
+    encode_svg_id,
+    get_css_color,
+    render_as_inline_svg,
+)
+from cirm.report.heat_map import HeatCell, plot_heat_map
+from cirm.report.markup import Markup, render_html_element
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Content = Mapping[str, Any]
+MOST_COLUMNS = 15  # of a figure; tables show all
+MOST_CLASSES = 15  # of a confusion matrix that an eye can take in
+NORMAL_QUANTILE = 1.96  # of a 95 % interval
+
+
+class PlaceScore(NamedTuple):
+    """A score at a place, from so many rows; `kind` is the look of its mark."""
+
+    place: str
+    value: float
+    rows: float
+    kind: MarkKind
+    words: str
+
+
+def compute_wilson_interval(percent: float, rows: float) -> tuple[float, float]:
+    """Return the 95 % interval of a percentage of rows, after Wilson 1927."""
+    share, square = percent / 100, NORMAL_QUANTILE**2
+    middle = (share + square / (2 * rows)) / (1 + square / rows)
+    spread = share * (1 - share) / rows + square / (4 * rows**2)
+    half = NORMAL_QUANTILE * math.sqrt(spread) / (1 + square / rows)
+    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)
+
+
+def compute_error_interval(error: float, rows: float) -> tuple[float, float]:
+    """Return the 95 % interval of a root mean squared error of normal residuals."""
+    factor = math.exp(NORMAL_QUANTILE * math.sqrt(0.5 / rows))
+    return error / factor, error * factor
+
+
+def render_importance_figure(content: Content) -> Markup:
+    """Render the importance of columns after the first environment, and now."""
+    history = [one for one in content["history"] if one["importance"]]
+    now, first = (_share_importance(history[n]["importance"]) for n in (-1, 0))
+    unstable = {one["feature"] for one in content["explanation"].get("unstable", ())}
+    when = "before adapting" if content["adaptation"] else "now"
+    names = sorted(now, key=lambda name: -max(now[name], first.get(name, 0)))
+    rows = []
+    for name in sorted(names[:MOST_COLUMNS], key=lambda name: -now[name]):
+        kind: MarkKind = "warning" if name in unstable else "main"
+        dots = [Dot(now[name], kind, f"{name}: {now[name]:.1f} % {when}")]
+        if len(history) > 1:
+            tip = f"{name}: {first.get(name, 0):.1f} % after {history[0]['name']}"
+            dots.append(Dot(first.get(name, 0), "earlier", tip))
+        rows.append(DotRow(name, dots, f"{now[name]:.0f} %"))
+    legend: dict[MarkKind, str] = {"main": when}
+    if unstable & set(names[:MOST_COLUMNS]):
+        legend["warning"] = f"{when}; differs between places"
+    if len(history) > 1:
+        legend["earlier"] = f"after {history[0]['name']}"
+    caption = (
+        "Share of the importance of each column: how much the predictions change when "
+        "its values are replaced by random ones."
+    )
+    if (more := len(names) - MOST_COLUMNS) > 0:
+        caption += f" {more} less important columns are in the table below."
+    label = "Importance of columns, percent: " + ", ".join(
+        f"{row.label} {row.note}" for row in rows
+    )
+    top = max(dot.value for row in rows for dot in row.dots)
+    limits = (0.0, max(top, 1.0))
+    return _render_dots(
+        caption, rows, label=label, axis="importance, %", limits=limits, legend=legend
+    )
+
+
+def render_scores_figure(
+    scores: Sequence[PlaceScore], metric: str, legend: Mapping[MarkKind, str]
+) -> Markup:
+    """Render the score at each place, with 95 % intervals."""
+    is_accuracy = metric == "accuracy"
+    find_interval = compute_wilson_interval if is_accuracy else compute_error_interval
+    unit = " %" if is_accuracy else ""
+    by_place: dict[str, list[Dot]] = {}
+    ends = []
+    for score in scores:
+        low, high = find_interval(score.value, score.rows)
+        tip = (
+            f"{score.place}, {score.words}: {score.value:.4g}{unit} (95 % interval "
+            f"{low:.4g} to {high:.4g}, {score.rows:,.0f} rows)"
+        )
+        dot = Dot(score.value, score.kind, tip, low, high)
+        by_place.setdefault(score.place, []).append(dot)
+        ends += [low, high]
+    rows = [
+        DotRow(place, dots, f"{dots[-1].value:.3g}{unit}")
+        for place, dots in by_place.items()
+    ]
+    limits = (min(ends), max(ends))
+    name = "accuracy, %" if is_accuracy else "root mean squared error"
+    label = f"{name} by place: " + ", ".join(f"{row.label} {row.note}" for row in rows)
+    used = {score.kind for score in scores}
+    known = {kind: text for kind, text in legend.items() if kind in used}
+    caption = "Lines are 95 % intervals."
+    return _render_dots(
+        caption, rows, label=label, axis=name, limits=limits, legend=known
+    )
+
+
+def render_effects_figure(adaptation: Content) -> Markup:
+    """Render what was learned anew, with what it was in the environments seen."""
+    rows = []
+    for effect in adaptation["effects"]:
+        name, here = effect["feature"], effect["here"]
+        tip = f"{name}: {here:.3g} here ({effect['low']:.3g} to {effect['high']:.3g})"
+        dots = [Dot(one, "earlier", f"{name}: {one:.3g}") for one in effect["seen"]]
+        dots.append(Dot(here, "main", tip, effect["low"], effect["high"]))
+        rows.append(DotRow(name, dots))
+    values = [end for row in rows for dot in row.dots for end in (dot.value, *dot[3:])]
+    known = [value for value in values if value is not None]
+    factors = min(known) > 0
+    limits = choose_factor_limits(known) if factors else (min(known), max(known))
+    legend: dict[MarkKind, str] = {
+        "main": f"at {adaptation['name']}, from rows without targets",
+        "earlier": "in the environments seen",
+    }
+    caption = "What each column says about the target, learned anew. "
+    caption += "The line is the 95 % interval" + (
+        "; 1 means that the column says nothing." if factors else "."
+    )
+    label = "Effects learned anew: " + "; ".join(
+        f"{one['feature']} {one['here']:.3g}" for one in adaptation["effects"]
+    )
+    return _render_dots(
+        caption,
+        rows,
+        label=label,
+        axis="factor by which the odds change" if factors else "effect",
+        limits=limits,
+        legend=legend,
+        factors=factors,
+        reference=1.0 if factors else 0.0,
+    )
+
+
+@render_as_inline_svg
+def plot_calibration(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]:
+    """Plot accuracy over confidence; on the diagonal the model is calibrated."""
+    low = min(50.0, *(one["confidence"] for one in bins))
+    start = 10 * math.floor(low / 10)
+    side = min(width, 420)
+    box = (44, 48, side - 12, side - 34)
+    lowest = min(compute_wilson_interval(b["accuracy"], b["rows"])[0] for b in bins)
+    bottom = min(start, 10 * math.floor(lowest / 10))
+    ax = create_blank_axes((side, side), box, (start, 100), (bottom, 100))
+    muted, hue = get_css_color("muted"), get_css_color("s1")
+    titles = ("confidence, %", "accuracy, %")
+    show_ticks_and_titles(ax, titles, log=(False, False), color=muted)
+    ax.plot((start, 100), (start, 100), color=muted, lw=1.5, ls=DOTS)
+    largest = max(one["rows"] for one in bins)
+    for one in bins:
+        x, y, rows = one["confidence"], one["accuracy"], one["rows"]
+        span = compute_wilson_interval(y, rows)
+        ax.plot((x, x), span, color=hue, lw=2.5, alpha=0.6)
+        tip = f"confidence {x:.0f} %: {y:.1f} % correct of {rows:,.0f} rows"
+        part = encode_svg_id("mark", [tip])
+        size = 5 + 8 * math.sqrt(rows / largest)
+        ax.plot(x, y, "o", ms=size, color=hue, clip_on=False, gid=part, zorder=3)
+    pairs = ", ".join(f"{b['confidence']:.0f} {b['accuracy']:.0f}" for b in bins)
+    return ax, f"Calibration curve, confidence and accuracy in percent: {pairs}"
+
+
+def render_calibration_figure(bins: Sequence[Content]) -> Markup:
+    """Render the calibration curve."""
+    caption = (
+        "Accuracy of the predictions by their confidence. On the dotted line they are "
+        "as often correct as they are confident; below it the model is overconfident. "
+        "Lines are 95 % intervals; larger dots stand for more rows."
+    )
+    return page.render_figure(
+        caption, plot_calibration(bins, width=420), plot_calibration(bins, width=NARROW)
+    )
+
+
+def render_confusion_figure(matrix: Content) -> Markup:
+    """Render the confusion matrix as a heat map; empty if it has too many classes."""
+    names = matrix["classes"]
+    if len(names) > MOST_CLASSES:
+        return Markup()
+    cells = {}
+    for row, percents in enumerate(matrix["percent"]):
+        for column, percent in enumerate(percents):
+            strength = percent / 100 if row == column else -percent / 100
+            count = f"{matrix['counts'][row][column]:,.0f}"
+            if sum(matrix["counts"][row]):
+                cells[row, column] = HeatCell(f"{percent:.0f} %", count, strength)
+    label = "Confusion matrix, percent of each class: " + "; ".join(
+        f"{name} predicted as {name} {matrix['percent'][n][n]:.0f}"
+        for n, name in enumerate(names)
+        if sum(matrix["counts"][n])
+    )
+    columns = [("predicted", name) for name in names]
+    drawing = plot_heat_map(names, columns, cells, label=label)
+    caption = (
+        "Rows are the true classes, columns the predicted ones. Each cell: percent of "
+        "the true class, and number of rows. Blue: correct; orange: wrong."
+    )
+    box = render_html_element(
+        "div", drawing, class_="scroll", tabindex="0", role="group"
+    )
+    return page.render_figure(caption, box)
+
+
+def _share_importance(importance: Mapping[str, float]) -> dict[str, float]:
+    total = sum(importance.values()) or 1.0
+    return {name: 100 * value / total for name, value in importance.items()}
+
+
+def _render_dots(caption: str, rows: Sequence[DotRow], **options: Any) -> Markup:  # noqa: ANN401
+    """Render a dot plot, for wide and for narrow screens."""
+    plot: Callable[..., Markup] = plot_dots
+    wide, narrow = plot(rows, **options), plot(rows, width=NARROW, **options)
+    return page.render_figure(caption, wide, narrow)
