@@ -7,10 +7,10 @@ import torch
 
 from cirm.learners.steady.columns_posterior import (
     Prior,
+    convert_tilt_to_logits,
     estimate_effect,
     estimate_slope,
     estimate_table,
-    tilt_to_logits,
 )
 
 FLAT = Prior(0.0, 100.0, 1.0)
@@ -62,7 +62,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 
 def test_the_constant_of_two_classes_keeps_the_mean_probability():
     _, u, _ = draw_classes(3_000, 0.9)
-    slope, level = tilt_to_logits(torch.tensor([1.5]).double(), u, 0.4, 1)
+    slope, level = convert_tilt_to_logits(torch.tensor([1.5]).double(), u, 0.4, 1)
     shifted = slope * u[:, None] + level + math.log(0.4 / 0.6)
     assert float(shifted.sigmoid().mean()) == pytest.approx(0.4, abs=1e-4)
 

@@ -18,26 +18,26 @@ from torch.nn import functional as F
 from cirm.environments import Stage
 from cirm.learners.steady import columns_learn as learn
 from cirm.learners.steady.columns_adapt import adapt_predictor, find_residual_factor
-from cirm.learners.steady.columns_arrival import score_arrival
+from cirm.learners.steady.columns_arrival import score_on_arrival
 from cirm.learners.steady.columns_explain import explain_state
 from cirm.learners.steady.columns_predict import apply_predictor
 from cirm.learners.steady.columns_refuse import (
     FEWEST_ROWS,
     UNCLEAR,
-    find_reasons,
     have_frequencies_earned,
+    list_reasons_not_to_adapt,
 )
 from cirm.learners.steady.columns_search import (
     restore_features,
-    search_unstable,
-    summarise_place,
+    search_unstable_features,
+    summarise_environment,
 )
 from cirm.learners.steady.columns_state import (
     SAMPLES,
     Adaptation,
     State,
+    create_empty_adaptation,
     make_empty_state,
-    make_no_adaptation,
     stack_replicas,
     take_replica,
 )
@@ -112,20 +112,22 @@ class ColumnsEngine:
             self._find_features_of_columns(columns, d)
             for columns in (self.unstable, self.stable)
         )
-        summaries = [summarise_place(state, x, y, is_value) for x, y in data]
-        state, sure = search_unstable(
+        summaries = [summarise_environment(state, x, y, is_value) for x, y in data]
+        state, sure = search_unstable_features(
             state, summaries, self.level, named, protected, is_value
         )
         for (x, y), summary in zip(data, summaries, strict=True):
             if len(state.places.rows):
-                state = score_arrival(state, x, y, normals, self.trust, is_value)
+                state = score_on_arrival(state, x, y, normals, self.trust, is_value)
                 state = restore_features(state, sure, is_value)
-            state = learn.learn_place(state, x, y, summary, is_value)
-        predictor = learn.draw_trusted(state, self.trust, normals)
+            state = learn.learn_environment(state, x, y, summary, is_value)
+        predictor = learn.draw_trusted_predictor(state, self.trust, normals)
         return state._replace(
-            base=learn.draw_stable(state, normals),
+            base=learn.draw_stable_predictor(state, normals),
             predictor=predictor,
-            adaptation=make_no_adaptation(predictor, d, outputs, max(1, self.classes)),
+            adaptation=create_empty_adaptation(
+                predictor, d, outputs, max(1, self.classes)
+            ),
         )
 
     def _find_features_of_columns(self, columns: tuple[int, ...], d: int) -> Tensor:
@@ -161,7 +163,7 @@ class ColumnsEngine:
 
     def _adapt_replica(self, state: State, inputs: Tensor) -> State:
         basis = state.basis.expand(inputs)
-        reasons = find_reasons(state, inputs)
+        reasons = list_reasons_not_to_adapt(state, inputs)
         chosen = (state.unstable & state.needed & (reasons == 0)).nonzero()[:, 0]
         has_frequencies = len(inputs) >= FEWEST_ROWS and have_frequencies_earned(state)
         adapted = adapt_predictor(

@@ -20,14 +20,14 @@ from cirm.learners.steady.columns_frequencies import (
     predict_frequencies,
 )
 from cirm.learners.steady.columns_posterior import (
+    build_effect_prior,
+    convert_tilt_to_logits,
     estimate_effect,
     estimate_slope,
     estimate_table,
-    make_prior,
-    tilt_to_logits,
 )
 from cirm.learners.steady.columns_predict import apply_predictor, measure_level_spread
-from cirm.learners.steady.columns_residual import find_residual
+from cirm.learners.steady.columns_residual import compute_residual_direction
 from cirm.learners.steady.columns_state import SAMPLES, Predictor, State
 from cirm.learners.steady.meta_analysis import MetaAnalysis
 
@@ -35,7 +35,7 @@ LEAST_SUPPORT = 1.0  # gain of log likelihood that one more free number must hav
 MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
 
 
-def select_rows(basis: Tensor, score: Tensor) -> Tensor:
+def limit_rows_deterministically(basis: Tensor, score: Tensor) -> Tensor:
     """Return rows in an order that is theirs: at most `MOST_ROWS`, by a score [n]."""
     ties = basis @ torch.linspace(1, 2, basis.shape[1], dtype=basis.dtype)
     order = torch.from_numpy(np.lexsort((ties.numpy(), score.numpy())))
@@ -83,7 +83,7 @@ def adapt_predictor(
         least_support: Gain of log likelihood below which a feature is not adapted.
     """
     outputs = apply_predictor(state.base, basis).mean(0)
-    rows = select_rows(basis, outputs[:, 0])
+    rows = limit_rows_deterministically(basis, outputs[:, 0])
     basis = basis[rows]
     given = state.basis.scale.gt(0) & ~state.unstable
     done = torch.zeros_like(given)
@@ -102,17 +102,23 @@ def adapt_predictor(
         if bool(done[feature]):
             continue
         before = adapted
-        if adapted.variance == 0 and _is_category(state, basis, members):
-            adapted = _add_category(adapted, state, basis, members)
+        if adapted.variance == 0 and _are_categories_of_one_column(
+            state, basis, members
+        ):
+            adapted = _add_category_evidence(adapted, state, basis, members)
             done = done | members
             continue
-        direction, _ = find_residual(state, feature, given | done)
+        direction, _ = compute_residual_direction(state, feature, given | done)
         values = basis @ direction
         done[feature] = True
         if float(values.std(correction=0)) < 1e-6:
             continue
         order = (torch.arange(SAMPLES) * (2 * turn + 1) + turn) % SAMPLES
-        add = _add_value if adapted.variance > 0 else _add_tilt
+        add = (
+            _add_numeric_evidence_for_value
+            if adapted.variance > 0
+            else _add_numeric_evidence_for_classes
+        )
         adapted, support = add(
             adapted, summary, feature, direction, values, order, trust
         )
@@ -150,7 +156,7 @@ def _adapt_frequencies(adapted: Adapted, state: State) -> Adapted:
     )
 
 
-def _add_tilt(
+def _add_numeric_evidence_for_classes(
     adapted: Adapted,
     summary: MetaAnalysis,
     feature: int,
@@ -162,27 +168,27 @@ def _add_tilt(
     """Add the evidence of a number for the classes, one class at a time."""
     coefficients, levels = (part.clone() for part in adapted.predictor)
     effects, steps, support = adapted.effects.clone(), [], -math.inf
-    soft = predict_soft(adapted.outputs)
+    soft = compute_clipped_probabilities(adapted.outputs)
     outputs = soft.shape[1]
     for output in range(outputs):
         own = soft[:, output]
-        prior = make_prior(summary, feature, output, trust)
+        prior = build_effect_prior(summary, feature, output, trust)
         found = estimate_effect(own, values, prior)
         support = max(support, found.support)
         effects[:, feature, output] = torch.tensor(found[1:4])
-        slope, level = tilt_to_logits(
+        slope, level = convert_tilt_to_logits(
             found.samples[order], values, float(own.mean()), outputs
         )
         coefficients[:, output] += slope[:, None] * direction
         levels[:, output] += level
         steps.append(slope[:, None] * values + level[:, None])
-    logits = average_logits(adapted.outputs + torch.stack(steps, -1))
+    logits = average_over_samples(adapted.outputs + torch.stack(steps, -1))
     predictor = Predictor(coefficients, levels)
     added = adapted._replace(predictor=predictor, outputs=logits, effects=effects)
     return added, support
 
 
-def _add_value(
+def _add_numeric_evidence_for_value(
     adapted: Adapted,
     summary: MetaAnalysis,
     feature: int,
@@ -197,7 +203,7 @@ def _add_value(
     both sources by their precisions.
     """
     prediction, variance = adapted.outputs[:, 0], adapted.variance
-    prior = make_prior(summary, feature, 0, trust)
+    prior = build_effect_prior(summary, feature, 0, trust)
     found, slopes, total = estimate_slope(prediction, values, variance, prior)
     slopes = slopes[order]
     gains = slopes * variance / total
@@ -225,7 +231,7 @@ def _extract_indicators(state: State, basis: Tensor, members: Tensor) -> Tensor:
     return basis[:, index] / state.basis.scale[index] + state.basis.centre[index]
 
 
-def _is_category(state: State, basis: Tensor, members: Tensor) -> bool:
+def _are_categories_of_one_column(state: State, basis: Tensor, members: Tensor) -> bool:
     """Return whether features are the categories, at least three, of one column."""
     two_valued = bool((state.basis.limit[members] > 1e3).all())
     if int(members.sum()) < 3 or not two_valued:
@@ -234,12 +240,12 @@ def _is_category(state: State, basis: Tensor, members: Tensor) -> bool:
     return bool((marked.sum(1) <= 1).all()) and bool((marked >= 0).all())
 
 
-def _add_category(
+def _add_category_evidence(
     adapted: Adapted, state: State, basis: Tensor, members: Tensor
 ) -> Adapted:
     """Add the evidence of a column of categories."""
     coefficients, levels = (part.clone() for part in adapted.predictor)
-    soft = predict_soft(adapted.outputs)
+    soft = compute_clipped_probabilities(adapted.outputs)
     is_binary = soft.shape[1] == 1
     if is_binary:
         soft = torch.cat([1 - soft, soft], 1)
@@ -252,15 +258,17 @@ def _add_category(
     scale, centre = state.basis.scale[index], state.basis.centre[index]
     coefficients[..., index] += (evidence / scale[:, None]).mT
     levels += (evidence * centre[:, None]).sum(1)
-    logits = average_logits(adapted.outputs + marked @ evidence)
+    logits = average_over_samples(adapted.outputs + marked @ evidence)
     effects = adapted.effects.clone()
-    effects[:, index] = _summarise_table(table.logs, table.errors, scale, is_binary)
+    effects[:, index] = _summarise_category_effects(
+        table.logs, table.errors, scale, is_binary
+    )
     return adapted._replace(
         predictor=Predictor(coefficients, levels), outputs=logits, effects=effects
     )
 
 
-def _summarise_table(
+def _summarise_category_effects(
     logs: Tensor, errors: Tensor, scale: Tensor, is_binary: bool
 ) -> Tensor:
     """Return the effects of categories with their limits, [3, m, k]."""
@@ -273,13 +281,13 @@ def _summarise_table(
     return torch.stack(limits) / scale[:, None]
 
 
-def predict_soft(outputs: Tensor) -> Tensor:
+def compute_clipped_probabilities(outputs: Tensor) -> Tensor:
     """Return probabilities [n, k] away from 0 and 1, by which no row decides alone."""
     soft = outputs.sigmoid() if outputs.shape[1] == 1 else outputs.softmax(-1)
     return soft.clamp(1e-3, 1 - 1e-3)
 
 
-def average_logits(logits: Tensor) -> Tensor:
+def average_over_samples(logits: Tensor) -> Tensor:
     """Return the logits [n, k] of probabilities averaged over samples [s, n, k]."""
     if logits.shape[-1] == 1:
         return logits.sigmoid().mean(0).clamp(1e-6, 1 - 1e-6).logit()

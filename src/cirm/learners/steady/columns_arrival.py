@@ -7,8 +7,8 @@ from torch import Tensor
 
 from cirm.learners.steady.columns_adapt import adapt_predictor
 from cirm.learners.steady.columns_learn import (
-    draw_stable,
-    draw_trusted,
+    draw_stable_predictor,
+    draw_trusted_predictor,
     select_modelled_targets,
     summarise_effects,
 )
@@ -21,7 +21,7 @@ from cirm.learners.steady.columns_state import (
 )
 
 
-def score_arrival(
+def score_on_arrival(
     state: State,
     inputs: Tensor,
     targets: Tensor,
@@ -34,14 +34,16 @@ def score_arrival(
     The rows are treated as unlabelled first: the stable model is adapted to them, and
     compared with the labels.
     """
-    base = draw_stable(state, normals)
+    base = draw_stable_predictor(state, normals)
     state = state._replace(base=base)
     basis = state.basis.expand(inputs)
     noise = float(state.noise[1])
     chosen = (state.unstable & state.needed).nonzero()[:, 0].tolist()
     summary = summarise_effects(state)
     predictors = [base]
-    predictors += [draw_trusted(state, t, normals) for t in ("interval", "average")]
+    predictors += [
+        draw_trusted_predictor(state, t, normals) for t in ("interval", "average")
+    ]
     predictors.append(
         adapt_predictor(
             state, basis, summary, chosen, trust, least_support=0.0
@@ -54,7 +56,7 @@ def score_arrival(
     gains = torch.zeros(d, dtype=torch.float64)
     errors = torch.full((d,), torch.inf, dtype=torch.float64)
 
-    def measure_gain(
+    def measure_gain_of_adapting(
         features: list[int], has_frequencies: bool = False
     ) -> tuple[Tensor, Tensor]:
         alone = adapt_predictor(
@@ -65,10 +67,12 @@ def score_arrival(
 
     for unit in state.unit[chosen].unique().tolist():
         own = [j for j in chosen if int(state.unit[j]) == unit]
-        gains[state.unit == unit], errors[state.unit == unit] = measure_gain(own)
+        gains[state.unit == unit], errors[state.unit == unit] = (
+            measure_gain_of_adapting(own)
+        )
     frequency_gain = gains.new_zeros(()), gains.new_zeros(())
     if not is_value:
-        frequency_gain = measure_gain([], has_frequencies=True)
+        frequency_gain = measure_gain_of_adapting([], has_frequencies=True)
     outputs = apply_predictor(base, basis).mean(0)
     aims = targets if is_value else select_modelled_targets(targets)
     if is_value:
@@ -85,7 +89,7 @@ def score_arrival(
         errors,
         torch.stack(
             [
-                correlate(_predict(predictor, basis, is_value), aims)
+                compute_correlation(_predict(predictor, basis, is_value), aims)
                 for predictor in (base, predictors[2])
             ]
         ),
@@ -96,7 +100,7 @@ def score_arrival(
     return state._replace(arrivals=append_entry(state.arrivals, entry))
 
 
-def correlate(predictions: Tensor, targets: Tensor) -> Tensor:
+def compute_correlation(predictions: Tensor, targets: Tensor) -> Tensor:
     """Return the correlation of predictions [n, k] with targets [n, k], over all k."""
     one, other = predictions - predictions.mean(0), targets - targets.mean(0)
     norms = one.square().sum() * other.square().sum()

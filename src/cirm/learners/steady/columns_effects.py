@@ -91,7 +91,9 @@ def measure_effects(
     if targets.shape[1] > 1:
         contrasts = _compare_classes(features, targets)
     else:
-        parts = _measure_output(features, targets[:, 0], unit, past, is_value)
+        parts = _measure_contrasts_of_output(
+            features, targets[:, 0], unit, past, is_value
+        )
         contrasts = Contrasts(*(part[:, None] for part in parts))
     low, high = features.amin(0), features.amax(0)
     constant = (high - low < 1e-9)[:, None]
@@ -110,7 +112,7 @@ def measure_effects(
     )
 
 
-def _measure_output(
+def _measure_contrasts_of_output(
     features: Tensor, target: Tensor, unit: Tensor, past: Tensor, is_value: bool
 ) -> Contrasts:
     """Return the contrasts [d] between two classes, or along a value."""
@@ -133,7 +135,7 @@ def _measure_output(
         own[:, members], other[:, members] = residuals[:, :-1], residuals[:, -1:]
     partial = _regress_each(own, other, n / max(n - d, n / 2))
     plain = _regress_each(joint[:, :d], joint[:, d:], 1.0)
-    simple = _find_independent(gram, n) & _find_equal(plain, partial)
+    simple = _find_independent_features(gram, n) & _find_equal(plain, partial)
     contrasts = Contrasts(
         *(torch.where(simple, a, b) for a, b in zip(plain, partial, strict=True))
     )
@@ -217,7 +219,7 @@ def _compare_classes(features: Tensor, targets: Tensor) -> Contrasts:
     )
 
 
-def measure_alignment(
+def measure_alignment_with_first(
     features: Tensor, targets: Tensor, effects: Tensor, unit: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Measure how far units speak for the true class, if they mean what they did.
@@ -269,7 +271,7 @@ def combine_alignments(means: Tensor, variances: Tensor) -> MetaAnalysis:
     return combine_effects(mean, torch.where(is_known, variance, UNKNOWN))
 
 
-def _find_independent(gram: Tensor, n: int) -> Tensor:
+def _find_independent_features(gram: Tensor, n: int) -> Tensor:
     """Return which features have no relation to the others given the target, [d].
 
     Their plain contrast between classes is the partial one, and far more precise.

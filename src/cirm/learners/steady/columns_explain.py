@@ -12,7 +12,7 @@ from torch import Tensor
 from cirm.learners.steady.columns_effects import LEAST_EFFECT, LEAST_VALUE_EFFECT
 from cirm.learners.steady.columns_explain_adaptation import describe_adaptation
 from cirm.learners.steady.columns_learn import summarise_effects
-from cirm.learners.steady.columns_residual import find_residual
+from cirm.learners.steady.columns_residual import compute_residual_direction
 from cirm.learners.steady.columns_search import MOST_OF_LEVEL
 from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.columns_words import (
@@ -49,7 +49,7 @@ def explain_state(
     ]
     for entry in unstable:
         entry["copies"] = sorted(
-            {names[int(j)] for j in _find_members(state, entry["index"])}
+            {names[int(j)] for j in _find_features_in_unit(state, entry["index"])}
             - {entry["feature"]}
         )
     environments = len(state.places.rows)
@@ -65,20 +65,20 @@ def explain_state(
         "verdict": verdict,
         "evidence": [
             *(entry["sentence"] for entry in unstable),
-            *_describe_entangled(state, names),
-            *_describe_power(state, level, classes),
-            *_describe_costs(state, classes),
+            *_describe_inseparable_columns(state, names),
+            *_describe_detectable_change(state, level, classes),
+            *_describe_scores_by_trust(state, classes),
         ],
         "unstable": unstable,
         "trust": trust,
-        "costs": _list_costs(state),
+        "costs": _list_scores_by_trust(state),
     }
     if int(state.adaptation.rows):
         explanation["adaptation"] = describe_adaptation(state, names, classes)
     return explanation
 
 
-def _find_members(state: State, feature: int) -> Tensor:
+def _find_features_in_unit(state: State, feature: int) -> Tensor:
     return (state.unit == state.unit[feature]).nonzero()[:, 0]
 
 
@@ -105,7 +105,7 @@ def _describe_feature(
     effects = list_effects(state, feature, output)
     p_value = float(summarise_effects(state).p_value()[feature, output])
     given = state.basis.scale.gt(0) & ~state.unstable
-    leak = find_residual(state, feature, given)[1]
+    leak = compute_residual_direction(state, feature, given)[1]
     told = describe_seen(effects, classes, output)
     sentence = f"`{name}` changes its meaning: in the environments seen it {told}"
     sentence += f" (p = {p_value:.1g})." if p_value < 0.05 else "."
@@ -119,7 +119,7 @@ def _describe_feature(
     }
 
 
-def _describe_entangled(state: State, names: list[str]) -> list[str]:
+def _describe_inseparable_columns(state: State, names: list[str]) -> list[str]:
     found = (state.entangled & state.needed & ~state.unstable).nonzero()[:, 0]
     if not len(found):
         return []
@@ -131,7 +131,7 @@ def _describe_entangled(state: State, names: list[str]) -> list[str]:
     ]
 
 
-def _describe_power(state: State, level: float, classes: int) -> list[str]:
+def _describe_detectable_change(state: State, level: float, classes: int) -> list[str]:
     """Say which change the rows could have shown, and which they could not."""
     places, needed = state.places, state.needed
     variances = places.contrasts.compute_effects()[1][:, needed]
@@ -196,7 +196,7 @@ def _compute_largest_z(state: State) -> float:
     return 2 * math.log(9 / 4) / float(variance.min()) ** 0.5
 
 
-def _list_costs(state: State) -> dict[str, list[float]]:
+def _list_scores_by_trust(state: State) -> dict[str, list[float]]:
     scores = state.arrivals.scores
     return {
         name: [round(value, 3) for value in scores[:, i].tolist()]
@@ -205,7 +205,7 @@ def _list_costs(state: State) -> dict[str, list[float]]:
     }
 
 
-def _describe_costs(state: State, classes: int) -> list[str]:
+def _describe_scores_by_trust(state: State, classes: int) -> list[str]:
     if not len(state.arrivals.skill) or not bool(state.unstable.any()):
         return []
     invariant, interval, average, adapted = state.arrivals.scores.mean(0).tolist()

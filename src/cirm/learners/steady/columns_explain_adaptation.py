@@ -8,13 +8,13 @@ from typing import Any
 from cirm.learners.steady import columns_refuse as refuse
 from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.columns_words import (
+    convert_effect_to_number,
     describe_seen,
     format_factor,
     join_words,
     list_effects,
     list_unstable,
     pick_output,
-    to_number,
 )
 
 REFUSALS = {
@@ -94,7 +94,7 @@ def _describe_effect(
     offset = places.targets.shape[1] - adaptation.effects.shape[2]
     frequency = float(places.targets[:, output + offset].mean())
     here, low, high = (
-        to_number(
+        convert_effect_to_number(
             float(value), float(adaptation.means[feature]), frequency, state, feature
         )
         for value in adaptation.effects[:, feature, output]

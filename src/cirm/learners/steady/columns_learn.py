@@ -14,13 +14,13 @@ from cirm.learners.steady.columns_glm import (
 )
 from cirm.learners.steady.columns_predict import (
     draw_coefficients,
-    draw_levels,
+    draw_intercept_differences,
     measure_level_spread,
 )
 from cirm.learners.steady.columns_search import (
     Summary,
-    add_summary,
-    refit_values,
+    add_environment_summary,
+    refit_regressions,
     set_aside,
 )
 from cirm.learners.steady.columns_state import (
@@ -76,15 +76,15 @@ def summarise_effects(state: State) -> MetaAnalysis:
     return combine_effects(*state.places.contrasts.compute_effects())
 
 
-def learn_place(
+def learn_environment(
     state: State, inputs: Tensor, targets: Tensor, summary: Summary, is_value: bool
 ) -> State:
     """Return the state after learning from one environment."""
     if not is_value and has_two_classes(targets):
         basis = state.basis.expand(inputs)
         state = _learn_classification(state, basis, select_modelled_targets(targets))
-    state = add_summary(state, summary)
-    return refit_values(state) if is_value else state
+    state = add_environment_summary(state, summary)
+    return refit_regressions(state) if is_value else state
 
 
 def _learn_classification(state: State, basis: Tensor, targets: Tensor) -> State:
@@ -154,13 +154,13 @@ def _update(
     return Posterior(mean, precision)
 
 
-def draw_stable(state: State, normals: Tensor) -> Predictor:
+def draw_stable_predictor(state: State, normals: Tensor) -> Predictor:
     """Draw samples of the stable model for a new environment."""
     used = state.basis.active & ~find_basis_functions_of_features(state, state.unstable)
     return _draw_model(state, state.stable, used, float(state.noise[1]), normals)
 
 
-def draw_trusted(state: State, trust: str, normals: Tensor) -> Predictor:
+def draw_trusted_predictor(state: State, trust: str, normals: Tensor) -> Predictor:
     """Draw samples of the model that a kind of trust asks for.
 
     Under "interval" a unit is used if the prediction interval of its effect in a new
@@ -174,14 +174,14 @@ def draw_trusted(state: State, trust: str, normals: Tensor) -> Predictor:
         clear = state.needed & ((low > 0) | (high < 0)).any(1)
         aside = state.unstable & ~torch.isin(state.unit, state.unit[clear])
     if bool((aside == state.unstable).all()):
-        return draw_stable(state, normals)
+        return draw_stable_predictor(state, normals)
     if not bool(aside.any()):
         noise = float(state.noise[0])
         return _draw_model(state, state.whole, state.basis.active, noise, normals)
     partly = state._replace(unstable=aside, stable=state.whole)
     is_value = float(state.noise[0]) > 0
-    partly = refit_values(partly) if is_value else set_aside(partly, aside)
-    return draw_stable(partly, normals)
+    partly = refit_regressions(partly) if is_value else set_aside(partly, aside)
+    return draw_stable_predictor(partly, normals)
 
 
 def _draw_model(
@@ -204,5 +204,5 @@ def _draw_model(
         ]
     else:
         pieces = [draw_coefficients(model, used, normals)]
-    levels = draw_levels(measure_level_spread(state.arrivals, noise))
+    levels = draw_intercept_differences(measure_level_spread(state.arrivals, noise))
     return Predictor(torch.cat(pieces), levels)

@@ -48,7 +48,9 @@ class Prior(NamedTuple):
         )
 
 
-def make_prior(summary: MetaAnalysis, feature: int, output: int, trust: str) -> Prior:
+def build_effect_prior(
+    summary: MetaAnalysis, feature: int, output: int, trust: str
+) -> Prior:
     """Return the prior of an effect in a new environment.
 
     If unstable features are not trusted, either sign is as likely: without rows that
@@ -85,7 +87,7 @@ class EffectPosterior(NamedTuple):
     support: float = 0.0
 
 
-def summarise_grid(grid: Tensor, log_density: Tensor) -> EffectPosterior:
+def summarise_density_on_grid(grid: Tensor, log_density: Tensor) -> EffectPosterior:
     """Summarise a density on an evenly spaced grid, [m]."""
     weights = (log_density - log_density.max()).exp()
     weights = weights / weights.sum()
@@ -141,7 +143,9 @@ def estimate_effect(soft: Tensor, values: Tensor, prior: Prior) -> EffectPosteri
         no = (1 - soft[:, None]) * (1 - given) / (1 - frequency)
         likelihood = (yes + no).clamp(min=1e-12).log().sum(0)
         support = max(support, float(likelihood.max()))  # without an effect it is 0
-        posterior = summarise_grid(grid, prior.log_density(grid) + likelihood)
+        posterior = summarise_density_on_grid(
+            grid, prior.log_density(grid) + likelihood
+        )
         margin = 0.5 * (posterior.high - posterior.low) + (high - low) / GRID
         low = max(low, posterior.low - margin)
         high = min(high, posterior.high + margin)
@@ -179,7 +183,7 @@ def estimate_slope(
     # The prior is one of effects; the grid is even in slopes.
     density = prior.log_density(effects) + stretch
     density = density - 0.5 * (slopes - slope).square() / error
-    posterior = summarise_grid(slopes, density)
+    posterior = summarise_density_on_grid(slopes, density)
 
     def to_effect(value: float) -> float:
         return value / (total - value**2 * variance)
@@ -194,7 +198,7 @@ def estimate_slope(
     return summary, posterior.samples, total
 
 
-def tilt_to_logits(
+def convert_tilt_to_logits(
     effects: Tensor, values: Tensor, frequency: float, outputs: int
 ) -> tuple[Tensor, Tensor]:
     """Return slope and constant, [s] each, by which a feature changes a class's logit.

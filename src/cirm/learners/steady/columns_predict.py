@@ -70,7 +70,7 @@ def measure_level_spread(arrivals: Arrivals, noise: float) -> Tensor:
     return ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
 
 
-def draw_levels(spread: Tensor) -> Tensor:
+def draw_intercept_differences(spread: Tensor) -> Tensor:
     """Draw by how much the intercept of a new environment differs, [s, k]."""
     # An order in which the intercepts do not follow the coefficients.
     quantiles = normal_quantiles(SAMPLES)[torch.arange(SAMPLES) * 5 % SAMPLES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_residual import find_residual
+from cirm.learners.steady.columns_residual import compute_residual_direction
 from cirm.learners.steady.columns_state import State
 
 FEWEST_ROWS = 30  # below that the interval of an effect holds any effect
@@ -18,7 +18,7 @@ EARNED = 2.0  # standard errors by which adapting must have helped on arrival
 FEW, CONSTANT, OTHER_UNIT, UNTRIED, CHANCE, LEAK, UNEARNED, UNCLEAR = range(1, 9)
 
 
-def find_reasons(state: State, inputs: Tensor) -> Tensor:
+def list_reasons_not_to_adapt(state: State, inputs: Tensor) -> Tensor:
     """Return why each feature is not adapted to inputs [n, d]; 0 if it is, [d]."""
     reasons = torch.zeros_like(state.unit)
     features = state.basis.standardise(inputs)
@@ -37,9 +37,9 @@ def find_reasons(state: State, inputs: Tensor) -> Tensor:
             reason = UNTRIED
         elif float(arrivals.skill[:, 0].mean()) < LEAST_SKILL:
             reason = CHANCE
-        elif find_residual(state, feature, given)[1] > MOST_LEAK:
+        elif compute_residual_direction(state, feature, given)[1] > MOST_LEAK:
             reason = LEAK
-        elif not has_earned(state, feature):
+        elif not has_helped_on_arrival(state, feature):
             reason = UNEARNED
         else:
             reason = 0
@@ -58,7 +58,7 @@ def _has_other_unit(values: Tensor, limit: float) -> bool:
     return spread > UNITS or spread < 1 / UNITS or abs(centre) > UNITS
 
 
-def has_earned(state: State, feature: int) -> bool:
+def has_helped_on_arrival(state: State, feature: int) -> bool:
     """Return whether adapting a feature has helped on the arrival of environments."""
     errors = state.arrivals.errors[:, feature]
     tried = errors.isfinite()

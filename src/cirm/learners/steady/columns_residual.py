@@ -8,7 +8,9 @@ from torch import Tensor
 from cirm.learners.steady.columns_state import State, center_moments
 
 
-def find_residual(state: State, feature: int, given: Tensor) -> tuple[Tensor, float]:
+def compute_residual_direction(
+    state: State, feature: int, given: Tensor
+) -> tuple[Tensor, float]:
     """Return what is left of a feature given others and the target, as a direction.
 
     Args:
@@ -54,7 +56,7 @@ def _regress_feature_on_others(
     return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
 
 
-def find_leaks(state: State) -> Tensor:
+def compute_explained_fractions(state: State) -> Tensor:
     """Return which part of each feature others explain given the target, [d].
 
     Others are the features of other units. Chance correlations are not counted.

@@ -15,12 +15,15 @@ from cirm.learners.steady.columns_effects import (
     combine_alignments,
     find_changes,
     find_relevant,
-    measure_alignment,
+    measure_alignment_with_first,
     measure_effects,
 )
 from cirm.learners.steady.columns_glm import Posterior, fit_moments
 from cirm.learners.steady.columns_refuse import LEAST_SKILL, MOST_LEAK
-from cirm.learners.steady.columns_residual import find_leaks, find_residual
+from cirm.learners.steady.columns_residual import (
+    compute_explained_fractions,
+    compute_residual_direction,
+)
 from cirm.learners.steady.columns_state import (
     Places,
     State,
@@ -43,7 +46,7 @@ class Summary(NamedTuple):
     moments: Tensor
 
 
-def summarise_place(
+def summarise_environment(
     state: State, inputs: Tensor, targets: Tensor, is_value: bool
 ) -> Summary:
     """Return the means, effects and moments of an environment."""
@@ -59,12 +62,12 @@ def summarise_place(
     means = joint.mean(0)
     all_contrasts = append_entry(state.places.contrasts, contrasts)
     first = all_contrasts.slope[0] / all_contrasts.noise[0]
-    alignment = measure_alignment(basis[:, :d], aims, first, state.unit)
+    alignment = measure_alignment_with_first(basis[:, :d], aims, first, state.unit)
     place = Places(rows, means[:p], means[p:], contrasts, *alignment)
     return Summary(place, joint.T @ joint)
 
 
-def add_summary(state: State, summary: Summary) -> State:
+def add_environment_summary(state: State, summary: Summary) -> State:
     """Add the summary of an environment to the state."""
     return state._replace(
         moments=state.moments + summary.moments,
@@ -72,7 +75,7 @@ def add_summary(state: State, summary: Summary) -> State:
     )
 
 
-def search_unstable(
+def search_unstable_features(
     state: State,
     summaries: list[Summary],
     level: float,
@@ -101,7 +104,7 @@ def search_unstable(
     """
     after = state
     for summary in summaries:
-        after = add_summary(after, summary)
+        after = add_environment_summary(after, summary)
     unstable, entangled = (state.unstable | named) & ~protected, state.entangled
     sure = unstable
     looks, places = state.looks, after.places
@@ -117,7 +120,7 @@ def search_unstable(
     new = unstable & ~state.unstable
     state = state._replace(unstable=unstable, entangled=entangled, looks=looks)
     if bool(new.any()) and len(state.places.rows):
-        state = refit_values(state) if is_value else set_aside(state, new)
+        state = refit_regressions(state) if is_value else set_aside(state, new)
     return state, sure
 
 
@@ -137,7 +140,7 @@ def restore_features(state: State, sure: Tensor, is_value: bool) -> State:
         stable=state.whole,
     )
     if is_value:
-        return refit_values(state)
+        return refit_regressions(state)
     return set_aside(state, state.unstable) if bool(state.unstable.any()) else state
 
 
@@ -158,7 +161,7 @@ def _test_features(
     places = state.places
     active = state.basis.scale.gt(0)
     tested = state.needed & ~known
-    entangled = tested & (find_leaks(state) > MOST_LEAK)
+    entangled = tested & (compute_explained_fractions(state) > MOST_LEAK)
     alone = tested & ~torch.isin(state.unit, state.unit[entangled])
     if places.alignment.shape[2] > 1:
         units = torch.zeros_like(alone)
@@ -176,7 +179,7 @@ def _test_features(
         group = found
     rest = active & ~group & ~state.unstable
     for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
-        if find_residual(state, feature, rest)[1] > MOST_LEAK:
+        if compute_residual_direction(state, feature, rest)[1] > MOST_LEAK:
             group = group & (state.unit != state.unit[feature])
     entangled = torch.isin(state.unit, state.unit[every]) & ~group & ~found
     return found | group, entangled
@@ -253,7 +256,7 @@ def _regress_dropped_on_kept(state: State, dropped: Tensor, rest: Tensor) -> Ten
     return slopes
 
 
-def refit_values(state: State) -> State:
+def refit_regressions(state: State) -> State:
     """Fit the regressions with and without unstable features to the moments."""
     active, groups = state.basis.active, list_ridge_groups(state)
     rows = int(state.places.rows.sum())

@@ -205,11 +205,11 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
         ),
         base=predictor,
         predictor=predictor,
-        adaptation=make_no_adaptation(predictor, d, k, c),
+        adaptation=create_empty_adaptation(predictor, d, k, c),
     )
 
 
-def make_no_adaptation(predictor: Predictor, d: int, k: int, c: int) -> Adaptation:
+def create_empty_adaptation(predictor: Predictor, d: int, k: int, c: int) -> Adaptation:
     """Return the record of a state that is not adapted."""
     number = torch.float64
     return Adaptation(

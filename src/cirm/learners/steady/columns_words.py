@@ -32,7 +32,7 @@ def join_words(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if words[1:] else words[0]
 
 
-def to_number(
+def convert_effect_to_number(
     effect: float, mean: float, frequency: float, state: State, feature: int
 ) -> float:
     """Return an effect as users read it.
@@ -52,11 +52,13 @@ def to_number(
     low = -float(state.basis.centre[feature]) * scale
     ratio = max(-40.0, min(40.0, effect * scale))  # log odds ratio from 0 to 1
     rate = min(max((mean - low) / scale, 1e-3), 1 - 1e-3)
-    ones, zeros = _split_rate(ratio, rate, frequency)
+    ones, zeros = _compute_rates_by_class(ratio, rate, frequency)
     return ones / zeros
 
 
-def _split_rate(ratio: float, rate: float, frequency: float) -> tuple[float, float]:
+def _compute_rates_by_class(
+    ratio: float, rate: float, frequency: float
+) -> tuple[float, float]:
     """Return the rates in both classes that have a log odds ratio and a mean rate."""
     low, high = 1e-9, 1 - 1e-9
     ones = rate
@@ -83,7 +85,7 @@ def list_effects(state: State, feature: int, output: int) -> list[float]:
     effects, variances = places.contrasts.compute_effects()
     offset = places.targets.shape[1] - effects.shape[2]
     return [
-        to_number(
+        convert_effect_to_number(
             float(effects[e, feature, output]),
             float(places.inputs[e, feature]),
             float(places.targets[e, output + offset]),

@@ -75,7 +75,7 @@ def compare_fit(logits: Tensor, values: Tensor, table: Tensor) -> tuple[float, f
     return fits[0], fits[1]
 
 
-def measure_gain(logits: Tensor, values: Tensor, targets: Tensor) -> Tensor:
+def measure_gain_of_adapting(logits: Tensor, values: Tensor, targets: Tensor) -> Tensor:
     """Return rows, log likelihood and accuracy, stable and adapted without labels."""
     if not len(values):
         return torch.zeros(5)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_adapt import measure_gain
+from cirm.learners.steady.directions_adapt import measure_gain_of_adapting
 from cirm.learners.steady.directions_features import Feature
 from cirm.learners.steady.directions_stable import Judgement
 from cirm.learners.steady.directions_stage import Found, Outcome
@@ -38,7 +38,7 @@ def conclude(
         here = places == place
         values = outcome.values[:, here]
         counts = tables.count_values(values, targets[here], classes)
-        gain = measure_gain(logits[here], values, targets[here])
+        gain = measure_gain_of_adapting(logits[here], values, targets[here])
         state = _store_place(state, counts, gain)
     return state
 
