@@ -116,23 +116,17 @@ class ColumnEncoding:
         infinite = ~np.isfinite(numbers)
         empty = "Correct it, or leave the cell empty."
         raise_for_first_bad_value(present, infinite, "which is not finite", empty)
-        if not len(numbers) or numbers.min() == numbers.max():
+        if kind == "boolean" and len(numbers) and numbers.min() < numbers.max():
+            mode = float(numbers.mean() >= 0.5)
+            return cls(name, kind, fill=mode, missing=missing)
+        (statistics,) = compute_statistics(numbers[None])
+        if not statistics[1]:
             return cls(name, "constant", missing=missing)
         if kind == "number" and _look_like_identifiers(name, numbers):
             return cls(name, "identifier")
-        if kind == "boolean":
-            mode = float(numbers.mean() >= 0.5)
-            return cls(name, kind, fill=mode, missing=missing)
-        size = np.abs(numbers).max()  # so that squares neither overflow nor vanish
-        relative = numbers / size
-        centre, scale, fill = (
-            float(size * f(relative)) for f in (np.mean, np.std, np.median)
-        )
-        if scale == 0:
-            return cls(name, "constant", missing=missing)
-        quartiles = tuple(float(size * q) for q in np.quantile(relative, (0.25, 0.75)))
+        centre, scale, fill, low, high = statistics.tolist()
         return cls(
-            name, kind, centre, scale, fill, (), missing, quartiles, format=written
+            name, kind, centre, scale, fill, (), missing, (low, high), format=written
         )
 
     @property
@@ -248,9 +242,11 @@ class TableEncoding:
         Without `names`, the names of all categories are hashed.
         """
         check_columns_present(frame, categories)
+        known = _fit_complete_floats(frame, categories)
         return cls(
             tuple(
-                ColumnEncoding.fit(frame[name], name in categories, names)
+                known.get(name)
+                or ColumnEncoding.fit(frame[name], name in categories, names)
                 for name in sorted(frame.columns)
             )
         )
@@ -323,6 +319,49 @@ class TableEncoding:
     def describe(self) -> str:
         """Return one line for each column."""
         return "\n".join(column.describe() for column in self.columns)
+
+
+def _fit_complete_floats(
+    frame: pd.DataFrame, categories: Collection[str]
+) -> dict[str, ColumnEncoding]:
+    """Return the encodings of columns of finite floats, which are numbers.
+
+    They are computed all at once: thousands of columns would take long one by one.
+    """
+    dtypes = zip(frame.columns, frame.dtypes, strict=True)
+    names = [n for n, dtype in dtypes if dtype == np.float64 and n not in categories]
+    numbers = np.ascontiguousarray(frame[names].to_numpy(dtype=np.float64).T)
+    complete = np.isfinite(numbers).all(1)
+    statistics = compute_statistics(numbers[complete])
+    columns = {}
+    for place, own in zip(np.flatnonzero(complete), statistics, strict=True):
+        name, (centre, scale, fill, *quartiles) = names[place], own.tolist()
+        if not scale:
+            columns[name] = ColumnEncoding(name, "constant")
+        elif _look_like_identifiers(name, numbers[place]):
+            columns[name] = ColumnEncoding(name, "identifier")
+        else:
+            columns[name] = ColumnEncoding(
+                name, "number", centre, scale, fill, quartiles=tuple(quartiles)
+            )
+    return columns
+
+
+def compute_statistics(numbers: Numbers) -> Numbers:
+    """Return mean, standard deviation, median and quartiles of rows [c, n], [c, 5].
+
+    The standard deviation of equal numbers is exactly 0.
+    """
+    if not numbers.size:
+        return np.zeros((len(numbers), 5))
+    # Relative to the largest, squares neither overflow nor vanish.
+    size = np.abs(numbers).max(1, keepdims=True)
+    relative = numbers / np.where(size > 0, size, 1.0)
+    varies = numbers.max(1) > numbers.min(1)
+    parts = [relative.mean(1), np.where(varies, relative.std(1), 0.0)]
+    parts += [np.median(relative, 1), *np.quantile(relative, (0.25, 0.75), axis=1)]
+    statistics: Numbers = np.column_stack(parts) * size
+    return statistics
 
 
 def check_columns_present(

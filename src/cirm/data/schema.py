@@ -42,6 +42,7 @@ from cirm.randomness import Randomness
 TaskName = Literal["auto", "classification", "regression"]
 SCHEMA_ROWS = 100_000  # rows that decide how columns are encoded
 PEEK_ROWS = 1_000  # rows that show which columns look like numbers
+PEEK_CELLS = 1_000_000  # cells that are looked at for this, in a second or two
 MOST_CLASSES = 10  # whole numbers with more different values are quantities
 SYNONYMS = {"0": "false", "1": "true", "false": "0", "true": "1"}  # of two classes
 KIND_NAMES = {"table": "a table", "array": "arrays [n, ...]", "images": "images"}
@@ -342,22 +343,23 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
     """Return the columns that look like numbers in the first rows of a table."""
     if source.kind != "table":
         return []
-    head = next(source.frames()).iloc[:PEEK_ROWS]
+    head = next(source.frames())
+    head = head.iloc[: min(PEEK_ROWS, max(1, PEEK_CELLS // max(1, head.shape[1])))]
     if head.columns.has_duplicates:
         return []  # refused where columns are checked
-    cells = head.to_numpy(dtype=object).T
+    # All columns at once: thousands of them would take long one by one.
+    cells = head.to_numpy(dtype=object)
+    flat = [None if cell is None else str(cell) for cell in cells.ravel()]
+    missing = np.array([c is None or is_missing_word(c) for c in flat], bool)
+    numbers = np.asarray(pd.to_numeric(pd.Series(flat, dtype=object), errors="coerce"))
+    is_number = ~np.isnan(numbers.astype(float)).reshape(cells.shape)
+    missing = missing.reshape(cells.shape)
+    numeric = (is_number | missing).all(0) & ~missing.all(0)
     return [
         str(name)
-        for name, column in zip(head.columns, cells, strict=True)
-        if name not in others and _are_all_numbers(column)
+        for name, is_numeric in zip(head.columns, numeric, strict=True)
+        if is_numeric and name not in others
     ]
-
-
-def _are_all_numbers(cells: NDArray[np.object_]) -> bool:
-    """Whether all cells that are not missing are numbers, and there are some."""
-    present = [str(c) for c in cells if not (is_missing_word(c) or c is None)]
-    numbers = pd.to_numeric(np.array(present, object), errors="coerce")
-    return bool(present) and not np.isnan(numbers).any()
 
 
 def list_numeric_columns(schema: Schema) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -54,28 +52,25 @@ def _list_class_notes(draft: SchemaDraft) -> list[str]:
 def _list_huge_value_notes(draft: SchemaDraft) -> list[str]:
     """Return a note for each column with a value far beyond all others."""
     encoding, target = draft.schema.treatment.encoding, draft.schema.target
-    columns = [*(encoding.numbers if encoding else ())]
-    columns += [target] if target.kind == "number" else []
-    if not columns or any(c.name not in draft.frame.columns for c in columns):
-        return []
-    numbers = np.abs(np.column_stack([_read_numbers(draft, c) for c in columns]))
-    sizes = np.where(np.isnan(numbers), 0.0, numbers)
-    usual = np.quantile(sizes, 0.95, axis=0, method="lower")
-    largest = sizes.max(0)
-    return [
-        f"column {column.name!r} has a value of {most:.3g}, while 95 % of its values "
-        f"are at most {most_usual:.3g} in size. It decides the scale of the whole "
-        "column. Check it, or leave the cell empty."
-        for column, most, most_usual in zip(columns, largest, usual, strict=True)
-        if most > HUGE * max(1.0, most_usual)
-    ]
-
-
-def _read_numbers(draft: SchemaDraft, column: ColumnEncoding) -> np.ndarray:
-    values = draft.frame[column.name]
-    if values.dtype == np.float64:
-        return values.to_numpy()
-    return convert_values_to_numbers(values, "number", written=column.format)
+    columns = [*(encoding.numbers if encoding else ()), target]
+    notes = []
+    for column in columns:
+        # One huge value of 100,000 makes the scale as large as a 300th of it.
+        usual = max(1.0, *map(abs, column.quartiles or (0.0,)))
+        if column.kind != "number" or column.scale < HUGE / 1000 * usual:
+            continue
+        values = draft.frame[column.name]
+        written = column.format
+        sizes = np.abs(convert_values_to_numbers(values, "number", written=written))
+        sizes = sizes[~np.isnan(sizes)]
+        usual, largest = np.quantile(sizes, (0.95, 1.0), method="lower")
+        if largest > HUGE * max(1.0, usual):
+            notes.append(
+                f"column {column.name!r} has a value of {largest:.3g}, while 95 % of "
+                f"its values are at most {usual:.3g} in size. It decides the scale of "
+                "the whole column. Check it, or leave the cell empty."
+            )
+    return notes
 
 
 def _list_category_notes(draft: SchemaDraft) -> list[str]:
@@ -92,9 +87,7 @@ def _list_category_notes(draft: SchemaDraft) -> list[str]:
                     f"column {column.name!r} looks like dates with two digits for the "
                     "year, which can be read in several ways. Write them as 2024-12-31."
                 )
-        elif column.kind == "number" and _are_compact_dates(
-            draft.frame[column.name], column
-        ):
+        elif column.kind == "number" and _are_compact_dates(draft.frame, column):
             notes.append(
                 f"column {column.name!r} looks like dates without separators, which "
                 "are read as numbers. Write them as 2024-12-31."
@@ -118,11 +111,11 @@ def _list_many_category_notes(
     ]
 
 
-def _are_compact_dates(values: pd.Series[Any], column: ColumnEncoding) -> bool:
+def _are_compact_dates(frame: pd.DataFrame, column: ColumnEncoding) -> bool:
     """Whether the first numbers of a column are all dates such as 20241231."""
     first, last = COMPACT_DATES
     if not all(first <= value <= last for value in column.quartiles or (0.0,)):
         return False
-    text = convert_values_to_text(values.dropna().iloc[:PEEK])
+    text = convert_values_to_text(frame[column.name].dropna().iloc[:PEEK])
     dates = pd.to_datetime(text, format="%Y%m%d", errors="coerce")
     return not np.isnat(dates.to_numpy()).any()

@@ -13,7 +13,7 @@ from torch import Tensor
 from cirm.data.columns import ColumnEncoding
 from cirm.learners import REGISTRY, summarise_learner
 from cirm.memory import measure_state_size
-from cirm.model.file import compute_version_key
+from cirm.model.file import compute_version_key, dump_json
 from cirm.model.model import (
     Model,
     count_column_features,
@@ -142,7 +142,7 @@ def count_stored_data(
             for c in encoding.columns
         )
         names = sum(len(c.categories) - len(c.hashed) for c in encoding.columns)
-        size = len(json.dumps(asdict(encoding)))
+        size = len(dump_json(encoding))
         memory["columns"] = {"examples": 0, "parameters": numbers, "bytes": size}
         memory["columns"]["names"] = names
     history = [asdict(entry) for entry in model.history]
