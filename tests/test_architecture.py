@@ -38,7 +38,7 @@ MAY_IMPORT = {
 }
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {
-    "learners": {"base", "last_layer", "rehearsal"},
+    "learners": {"base", "features", "last_layer", "linear_models", "rehearsal"},
     "data": {
         "base",
         "category_names",

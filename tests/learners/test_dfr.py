@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from cirm.environments import Examples
 from cirm.learners.dfr import DFR
-from cirm.learners.last_layer import fit_linear_heads
+from cirm.learners.linear_models import fit_linear_heads
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.memory import ExampleMemory, measure_state_size
 from tests.learners.places import (

@@ -24,12 +24,8 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.learners.rehearsal import (
-    compute_stage_moments,
-    create_empty_moments,
-    init_with_memory,
-    join_past_environments,
-)
+from cirm.learners.features import compute_stage_moments, create_empty_moments
+from cirm.learners.rehearsal import init_with_memory, join_past_environments
 from cirm.memory import ExampleMemory, add_stage_to_memory, move_to_device
 from cirm.objectives import (
     Batch,

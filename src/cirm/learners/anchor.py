@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.learners.icp import compute_second_moments
-from cirm.learners.rehearsal import (
+from cirm.learners.linear_models import (
     MomentState,
+    add_stage_moments,
+    centre_second_moments,
     check_network_is_linear,
     init_with_moments,
+    solve_normal_equations,
 )
-from cirm.learners.ridge import centre_second_moments, solve_normal_equations
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
@@ -65,9 +65,7 @@ class Anchor(Learner[MomentState]):
         watch: Watch = ignore_training_steps,
     ) -> MomentState:
         """Add the moments of the stage and fit the regression to all of them."""
-        replicas = len(randomness.seeds)
-        own = [compute_second_moments(*e.take_all(replicas)) for e in stage]
-        moments = torch.cat([state.moments, torch.stack(own, 1)], 1)
+        moments = add_stage_moments(state.moments, stage)
         watch(1, 1, {})
         return MomentState(self.fit_regression(moments), moments)
 

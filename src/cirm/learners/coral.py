@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.learners.rehearsal import (
+from cirm.learners.features import (
     compute_stage_moments,
     create_empty_moments,
 )

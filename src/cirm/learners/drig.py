@@ -22,13 +22,13 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.learners.icp import compute_second_moments
-from cirm.learners.rehearsal import (
+from cirm.learners.linear_models import (
     MomentState,
+    add_stage_moments,
     check_network_is_linear,
     init_with_moments,
+    solve_normal_equations,
 )
-from cirm.learners.ridge import solve_normal_equations
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
@@ -71,9 +71,7 @@ class DRIG(Learner[MomentState]):
         watch: Watch = ignore_training_steps,
     ) -> MomentState:
         """Add the moments of the stage and fit the regression to all of them."""
-        replicas = len(randomness.seeds)
-        own = [compute_second_moments(*e.take_all(replicas)) for e in stage]
-        moments = torch.cat([state.moments, torch.stack(own, 1)], 1)
+        moments = add_stage_moments(state.moments, stage)
         params, gamma = self.fit_regression(moments)
         watch(1, 1, {"gamma": gamma.float()})
         return MomentState(params, moments)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import ORIGINAL, Learner
-from cirm.learners.rehearsal import compute_environment_features
+from cirm.learners.features import compute_environment_features
 from cirm.memory import move_to_device
 from cirm.objectives import (
     Batch,

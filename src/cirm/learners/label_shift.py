@@ -21,8 +21,8 @@ from torch.nn import functional as F
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
+from cirm.learners.features import compute_class_logits
 from cirm.learners.last_layer import compute_plain_loss
-from cirm.learners.rehearsal import compute_class_logits
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
+from cirm.learners.linear_models import fit_linear_heads
 from cirm.learners.rehearsal import hold_out_examples
-from cirm.likelihoods import Likelihood
 from cirm.memory import (
     ExampleMemory,
     add_stage_to_memory,
@@ -21,9 +20,6 @@ from cirm.memory import (
 from cirm.objectives import Batch, apply_linear_heads, compute_mean_risk
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
-
-MOST_ITERATIONS = 500  # of the optimiser, which usually needs a tenth
-TOLERANCE = 1e-7  # of the largest entry of the gradient of the mean loss
 
 
 class LastLayerState(NamedTuple):
@@ -88,63 +84,3 @@ def compute_last_layer_outputs(
     """Return outputs [replica, 1, n, k]. Serves as a learner's `outputs`."""
     features = learner.network.compute_features(state.params, inputs)
     return apply_linear_heads(state.head, features).unsqueeze(1)
-
-
-def fit_linear_heads(
-    likelihood: Likelihood,
-    examples: Examples,
-    weights: Tensor,
-    l2: float,
-    start: Tensor,
-    towards_start: bool = True,
-) -> Tensor:
-    """Minimise the weighted loss of linear heads; return heads [replica, h].
-
-    The loss is the sum of weights [replica, n] times losses plus `l2` / 2 times the
-    squared weights of the head, or their squared distance from those of `start`. The
-    intercepts are free. Inputs are features [replica, n, width].
-    """
-    centre = start if towards_start else torch.zeros_like(start)
-    heads = [
-        _fit_linear_head(likelihood, l2, *(part.cpu() for part in parts))
-        for parts in zip(*examples, weights, start, centre, strict=True)
-    ]
-    return torch.stack(heads).to(start)
-
-
-def _fit_linear_head(
-    likelihood: Likelihood,
-    l2: float,
-    x: Tensor,
-    y: Tensor,
-    weights: Tensor,
-    start: Tensor,
-    centre: Tensor,
-) -> Tensor:
-    """Return the head [h] of one replica."""
-    x, weights, centre = x.double()[None], weights.double(), centre.detach().double()
-    # The rest of the head are the intercepts, one for each output.
-    sizes = x.shape[-1] * len(start) // (x.shape[-1] + 1)
-
-    def compute_objective(flat: Any) -> tuple[float, Any]:  # noqa: ANN401  NumPy arrays
-        head = torch.from_numpy(flat)[None].requires_grad_()
-        with torch.enable_grad():
-            losses = likelihood.losses(apply_linear_heads(head, x), y[None])
-            distance = (head[0, :sizes] - centre[:sizes]).square().sum()
-            total = (weights * losses).sum() + l2 / 2 * distance
-        (slope,) = torch.autograd.grad(total, head)
-        return total.item(), slope[0].numpy()
-
-    options = {
-        "maxiter": MOST_ITERATIONS,
-        "gtol": TOLERANCE * max(float(weights.sum()), 1e-12),
-        "ftol": 0.0,
-    }
-    found = minimize(
-        compute_objective,
-        start.detach().double().numpy(),
-        jac=True,
-        method="L-BFGS-B",
-        options=options,
-    )
-    return torch.from_numpy(found.x)

@@ -18,8 +18,11 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import Learner
-from cirm.learners.last_layer import fit_linear_heads
-from cirm.learners.rehearsal import check_network_is_linear
+from cirm.learners.linear_models import (
+    average_with_earlier_models,
+    check_network_is_linear,
+    fit_linear_heads,
+)
 from cirm.memory import ExampleMemory, add_stage_to_memory, create_empty_memory
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
@@ -93,8 +96,3 @@ class Logistic(Learner[State]):
             params = average_with_earlier_models(state.params, params, state.stages)
         kept = whole if self.sequence == "pool" else state.memory
         return State(params, state.stages + 1, kept)
-
-
-def average_with_earlier_models(mean: Tensor, new: Tensor, count: Tensor) -> Tensor:
-    """Return the mean of `count` [replica] models and a new one, [replica, p]."""
-    return mean + (new - mean) / (count.unsqueeze(-1) + 1)

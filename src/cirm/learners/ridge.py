@@ -20,8 +20,12 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.icp import compute_second_moments
-from cirm.learners.logistic import average_with_earlier_models
-from cirm.learners.rehearsal import check_network_is_linear
+from cirm.learners.linear_models import (
+    average_with_earlier_models,
+    centre_second_moments,
+    check_network_is_linear,
+    solve_normal_equations,
+)
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
@@ -99,32 +103,3 @@ class Ridge(Learner[State]):
             params = average_with_earlier_models(state.params, params, state.stages)
         kept = moments if self.sequence == "pool" else state.moments
         return State(params, state.stages + 1, kept)
-
-
-def centre_second_moments(moments: Tensor) -> tuple[Tensor, Tensor]:
-    """Return sums of products around the means, and the means.
-
-    The moments are sums of products of (1, inputs, target), [..., d + 2, d + 2]. The
-    results are [..., d + 1, d + 1] and [..., d + 1].
-    """
-    count, sums = moments[..., :1, 0], moments[..., 1:, 0]
-    means = sums / count
-    outer = sums.unsqueeze(-1) * means.unsqueeze(-2)
-    return moments[..., 1:, 1:] - outer, means
-
-
-def solve_normal_equations(products: Tensor, target: Tensor, means: Tensor) -> Tensor:
-    """Return slopes and intercept [replica, d + 1] of a regression.
-
-    Args:
-        products: Products of the inputs, [replica, d, d].
-        target: Products of inputs and target, [replica, d].
-        means: Means of inputs and target, where the residual is 0, [replica, d + 1].
-    """
-    scale = products.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).sqrt()
-    scaled = products / scale.unsqueeze(-1) / scale.unsqueeze(-2)
-    # The pseudo-inverse leaves what the data do not determine at zero.
-    inverse = torch.linalg.pinv(scaled, hermitian=True)
-    slopes = (inverse @ (target / scale).unsqueeze(-1)).squeeze(-1) / scale
-    intercept = means[..., -1] - (slopes * means[..., :-1]).sum(-1)
-    return torch.cat([slopes, intercept.unsqueeze(-1)], -1).float()

@@ -28,8 +28,9 @@ from torch import Tensor
 
 from cirm.environments import Examples, Stage
 from cirm.learners.base import ORIGINAL, Learner
-from cirm.learners.last_layer import fit_linear_heads
-from cirm.learners.rehearsal import compute_class_logits, join_past_environments
+from cirm.learners.features import compute_class_logits
+from cirm.learners.linear_models import fit_linear_heads
+from cirm.learners.rehearsal import join_past_environments
 from cirm.memory import (
     ExampleMemory,
     add_stage_to_memory,
