@@ -6,7 +6,7 @@ of normal kernels around the observed risks, with the bandwidth of the Gauss-opt
 rule, and its quantile is minimised after a part of plain training. High quantiles give
 the mean plus a multiple of the spread, as in V-REx. The gradient of the quantile
 follows from the equation that defines it. Departure: the authors lower the learning
-rate when the quantile replaces the mean.
+rate after the plain part.
 
 On a sequence some examples of each past environment are kept, and take part as one
 more environment. With a single environment the quantile is its risk.
@@ -59,6 +59,7 @@ class EQRM(Learner[MemoryState]):
             "anneal": 2 / 3,
             "hidden": (390, 390),
             "activation": "relu",
+            "dropout": 0.2,
             "outputs": 1,
             "epochs": 600,
             "batch": 0,
