@@ -189,10 +189,34 @@ def test_trust_in_the_average_uses_unstable_columns():
     assert float((here - there).abs().min()) > 2
 
 
-def test_a_column_without_which_nothing_is_predicted_is_kept():
-    """Its effect changes a little, and the other columns say nothing."""
+def test_products_of_columns_are_learned():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4000, 4, generator=generator)
+    score_of_row = x[:, 0] + 1.5 * x[:, 1] * x[:, 2]
+    y = (torch.rand(4000, generator=generator) < score_of_row.sigmoid()).long()
+    place = Environment("a", x, y, Task.classification(2))
+    learner, state = train(Stream.sequential([place]))
+    used = state.basis.factors[0] > 0
+    assert state.basis.pairs[0, used].tolist() == [[1, 2]]
+    best = 100 * float(((score_of_row > 0) == (y == 1)).float().mean())
+    assert score(learner, state, place) > best - 1
+
+
+def test_another_noise_of_the_target_is_not_another_meaning():
     places = []
-    for name, slope in (("a", 1.0), ("b", 0.85)):
+    for name, noise in (("a", 0.7), ("b", 1.4)):
+        generator = torch.Generator().manual_seed(ord(name))
+        x = torch.randn(1000, 4, generator=generator)
+        y = x.sum(1) + noise * torch.randn(1000, generator=generator)
+        places.append(Environment(name, x, y, Task.regression()))
+    _, state = train(Stream.sequential(places))
+    assert not state.unstable.any()
+
+
+def test_a_column_without_which_nothing_is_predicted_is_kept():
+    """Its effect changes, and the other columns say nothing."""
+    places = []
+    for name, slope in (("a", 1.0), ("b", 0.6)):
         generator = torch.Generator().manual_seed(ord(name))
         x = torch.randn(1000, 4, generator=generator)
         y = slope * x[:, 0] + torch.randn(1000, generator=generator)

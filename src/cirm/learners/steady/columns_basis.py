@@ -11,12 +11,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from scipy import stats
 from torch import Tensor
 
 KNOTS = (0.1, 0.33, 0.67, 0.9)  # quantiles; four knots follow most smooth curves
 FEWEST_VALUES = 10  # with fewer different values a hinge has nothing to bend between
 MOST_NUMBERS = 1_000_000  # of an information matrix: 8 MB; else there are no hinges
 LIMIT = 5.0  # standard deviations beyond which no effect is extrapolated
+MOST_PAIRS = 12  # products of two features; each is one more column of all matrices
+PAIR_LEVEL = 0.01  # probability of any product if the truth is additive
 COPY = 0.95  # correlation from which on one column hides the effect of the other
 QUANTILE_ROWS = 100_000  # rows that fix quantiles, well within a percent
 
@@ -30,6 +33,8 @@ class Basis(NamedTuple):
         limit: Largest absolute value of a standardised feature, [d].
         knots: Standardised values at which hinges start, [hinges, d].
         slopes: Factor of each hinge, 0 if it is not used, [hinges, d].
+        pairs: Features whose products are basis functions, [m, 2].
+        factors: Factor of each product, 0 if it is not used, [m].
     """
 
     centre: Tensor
@@ -37,24 +42,28 @@ class Basis(NamedTuple):
     limit: Tensor
     knots: Tensor
     slopes: Tensor
+    pairs: Tensor
+    factors: Tensor
 
     @property
     def active(self) -> Tensor:
         """Which basis functions are used, [p]."""
-        used = torch.cat([self.scale[None], self.slopes]).flatten() > 0
+        used = torch.cat([self.scale, self.slopes.flatten(), self.factors]) > 0
         return torch.cat([used, used.new_ones(1)])
 
     def expand(self, inputs: Tensor) -> Tensor:
         """Return the basis functions [n, p] of inputs [n, d].
 
-        The features come first, then all first hinges, and so on, and a constant last.
-        They have the precision of the inputs.
+        The features come first, then all first hinges, and so on, then products, and a
+        constant last. They have the precision of the inputs.
         """
         features = self.standardise(inputs).to(inputs.dtype)
         knots, slopes = self.knots.to(inputs.dtype), self.slopes.to(inputs.dtype)
         hinges = (features[:, None] - knots).clamp_(min=0).mul_(slopes)
+        products = features[:, self.pairs[:, 0]] * features[:, self.pairs[:, 1]]
+        products.mul_(self.factors.to(inputs.dtype))
         one = features.new_ones(len(features), 1)
-        return torch.cat([features, hinges.flatten(1), one], 1)
+        return torch.cat([features, hinges.flatten(1), products, one], 1)
 
     def standardise(self, inputs: Tensor) -> Tensor:
         """Return standardised features [n, d] of inputs [n, d]."""
@@ -81,13 +90,52 @@ def fit_basis(inputs: Tensor, outputs: int) -> Basis:
     d = inputs.shape[1]
     count = len(KNOTS) if outputs * (d * (1 + len(KNOTS))) ** 2 <= MOST_NUMBERS else 0
     knots = (quantiles[1 : 1 + count] - centre) * scale
-    basis = Basis(centre, scale, limit, knots, torch.ones_like(knots))
+    slots = min(MOST_PAIRS, d * (d - 1) // 2) if count else 0
+    pairs = torch.zeros(slots, 2, dtype=torch.int64)
+    factors = torch.zeros(slots, dtype=torch.float64)
+    basis = Basis(centre, scale, limit, knots, torch.ones_like(knots), pairs, factors)
     if not count:
         return basis
-    hinges = basis.expand(inputs)[:, d:-1].unflatten(1, (count, d))
+    hinges = basis.expand(inputs)[:, d : d * (1 + count)].unflatten(1, (count, d))
     spread = hinges.std(0, correction=0)
     bends = (distinct >= FEWEST_VALUES) & (spread > 0.05)
     return basis._replace(slopes=torch.where(bends, 1 / spread.clamp(min=0.05), 0.0))
+
+
+def choose_pairs(
+    basis: Basis, unit: Tensor, features: Tensor, residuals: Tensor
+) -> Basis:
+    """Add products of features that explain what an additive model leaves over.
+
+    The score test of each product, with a robust variance and Bonferroni's correction,
+    takes one matrix product for all of them.
+
+    Args:
+        basis: The basis without products.
+        unit: Unit of each feature, [d]; products within a unit are left out.
+        features: Standardised features, [n, d].
+        residuals: Residuals of the additive model, [n, k].
+    """
+    d, slots = len(unit), len(basis.factors)
+    if not slots:
+        return basis
+    centred = features - features.mean(0)
+    squares = centred.square()
+    scores = torch.zeros(d, d, dtype=torch.float64)
+    for own in residuals.T:
+        sums = (centred * own[:, None]).T @ centred
+        variances = (squares * own.square()[:, None]).T @ squares
+        scores = torch.maximum(scores, sums.square() / (variances + 1e-9))
+    first, second = torch.triu_indices(d, d, 1)
+    is_new = unit[first] != unit[second]
+    scores = torch.where(is_new, scores[first, second], 0.0)
+    tests = max(1, int(is_new.sum())) * residuals.shape[1]
+    least = float(stats.chi2.isf(PAIR_LEVEL / tests, 1))
+    best = scores.argsort(descending=True, stable=True)[:slots]
+    pairs = torch.stack([first[best], second[best]], 1)
+    spread = (features[:, pairs[:, 0]] * features[:, pairs[:, 1]]).std(0, correction=0)
+    factors = torch.where(scores[best] > least, 1 / spread.clamp(min=0.05), 0.0)
+    return basis._replace(pairs=pairs, factors=factors)
 
 
 def group_features_into_units(

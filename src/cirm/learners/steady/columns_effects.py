@@ -25,6 +25,7 @@ LEAST_ALIGNMENT = (
 )
 FEWEST_ROWS = 20  # of an environment, to measure effects at all
 FEWEST_CASES = 5  # of each class, and of each value of a two-valued feature
+FACTOR_SPREAD = 0.3  # of the factor that all effects of an environment share
 HAUSMAN = 2.0  # standard errors by which plain and partial effects may differ
 LEAST_EFFECT = 0.3  # log odds per standard deviation: moves a probability by 7 points
 LEAST_VALUE_EFFECT = 0.15  # the same in a regression, per standard deviation of noise
@@ -43,17 +44,12 @@ class Contrasts(NamedTuple):
         variance: Sampling variance of the slope; `UNKNOWN` if there was nothing to see.
         noise: Remaining variance of the feature; 1 where the slope is the effect.
         noise_variance: Sampling variance of the logarithm of the noise.
-        forward: Change of the target with the feature given other units, the slope of
-            the opposite regression.
-        forward_variance: Its sampling variance.
     """
 
     slope: Tensor
     variance: Tensor
     noise: Tensor
     noise_variance: Tensor
-    forward: Tensor
-    forward_variance: Tensor
 
     def compute_effects(self) -> tuple[Tensor, Tensor]:
         """Return the effects of several environments, and their variances.
@@ -106,10 +102,8 @@ def measure_effects(
         useless = useless | (
             torch.minimum(targets.sum(0), n - targets.sum(0)) < FEWEST_CASES
         )
-    return contrasts._replace(
-        variance=torch.where(useless, UNKNOWN, contrasts.variance),
-        forward_variance=torch.where(useless, UNKNOWN, contrasts.forward_variance),
-    )
+    variance = torch.where(useless, UNKNOWN, contrasts.variance)
+    return contrasts._replace(variance=variance)
 
 
 def _measure_contrasts_of_output(
@@ -160,13 +154,7 @@ def _regress_each(own: Tensor, other: Tensor, lost: float) -> Contrasts:
     variance = (squares * other.square()).sum(0) / weight.square() * lost
     kurtosis = squares.square().mean(0) / (squares.mean(0).square() + 1e-12)
     noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
-    total = own.square().sum(0) + 1e-9
-    forward = (own * other).sum(0) / total
-    squares = (other - forward * own).square()
-    forward_variance = (squares * own.square()).sum(0) / total.square() * lost + 1e-9
-    return Contrasts(
-        slope, variance + 1e-9, noise, noise_variance, forward, forward_variance
-    )
+    return Contrasts(slope, variance + 1e-9, noise, noise_variance)
 
 
 def _find_equal(plain: Contrasts, partial: Contrasts) -> Tensor:
@@ -208,14 +196,11 @@ def _compare_classes(features: Tensor, targets: Tensor) -> Contrasts:
     noise_variance = torch.where(
         binary, 1e-12, (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / len(features)
     )
-    slope = (values - values.mean(0)).T
     return Contrasts(
-        slope,
+        (values - values.mean(0)).T,
         variance.T + 1e-9,
         noises[:, None].expand(-1, k),
         noise_variance[:, None].expand(-1, k),
-        torch.zeros_like(slope),
-        torch.full_like(slope, UNKNOWN),
     )
 
 
@@ -307,6 +292,24 @@ def _convert_binary(
         noise=torch.where(binary, 1.0, contrasts.noise),
         noise_variance=torch.where(binary, 1e-12, contrasts.noise_variance),
     )
+
+
+def divide_by_common_factors(
+    effects: Tensor, variances: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Divide effects [e, d, k] by the factor that the other features of a place share.
+
+    Where the target of a regression has more noise, all features tell less of it. The
+    factor of a feature is estimated from the others, and is one if they say little.
+    """
+    known = variances < UNKNOWN
+    weights = torch.where(known, 1 / variances, 0.0)
+    usual = combine_effects(effects, variances).common
+    cross, square = weights * effects * usual, weights * usual.square()
+    cross = cross.sum(1, keepdim=True) - cross + FACTOR_SPREAD**-2
+    square = square.sum(1, keepdim=True) - square + FACTOR_SPREAD**-2
+    factors = (cross / square).clamp(min=0.1)
+    return effects / factors, torch.where(known, variances / factors.square(), UNKNOWN)
 
 
 def find_changes(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_basis import fit_basis, group_features_into_units
+from cirm.learners.steady.columns_basis import (
+    choose_pairs,
+    fit_basis,
+    group_features_into_units,
+)
 from cirm.learners.steady.columns_glm import (
     Posterior,
     choose_ridge,
+    compute_class_probabilities,
     fit_classifier,
     fit_moments,
 )
@@ -33,6 +38,7 @@ from cirm.learners.steady.columns_state import (
 )
 from cirm.learners.steady.meta_analysis import MetaAnalysis, combine_effects
 
+PAIR_ROWS = 20_000  # rows that choose products and ridge
 KEPT = 8  # units without which a model is kept: those that matter most
 KEPT_ROWS = 5_000  # rows that such a model is fitted to: a start, if it is ever needed
 
@@ -44,21 +50,56 @@ def create_first_state(
     classes = targets.shape[1]
     outputs = 1 if classes == 2 else classes
     basis = fit_basis(inputs, outputs)
-    features = basis.standardise(inputs)
-    unit, needed = group_features_into_units(features, widths)
+    unit, needed = group_features_into_units(basis.standardise(inputs), widths)
     d, p = len(unit), len(basis.active)
     kept = 0 if is_value else min(KEPT, d)
-    state = make_empty_state(d, p, outputs, classes, kept, len(basis.knots))
-    ridge = torch.ones(p, dtype=torch.float64)
-    if not is_value and has_two_classes(targets):
-        active = basis.active
-        expanded = basis.expand(inputs)[:, active]
-        groups = list_ridge_groups(state)[active]
-        ridge[active] = choose_ridge(expanded, select_modelled_targets(targets), groups)
-    prior = Posterior(state.whole.mean, torch.diag(ridge).repeat(outputs, 1, 1))
-    return state._replace(
-        basis=basis, unit=unit, needed=needed, ridge=ridge, whole=prior, stable=prior
+    state = make_empty_state(
+        d, p, outputs, classes, kept, len(basis.knots), len(basis.pairs)
     )
+    state = state._replace(basis=basis, unit=unit, needed=needed)
+    ridge = torch.ones(p, dtype=torch.float64)
+    if is_value or has_two_classes(targets):
+        rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))
+        state, ridge = _choose_basis(state, inputs[rows], targets[rows], is_value)
+    prior = Posterior(state.whole.mean, torch.diag(ridge).repeat(outputs, 1, 1))
+    return state._replace(ridge=ridge, whole=prior, stable=prior)
+
+
+def _choose_basis(
+    state: State, inputs: Tensor, targets: Tensor, is_value: bool
+) -> tuple[State, Tensor]:
+    """Return the state with products of features, and the ridge [p]."""
+    model, ridge = _fit_first(state, inputs, targets, is_value)
+    outputs = state.basis.expand(inputs) @ model.T
+    if is_value:
+        residuals = targets - outputs
+    else:
+        residuals = select_modelled_targets(targets) - compute_class_probabilities(
+            outputs
+        )
+    features = state.basis.standardise(inputs)
+    basis = choose_pairs(state.basis, state.unit, features, residuals)
+    if not bool((basis.factors > 0).any()):
+        return state, ridge
+    state = state._replace(basis=basis)
+    return state, _fit_first(state, inputs, targets, is_value)[1]
+
+
+def _fit_first(
+    state: State, inputs: Tensor, targets: Tensor, is_value: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the coefficients [k, p] and the ridge [p] of the first environment."""
+    basis, active = state.basis.expand(inputs), state.basis.active
+    groups, ridge = list_ridge_groups(state), torch.ones_like(state.ridge)
+    if is_value:
+        joint = torch.cat([basis, targets], 1)
+        model, _ = fit_moments(joint.T @ joint, active, groups, len(inputs))
+        return model.mean, ridge
+    targets = select_modelled_targets(targets)
+    ridge[active] = choose_ridge(basis[:, active], targets, groups[active])
+    zero = torch.zeros_like(state.whole.mean)
+    prior = Posterior(zero, torch.diag(ridge).expand(len(zero), -1, -1))
+    return _update(prior, basis, targets, active).mean, ridge
 
 
 def has_two_classes(targets: Tensor) -> bool:
@@ -187,7 +228,7 @@ def draw_trusted_predictor(state: State, trust: str, normals: Tensor) -> Predict
 def _draw_model(
     state: State, model: Posterior, used: Tensor, noise: float, normals: Tensor
 ) -> Predictor:
-    """Draw samples of a model; for a regression, half of them without hinges.
+    """Draw samples of a model; for a regression, half of them straight.
 
     Outside of the range of the inputs seen so far, curved and straight regressions can
     differ by any amount, and either may be right. Their average is safer than both.
@@ -195,7 +236,7 @@ def _draw_model(
     half = len(normals) // 2
     groups = list_ridge_groups(state)
     if noise > 0 and len(state.basis.knots):
-        straight = used & (groups != 1)
+        straight = used & ((groups == 0) | (groups == 3))
         rows = int(state.places.rows.sum())
         plain, _ = fit_moments(state.moments, straight, groups, rows)
         pieces = [

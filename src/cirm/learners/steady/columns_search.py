@@ -13,6 +13,7 @@ from cirm.learners.steady.columns_effects import (
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
     combine_alignments,
+    divide_by_common_factors,
     find_changes,
     find_relevant,
     measure_alignment_with_first,
@@ -99,8 +100,10 @@ def search_unstable_features(
         is_value: Whether this is a regression.
 
     Returns:
-        The state, and which features [d] would be set aside at a hundredth of the
-        level, too.
+        The state, and which features [d] are unstable for sure: those found before, and
+        for classes those that would be set aside at a hundredth of the level, too. In a
+        regression that little else predicts, another noise of the target looks like
+        another meaning.
     """
     after = state
     for summary in summaries:
@@ -113,7 +116,8 @@ def search_unstable_features(
         share = level * 6 / (math.pi * float(looks)) ** 2
         noise = (float(state.noise[0]) or 1.0) if is_value else 0.0
         known = protected | unstable | entangled
-        sure = unstable | _test_features(after, known, DOUBT * share, noise)[0]
+        if not is_value:
+            sure = unstable | _test_features(after, known, DOUBT * share, noise)[0]
         found, shared = _test_features(after, known, share, noise)
         unstable, entangled = unstable | found, entangled | shared
     unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
@@ -190,18 +194,15 @@ def _find_changed_effects(
 ) -> Tensor:
     """Return which effects [d, k] change, and are large enough to matter.
 
-    In a regression the change must show in both directions. Where the target has more
-    noise than elsewhere, what features tell of it changes, but not the slope of the
-    target; where it varies more, it is the other way round. Neither is a change of
-    meaning.
+    In a regression they must change by more than those of all other features do.
     """
-    contrasts = places.contrasts
-    summary = combine_effects(*contrasts.compute_effects())
+    effects = places.contrasts.compute_effects()
+    summary = combine_effects(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
     found = find_changes(summary, tested, level, least) & find_relevant(summary, least)
     if noise > 0:
-        forward = combine_effects(contrasts.forward, contrasts.forward_variance)
-        found = found & find_changes(forward, tested, level, least * noise)
+        relative = combine_effects(*divide_by_common_factors(*effects))
+        found = found & find_changes(relative, tested, level, least)
     return found
 
 

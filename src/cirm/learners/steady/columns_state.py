@@ -151,7 +151,9 @@ class State(NamedTuple):
     adaptation: Adaptation
 
 
-def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> State:
+def make_empty_state(
+    d: int, p: int, k: int, c: int, kept: int, hinges: int, pairs: int
+) -> State:
     """Return the state of one replica before any data.
 
     Args:
@@ -161,6 +163,7 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
         c: Number of columns of targets: classes, or 1.
         kept: Number of models without single units.
         hinges: Number of hinges of a feature.
+        pairs: Number of products of features.
     """
 
     def zeros(*shape: int) -> Tensor:
@@ -172,7 +175,15 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
     posterior = Posterior(zeros(k, p), zeros(k, p, p))
     predictor = Predictor(zeros(SAMPLES, k, p), zeros(SAMPLES, k))
     return State(
-        basis=Basis(zeros(d), zeros(d), zeros(d), zeros(hinges, d), zeros(hinges, d)),
+        basis=Basis(
+            centre=zeros(d),
+            scale=zeros(d),
+            limit=zeros(d),
+            knots=zeros(hinges, d),
+            slopes=zeros(hinges, d),
+            pairs=whole_numbers(pairs, 2),
+            factors=zeros(pairs),
+        ),
         unit=whole_numbers(d),
         needed=whole_numbers(d).bool(),
         unstable=whole_numbers(d).bool(),
@@ -188,7 +199,7 @@ def make_empty_state(d: int, p: int, k: int, c: int, kept: int, hinges: int) -> 
             rows=zeros(0),
             inputs=zeros(0, p),
             targets=zeros(0, c),
-            contrasts=Contrasts(*([zeros(0, d, k)] * 6)),
+            contrasts=Contrasts(*([zeros(0, d, k)] * 4)),
             alignment=zeros(0, d, k),
             alignment_variance=zeros(0, d, k),
         ),
@@ -232,18 +243,19 @@ def center_moments(state: State) -> Tensor:
 
 def find_basis_functions_of_features(state: State, features: Tensor) -> Tensor:
     """Return which basis functions [p] belong to features [d]."""
-    repeated = features.repeat((len(state.ridge) - 1) // len(features))
-    return torch.cat([repeated, features.new_zeros(1)])
+    repeated = features.repeat(1 + len(state.basis.knots))
+    products = features[state.basis.pairs].any(1)
+    return torch.cat([repeated, products, features.new_zeros(1)])
 
 
 def list_ridge_groups(state: State) -> Tensor:
     """Return the group of basis functions that share a ridge, [p].
 
-    Features, hinges, and the constant.
+    Features (0), hinges (1), products (2), and the constant (3).
     """
-    d, p = len(state.unit), len(state.ridge)
-    place = torch.arange(p)
-    return (place >= d).long() + (place == p - 1).long()
+    d, hinges, pairs = len(state.unit), len(state.basis.knots), len(state.basis.pairs)
+    sizes = torch.tensor([d, d * hinges, pairs, 1])
+    return torch.arange(4).repeat_interleave(sizes)
 
 
 def append_entry(table: Part, entry: Part) -> Part:
