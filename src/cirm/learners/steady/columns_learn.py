@@ -71,12 +71,10 @@ def _choose_basis(
     """Return the state with products of features, and the ridge [p]."""
     model, ridge = _fit_first(state, inputs, targets, is_value)
     outputs = state.basis.expand(inputs) @ model.T
-    if is_value:
-        residuals = targets - outputs
-    else:
-        residuals = select_modelled_targets(targets) - compute_class_probabilities(
-            outputs
-        )
+    residuals = targets - outputs
+    if not is_value:
+        aims = select_modelled_targets(targets)
+        residuals = aims - compute_class_probabilities(outputs)
     features = state.basis.standardise(inputs)
     basis = choose_pairs(state.basis, state.unit, features, residuals)
     if not bool((basis.factors > 0).any()):
