@@ -11,7 +11,7 @@ import pandas as pd
 
 from cirm.cli.serve import LOCAL_NAMES, create_server, open_listener
 from cirm.serving.app import Limits, create_app
-from cirm.serving.served_model import ServedModel
+from cirm.serving.served_model import PredictionOptions, ServedModel
 
 
 def make_table(rows, seed=0):
@@ -76,7 +76,8 @@ class Client:
 @contextlib.contextmanager
 def serve(path, token="", limits=Limits(), hosts=LOCAL_NAMES, **options):  # noqa: B008
     """Serve a model from a thread of this process."""
-    app = create_app(ServedModel(path, {}, **options), token, limits, hosts)
+    served = ServedModel(path, {}, PredictionOptions(**options))
+    app = create_app(served, token, limits, hosts)
     listener = open_listener("127.0.0.1", 0)
     server = create_server(app)
     thread = threading.Thread(target=server.run, args=([listener],))

@@ -97,6 +97,8 @@ BAD_WORDS = [
     (["m.cirm", "--token-file", "short"], "must hold a token of 16 or more letters"),
     (["m.cirm", "--token-file", "m.cirm"], "must hold a token of 16 or more letters"),
     (["short"], "short"),
+    (["m.cirm", "--abstain", "2"], "abstain"),
+    (["m.cirm", "--sets", "--level", "2"], "level"),
 ]
 
 

@@ -60,6 +60,12 @@ def test_null_is_a_missing_value_and_a_new_category_is_other(client, row):
     assert status == 200 and len(content["predictions"]) == 2
 
 
+def test_a_row_without_its_identifier_needs_no_note(client, row):
+    del row["patient"]
+    status, content = client.predict([row])
+    assert status == 200 and content["notes"] == []
+
+
 def test_columns_that_the_model_does_not_know_are_named(client, row):
     status, content = client.predict([row | {"colour": "red"}])
     assert status == 200
@@ -124,6 +130,24 @@ def test_with_fill_missing_a_row_may_lack_columns(model_file):
         api = json.loads(client.get("/openapi.json")[2])
     assert status == 200 and len(content["predictions"]) == 2
     assert api["components"]["schemas"]["Row"]["required"] == []
+
+
+def test_sets_and_abstention_are_those_of_predict(model_file):
+    table = make_table(40, seed=1)
+    how = {"sets": True, "level": 0.8, "abstain": 0.2}
+    wanted = predict(load(model_file), table, **how)
+    with serve(model_file, **how) as client:
+        _, content = client.predict(table.to_csv(index=False), "text/csv")
+        api = json.loads(client.get("/openapi.json")[2])
+    found = content["predictions"]
+    assert [one["set"] for one in found] == wanted["set"].tolist()
+    labels = wanted["prediction"].astype(object)
+    assert [one["prediction"] for one in found] == labels.where(
+        labels.notna(), None
+    ).tolist()
+    prediction = api["components"]["schemas"]["Prediction"]["properties"]
+    assert prediction["prediction"]["enum"] == ["ill", "well", None]
+    assert "set" in prediction
 
 
 HEAD = "age,marker,scanner,smoker,visit\n"

@@ -91,6 +91,14 @@ IgnoredColumns = Annotated[
     list[str] | None,
     typer.Option("--ignore", help="Column not to use; repeatable.", show_default=False),
 ]
+PredictionSets = Annotated[
+    bool,
+    typer.Option(
+        "--sets",
+        help="Add the column set: the classes to be expected in a new environment, "
+        "joined by |.",
+    ),
+]
 Level = Annotated[
     float,
     typer.Option(

@@ -22,6 +22,7 @@ from cirm.cli.options import (
     ModelFile,
     ModelLearner,
     Overwrite,
+    PredictionSets,
     ReportFile,
     ThresholdRuleText,
 )
@@ -69,14 +70,7 @@ def predict_rows_of_files(
         bool,
         typer.Option("--probabilities", help="Add the probability of every class."),
     ] = False,
-    sets: Annotated[
-        bool,
-        typer.Option(
-            "--sets",
-            help="Add the column set: the classes to be expected in a new environment, "
-            "joined by |.",
-        ),
-    ] = False,
+    sets: PredictionSets = False,
     level: Level = 0.9,
     abstain: Abstain = None,
     threshold: ThresholdRuleText = "",

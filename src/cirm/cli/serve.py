@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.options import FillMissing, KeyFile, ModelLearner
+from cirm.cli.options import (
+    Abstain,
+    FillMissing,
+    KeyFile,
+    Level,
+    ModelLearner,
+    PredictionSets,
+)
 
 if TYPE_CHECKING:
     import uvicorn
@@ -66,6 +73,9 @@ def serve_model(
         int,
         typer.Option(metavar="N", min=1, help="Largest size of a request."),
     ] = 10 * 2**20,
+    sets: PredictionSets = False,
+    level: Level = 0.9,
+    abstain: Abstain = None,
     fill_missing: FillMissing = False,
     learner: ModelLearner = None,
     key: KeyFile = None,
@@ -89,10 +99,11 @@ def serve_model(
         )
     with show_single_step("loading the model"):
         from cirm.serving.app import Limits, create_app
-        from cirm.serving.served_model import ServedModel
+        from cirm.serving.served_model import PredictionOptions, ServedModel
 
         options.limit_torch_to_one_thread()
-        served = ServedModel(model, {"learner": learner, "key": secret}, fill_missing)
+        how = PredictionOptions(fill_missing, sets, level, abstain)
+        served = ServedModel(model, {"learner": learner, "key": secret}, how)
         hosts = (*LOCAL_NAMES, host) if is_local_address(host) else ()
         app = create_app(served, token, Limits(max_rows, max_bytes), hosts)
     listener = open_listener(host, port)

@@ -363,7 +363,8 @@ def describe_column_changes(
             f"{where}: columns that the model does not know are ignored: "
             f"{list_column_names(new)}"
         )
-    if absent := [name for name in wanted if name not in frame.columns]:
+    used = [column.name for column in encoding.columns if column.features]
+    if absent := [name for name in used if name not in frame.columns]:
         names = list_column_names(absent)
         yield (
             f"{where}: columns that are absent are treated as missing values: {names}"

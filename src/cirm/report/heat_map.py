@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GOOD, BAD = "s1", "s0"  # blue and vermilion, the safest pair of Okabe and Ito
 ROW, COLUMN, HEAD = 40, 60, 52  # pixels: a cell, and the headings of the columns
+FAINTEST, FULLEST = 0.1, 0.55  # opacity of cells; text on them stays readable
 LABEL = 225  # pixels for the names of the rows
 
 
@@ -81,10 +82,14 @@ def _draw_heat_cell(ax: Axes, row: int, column: int, cell: HeatCell) -> None:
     strength = min(1.0, abs(cell.strength))
     # The gap keeps neighbours apart where their colours are alike.
     place, size = (column + 0.03, row + 0.04), (0.94, 0.92)
-    look: Any = {"facecolor": color, "alpha": 0.1 + 0.6 * strength, "lw": 0}
+    look: Any = {
+        "facecolor": color,
+        "alpha": FAINTEST + (FULLEST - FAINTEST) * strength,
+        "lw": 0,
+    }
     part = encode_svg_id(TIPPED_SHAPE, [cell.tip] if cell.tip else [])
     ax.add_patch(Rectangle(place, *size, **look, gid=part))
     middle = (column + 0.5, row + 0.5)
     add_text_label(ax, cell.text, middle, (0, 1), "center", size=13, weight="bold")
     part = encode_svg_id("cell-note")
-    add_text_label(ax, cell.note, middle, (0, -13), "center", size=10, gid=part)
+    add_text_label(ax, cell.note, middle, (0, -13), "center", size=11, gid=part)

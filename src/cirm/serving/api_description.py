@@ -7,6 +7,7 @@ from typing import Any
 from cirm import __version__
 from cirm.data.columns import ColumnEncoding
 from cirm.model.model import Model
+from cirm.serving.served_model import PredictionOptions
 
 Json = dict[str, Any]
 TEXT: Json = {"type": "string"}
@@ -22,19 +23,19 @@ TYPES = {"number": "number", "boolean": "boolean", "date": "string"}
 
 
 def describe_api(
-    model: Model, most_rows: int, fill_missing: bool, has_token: bool
+    model: Model, most_rows: int, how: PredictionOptions, has_token: bool
 ) -> Json:
     """Return the description in OpenAPI 3.1.
 
     Args:
         model: The model whose columns are described.
         most_rows: How many rows a request may hold.
-        fill_missing: Whether rows may lack columns.
+        how: How the server predicts.
         has_token: Whether clients must send a token.
     """
     schemas = {
-        "Row": describe_row(model, fill_missing),
-        "Prediction": describe_prediction(model),
+        "Row": describe_row(model, how.fill_missing),
+        "Prediction": describe_prediction(model, how),
         "Error": _make_object(error=_make_object(**ERROR)),
     }
     description: Json = {
@@ -86,7 +87,7 @@ def describe_column(column: ColumnEncoding) -> Json:
     return schema
 
 
-def describe_prediction(model: Model) -> Json:
+def describe_prediction(model: Model, how: PredictionOptions) -> Json:
     """Return the JSON schema of a prediction."""
     classes = model.task.classes
     if not classes:
@@ -94,10 +95,12 @@ def describe_prediction(model: Model) -> Json:
             prediction={"type": "number"}, low=NUMBER, high=NUMBER, uncertainty=NUMBER
         )
     shares = {name: {"type": "number"} for name in classes}
+    abstains = how.abstain is not None
     return _make_object(
-        prediction={"type": "string", "enum": list(classes)},
+        prediction={"enum": [*classes, *([None] if abstains else [])]},
         probability={"type": "number"},
         uncertainty=NUMBER,
+        **({"set": TEXT} if how.sets else {}),
         probabilities={"type": "object", "properties": shares},
     )
 

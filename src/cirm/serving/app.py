@@ -122,8 +122,8 @@ class Endpoints:
         """Describe the interface, with the columns of the model."""
         await self._run(self.served.refresh)
         model, limits = self.served.current.model, self.limits
-        fill, has_token = self.served.fill_missing, self.has_token
-        return JSONResponse(describe_api(model, limits.rows, fill, has_token))
+        how, has_token = self.served.how, self.has_token
+        return JSONResponse(describe_api(model, limits.rows, how, has_token))
 
     async def predict(self, request: Request) -> Response:
         """Predict the rows of a request."""
@@ -139,7 +139,7 @@ class Endpoints:
     def _predict_body(self, body: bytes, kind: str, wants_csv: bool) -> Response:
         self.served.refresh()
         schema = self.served.current.model.schema
-        rows, fill = self.limits.rows, self.served.fill_missing
+        rows, fill = self.limits.rows, self.served.how.fill_missing
         frame = parse_rows(body, kind, schema, rows, fill)
         predictions, notes = self._predict_frame(frame)
         self.measurements.count_rows(frame, predictions, schema)

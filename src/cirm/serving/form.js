@@ -54,7 +54,8 @@
 
   const format = value => typeof value === "number" ? String(Number(value.toPrecision(5))) : String(value);
   const showPrediction = (found, notes) => {
-    const parts = [make("p", format(found.prediction), {className: "value"})];
+    const text = found.prediction === null ? "no prediction: too uncertain" : format(found.prediction);
+    const parts = [make("p", text, {className: "value"})];
     const shares = found.probabilities || {};
     for (const [name, share] of Object.entries(shares).sort((a, b) => b[1] - a[1])) {
       const bar = make("div", null, {className: "bar"}), fill = make("i", "");

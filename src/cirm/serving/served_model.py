@@ -7,12 +7,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from cirm.data.schema import KIND_NAMES
 from cirm.data.sources import FrameSource
+from cirm.model.abstention import choose_abstention
+from cirm.model.conformal import calibrate_model
 from cirm.model.file import load
 from cirm.model.model import Model, format_current_time
 from cirm.model.predict import predict_chunks
@@ -29,6 +31,15 @@ class LoadedModel:
     time: str
 
 
+class PredictionOptions(NamedTuple):
+    """How a server predicts, as the options of `cirm predict` say."""
+
+    fill_missing: bool = False
+    sets: bool = False
+    level: float = 0.9
+    abstain: float | None = None
+
+
 class ServedModel:
     """A model file that may be replaced while it is served.
 
@@ -40,16 +51,20 @@ class ServedModel:
     Args:
         path: The model file.
         options: Further arguments of `cirm.load`, for example `key`.
-        fill_missing: Whether values that rows lack count as missing.
+        how: How to predict.
 
     Raises:
-        ValueError: If the model cannot be loaded, or reads images or arrays.
+        ValueError: If the model cannot be loaded, reads images or arrays, or cannot
+            predict in this way.
     """
 
     def __init__(
-        self, path: Path, options: Mapping[str, Any], fill_missing: bool = False
+        self,
+        path: Path,
+        options: Mapping[str, Any],
+        how: PredictionOptions = PredictionOptions(),  # noqa: B008  frozen
     ) -> None:
-        self.path, self.options, self.fill_missing = path, dict(options), fill_missing
+        self.path, self.options, self.how = path, dict(options), how
         self.problem = ""
         self._stamp = self._read_stamp()
         self.current = self._load()
@@ -74,8 +89,8 @@ class ServedModel:
             self.current.model,
             source,
             probabilities=True,
-            fill_missing=self.fill_missing,
             notes=notes,
+            **self.how._asdict(),
         )
         return pd.concat(list(parts), ignore_index=True), list(dict.fromkeys(notes))
 
@@ -91,6 +106,10 @@ class ServedModel:
                 f"file {str(self.path)!r}: the model reads {kind}, but only models of "
                 "tables can be served. Use `cirm predict`."
             )
+        if self.how.sets or not model.task.classes:
+            calibrate_model(model, self.how.level)
+        if self.how.abstain is not None:
+            choose_abstention(model, self.how.abstain)
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
         return LoadedModel(model, digest, format_current_time())
 
