@@ -22,7 +22,7 @@ MEANINGS = {
     "failed. The others are finished and kept.",
     ExitCode.WRONG_INPUT: "An option, a file or a value cannot be used, or a file "
     "cannot be written. Every file is as it was.",
-    ExitCode.DEFECT: "A defect of cirm itself. Please report it with what it prints.",
+    ExitCode.DEFECT: "A bug in cirm. Please report it, with the whole output.",
     ExitCode.INTERRUPTED: "The user interrupted the command (Ctrl-C). A message says "
     "what was kept.",
     ExitCode.CLOSED_PIPE: "Whatever was to read the standard output has ended, as "

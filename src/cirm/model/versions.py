@@ -54,9 +54,10 @@ def keep_version(before: Model, after: Model, count: int) -> Model:
         return after
     keys = map(read_version_key, versions[:dropped])
     note = (
-        f"{len(kept)} earlier versions are kept for `cirm rollback`, and "
-        f"{', '.join(keys)} no longer. Keep more with --keep, up to "
-        f"{MOST_KEPT_BYTES >> 20} MiB, or write updated models to new files with --out."
+        f"{len(kept)} earlier versions are kept for `cirm rollback`; "
+        f"{', '.join(keys)} had to be removed. Keep more with --keep, up to "
+        f"{MOST_KEPT_BYTES >> 20} MiB, or write updated models to new files with "
+        "--out."
     )
     *history, last = after.history
     last = replace(last, notes=(*last.notes, note))
@@ -145,8 +146,8 @@ def _find_parent(versions: Sequence[Version], model: Model) -> Version:
     ]
     if not parents:
         raise ValueError(
-            "None of the kept versions led up to this one. Choose one with --to: "
-            f"{_list_keys(versions)}."
+            "No earlier version of this model is kept, only versions of other "
+            f"branches. Choose one with --to: {_list_keys(versions)}."
         )
     return max(parents, key=lambda version: len(version.model.history))
 

@@ -128,8 +128,8 @@ def draw_projection_figures() -> list[CaptionedFigure]:
         ),
         CaptionedFigure(
             paper_plots.plot_supports(*projections.project_onto_allowed_outcomes()),
-            "Sets given by the outcomes they allow (shaded): after each projection "
-            "only outcomes that all sets so far allow are left.",
+            "Each set allows some outcomes (shaded). After each projection, only "
+            "outcomes remain that all sets so far allow.",
         ),
         CaptionedFigure(
             paper_plots.plot_densities(projections.compute_belief_densities()),

@@ -120,7 +120,7 @@ def build_coverage_tables(content: Content) -> list[Table]:
         title = f"Coverage of {coverage['level']:.3g} % prediction {kind}"
         tables.append(Table(title, columns, rows))
     if abstention := content.get("abstention"):
-        columns = ["", "rows", "error of the answered, %", "95 % interval"]
+        columns = ["", "rows", "error of the answered rows, %", "95 % interval"]
         rows = [
             [*_start_share_row(label, one, "error"), format_percent(one["answered"])]
             for label, one in _list_places(abstention)

@@ -20,8 +20,8 @@ def explain_state(state: State, classes: int, trust: str) -> dict[str, Any]:
     """Explain the state of one replica."""
     if not classes:
         return {
-            "verdict": "The model relies on all inputs: for numbers to predict, "
-            "directions are not searched for unstable ones",
+            "verdict": "The model relies on all inputs: in regression, unstable "
+            "directions are not searched for",
             "evidence": [],
             "unstable": [],
         }
