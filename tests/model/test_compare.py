@@ -160,6 +160,29 @@ def test_without_targets_only_inputs_are_compared():
     assert any("name it with --target" in n for n in compare(second, second)["notes"])
 
 
+@pytest.mark.integration
+def test_the_meaning_of_too_many_columns_is_not_tested():
+    wide = [
+        pd.DataFrame(np.random.default_rng(n).normal(size=(40, 513)))
+        .add_prefix("x")
+        .assign(outcome=["ill", "well"] * 20)
+        for n in (0, 1)
+    ]
+    answer = compare(*wide, target=TARGET)["answer"]
+    assert "what columns mean could not be tested" in answer
+
+
+def test_what_cannot_be_tested_is_not_called_unchanged():
+    healthy = draw_table(1).assign(outcome="well")
+    report = compare(draw_table(0), healthy, target=TARGET)
+    assert "The base rate of `ill` fell from " in report["answer"]
+    assert "what columns mean could not be tested" in report["answer"]
+    assert not report["meaning"]["tested"]
+    report = compare(healthy, healthy[:300], target=TARGET)
+    assert report["base_rate"] is None
+    assert any("is the same in all rows" in note for note in report["notes"])
+
+
 def test_a_model_decides_how_columns_are_read_and_says_how_predictions_shift():
     model = fit(draw_table(0).assign(code=range(600)), TARGET, ignore=["sex"])
     second = draw_table(1, rate=0.1).assign(code=range(5, 605))

@@ -71,6 +71,8 @@ class TablePair:
         targets: Targets [n] of both, if both have them.
         task: The task of the targets, if both have them.
         notes: What a user should know.
+        shared: Share of the second table's rows that are in the first; 1 only if both
+            have the same rows.
     """
 
     names: tuple[str, str]
@@ -80,6 +82,7 @@ class TablePair:
     targets: tuple[Tensor, Tensor] | None
     task: Task | None
     notes: tuple[str, ...]
+    shared: float = 0.0
 
 
 def compare(
@@ -145,7 +148,7 @@ def compare(
         "rows": [len(frame) for frame in pair.frames],
         "target": pair.target,
         "level": level,
-        "same_rows": _measure_shared_rows(pair) == 1.0,
+        "same_rows": pair.shared == 1.0,
     }
     progress("comparing", 1)
     report |= _compare_pair(pair, model, level)
@@ -210,6 +213,12 @@ def read_table_pair(
         )
     encoding = _choose_encoding(frames, target, options, model, notes)
     targets, task = None, None
+    if has_targets and _is_constant(frames, target):
+        notes.append(
+            f"the target {target!r} is the same in all rows, so that nothing depends "
+            "on it."
+        )
+        has_targets = False
     if has_targets:
         frames = [_drop_missing_targets(frame, target, notes) for frame in frames]
         values = pd.concat([frame[target] for frame in frames])
@@ -220,7 +229,15 @@ def read_table_pair(
             options = replace(options, task=name)
         encoded, task, _ = infer_target_encoding(values, is_first, options)
         targets = (encoded[: len(frames[0])], encoded[len(frames[0]) :])
-    pair = TablePair(
+    columns = [column.name for column in encoding.columns]
+    columns += [target] if has_targets else []
+    shared = _measure_shared_rows([frame[columns] for frame in frames])
+    if MANY_SHARED <= shared < 1:
+        text = f"{100 * shared:.0f} % of the rows of {names[1]} are in {names[0]}, too."
+        notes.append(text)
+    if (fewest := min(map(len, frames))) < FEW_ROWS:
+        notes.append(f"with {fewest} rows only large changes can be seen.")
+    return TablePair(
         (names[0], names[1]),
         (frames[0], frames[1]),
         encoding,
@@ -228,16 +245,8 @@ def read_table_pair(
         targets,
         task,
         tuple(notes),
+        shared,
     )
-    fewest = min(map(len, pair.frames))
-    if fewest < FEW_ROWS:
-        text = f"with {fewest} rows only large changes can be seen."
-        pair = replace(pair, notes=(*pair.notes, text))
-    shared = _measure_shared_rows(pair)
-    if MANY_SHARED <= shared < 1:
-        text = f"{100 * shared:.0f} % of the rows of {names[1]} are in {names[0]}, too."
-        pair = replace(pair, notes=(*pair.notes, text))
-    return pair
 
 
 def _open_table(data: Data) -> Source:
@@ -264,6 +273,11 @@ def _read_frame(
             "random, are compared."
         )
     return reservoir.frame
+
+
+def _is_constant(frames: Sequence[pd.DataFrame], target: str) -> bool:
+    values = pd.concat([frame[target] for frame in frames])
+    return convert_values_to_text(values[~is_missing(values)]).nunique() == 1
 
 
 def _drop_missing_targets(
@@ -320,22 +334,18 @@ def _require_columns(encoding: TableEncoding) -> TableEncoding:
     return encoding
 
 
-def _measure_shared_rows(pair: TablePair) -> float:
+def _measure_shared_rows(frames: Sequence[pd.DataFrame]) -> float:
     """Return the share of the second table's rows that are in the first.
 
     It is 1 only if both have the same rows, in whatever order.
     """
-    columns = [column.name for column in pair.encoding.columns]
-    columns += [pair.target] if pair.target else []
-    hashes = [
-        pd.util.hash_pandas_object(
-            pd.concat(
-                [convert_values_to_text(frame[name]) for name in columns], axis=1
-            ),
-            index=False,
-        )
-        for frame in pair.frames
-    ]
+    hashes = []
+    for frame in frames:
+        columns = {
+            name: values if values.dtype.kind == "f" else convert_values_to_text(values)
+            for name, values in frame.items()
+        }
+        hashes.append(pd.util.hash_pandas_object(pd.DataFrame(columns), index=False))
     if sorted(hashes[0]) == sorted(hashes[1]):
         return 1.0
     return min(float(hashes[1].isin(hashes[0]).mean()), 0.99)
@@ -361,7 +371,9 @@ def _find_other_units(pair: TablePair) -> list[dict[str, Any]]:
     quartiles = []
     for column in pair.encoding.numbers:
         numbers = [
-            convert_values_to_numbers(frame[column.name], "number")
+            convert_values_to_numbers(
+                frame[column.name], "number", written=column.format
+            )
             for frame in pair.frames
         ]
         first, second = (values[~np.isnan(values)] for values in numbers)

@@ -25,11 +25,11 @@ def write_answer(report: Report) -> str:
     if not found:
         return (
             f"No difference was found between {first} and {second} ({rows} rows): "
-            f"{_describe_unchanged(report)}."
+            f"{_join_clauses(_list_unchanged(report))}."
         )
     text = f"{_capitalise('; '.join(found))}."
-    if rest := _describe_rest(report):
-        text += f" {rest}"
+    if rest := _list_unchanged(report):
+        text += f" {_capitalise(_join_clauses(rest))}."
     return text
 
 
@@ -90,26 +90,20 @@ def _describe_inputs(report: Report) -> list[str]:
     return sentences
 
 
-def _describe_rest(report: Report) -> str:
+def _list_unchanged(report: Report) -> list[str]:
     """Say what did not change, of what an answer should always speak of."""
     rest = []
-    if report["base_rate"] and not _describe_base_rate(report):
-        rest.append("the base rate did not change significantly")
-    if report["meaning"] and not _describe_meaning(report):
-        rest.append("no column was found to mean something different")
     if not (_describe_inputs(report) or _describe_units(report)):
         rest.append("no input moved by much")
-    text = ", and ".join(rest)
-    return f"{_capitalise(text)}." if text else ""
-
-
-def _describe_unchanged(report: Report) -> str:
-    if report["base_rate"] is None:
-        return "no input moved by much"
-    return (
-        "no input moved by much, the base rate did not change significantly, and no "
-        "column was found to mean something different"
-    )
+    rate, meaning = report["base_rate"], report["meaning"]
+    if rate and not rate["significant"]:
+        what = "target" if rate["kind"] == "values" else "base rate"
+        rest.append(f"the {what} did not change significantly")
+    if meaning and not meaning["tested"]:
+        rest.append("what columns mean could not be tested")
+    elif meaning and not _describe_meaning(report):
+        rest.append("no column was found to mean something different")
+    return rest
 
 
 def _join(names: list[str]) -> str:
@@ -118,6 +112,11 @@ def _join(names: list[str]) -> str:
         shown.append(f"{len(names) - MOST_NAMED} more columns")
     *head, last = shown
     return f"{', '.join(head)} and {last}" if head else last
+
+
+def _join_clauses(clauses: list[str]) -> str:
+    *head, last = clauses
+    return f"{', '.join(head)}, and {last}" if head else last
 
 
 def _capitalise(text: str) -> str:

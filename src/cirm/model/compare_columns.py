@@ -114,7 +114,8 @@ def _compare_present(
 ) -> ColumnChange:
     if column.kind in ("number", "date"):
         first, second = (
-            convert_values_to_numbers(values, column.kind) for values in (one, other)
+            convert_values_to_numbers(values, column.kind, written=column.format)
+            for values in (one, other)
         )
         return compare_values(column.name, first, second, column.kind == "date")
     return compare_categories(

@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from scipy import stats
 from torch import Tensor
 
 from cirm.environments import Environment, Task
 from cirm.learners import create
+from cirm.learners.steady.columns_effects import FEWEST_CASES
+from cirm.learners.steady.columns_effects import FEWEST_ROWS as FEWEST_OF_PLACE
 from cirm.randomness import Randomness
 
 FEWEST_ROWS = 100  # of each table, for a classifier to learn to tell them apart
 MOST_ROWS = 4_000  # of each table, which are enough for two digits of the AUC
+MOST_TESTED = 20_000  # rows of each table by which the meaning of columns is tested
 MOST_FEATURES = 512  # of tables whose columns are compared one by one
 LEAST_AUC = 0.55  # that is worth a word, even if significant
 FIRST_LOOK = math.pi**2 / 6  # of the level that `steady` spends on its first comparison
@@ -78,15 +82,18 @@ def compare_meaning(
 
     Returns:
         `columns`, each with its `effects` in both tables, the `p_value` adjusted for
-        the number of columns and a `sentence`; and `evidence`, sentences about what
-        the rows can show.
+        the number of columns and a `sentence`; `evidence`, sentences about what the
+        rows can show; and `tested`, whether they can show anything.
     """
-    if sum(widths.values()) > MOST_FEATURES:
-        text = "There are too many columns to test what each of them means."
-        return {"columns": [], "evidence": [text]}
+    if reason := _find_obstacle(targets, task, sum(widths.values())):
+        return {"columns": [], "evidence": [reason], "tested": False}
+    pairs = [
+        (rows[:: -(-len(rows) // MOST_TESTED)], aims[:: -(-len(aims) // MOST_TESTED)])
+        for rows, aims in zip(inputs, targets, strict=True)
+    ]
     places = [
         Environment(name, rows, aims, task)
-        for name, rows, aims in zip(("first", "second"), inputs, targets, strict=True)
+        for name, (rows, aims) in zip(("first", "second"), pairs, strict=True)
     ]
     settings = {
         "view": "columns",
@@ -116,7 +123,26 @@ def compare_meaning(
             for text in explanation["evidence"]
             if text not in sentences and not text.startswith("On the arrival")
         ],
+        "tested": True,
     }
+
+
+def _find_obstacle(targets: tuple[Tensor, Tensor], task: Task, features: int) -> str:
+    """Say why the meaning of columns cannot be tested; nothing if it can."""
+    if features > MOST_FEATURES:
+        return "There are too many columns to test what each of them means."
+    fewest = min(map(len, targets))
+    is_enough = True
+    if task.classes:  # two of them must be in both tables
+        counts = [aims.bincount(minlength=len(task.classes)) for aims in targets]
+        second = torch.stack(counts).amin(0).topk(2).values[-1]
+        is_enough = int(second) >= FEWEST_CASES
+    if fewest < FEWEST_OF_PLACE or not is_enough:
+        return (
+            "There are too few rows, or too few of one class, to tell whether a column "
+            "means something different."
+        )
+    return ""
 
 
 def _name_tables_and_class(sentence: str, classes: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ def build_comparison_page(content: Content, command: str = "") -> str:
         (f"{count:,}", f"rows of {name}")
         for count, name in zip(content["rows"], content["names"], strict=True)
     ]
-    significant = [one for one in content["inputs"] if one["significant"]]
+    significant = {one["column"] for one in content["inputs"] if one["significant"]}
     if content["inputs"]:
         facts.append((f"{len(significant)}", "inputs that changed significantly"))
     sections = [
@@ -88,7 +88,9 @@ def build_comparison_tables(content: Content) -> list[Table]:
         title = "Target" if rate["kind"] == "values" else "Base rate"
         tables.append(_build_changes_table(title, [rate]))
     if changes := content["inputs"]:
-        ordered = sorted(changes, key=lambda one: (one["p_value"], -one["distance"]))
+        ordered = sorted(
+            changes, key=lambda one: (not one["significant"], -one["distance"])
+        )
         tables.append(_build_changes_table("Inputs", ordered))
     return tables
 
