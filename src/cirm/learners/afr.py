@@ -48,7 +48,7 @@ class AFR(Learner[LastLayerState]):
 
     gamma: float = 4.0
     memory: int = 200
-    l2: float = 0.01
+    l2: float = 0.2
 
     presets = {  # the authors', for images
         "waterbirds": {

@@ -21,7 +21,12 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
-from cirm.memory import ExampleMemory, add_stage_to_memory, create_empty_memory
+from cirm.memory import (
+    ExampleMemory,
+    add_stage_to_memory,
+    create_empty_memory,
+    move_to_device,
+)
 from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
@@ -147,8 +152,9 @@ class Boosting(Learner[State]):
         models = state.forest.baseline.shape[1]
         if not models:
             return inputs.new_zeros(len(x), 1, x.shape[1], max(1, self.classes))
+        forest = move_to_device(state.forest, "cpu")
         found = [
-            evaluate_forest(Forest(*(part[replica, m] for part in state.forest)), rows)
+            evaluate_forest(Forest(*(part[replica, m] for part in forest)), rows)
             for replica, rows in enumerate(x)
             for m in range(models)
         ]

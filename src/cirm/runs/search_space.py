@@ -30,6 +30,34 @@ COMMON = {
 }
 """Searched for any learner that has settings of these names."""
 
+NETWORK = (
+    "rate=1e-4..1e-2:log,dropout=0|0.5|0.75|0.9,decay=1e-5..1e-2:log,epochs=20..200:log"
+)
+"""Searched for learners that train a network, beside what is their own."""
+
+# Ranges of penalties, of GroupDRO's step and of the bottleneck are those of Gulrajani
+# and Lopez-Paz, "In Search of Lost Domain Generalization", 2021; those of JTT, AFR, DER
+# and T3A span the values that the authors tried or chose.
+OWN = {
+    "groupdro": "step=1e-3..0.1:log,groups=environments|classes",
+    "fishr": "penalty=10..1e5:log,anneal=0.1..0.9",
+    "coral": "penalty=0.1..10:log",
+    "mmd": "penalty=0.1..10:log",
+    "align": "penalty=0.1..10:log",
+    "ib-irm": "penalty=1..1e5:log,bottleneck=0.1..1e5:log,anneal=0.1..0.9",
+    "eqrm": "tail=0.7..1e3:log,anneal=0.1..0.9",
+    "jtt": "first_epochs=1..60:log,upweight=2..100:log",
+    "lff": "amplification=0.3..0.9",
+    "dfr": "l2=0.01..100:log",
+    "afr": "gamma=1..20:log,l2=1e-4..1:log",
+    "der": "alpha=0.1..1:log,beta=0.1..1:log",
+    "si": "strength=0.01..10:log,damping=1e-3..1:log",
+    "sfb": "penalty=1..1e5:log,anneal=0.1..0.9,independence=0.1..100:log",
+    "t3a": "support=0|1|5|20|50|100",
+    "tent": "steps=1|3|10|30,step_rate=1e-4..1e-2:log",
+}
+"""What is searched for learners of the field, beside their network."""
+
 SPACES = {
     "steady": "rate=2e-3..1e-2:log,dropout=0.25|0.5|0.75,decay=1e-3..1e-1:log,"
     "members=3|5|8",
@@ -47,6 +75,7 @@ SPACES = {
     "boosting": "iterations=50|100|200,shrinkage=0.02..0.3:log,leaves=7|15|31",
     "anchor": "gamma=0.1..100:log",
     "drig": "gamma=0.1..100:log",
+    **{key: f"{NETWORK},{own}" for key, own in OWN.items()},
 }
 """Spaces of some learners, instead of the common one."""
 
