@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from cirm.data.sources import FrameSource
 from cirm.environments import Task
 from cirm.model import evaluate, fit, update
 from cirm.model.comparison import compare_scores
@@ -16,6 +17,7 @@ from cirm.model.estimates import (
     Estimate,
     collect_score_statistics,
     combine_estimates,
+    compute_difference_interval,
     compute_hanley_mcneil_variance,
     compute_p_value,
 )
@@ -105,6 +107,28 @@ def test_the_worst_earlier_score_does_not_excuse_a_fall():
     assert "With a single arrival" in told["verdict"]
 
 
+def test_a_fall_on_arrival_is_noted_where_the_place_differs_and_only_there():
+    rng = np.random.default_rng(0)
+    settings = {"hidden": (4,), "epochs": 40, "rate": 0.05}
+    first = fit(table(1500, rng), "y", learner="erm", settings=settings)
+    alike = update(first, FrameSource(table(1500, rng), "alike"))
+    other = update(first, FrameSource(table(1500, rng, flip=-1.0), "other"))
+    assert not any("before the model learned" in n for n in alike.history[-1].notes)
+    (note,) = [n for n in other.history[-1].notes if "before the model learned" in n]
+    assert note.startswith("before the model learned from 'other': accuracy")
+    assert "points below the" in note and "on held-out rows of table" in note
+    assert "cirm evaluate" in note
+
+
+def test_several_arrivals_tell_how_much_places_may_differ():
+    rng = np.random.default_rng(0)
+    settings = {"hidden": (4,), "epochs": 20, "rate": 0.05}
+    places = [FrameSource(table(300, rng), name) for name in "abc"]
+    model = fit(places, "y", order="sequential", learner="erm", settings=settings)
+    verdict = evaluate(model, table(300, rng))["verdict"]
+    assert "the accuracy varies between places by a standard deviation of at" in verdict
+
+
 def test_without_an_arrival_held_out_rows_are_compared_and_it_is_said():
     rng = np.random.default_rng(0)
     model = fit(table(400, rng), "y", learner="erm", settings=FEW)
@@ -149,11 +173,22 @@ def test_delong_and_hanley_mcneil_agree_with_the_spread_of_the_area():
 def test_places_that_differ_widen_what_is_expected():
     alike = combine_estimates([Estimate(0.8, 1e-4), Estimate(0.8, 1e-4)])
     apart = combine_estimates([Estimate(0.75, 1e-4), Estimate(0.85, 1e-4)])
-    assert alike.between == 0
-    assert alike.variance == pytest.approx(5e-5)
-    assert apart.between == pytest.approx(0.005 - 1e-4)
+    assert 5e-5 < alike.variance < 1.5e-4 < apart.variance
+    assert alike.bound_spread() < 0.05 < apart.bound_spread()
     here = Estimate(0.75, 1e-4)
-    assert compute_p_value(alike, here) < 1e-4 < 0.05 < compute_p_value(apart, here)
+    assert compute_p_value(alike, here) < 0.01 < 0.05 < compute_p_value(apart, here)
+
+
+def test_an_interval_holds_what_its_probability_says():
+    combined = combine_estimates([Estimate(v, 1e-4) for v in (0.78, 0.8, 0.83)])
+    low, high = compute_difference_interval(combined, Estimate(0.0, 1e-4))
+    rng = np.random.default_rng(0)
+    parts = rng.choice(
+        len(combined.parts), 100_000, p=[p.weight for p in combined.parts]
+    )
+    means, variances = np.array([p[1:3] for p in combined.parts])[parts].T
+    draws = means + np.sqrt(variances + 1e-4) * rng.normal(size=len(parts))
+    assert ((draws > low) & (draws < high)).mean() == pytest.approx(0.95, abs=0.005)
 
 
 def test_the_calibration_estimate_is_unbiased_for_calibrated_predictions():

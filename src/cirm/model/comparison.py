@@ -31,7 +31,9 @@ from cirm.model.model import Model
 Measured = Mapping[str, Mapping[str, float]]
 """What `collect_score_statistics` returns, or only the `accuracy` of all classes."""
 
-LEVEL = 0.05  # probability of a false alarm over all lines
+# Holm's method takes no account of how much the lines depend on one another: at this
+# level, 5 % of the verdicts at most are false alarms (benchmarks/verdict_rates.py).
+LEVEL = 0.07
 FEWEST_OF_CLASS = 10  # rows of a class whose recall is compared
 TITLES = {
     "calibration_error": "calibration error",
@@ -56,6 +58,8 @@ class Comparison:
         high: Upper end of that interval.
         p_value: Of the hypothesis that it is not worse, adjusted for all comparisons.
         note: What the value is, in words.
+        spread: Limit that the standard deviation between places is below with a
+            probability of 95 %, in the unit of the difference; 0 if it is not known.
     """
 
     score: str
@@ -67,6 +71,7 @@ class Comparison:
     high: float
     p_value: float
     note: str = ""
+    spread: float = 0.0
 
     @property
     def is_worse(self) -> bool:
@@ -150,8 +155,13 @@ def _estimate_and_expect_score(
     here: Measured, past: Sequence[Measured], name: str
 ) -> tuple[Estimate, Estimate]:
     """Return an estimate here, and what the others predict for it."""
-    olds = [Estimate(**one[name]) for one in past if name in one]
-    return Estimate(**here[name]), combine_estimates(olds)
+    olds = [
+        Estimate(one[name]["value"], one[name]["variance"])
+        for one in past
+        if name in one
+    ]
+    new = Estimate(here[name]["value"], here[name]["variance"])
+    return new, combine_estimates(olds)
 
 
 def _compare_errors(new: Estimate, old: Estimate) -> Comparison:
@@ -160,7 +170,9 @@ def _compare_errors(new: Estimate, old: Estimate) -> Comparison:
     difference, low, high = (100 * math.expm1(min(number, 700)) for number in numbers)
     value, expected = math.exp(new.value), math.exp(old.value)
     p_value = compute_p_value(new, old)
-    return Comparison("rmse", "", value, expected, difference, low, high, p_value)
+    spread = 100 * math.expm1(min(old.bound_spread(), 700))
+    scores = (value, expected, difference, low, high, p_value)
+    return Comparison("rmse", "", *scores, spread=spread)
 
 
 def _compare_calibration(
@@ -194,8 +206,8 @@ def _compare_values(
     ends = compute_difference_interval(old, new)
     numbers = (new.value, old.value, old.value - new.value, *ends)
     value, expected, difference, low, high = (scale * number for number in numbers)
-    p_value = compute_p_value(old, new)
-    return Comparison(score, label, value, expected, difference, low, high, p_value)
+    scores = (value, expected, difference, low, high, compute_p_value(old, new))
+    return Comparison(score, label, *scores, spread=scale * old.bound_spread())
 
 
 def _compare_accuracies(here: Measured, past: Sequence[Measured]) -> list[Comparison]:

@@ -46,6 +46,7 @@ from cirm.model.rare_classes import (
     warn_of_constant_predictions,
     weigh_stage,
 )
+from cirm.model.verdict import warn_of_fall_on_arrival
 from cirm.model.versions import keep_version
 from cirm.model.warnings import (
     check_inputs_of_environment,
@@ -352,6 +353,10 @@ def _train_stage(
         n: collect_score_statistics(model, scored.predictions.mean, *scored[1:])
         for n, scored in before.items()
     }
+    fallen = {
+        n: warn_of_fall_on_arrival(model, n, scored.predictions.mean, scored.targets)
+        for n, scored in before.items()
+    }
     learner = model.learner
     if model.plan.adaptive_epochs:
         learner = learner.adjust_epochs_to_data(stage)
@@ -391,8 +396,11 @@ def _train_stage(
             notes=(
                 *notes,
                 *kept,
+                *fallen.get(name, ()),
                 *warn_of_single_class(model.task.classes, environment.targets),
-                *warn_of_constant_predictions(after, rows, rows.rows[name]),
+                *warn_of_constant_predictions(
+                    after, rows, rows.rows[name], scored[name]
+                ),
                 *warn_of_flat_values(after, diagnostics[name]),
             ),
             confident=(

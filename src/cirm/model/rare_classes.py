@@ -191,9 +191,12 @@ def _join_held_out_scores(
 
 
 def warn_of_constant_predictions(
-    model: Model, rows: EncodedRows, indices: Tensor
+    model: Model, rows: EncodedRows, indices: Tensor, held_out: ScoredRows
 ) -> list[str]:
-    """Warn if rows [m] of every class are predicted alike."""
+    """Warn if rows [m] of every class are predicted alike.
+
+    Whether they are ranked nevertheless is judged by held-out rows.
+    """
     targets = rows.targets[indices]
     parts = []
     for index in targets.unique() if model.task.classes else ():
@@ -203,5 +206,10 @@ def warn_of_constant_predictions(
         return []
     chosen = torch.cat(parts)
     predictions = predict_rows(model, rows, chosen)
-    text = describe_constant_predictions(model, predictions.mean, rows.targets[chosen])
+    text = describe_constant_predictions(
+        model,
+        predictions.mean,
+        rows.targets[chosen],
+        (held_out.predictions.mean, held_out.targets),
+    )
     return [text.strip()] if text else []

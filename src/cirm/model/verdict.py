@@ -16,6 +16,7 @@ from cirm.model.model import HistoryEntry, Model
 from cirm.model.threshold import decide_classes
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
+FEWEST_RANKED = 5  # rows of each class, for a ROC AUC
 MOST_NAMES = 3  # of environments in a sentence
 
 
@@ -72,8 +73,21 @@ def judge_scores(
     }
 
 
-def describe_constant_predictions(model: Model, mean: Tensor, targets: Tensor) -> str:
-    """Return a sentence if rows of every class are predicted alike; else nothing."""
+def describe_constant_predictions(
+    model: Model,
+    mean: Tensor,
+    targets: Tensor,
+    held_out: tuple[Tensor, Tensor] | None = None,
+) -> str:
+    """Return a sentence if rows of every class are predicted alike; else nothing.
+
+    Args:
+        model: The model that made the predictions.
+        mean: Class probabilities, [n, classes].
+        targets: Class indices, [n].
+        held_out: Probabilities and targets by which the ranking is judged, if the model
+            was trained on the rows.
+    """
     classes = model.task.classes
     if not classes:
         return ""
@@ -89,15 +103,26 @@ def describe_constant_predictions(model: Model, mean: Tensor, targets: Tensor) -
     )
     if len(classes) != 2:
         return text
+    return text + _describe_ranking(*(held_out or (mean, targets)))
+
+
+def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
+    """Return a sentence on whether probabilities [n, 2] rank rows of two classes."""
+    if min((targets == 0).sum(), (targets == 1).sum()) < FEWEST_RANKED:
+        return (
+            "Whether the probabilities rank the rows nevertheless, so that --threshold "
+            "would help, cannot be said: too few rows of one class are held out (`cirm "
+            "fit --held-out 0.3` holds out more). "
+        )
     area = compute_roc_auc(mean[:, 1], targets)
     spread = compute_delong_variance(mean[:, 1], targets) ** 0.5
     if area - 2 * spread > 0.5:
         return (
-            f"{text}The probabilities do rank the rows (ROC AUC {area:.2f}), so a "
-            "threshold helps, for example --threshold recall=0.8 (in Python "
+            f"The probabilities do rank the rows (ROC AUC {area:.2f}), so a threshold "
+            "helps, for example --threshold recall=0.8 (in Python "
             'threshold="recall=0.8"). '
         )
-    return f"{text}The probabilities do not rank the rows either. "
+    return "The probabilities do not rank the rows either. "
 
 
 def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> str:
@@ -114,7 +139,45 @@ def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> s
     first = (worse or comparisons)[0]
     line = first.describe_result(expected.describe_where_measured(first.score))
     line = f"{line[0].upper()}{line[1:]}"
-    return f"{text}{line}{expected.caution}"
+    return f"{text}{line}{_describe_spread(comparisons[0])}{expected.caution}"
+
+
+def _describe_spread(comparison: Comparison) -> str:
+    """Return how much places may differ in a score, if several arrivals show it."""
+    if comparison.spread <= 0 or comparison.score not in ("accuracy", "rmse"):
+        return ""
+    unit = "points" if comparison.score == "accuracy" else "%"
+    return (
+        f". As far as the arrivals show, the {comparison.title} varies between places "
+        f"by a standard deviation of at most {comparison.spread:.1f} {unit}; a drop "
+        "within that is not unusual"
+    )
+
+
+def warn_of_fall_on_arrival(
+    model: Model, name: str, mean: Tensor, targets: Tensor
+) -> list[str]:
+    """Warn if an environment is predicted worse than held-out rows of the last ones.
+
+    Args:
+        model: The model before it learns from the environment.
+        name: The environment.
+        mean: Predictions for its rows.
+        targets: Their targets.
+    """
+    last = [e for e in model.history if e.stage == model.stages - 1 and e.held_out]
+    if not last or len(targets) < FEWEST_COMPARED:
+        return []
+    positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
+    past = [_restore_scores(model, entry, False, positives) for entry in last]
+    where = f"on held-out rows of {join_names([entry.name for entry in last])}"
+    return [
+        f"before the model learned from {name!r}: {one.describe_result(where)}. The "
+        f"place differs from {join_names([entry.name for entry in last])}, and others "
+        "may too: evaluate the model at each new place (cirm evaluate)."
+        for one in compare_scores(model, mean, targets, past)
+        if one.is_worse and one.score in ("accuracy", "rmse")
+    ]
 
 
 def collect_expectation(model: Model, positives: float) -> Expectation:

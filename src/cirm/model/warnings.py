@@ -14,6 +14,7 @@ from cirm.data.values import Flags, Numbers
 from cirm.model.units import UnitChange, detect_unit_changes
 
 FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little
+FEWEST_ORDERED = 200  # rows; fewer may happen to be in order by a column of many values
 NEW_CATEGORIES = 0.05  # fraction of rows with new categories that is worth a warning
 FAR_MEAN = 10.0  # standard deviations from the first mean that are worth a warning
 
@@ -59,6 +60,8 @@ def _determines_target(
         return bool(len(groups) <= len(targets) / 5 and (groups.nunique() == 1).all())
     # Along the sorted column, each class must form one block.
     values = features[:, 0]
+    if len(values) < FEWEST_ORDERED and len(np.unique(values)) > len(values) / 5:
+        return False
     order = np.lexsort((targets, values))
     classes, ordered = targets[order], values[order]
     changes = classes[1:] != classes[:-1]
