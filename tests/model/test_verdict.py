@@ -73,9 +73,7 @@ def test_another_base_rate_alone_is_no_fall_of_accuracy_or_ranking():
                 worse[one.score] += one.is_worse
     # The plain accuracy falls by more than ten points.
     assert found[0].expected - found[0].value > 10
-    assert "at the class frequencies of the" in found[0].describe_result(
-        "there"
-    )
+    assert "at the class frequencies of the" in found[0].describe_result("there")
     assert max(worse.values()) <= 4
 
 

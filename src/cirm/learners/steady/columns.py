@@ -37,7 +37,7 @@ from cirm.learners.steady.columns_state import (
     Adaptation,
     State,
     create_empty_adaptation,
-    make_empty_state,
+    create_empty_state,
     stack_replicas,
     take_replica,
 )
@@ -68,7 +68,7 @@ class ColumnsEngine:
     def init(self, randomness: Randomness) -> State:
         """Return the state before any data."""
         outputs = 1 if self.classes <= 2 else self.classes
-        empty = make_empty_state(0, 0, outputs, max(1, self.classes), 0, 0, 0)
+        empty = create_empty_state(0, 0, outputs, max(1, self.classes), 0, 0, 0)
         return stack_replicas([empty] * len(randomness.seeds))
 
     def observe(

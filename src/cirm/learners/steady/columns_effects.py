@@ -85,7 +85,7 @@ def measure_effects(
     """
     n = len(features)
     if targets.shape[1] > 1:
-        contrasts = _compare_classes(features, targets)
+        contrasts = _measure_contrasts_of_classes(features, targets)
     else:
         parts = _measure_contrasts_of_output(
             features, targets[:, 0], unit, past, is_value
@@ -135,7 +135,7 @@ def _measure_contrasts_of_output(
     )
     if is_value:
         return contrasts
-    return _convert_binary(features, float(target.mean()), contrasts)
+    return _replace_by_log_odds_ratios(features, float(target.mean()), contrasts)
 
 
 def _regress_each(own: Tensor, other: Tensor, lost: float) -> Contrasts:
@@ -171,7 +171,7 @@ def _find_equal(plain: Contrasts, partial: Contrasts) -> Tensor:
     return (effects[0] - effects[1]).square() <= HAUSMAN**2 * spread
 
 
-def _compare_classes(features: Tensor, targets: Tensor) -> Contrasts:
+def _measure_contrasts_of_classes(features: Tensor, targets: Tensor) -> Contrasts:
     """Return the contrasts of each of many classes with their average, [d, k].
 
     All classes count alike, so that their frequencies do not matter.
@@ -269,7 +269,7 @@ def _find_independent_features(gram: Tensor, n: int) -> Tensor:
     return squares.amax(0) <= max(0.05, 4 * float(torch.tensor(d + 1.0).log()) / n)
 
 
-def _convert_binary(
+def _replace_by_log_odds_ratios(
     features: Tensor, frequency: float, contrasts: Contrasts
 ) -> Contrasts:
     """Return contrasts in which those of two-valued features are log odds ratios."""

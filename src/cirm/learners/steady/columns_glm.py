@@ -131,7 +131,7 @@ def _update_ridge(
     return ridge.clamp(max=1e6)
 
 
-def fit_moments(
+def fit_regression_to_moments(
     moments: Tensor, columns: Tensor, groups: Tensor, rows: int
 ) -> tuple[Posterior, float]:
     """Fit a linear regression to moments; choose ridge and noise by empirical Bayes.

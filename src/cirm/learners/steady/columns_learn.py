@@ -15,7 +15,7 @@ from cirm.learners.steady.columns_glm import (
     choose_ridge,
     compute_class_probabilities,
     fit_classifier,
-    fit_moments,
+    fit_regression_to_moments,
 )
 from cirm.learners.steady.columns_predict import (
     draw_coefficients,
@@ -32,9 +32,9 @@ from cirm.learners.steady.columns_state import (
     Predictor,
     State,
     Without,
+    create_empty_state,
     find_basis_functions_of_features,
     list_ridge_groups,
-    make_empty_state,
 )
 from cirm.learners.steady.meta_analysis import MetaAnalysis, combine_effects
 
@@ -53,7 +53,7 @@ def create_first_state(
     unit, needed = group_features_into_units(basis.standardise(inputs), widths)
     d, p = len(unit), len(basis.active)
     kept = 0 if is_value else min(KEPT, d)
-    state = make_empty_state(
+    state = create_empty_state(
         d, p, outputs, classes, kept, len(basis.knots), len(basis.pairs)
     )
     state = state._replace(basis=basis, unit=unit, needed=needed)
@@ -91,7 +91,9 @@ def _fit_first(
     groups, ridge = list_ridge_groups(state), torch.ones_like(state.ridge)
     if is_value:
         joint = torch.cat([basis, targets], 1)
-        model, _ = fit_moments(joint.T @ joint, active, groups, len(inputs))
+        model, _ = fit_regression_to_moments(
+            joint.T @ joint, active, groups, len(inputs)
+        )
         return model.mean, ridge
     targets = select_modelled_targets(targets)
     ridge[active] = choose_ridge(basis[:, active], targets, groups[active])
@@ -196,7 +198,7 @@ def _update(
 def draw_stable_predictor(state: State, normals: Tensor) -> Predictor:
     """Draw samples of the stable model for a new environment."""
     used = state.basis.active & ~find_basis_functions_of_features(state, state.unstable)
-    return _draw_model(state, state.stable, used, float(state.noise[1]), normals)
+    return _draw_predictor(state, state.stable, used, float(state.noise[1]), normals)
 
 
 def draw_trusted_predictor(state: State, trust: str, normals: Tensor) -> Predictor:
@@ -216,14 +218,14 @@ def draw_trusted_predictor(state: State, trust: str, normals: Tensor) -> Predict
         return draw_stable_predictor(state, normals)
     if not bool(aside.any()):
         noise = float(state.noise[0])
-        return _draw_model(state, state.whole, state.basis.active, noise, normals)
+        return _draw_predictor(state, state.whole, state.basis.active, noise, normals)
     partly = state._replace(unstable=aside, stable=state.whole)
     is_value = float(state.noise[0]) > 0
     partly = refit_regressions(partly) if is_value else set_aside(partly, aside)
     return draw_stable_predictor(partly, normals)
 
 
-def _draw_model(
+def _draw_predictor(
     state: State, model: Posterior, used: Tensor, noise: float, normals: Tensor
 ) -> Predictor:
     """Draw samples of a model; for a regression, half of them straight.
@@ -236,7 +238,7 @@ def _draw_model(
     if noise > 0 and len(state.basis.knots):
         straight = used & ((groups == 0) | (groups == 3))
         rows = int(state.places.rows.sum())
-        plain, _ = fit_moments(state.moments, straight, groups, rows)
+        plain, _ = fit_regression_to_moments(state.moments, straight, groups, rows)
         pieces = [
             draw_coefficients(model, used, normals[:half]),
             draw_coefficients(plain, straight, normals[half:]),

@@ -19,7 +19,7 @@ from cirm.learners.steady.columns_effects import (
     measure_alignment_with_first,
     measure_effects,
 )
-from cirm.learners.steady.columns_glm import Posterior, fit_moments
+from cirm.learners.steady.columns_glm import Posterior, fit_regression_to_moments
 from cirm.learners.steady.columns_refuse import LEAST_SKILL, MOST_LEAK
 from cirm.learners.steady.columns_residual import (
     compute_explained_fractions,
@@ -263,10 +263,10 @@ def refit_regressions(state: State) -> State:
     rows = int(state.places.rows.sum())
     if not rows:
         return state
-    whole, noise = fit_moments(state.moments, active, groups, rows)
+    whole, noise = fit_regression_to_moments(state.moments, active, groups, rows)
     stable, rest = whole, noise
     if bool(state.unstable.any()):
         used = active & ~find_basis_functions_of_features(state, state.unstable)
-        stable, rest = fit_moments(state.moments, used, groups, rows)
+        stable, rest = fit_regression_to_moments(state.moments, used, groups, rows)
     noises = torch.tensor([noise, rest], dtype=torch.float64)
     return state._replace(whole=whole, stable=stable, noise=noises)

@@ -151,7 +151,7 @@ class State(NamedTuple):
     adaptation: Adaptation
 
 
-def make_empty_state(
+def create_empty_state(
     d: int, p: int, k: int, c: int, kept: int, hinges: int, pairs: int
 ) -> State:
     """Return the state of one replica before any data.
