@@ -211,8 +211,10 @@ def draw_trusted_predictor(state: State, trust: str, normals: Tensor) -> Predict
     if trust == "invariant":
         aside = state.unstable
     elif trust == "interval":
-        low, high = summarise_effects(state).prediction_interval()
-        clear = state.needed & ((low > 0) | (high < 0)).any(1)
+        summary = summarise_effects(state)
+        low, high = summary.prediction_interval()
+        clear = ((low > 0) | (high < 0)) & (summary.environments > 1)
+        clear = state.needed & clear.any(1)
         aside = state.unstable & ~torch.isin(state.unit, state.unit[clear])
     if bool((aside == state.unstable).all()):
         return draw_stable_predictor(state, normals)

@@ -162,48 +162,47 @@ def _test_features(
         level: Probability of any false alarm.
         noise: Noise variance of a regression; 0 for classes.
     """
-    places = state.places
     active = state.basis.scale.gt(0)
     tested = state.needed & ~known
     entangled = tested & (compute_explained_fractions(state) > MOST_LEAK)
     alone = tested & ~torch.isin(state.unit, state.unit[entangled])
-    if places.alignment.shape[2] > 1:
-        units = torch.zeros_like(alone)
-        units[state.unit[alone]] = True
-        alignment = combine_alignments(places.alignment, places.alignment_variance)
-        found = find_changes(alignment, units, MOST_OF_LEVEL * level, LEAST_ALIGNMENT)
-        found = found & (alignment.spread > LEAST_ALIGNMENT)
-    else:
-        found = _find_changed_effects(places, alone, MOST_OF_LEVEL * level, noise)
-    found = torch.isin(state.unit, state.unit[found.any(1)])
-    every = _find_changed_effects(places, tested, (1 - MOST_OF_LEVEL) * level, noise)
-    every = every.any(1)
-    group = found | torch.isin(state.unit, state.unit[every])
+    found = _find_changed_units(state, alone, MOST_OF_LEVEL * level, noise)
+    every = _find_changed_units(state, tested, (1 - MOST_OF_LEVEL) * level, noise)
+    group = found | every
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
         group = found
     rest = active & ~group & ~state.unstable
     for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
         if compute_residual_direction(state, feature, rest)[1] > MOST_LEAK:
             group = group & (state.unit != state.unit[feature])
-    entangled = torch.isin(state.unit, state.unit[every]) & ~group & ~found
-    return found | group, entangled
+    return found | group, every & ~group & ~found
 
 
-def _find_changed_effects(
-    places: Places, tested: Tensor, level: float, noise: float
+def _find_changed_units(
+    state: State, tested: Tensor, level: float, noise: float
 ) -> Tensor:
-    """Return which effects [d, k] change, and are large enough to matter.
+    """Return which features [d] are of units that change enough to matter.
 
-    In a regression they must change by more than those of all other features do.
+    With many classes the alignment of units is tested, otherwise effects. In a
+    regression these must change by more than those of all other features do.
     """
-    effects = places.contrasts.compute_effects()
-    summary = combine_effects(*effects)
-    least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
-    found = find_changes(summary, tested, level, least) & find_relevant(summary, least)
-    if noise > 0:
-        relative = combine_effects(*divide_by_common_factors(*effects))
-        found = found & find_changes(relative, tested, level, least)
-    return found
+    places = state.places
+    if places.alignment.shape[2] > 1:
+        leaders = torch.zeros_like(tested)
+        leaders[state.unit[tested]] = True
+        alignment = combine_alignments(places.alignment, places.alignment_variance)
+        found = find_changes(alignment, leaders, level, LEAST_ALIGNMENT)
+        found = found & (alignment.spread > LEAST_ALIGNMENT)
+    else:
+        effects = places.contrasts.compute_effects()
+        summary = combine_effects(*effects)
+        least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
+        found = find_changes(summary, tested, level, least)
+        found = found & find_relevant(summary, least)
+        if noise > 0:
+            relative = combine_effects(*divide_by_common_factors(*effects))
+            found = found & find_changes(relative, tested, level, least)
+    return torch.isin(state.unit, state.unit[found.any(1)])
 
 
 def set_aside(state: State, new: Tensor) -> State:
