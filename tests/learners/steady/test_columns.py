@@ -5,6 +5,7 @@ import torch
 
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
+from cirm.learners.steady.columns_basis import find_one_hot_blocks
 from cirm.randomness import Randomness
 
 AGREEMENT = {"a": 0.9, "b": 0.8, "c": 0.1}
@@ -187,6 +188,16 @@ def test_trust_in_the_average_uses_unstable_columns():
         for rows in (places[0].inputs[None], inputs)
     )
     assert float((here - there).abs().min()) > 2
+
+
+def test_one_hot_columns_are_found_without_being_told():
+    generator = torch.Generator().manual_seed(0)
+    one_hot = torch.eye(4)[torch.randint(4, (200,), generator=generator)]
+    number = torch.randn(200, 1, generator=generator)
+    flag = torch.randint(2, (200, 1), generator=generator).float()
+    features = torch.cat([number, flag, one_hot, flag, number], 1)
+    assert find_one_hot_blocks(features) == (1, 1, 4, 1, 1)
+    assert find_one_hot_blocks(features[:, :5]) == (1, 1, 1, 1, 1)
 
 
 def test_products_of_columns_are_learned():

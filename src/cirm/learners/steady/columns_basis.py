@@ -138,6 +138,32 @@ def choose_pairs(
     return basis._replace(pairs=pairs, factors=factors)
 
 
+def find_one_hot_blocks(features: Tensor) -> tuple[int, ...]:
+    """Return the widths of columns, given that categories are one-hot encoded.
+
+    A block is the shortest run of three or more two-valued features of which exactly
+    one has its higher value in each row.
+    """
+    low, high = features.amin(0), features.amax(0)
+    ups = (features == high) & (high > low)
+    is_binary = (ups | (features == low)).all(0).tolist()
+    counts = ups.long().cumsum(1)
+    widths, start, d = [], 0, features.shape[1]
+    while start < d:
+        before = counts[:, start - 1] if start else 0
+        width = 1
+        for end in range(start, d):
+            total = counts[:, end] - before
+            if not is_binary[end] or int(total.max()) > 1:
+                break
+            if end - start >= 2 and int(total.min()) == 1:
+                width = end - start + 1
+                break
+        widths.append(width)
+        start += width
+    return tuple(widths)
+
+
 def group_features_into_units(
     features: Tensor, widths: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
@@ -145,14 +171,15 @@ def group_features_into_units(
 
     Args:
         features: Standardised features of the first environment, [n, d].
-        widths: Number of features of each column; empty if each has one.
+        widths: Number of features of each column; if empty, neighbouring features of
+            which exactly one is up in each row are one column.
 
     Returns:
         The index of the first feature of the unit, and whether the feature is needed:
         constant features and the most frequent category of a column are not.
     """
     d = features.shape[1]
-    sizes = widths or (1,) * d
+    sizes = widths or find_one_hot_blocks(features)
     starts = torch.tensor(sizes).cumsum(0) - torch.tensor(sizes)
     unit = starts.repeat_interleave(torch.tensor(sizes))
     needed = features.amax(0) > features.amin(0)
