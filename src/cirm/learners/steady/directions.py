@@ -32,10 +32,11 @@ from cirm.learners.steady.directions_reference import (
     predict_with_reference,
     train_reference,
 )
-from cirm.learners.steady.directions_stable import centre_logits, train_stable
+from cirm.learners.steady.directions_stable import Seen, centre_logits, train_stable
 from cirm.learners.steady.directions_stage import (
     Outcome,
     StageRows,
+    Teacher,
     search_stage,
     see_rows,
 )
@@ -45,6 +46,7 @@ from cirm.learners.steady.directions_state import (
     pick_replica,
     stack_replicas,
 )
+from cirm.learners.steady.directions_statistics import Scale, fit_scale
 from cirm.learners.steady.directions_training import (
     Ensemble,
     Rows,
@@ -53,7 +55,6 @@ from cirm.learners.steady.directions_training import (
     train_members,
 )
 from cirm.learners.steady.directions_update import conclude
-from cirm.learners.steady.directions_views import count_channels
 from cirm.randomness import Draws, Randomness
 from cirm.training import Watch
 
@@ -90,30 +91,41 @@ class Directions:
         if not state.tables.numel():
             state = states.allocate(state, shape, self.learner.classes)
         state = states.forget_adaptation(state)
+        is_first = not bool(state.places[0])
+        if is_first:
+            state = state._replace(scale=self._fit_scales(inputs, targets))
         hypotheses = self._ask(state, inputs, targets, places, randomness)
+        answers = self._ask_taught(state, inputs)
+        at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
         outcomes = []
-        for r, seed in enumerate(randomness.seeds):
+        for r in range(replicas):
             one = pick_replica(state, r)
             outcome = search_stage(
                 StageRows(inputs[r].flatten(1), targets[r], places),
-                one.moments if one.places else None,
+                None if is_first else one.moments,
                 states.list_features(one),
                 hypotheses[r],
                 int(one.looks),
                 self.learner.level,
                 shape,
+                one.scale,
                 self.learner.classes,
-                Randomness((seed,), randomness.path),
+                answers[r],
+                self._make_teacher(inputs[r : r + 1], targets[r : r + 1], at[r]),
             )
             outcomes.append(outcome)
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
+        gone = torch.tensor([outcome.is_gone for outcome in outcomes])
+        new = self.init(randomness.at("restart")).members
         fit, judgements = train_stable(
             self._run_network,
-            state.members,
+            torch.where(gone[:, None, None], new, state.members),
             seen,
-            targets,
-            [outcome.values for outcome in outcomes],
-            places,
+            [
+                Seen(o.values, t, places, o.is_hidden, self.learner.classes)
+                for o, t in zip(outcomes, targets, strict=True)
+            ],
+            is_first,
             self.learner.likelihood,
             self.learner.descent,
             randomness.at("train"),
@@ -172,19 +184,55 @@ class Directions:
             outputs = self.learner.likelihood.logits(outputs)  # type: ignore[attr-defined]
         return outputs
 
+    def _fit_scales(self, inputs: Tensor, targets: Tensor) -> Scale:
+        """Return the scale of the statistics of each replica's images."""
+        shape = tuple(inputs.shape[2:])
+        pairs = zip(inputs.flatten(2).double(), targets, strict=True)
+        return stack_replicas([fit_scale(rows, y, shape) for rows, y in pairs])
+
     def _see(
         self, state: State, inputs: Tensor, views: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return inputs without the first so many features, and values [feature, n]."""
-        channels = count_channels(tuple(inputs.shape[2:]))
+        shape = tuple(inputs.shape[2:])
+        answers = self._ask_taught(state, inputs)
         rows, values = [], []
         for r, count in enumerate(views.tolist()):
-            features = states.list_features(pick_replica(state, r))[: int(count)]
-            seen, _, known = see_rows(inputs[r].flatten(1), features, channels)
+            one = pick_replica(state, r)
+            features = states.list_features(one)[: int(count)]
+            flat = inputs[r].flatten(1)
+            seen, _, known = see_rows(flat, features, shape, one.scale, answers[r])
             rows.append(seen)
             none = torch.zeros(0, len(seen)).long()
             values.append(torch.stack(known) if known else none)
         return torch.stack(rows).view(inputs.shape), values
+
+    def _ask_taught(self, state: State, inputs: Tensor) -> Tensor:
+        """Return the answers [replica, n] of networks that read a feature, if any."""
+        if not state.taught.any():
+            return torch.zeros(inputs.shape[:2], dtype=torch.long)
+        outputs = compute_members(self._run_network, state.taught, inputs)
+        return outputs.log_softmax(-1).mean(1).argmax(-1)
+
+    def _make_teacher(
+        self, inputs: Tensor, targets: Tensor, randomness: Randomness
+    ) -> Teacher:
+        """Return what teaches values [n] of one replica's rows to new networks.
+
+        What the class says of the values is explained by free logits in training.
+        """
+
+        def teach(values: Tensor) -> tuple[Tensor, Tensor]:
+            classes, at = self.learner.classes, randomness.at("teach")
+            context = torch.nn.functional.one_hot(targets, classes).float()
+            rows = Rows(inputs, values[None], torch.zeros_like(context), context)
+            start = self.init(at).members
+            likelihood, descent = self.learner.likelihood, self.learner.descent
+            fit = train_members(self._run_network, start, rows, likelihood, descent, at)
+            outputs = compute_members(self._run_network, fit.params, inputs)
+            return fit.params[0], pick_held_out(outputs, fit.folds)[0].argmax(-1)
+
+        return teach
 
     def _compute_stable(
         self, state: State, inputs: Tensor

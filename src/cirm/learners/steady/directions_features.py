@@ -1,10 +1,9 @@
 """Find the feature behind a change: a function of the inputs with one value per class.
 
-Its first guess is the class as a small network reads it from what changed. What tells
-the guess apart among rows of the same class, its linear discriminants, is then looked
-up in all inputs, and a small network of these scores gives the values of the feature.
-A colour is read from the brightness of the channels alone, which show no shapes. All
-functions treat one replica.
+Its first guess is the class as a discriminant reads it from what changed. Discriminants
+of the guess, among rows of the same class, then read it from all inputs, again and
+again until nothing changes. All functions treat one replica, and rows [n, d] with
+statistics.
 """
 
 from __future__ import annotations
@@ -19,200 +18,237 @@ from cirm.learners.steady.directions_search import (
     Axes,
     Change,
     Moments,
+    find_axes,
+    mean_by_group,
+    measure_moments,
     measure_pattern,
 )
-from cirm.learners.steady.directions_training import (
-    Rows,
-    compute_members,
-    pick_held_out,
-    train_members,
-)
-from cirm.learners.steady.directions_views import fit_discriminants, mean_by_group
-from cirm.likelihoods import CrossEntropy
-from cirm.networks import MLP
-from cirm.randomness import Randomness
-from cirm.training import Descent
 
-HIDDEN = 32  # units; scores are few
-MEMBERS = 5
-MOST_CHANGED = 5  # axes of the first guess
-TURNS = 2  # stripes: 92 % right as guessed, 97 % after one turn, 99.5 % after two
-DESCENT = Descent(epochs=120, batch=0, rate=5e-3)
+CHANGED_AXES = (5, 20)  # numbers of axes of a first guess
+CHANGED = 3.0  # standard errors of a change that is hardly chance
+TURNS = 10  # at most; usually values are the same from the third turn on
+FEW = 0.05  # axes for each row, to which a discriminant hardly adapts
+NEIGHBOURS = 20  # rows, among which most have the class that their value suggests
+MOST_NEIGHBOURS = 2000  # rows that are looked at
+FAR = 1e6  # coordinates of a value that no row has
 
 
 class Feature(NamedTuple):
-    """A function of rows [n, d]: linear scores [d, k], their scale, and a network.
+    """A function of rows [n, d]: the value whose centre is nearest.
 
-    `scale` [2, k + 2 c] standardises the scores and the brightness of the channels,
-    `params` [member, p] are the network's, and `is_colour` is 1 if it is read from the
-    brightness alone, else from the scores alone.
+    `scores` [d, k] are linear scores with unit covariance within values, `centres`
+    [value, k] their means. Or, if `is_taught` is 1, the values are the answers of a
+    network.
     """
 
     scores: Tensor
-    scale: Tensor
-    params: Tensor
-    is_colour: Tensor
+    centres: Tensor
+    is_taught: Tensor
+
+
+class Guess(NamedTuple):
+    """A first guess [n] of a feature, and the axes in which it is looked up."""
+
+    values: Tensor
+    axes: Axes
 
 
 class Finding(NamedTuple):
-    """A feature, and its held-out values [n] on the rows that it was learned from."""
+    """A feature, and its values [n] on the rows that it was learned from.
+
+    `separation` is how far apart rows of different values are, and `change` by how many
+    standard errors what it says of the classes has changed.
+    """
 
     feature: Feature
     values: Tensor
-    merit: float
+    separation: float
+    change: float
 
 
-def make_network(width: int, classes: int) -> MLP:
-    """Return the network that gives the values of a feature."""
-    return MLP((width, HIDDEN, classes), "relu", 0.2)
-
-
-def compute_values(feature: Feature, rows: Tensor, channels: int) -> Tensor:
+def compute_values(feature: Feature, rows: Tensor) -> Tensor:
     """Return the values [n] of a feature of rows [n, d]."""
-    scores = feature.scores.to(rows)
-    inputs = _describe(rows, scores, channels, bool(feature.is_colour))
-    inputs = ((inputs - feature.scale[0]) / feature.scale[1]).to(feature.params)
-    network = make_network(inputs.shape[1], feature.scores.shape[1])
-    outputs = network(feature.params, inputs.expand(len(feature.params), -1, -1))
-    return outputs.log_softmax(-1).mean(0).argmax(-1)
+    scores = (rows @ feature.scores.to(rows)).double()
+    return torch.cdist(scores, feature.centres.double()).argmin(-1)
+
+
+def fit_feature(
+    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: Axes
+) -> Feature:
+    """Return the discriminant of values [n], given the classes [n] of rows."""
+    scores = fit_discriminants(rows, values, targets, classes, axes)
+    outcome = rows @ scores
+    centres = mean_by_group(outcome, values, classes)
+    spread = outcome - centres[values]
+    sizes, turn = torch.linalg.eigh(spread.T @ spread / len(rows))
+    root = turn * sizes.clamp(min=1e-6 * float(sizes[-1]) + 1e-12).rsqrt()
+    centres = centres @ root
+    centres[torch.bincount(values, minlength=classes) == 0] = FAR
+    return Feature(scores @ root, centres, torch.tensor(0.0))
+
+
+def make_taught(values: Tensor, rows: Tensor, classes: int) -> Finding:
+    """Return a feature that a network was taught, with its held-out values [n]."""
+    scores = torch.zeros(rows.shape[1], classes).to(rows)
+    centres = torch.zeros(classes, classes).to(rows)
+    return Finding(Feature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0)
+
+
+def make_guesses(
+    rows: Tensor,
+    statistics: int,
+    targets: Tensor,
+    change: Change,
+    axes: Axes,
+) -> list[Guess]:
+    """Return first guesses: the class as read from the axes that changed most.
+
+    If there are statistics of whole images, also the class that most neighbours have by
+    these alone: values of a feature are clusters of rows.
+    """
+    classes = int(targets.max()) + 1
+    none = torch.zeros_like(targets)
+    guesses = []
+    for count in CHANGED_AXES:
+        order = change.axes.argsort()[:count]
+        some = Axes(axes.vectors[:, order], axes.variances[order])
+        feature = fit_feature(rows, targets, none, classes, some)
+        guesses.append(Guess(compute_values(feature, rows), axes))
+    if statistics:
+        few = _restrict_axes(rows, targets, statistics, classes)
+        scores = rows @ fit_feature(rows, targets, none, classes, few).scores
+        guesses.append(Guess(_ask_neighbours(scores, targets, classes), few))
+    return guesses
+
+
+def _ask_neighbours(scores: Tensor, values: Tensor, classes: int) -> Tensor:
+    """Return the most frequent value [n] among the nearest rows, of some rows."""
+    known = scores[:MOST_NEIGHBOURS]
+    near = torch.cdist(scores, known).topk(min(NEIGHBOURS, len(known)), largest=False)
+    member = F.one_hot(values[:MOST_NEIGHBOURS], classes)
+    return member[near.indices].sum(1).argmax(-1)
 
 
 def find_feature(
     rows: Tensor,
     targets: Tensor,
-    guesses: list[tuple[Tensor, bool]],
+    guesses: list[Guess],
     past: Moments,
     new: Moments,
     axes: Axes,
-    channels: int,
-    known: list[Tensor],
-    randomness: Randomness,
 ) -> Finding | None:
-    """Return the feature, out of several first guesses [n], that changed most clearly.
+    """Return the feature, out of several first guesses, that inputs show most clearly.
 
-    Each guess comes with whether it is of a colour. The merit of a feature is by how
-    many standard errors what it says of the classes has changed, times how surely the
-    inputs show it even where its value is not what the class suggests: a feature is not
-    a mixture with what tells the class.
+    A mixture of two features, or with what tells the class, is shown less clearly than
+    either. What a feature says of the classes must have changed; if that is certain of
+    none, the one that changed most is taken.
     """
     findings = []
     classes = len(new.counts)
-    for i, (guess, is_colour) in enumerate(guesses):
-        at = randomness.at("feature", i)
-        finding = _refine(
-            rows, targets, guess, is_colour, axes, channels, known, classes, at
+    for guess in guesses:
+        for values in (guess.values, _refine(rows, targets, guess, classes)):
+            if len(values.unique()) > 1:
+                pair = values, targets
+                apart = _measure_separation(rows, *pair, classes, guess.axes)
+                scores = fit_discriminants(rows, *pair, classes, axes)
+                z = abs(measure_pattern(scores.T, past, new, axes)[0])
+                feature = fit_feature(rows, *pair, classes, guess.axes)
+                values = compute_values(feature, rows)
+                findings.append(Finding(feature, values, apart, z))
+    sure = [finding for finding in findings if finding.change > CHANGED]
+    if sure:
+        return max(sure, key=lambda finding: finding.separation)
+    return max(findings, key=lambda finding: finding.change, default=None)
+
+
+def fit_discriminants(
+    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: Axes
+) -> Tensor:
+    """Return linear scores [d, k] of the values of a feature, given the class."""
+    member = F.one_hot(values, classes).to(rows)
+    member = member - mean_by_group(member, targets, classes)[targets]
+    centred = rows - mean_by_group(rows, targets, classes)[targets]
+    along = axes.whiten(centred, ridge=0.1)
+    product = along.T @ along + len(rows) * 0.01 * torch.eye(along.shape[1]).to(along)
+    solved = torch.linalg.solve(product, along.T @ member)
+    spread = (axes.variances + 0.1 * axes.variances.mean()).sqrt()
+    return axes.vectors @ (solved / spread[:, None])
+
+
+def find_traces(rows: Tensor, values: Tensor, targets: Tensor, classes: int) -> Tensor:
+    """Return directions [k, d] in which a feature moves the means of classes.
+
+    For each class it is the difference between rows whose value is the class and
+    others. The directions are orthonormal, or zero where there is nothing to compare.
+    """
+    traces = torch.zeros(classes, rows.shape[1]).to(rows)
+    for c in range(classes):
+        own, other = (
+            (targets == c) & ((values == c) == same) for same in (True, False)
         )
-        if finding is not None:
-            scores = fit_discriminants(rows, finding.values, targets, classes, axes)
-            z = measure_pattern(scores.T, past, new, axes)[0]
-            findings.append(finding._replace(merit=abs(z) * finding.merit))
-    return max(findings, key=lambda finding: finding.merit, default=None)
+        if own.any() and other.any():
+            traces[c] = rows[own].mean(0) - rows[other].mean(0)
+    _, sizes, axes = torch.linalg.svd(traces, full_matrices=False)
+    return axes * (sizes > 1e-6 * sizes[0].clamp(min=1e-12))[:, None]
 
 
-def make_guesses(
-    rows: Tensor,
-    targets: Tensor,
-    change: Change,
-    axes: Axes,
-    channels: int,
-    offset: Tensor,
-    randomness: Randomness,
-) -> list[tuple[Tensor, bool]]:
-    """Return first guesses [n]: the class as read from the axes that changed most.
+def _restrict_axes(rows: Tensor, targets: Tensor, count: int, classes: int) -> Axes:
+    """Return the axes of the last so many entries of rows, within classes."""
+    axes = find_axes(measure_moments(rows[:, -count:], targets, classes))
+    vectors = torch.zeros(rows.shape[1], axes.vectors.shape[1]).to(rows)
+    vectors[-count:] = axes.vectors
+    return Axes(vectors, axes.variances)
 
-    For inputs with channels also the class as read from the brightness of each. Each
-    guess comes with whether it is of a colour.
+
+def _split_rows() -> list[tuple[slice, slice]]:
+    """Return pairs of halves: every second row, and the others."""
+    first, second = slice(0, None, 2), slice(1, None, 2)
+    return [(first, second), (second, first)]
+
+
+def _refine(rows: Tensor, targets: Tensor, guess: Guess, classes: int) -> Tensor:
+    """Return the values [n] that a guess leads to.
+
+    Along many axes, those of one half of the rows are read by discriminants of the
+    other half, since rows would confirm their own values.
     """
-    order = change.axes.argsort()[:MOST_CHANGED]
-    order = order[(change.axes[order] < 0.05) | (order == order[0])]
-    views = [axes.whiten(rows)[:, order]]
-    if channels > 1:
-        views.append(_measure_brightness(rows, channels))
-    guesses = []
-    for i, view in enumerate(views):
-        at = randomness.at("guess", i)
-        answers = _learn(view, targets, offset, offset[:, :0], at)[2]
-        guesses.append((answers.argmax(-1), i > 0))
-    return guesses
+    values = guess.values
+    every = slice(None)
+    is_few = guess.axes.vectors.shape[1] < FEW * len(rows)
+    for _ in range(TURNS):
+        last, values = values, values.clone()
+        for one, other in [(every, every)] if is_few else _split_rows():
+            pair = last[one], targets[one]
+            feature = fit_feature(rows[one], *pair, classes, guess.axes)
+            values[other] = compute_values(feature, rows[other])
+        if torch.equal(values, last) or len(values.unique()) < 2:
+            break
+    return values
 
 
-def _refine(
-    rows: Tensor,
-    targets: Tensor,
-    guess: Tensor,
-    is_colour: bool,
-    axes: Axes,
-    channels: int,
-    known: list[Tensor],
-    classes: int,
-    randomness: Randomness,
-) -> Finding | None:
-    """Return the function of inputs that tells a guess apart within classes."""
-    context = torch.cat([F.one_hot(v, classes) for v in (targets, *known)], 1).to(rows)
-    offset = torch.zeros(len(rows), classes).to(rows)
-    values, finding = guess, None
-    for turn in range(TURNS):
-        if len(values.unique()) < 2:
-            return None
-        scores = fit_discriminants(rows, values, targets, classes, axes)
-        inputs = _describe(rows, scores, channels, is_colour)
-        at = randomness.at("turn", turn)
-        params, scale, answers = _learn(inputs, values, offset, context, at)
-        before, values = values, answers.argmax(-1)
-        clarity = _measure_clarity(values, before, targets, classes)
-        feature = Feature(scores.float(), scale, params, torch.tensor(float(is_colour)))
-        finding = Finding(feature, values, clarity)
-    return finding if len(values.unique()) > 1 else None
-
-
-def _describe(rows: Tensor, scores: Tensor, channels: int, is_colour: bool) -> Tensor:
-    """Return what a feature is read from, as wide for a colour as for scores."""
-    if channels == 1:
-        return rows @ scores
-    bright = _measure_brightness(rows, channels)
-    parts = [rows @ scores * (not is_colour), bright * is_colour]
-    return torch.cat(parts, 1)
-
-
-def _measure_brightness(rows: Tensor, channels: int) -> Tensor:
-    """Return each channel's share of the brightness and of the contrast, [n, 2 c]."""
-    pixels = rows.unflatten(1, (channels, -1))
-    levels = pixels.mean(2).abs(), pixels.square().mean(2).sqrt()
-    shares = [level / level.sum(1, keepdim=True).clamp(min=1e-6) for level in levels]
-    return torch.cat(shares, 1)
-
-
-def _learn(
-    inputs: Tensor,
-    targets: Tensor,
-    offset: Tensor,
-    context: Tensor,
-    randomness: Randomness,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return members [member, p] that predict targets [n], scale, held-out logits."""
-    classes = offset.shape[-1]
-    scale = torch.stack([inputs.mean(0), inputs.std(0).clamp(min=1e-6)])
-    inputs = (inputs - scale[0]) / scale[1]
-    network = make_network(inputs.shape[1], classes)
-    start = network.init(randomness.at("start").spawn(MEMBERS))
-    start[:, network.head] = 0
-    parts = inputs.float(), targets, offset.float(), context.float()
-    rows = Rows(*(part[None] for part in parts))
-    at = randomness.at("train")
-    fit = train_members(network, start[None], rows, CrossEntropy(classes), DESCENT, at)
-    outputs = compute_members(network, fit.params, rows.inputs)
-    return fit.params[0], scale, pick_held_out(outputs, fit.folds)[0]
-
-
-def _measure_clarity(
-    answers: Tensor, values: Tensor, targets: Tensor, classes: int
+def _measure_separation(
+    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: Axes
 ) -> float:
-    """Return how often held-out answers [n] are right, values independent of classes.
+    """Return how far apart rows with and without a value are, given the class.
 
-    Rows are weighted by P(value) / P(value | class).
+    In standard deviations of the linear score of the value, which is learned from one
+    half of the rows and looked up in the other. A part of a continuum that is cut in
+    the middle has 2.65, a mixture of two features little more.
     """
-    member = F.one_hot(values, classes).double()
-    given = mean_by_group(member, targets, classes)[targets]
-    weights = ((member.mean(0) - given) * member).sum(1) / (given * member).sum(1) + 1
-    right = (answers == values).double()
-    return float((weights * right).sum() / weights.sum())
+    member = F.one_hot(values, classes).bool()
+    scores = torch.zeros(len(rows), classes).to(rows)
+    for one, other in _split_rows():
+        pair = values[one], targets[one]
+        found = rows[other] @ fit_discriminants(rows[one], *pair, classes, axes)
+        scores[other] = found / found.std(0).clamp(min=1e-9)
+    total, weight = 0.0, 0.0
+    for v in range(classes):
+        cells = member[:, v] * classes + targets
+        counts = torch.bincount(cells, minlength=2 * classes).unflatten(0, (2, -1))
+        means = mean_by_group(scores[:, v : v + 1], cells, 2 * classes)
+        spread = (scores[:, v : v + 1] - means[cells]).square().mean().sqrt()
+        shared = (counts.prod(0) / counts.sum(0).clamp(min=1)).to(rows)
+        without, having = means[:, 0].unflatten(0, (2, -1))
+        gap = (shared * (having - without)).sum() / spread.clamp(min=1e-9)
+        total, weight = total + float(gap), weight + float(shared.sum())
+    return total / max(weight, 1e-9)

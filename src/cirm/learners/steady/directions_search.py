@@ -63,8 +63,14 @@ def measure_moments(rows: Tensor, targets: Tensor, classes: int) -> Moments:
     """Return the moments of rows [n, d] with classes [n]."""
     member = torch.nn.functional.one_hot(targets, classes).to(rows)
     counts = member.sum(0)
-    means = member.T @ rows / counts.clamp(min=1)[:, None]
+    means = mean_by_group(rows, targets, classes)
     return Moments(counts, means, compress_factor(rows - means[targets]))
+
+
+def mean_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:
+    """Return the mean [count, d] of rows by group."""
+    member = torch.nn.functional.one_hot(groups, count).to(rows)
+    return member.T @ rows / member.sum(0).clamp(min=1)[:, None]
 
 
 def pool_moments(first: Moments, second: Moments) -> Moments:

@@ -1,4 +1,9 @@
-"""Learn the stable model of a stage: an ensemble that sees inputs without features."""
+"""Learn the stable model of a stage: what inputs say of the classes beside features.
+
+A feature that the view hides is no longer there. What another one says is a fixed part
+of the logits in training, so that the networks need not learn it; what they know of it
+from earlier environments is measured on the rows of the stage and subtracted.
+"""
 
 from __future__ import annotations
 
@@ -21,127 +26,106 @@ from cirm.likelihoods import Likelihood
 from cirm.randomness import Randomness
 from cirm.training import Descent, Watch
 
-CLEAR_LEAK = 2.0  # standard errors of the leak above which features become an offset
+SLOW = 0.2  # of the usual rate, where features are explained: rows that agree with them
+# say little, and a network that has learned before forgets more than they tell
 
 
-class Evidence(NamedTuple):
-    """What is known of the rows of one replica, [n, k] each.
+class Seen(NamedTuple):
+    """What is known of the rows of one replica.
 
-    `frequencies` are those of the classes in the row's environment, `features` adds
-    what features say there, and `weights` [n] make features independent of the class.
+    Values [feature, n] of the features, classes [n], environments [n], whether each
+    feature is hidden from the networks, and the number of classes.
     """
 
-    frequencies: Tensor
-    features: Tensor
-    weights: Tensor
+    values: Tensor
+    targets: Tensor
+    places: Tensor
+    is_hidden: list[bool]
+    classes: int
+
+    def make_offset(self, hidden_too: bool) -> Tensor:
+        """Return what frequencies and features say of the classes of rows, [n, k]."""
+        chosen = [hidden_too or not hidden for hidden in self.is_hidden]
+        values = self.values[torch.tensor(chosen, dtype=torch.bool)]
+        offset = torch.zeros(len(self.targets), self.classes).double()
+        for place in range(int(self.places.max()) + 1):
+            here = self.places == place
+            counts = torch.bincount(self.targets[here], minlength=self.classes)
+            table = tables.count_values(
+                values[:, here], self.targets[here], self.classes
+            )
+            said = tables.score_values(tables.normalise(table).log(), values[:, here])
+            offset[here] = tables.normalise(counts.double()).log() + said
+        return offset
 
 
 class Judgement(NamedTuple):
-    """Held-out logits [n, k] of a model, without leak and calibrated, and its loss.
+    """Held-out logits [n, k] of a model, without leak and calibrated.
 
-    The loss is that of rows reweighted so that features are independent of the class.
+    `correction` [feature, value, class] is subtracted from its logits, and `leak` is
+    what of it the last training left.
     """
 
     logits: Tensor
+    correction: Tensor
     leak: Leak
     temperature: float
-    loss: float
-
-
-def gather_evidence(
-    values: Tensor, targets: Tensor, places: Tensor, classes: int
-) -> Evidence:
-    """Return what is known of rows with values [feature, n] of the environments."""
-    frequencies = torch.zeros(len(targets), classes).double()
-    features, weights = frequencies.clone(), torch.ones(len(targets)).double()
-    for place in range(int(places.max()) + 1):
-        here = places == place
-        counts = torch.bincount(targets[here], minlength=classes).double()
-        log_prior = tables.normalise(counts).log()
-        frequencies[here] = log_prior
-        table = tables.count_values(values[:, here], targets[here], classes)
-        log_tables = tables.normalise(table).log()
-        said = tables.score_values(log_tables, values[:, here])
-        features[here] = log_prior + said
-        own = said.gather(1, targets[here, None])[:, 0]
-        weights[here] = ((log_prior + said).logsumexp(-1) - own).exp()
-    return Evidence(frequencies, features, weights)
 
 
 def train_stable(
     model: Model,
     start: Tensor,
     inputs: Tensor,
-    targets: Tensor,
-    values: list[Tensor],
-    places: Tensor,
+    seen: list[Seen],
+    is_first: bool,
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
     watch: Watch,
 ) -> tuple[Ensemble, list[Judgement]]:
-    """Train an ensemble on inputs [replica, n, ...] that no longer show the features.
-
-    Where the view hides them entirely, nothing else is needed, and every row counts in
-    full. Where held-out logits still depend on a feature, the ensemble is trained again
-    with what features say as an offset, and the better one is kept, by the likelihood
-    of held-out rows reweighted so that features say nothing about the class.
-    """
-    classes = likelihood.classes  # type: ignore[attr-defined]
-    known = [
-        gather_evidence(v, t, places, classes)
-        for v, t in zip(values, targets, strict=True)
+    """Train an ensemble on inputs [replica, n, ...] in the view of their replica."""
+    before = centre_logits(compute_members(model, start, inputs)).mean(1)
+    corrections = [
+        torch.zeros(len(s.values), s.classes, s.classes).double()
+        if is_first
+        else tables.measure_leak(logits, s.values, s.targets).parts
+        for s, logits in zip(seen, before, strict=True)
     ]
-
-    def fit(replicas: list[int], which: str) -> tuple[Ensemble, list[Judgement]]:
-        offset = torch.stack([getattr(known[r], which) for r in replicas]).float()
-        rows = Rows(inputs[replicas], targets[replicas], offset, offset[..., :0])
-        seeds = tuple(randomness.seeds[r] for r in replicas)
-        at = Randomness(seeds, randomness.path).at(which)
-        trained = train_members(
-            model, start[replicas], rows, likelihood, descent, at, watch
-        )
-        outputs = compute_members(model, trained.params, rows.inputs)
-        held_out = centre_logits(pick_held_out(outputs, trained.folds))
-        judged = [
-            judge(held_out[i], values[r], targets[r], known[r])
-            for i, r in enumerate(replicas)
-        ]
-        return trained, judged
-
-    best, judgements = fit(list(range(len(inputs))), "frequencies")
-    leaky = [
-        r for r, j in enumerate(judgements) if j.leak.size > CLEAR_LEAK * j.leak.error
+    offsets = [
+        s.make_offset(hidden_too=False) - _look_up(correction, s.values)
+        for s, correction in zip(seen, corrections, strict=True)
     ]
-    if not leaky:
-        return best, judgements
-    again, others = fit(leaky, "features")
-    parts = [part.clone() for part in best]
-    for i, r in enumerate(leaky):
-        if others[i].loss < judgements[r].loss:
-            judgements[r] = others[i]
-            for part, new in zip(parts, again, strict=True):
-                part[r] = new[i]
-    return Ensemble(*parts), judgements
+    offset = torch.stack(offsets).float()
+    targets = torch.stack([s.targets for s in seen])
+    rows = Rows(inputs, targets, offset, offset[..., :0])
+    slow = torch.tensor([not is_first and not all(s.is_hidden) for s in seen])
+    pace = torch.where(slow, SLOW, 1.0)
+    parts = likelihood, descent, randomness, watch, pace
+    fit = train_members(model, start, rows, *parts)
+    outputs = compute_members(model, fit.params, inputs)
+    held_out = centre_logits(pick_held_out(outputs, fit.folds))
+    parts = zip(held_out, seen, corrections, strict=True)
+    return fit, [judge(*part) for part in parts]
 
 
-def judge(
-    held_out: Tensor, values: Tensor, targets: Tensor, known: Evidence
-) -> Judgement:
-    """Return held-out logits [n, k] of one replica corrected, with their loss."""
-    leak = Leak(torch.zeros(0), 0.0, 0.0)
-    logits = held_out.double()
-    if len(values):
-        leak = tables.measure_leak(logits, values, targets)
-        for part, feature in zip(leak.parts, values, strict=True):
-            logits = logits - part[feature]
-    scale = tables.fit_temperature(logits, known.features, targets)
-    logits = scale * logits
-    scores = (logits + known.frequencies).log_softmax(-1).gather(1, targets[:, None])
-    loss = -(known.weights * scores[:, 0]).sum() / known.weights.sum()
-    return Judgement(logits, leak, scale, float(loss))
+def judge(held_out: Tensor, seen: Seen, correction: Tensor) -> Judgement:
+    """Return held-out logits [n, k] of one replica, corrected and calibrated."""
+    logits = held_out.double() - _look_up(correction, seen.values)
+    leak = tables.measure_leak(logits, seen.values, seen.targets)
+    logits = logits - _look_up(leak.parts, seen.values)
+    offset = seen.make_offset(hidden_too=True)
+    scale = tables.fit_temperature(logits, offset, seen.targets)
+    return Judgement(scale * logits, correction + leak.parts, leak, scale)
 
 
 def centre_logits(logits: Tensor) -> Tensor:
     """Return logits less their mean over classes."""
     return logits - logits.mean(-1, keepdim=True)
+
+
+def _look_up(correction: Tensor, values: Tensor) -> Tensor:
+    """Return the sum over features of a correction at their values [feature, n]."""
+    total = torch.zeros(values.shape[1], correction.shape[-1]).double()
+    for part, feature in zip(correction, values, strict=True):
+        total = total + part[feature]
+    return total

@@ -8,9 +8,14 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.directions_features import MEMBERS, Feature, make_network
+from cirm.learners.steady.directions_features import Feature
 from cirm.learners.steady.directions_search import RANK, Moments
-from cirm.learners.steady.directions_views import LinearView, View, count_channels
+from cirm.learners.steady.directions_statistics import (
+    Scale,
+    count_channels,
+    count_statistics,
+)
+from cirm.learners.steady.directions_views import View
 
 Part = TypeVar("Part")
 
@@ -54,10 +59,12 @@ class State(NamedTuple):
         correction: What is subtracted from the stable logits for each value,
             [replica, feature, value, class].
         temperature: Factor of the stable logits, [replica].
-        moments: Class means and scatter, of inputs mapped by `lines`.
+        moments: Class means and scatter of inputs and statistics, without `traces`.
+        scale: Of the statistics of images.
         features: The unstable features, [replica, feature, ...].
         views: How each is taken out of the inputs of the stable model.
-        lines: The same by linear maps, for the search.
+        traces: Directions of the inputs that each moves, set aside in the search.
+        taught: A network that reads a feature, [replica, member, p].
         found: Number of features, [replica].
         looks: Number of tests between environments, [replica].
         p_values: The p-value with which each feature was found, [replica, feature].
@@ -76,9 +83,11 @@ class State(NamedTuple):
     correction: Tensor
     temperature: Tensor
     moments: Moments
+    scale: Scale
     features: Feature
     views: View
-    lines: LinearView
+    traces: Tensor
+    taught: Tensor
     found: Tensor
     looks: Tensor
     p_values: Tensor
@@ -91,11 +100,11 @@ class State(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A feature of one replica, and how it is taken out of inputs."""
+    """A feature of one replica, its view, and its traces [k, d] in the inputs."""
 
     feature: Feature
     view: View
-    line: LinearView
+    traces: Tensor
 
 
 def start_state(members: Tensor) -> State:
@@ -108,9 +117,11 @@ def start_state(members: Tensor) -> State:
         correction=empty,
         temperature=torch.ones(replicas),
         moments=Moments(empty, empty, empty),
-        features=Feature(empty, empty, empty, empty),
+        scale=Scale(empty, empty),
+        features=Feature(empty, empty, empty),
         views=View(empty, empty),
-        lines=LinearView(empty, empty, empty),
+        traces=empty,
+        taught=torch.zeros_like(members),
         found=zero,
         looks=zero,
         p_values=empty,
@@ -125,23 +136,21 @@ def start_state(members: Tensor) -> State:
 
 def allocate(state: State, shape: tuple[int, ...], classes: int) -> State:
     """Return the first state with room for what inputs of a shape need."""
-    k, d, c = classes, torch.Size(shape).numel(), count_channels(shape)
+    k, c, s = classes, count_channels(shape), count_statistics(shape)
+    d = torch.Size(shape).numel() + s
 
     def room(*sizes: int) -> Tensor:
         return torch.zeros(len(state.members), *sizes)
 
     j = MOST_FEATURES
-    width = k + 2 * c * (c > 1)
-    size = make_network(width, k).size
     factor = room(min(RANK, d), d).double()
     return state._replace(
         correction=room(j, k, k),
         moments=Moments(room(k).double(), room(k, d).double(), factor),
-        features=Feature(
-            room(j, d, k), room(j, 2, width), room(j, MEMBERS, size), room(j)
-        ),
-        views=View(room(j, k, c, c), room(j, k, d)),
-        lines=LinearView(room(j, c, c), room(j, d, k), room(j, k, d)),
+        scale=Scale(room(s).double(), room(s).double()),
+        features=Feature(room(j, d, k), room(j, k, k), room(j)),
+        views=View(room(j, k, c, c), room(j, k, c)),
+        traces=room(j, k, d),
         p_values=room(j),
         tables=room(MOST_PLACES, j, k, k),
         gains=room(MOST_PLACES, 5),
@@ -159,7 +168,7 @@ def forget_adaptation(state: State) -> State:
 
 def list_features(state: State) -> list[Known]:
     """Return the features of one replica."""
-    parts = state.features, state.views, state.lines
+    parts = state.features, state.views, state.traces
     return [
         Known(*(pick_replica(part, j) for part in parts))  # type: ignore[arg-type]
         for j in range(int(state.found))

@@ -8,6 +8,7 @@ functions treat one replica; tables are [feature, class, value].
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -18,20 +19,24 @@ from cirm.randomness import Randomness
 
 PSEUDO_ROWS = 1.0  # of the even prior, for each class: it rules out nothing
 STEPS = 300  # of EM at most; it ends when no probability moves by 1e-5
-CAUTION = 0.5  # power of the likelihoods that two mirror images are weighed by, since
-# errors of the stable model are shared by rows; matters below 100 rows only
-DRAWS = 16  # tables drawn from the posterior, in pairs of opposite noise
+CONCENTRATIONS = (1.0, 4.0, 16.0, 64.0)  # pseudo-rows of a class's prior
+SAME = 0.01  # largest difference of two tables that EM has found twice
+CAUTION = 0.5  # power of the evidence, since errors of the stable model are shared by
+# rows; matters below 100 rows only
+DRAWS = 32  # tables drawn from the posterior, in pairs of opposite noise
 
 
 class Estimate(NamedTuple):
     """Estimated tables, and log tables drawn from their posterior [draw, ...].
 
-    `error` [feature, class, value] is the standard error of each log probability.
+    `error` [feature, class, value] is the standard error of each log probability, and
+    `nothing` the posterior probability that features say nothing.
     """
 
     tables: Tensor
     draws: Tensor
     error: Tensor
+    nothing: float
 
 
 def count_values(values: Tensor, targets: Tensor, classes: int) -> Tensor:
@@ -63,67 +68,116 @@ def score_values(log_tables: Tensor, values: Tensor) -> Tensor:
 def estimate_tables(logits: Tensor, values: Tensor) -> Estimate:
     """Estimate the tables of rows without labels, by EM from the stable logits [n, k].
 
-    Class frequencies are those of the logits. The posterior is normal in the logarithms
-    of the tables, with the information of the rows (the scatter of their scores) and of
-    the prior. With two classes the mirror image, in which the tables of the classes are
-    exchanged, gets its share of the draws: few rows may not tell the two apart.
+    Class frequencies are those of the logits. The prior of a class's table is a
+    Dirichlet distribution about the frequencies of the values in the rows, and how
+    concentrated it is follows from the rows: each of several concentrations is weighted
+    by its evidence (Laplace's approximation), from "anything goes" to "the feature says
+    nothing here". With two classes EM may also lead to the mirror image, in which the
+    tables of the classes are exchanged; it is weighted likewise.
     """
     logits = logits.double()
     member = F.one_hot(values, logits.shape[1]).double()  # [feature, n, value]
+    even = normalise(member.sum(1))[:, None].expand(-1, logits.shape[1], -1)
     weights = logits.softmax(-1)
     start = normalise(torch.einsum("nc,jnv->jcv", weights, member))
-    modes = [_climb(start, logits, values, member)]
-    if logits.shape[1] == 2:
-        modes.append(_climb(modes[0][0].flip(1), logits, values, member))
-    modes.sort(key=lambda mode: -mode[1])
-    draws, errors = [], []
-    for tables, _ in modes:
-        root = _invert_information(tables, logits, values, member)
-        noise = Randomness((0,), ("posterior",)).normal(DRAWS // 2, len(root))[0]
-        noise = torch.cat([noise, -noise]).double() @ root.T
-        logs = tables.log() + noise.unflatten(1, tables.shape)
-        draws.append(logs.log_softmax(-1))
-        # The error of a log probability is that of its logit less the mean logit's.
-        spread = root.unflatten(0, tables.shape)
-        spread = spread - (tables[..., None] * spread).sum(2, keepdim=True)
-        errors.append(spread.square().sum(-1).sqrt())
-    scores = torch.tensor([score for _, score in modes])
-    share = (CAUTION * scores).softmax(0)
-    first = round(DRAWS * float(share[0]))
+    starts = [start, start.flip(1)] if logits.shape[1] == 2 else [start]
+    modes = []
+    for tables in starts:
+        for i, rows in enumerate(CONCENTRATIONS):
+            tables = _climb(tables, rows * even, logits, values, member)
+            known = modes[i].tables if len(modes) > i else None
+            if known is None or (known - tables).abs().max() > SAME:
+                parts = rows * even, logits, values, member
+                modes.append(_approximate(tables, *parts))
+    nothing = float(_score_rows(even, logits, values)) + math.log(len(CONCENTRATIONS))
+    evidence = torch.tensor([*(mode.evidence for mode in modes), nothing])
+    shares = (CAUTION * evidence).softmax(0)
+    best = modes[int(shares[:-1].argmax())]
     return Estimate(
-        modes[0][0], torch.cat([draws[0][:first], draws[-1][first:]]), errors[0]
+        best.tables,
+        _draw_tables(modes, even, shares),
+        best.measure_error(),
+        float(shares[-1]),
     )
 
 
+class _Mode(NamedTuple):
+    """Tables to which EM leads, a root of their covariance, and the evidence."""
+
+    tables: Tensor
+    root: Tensor
+    evidence: float
+
+    def measure_error(self) -> Tensor:
+        """Return the standard error of each log probability.
+
+        It is that of the logit less the mean logit of the class.
+        """
+        spread = self.root.unflatten(0, self.tables.shape)
+        spread = spread - (self.tables[..., None] * spread).sum(2, keepdim=True)
+        return spread.square().sum(-1).sqrt()
+
+
+def _draw_tables(modes: list[_Mode], even: Tensor, shares: Tensor) -> Tensor:
+    """Return log tables [draw, ...] from modes, the last share being that of `even`."""
+    bounds = (DRAWS * shares.cumsum(0)).round().long().tolist()
+    draws = even.log().expand(DRAWS, *even.shape).clone()
+    noise = Randomness((0,), ("posterior",)).normal(DRAWS // 2, even.numel())[0]
+    noise = torch.cat([noise, -noise]).double()
+    noise = noise.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)  # opposite pairs
+    if even.shape[1] > 2:  # few draws of many odds are noise: their mean is used
+        noise = 0 * noise
+    for mode, first, last in zip(modes, [0, *bounds], bounds, strict=False):
+        shift = (noise[first:last] @ mode.root.T).unflatten(1, even.shape)
+        draws[first:last] = (mode.tables.log() + shift).log_softmax(-1)
+    return draws
+
+
 def _climb(
-    tables: Tensor, logits: Tensor, values: Tensor, member: Tensor
-) -> tuple[Tensor, float]:
-    """Return the tables to which EM leads, and their log posterior density."""
+    tables: Tensor, prior: Tensor, logits: Tensor, values: Tensor, member: Tensor
+) -> Tensor:
+    """Return the tables to which EM leads with the pseudo-rows of a prior."""
     for _ in range(STEPS):
         weights = (logits + score_values(tables.log(), values)).softmax(-1)
         last = tables
-        tables = normalise(torch.einsum("nc,jnv->jcv", weights, member))
-        if (tables - last).abs().max() < 1e-5:
+        tables = torch.einsum("nc,jnv->jcv", weights, member) + prior
+        tables = tables / tables.sum(-1, keepdim=True)
+        if (tables - last).abs().max() < 1e-4:
             break
-    rows = (logits.log_softmax(-1) + score_values(tables.log(), values)).logsumexp(-1)
-    prior = PSEUDO_ROWS / tables.shape[-1] * tables.log().sum()
-    return tables, float(rows.sum() + prior)
+    return tables
 
 
-def _invert_information(
-    tables: Tensor, logits: Tensor, values: Tensor, member: Tensor
-) -> Tensor:
-    """Return a root of the inverse information of the log odds of tables."""
-    classes = logits.shape[1]
+def _score_rows(tables: Tensor, logits: Tensor, values: Tensor) -> Tensor:
+    """Return the log likelihood of the values of all rows."""
+    scores = logits.log_softmax(-1) + score_values(tables.log(), values)
+    return scores.logsumexp(-1).sum()
+
+
+def _approximate(
+    tables: Tensor, prior: Tensor, logits: Tensor, values: Tensor, member: Tensor
+) -> _Mode:
+    """Return a mode with its covariance in the log odds, and its evidence.
+
+    The information is that of the rows (the scatter of their scores) and of the prior.
+    """
     weights = (logits + score_values(tables.log(), values)).softmax(-1)
     # The derivative of a row's log likelihood in the log odds of the tables.
     slopes = weights[None, :, :, None] * (member[:, :, None] - tables[:, None])
     slopes = slopes.transpose(0, 1).flatten(1)
-    prior = torch.diag_embed(tables) - tables[..., :, None] * tables[..., None, :]
-    prior = prior + 1 / classes**2  # only differences within a class matter
-    blocks = PSEUDO_ROWS * torch.block_diag(*prior.flatten(0, 1))
+    spread = torch.diag_embed(tables) - tables[..., :, None] * tables[..., None, :]
+    size = tables.shape[-1]
+    # Only differences within a class matter; a unit is added along their mean.
+    blocks = prior.sum(-1)[..., None, None] * spread + 1 / size
+    blocks = torch.block_diag(*blocks.flatten(0, 1))
     information, axes = torch.linalg.eigh(slopes.T @ slopes + blocks)
-    return axes / information.clamp(min=1e-6).sqrt()
+    information = information.clamp(min=1e-6)
+    density = (prior * tables.log()).sum() - prior.lgamma().sum()
+    density = density + prior.sum(-1).lgamma().sum()
+    count = tables.shape[0] * tables.shape[1]
+    volume = count * ((size - 1) * math.log(2 * math.pi) + math.log(size)) / 2
+    evidence = _score_rows(tables, logits, values) + density + volume
+    evidence = evidence - information.log().sum() / 2
+    return _Mode(tables, axes / information.sqrt(), float(evidence))
 
 
 def fit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> float:
@@ -158,6 +212,8 @@ def measure_leak(logits: Tensor, values: Tensor, targets: Tensor) -> Leak:
     """Regress logits [n, k] on values [feature, n], with a level for each class."""
     logits = logits.double()
     classes = logits.shape[1]
+    if not len(values):
+        return Leak(torch.zeros(0, classes, classes).double(), 0.0, 0.0)
     design = F.one_hot(values, classes).double().transpose(0, 1).flatten(1)
     level = F.one_hot(targets, classes).double()
     inverse = torch.linalg.pinv(level)

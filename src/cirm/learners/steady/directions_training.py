@@ -61,8 +61,11 @@ def train_members(
     descent: Descent,
     randomness: Randomness,
     watch: Watch = ignore_training_steps,
+    pace: Tensor | None = None,
 ) -> Ensemble:
     """Train members from parameters `start` [replica, member, p].
+
+    `pace` [replica] are factors of the learning rate.
 
     A member trains on all folds but its own and stops where it predicts its own best.
     Weight decay pulls it towards where it started, or to zero from a new start.
@@ -77,6 +80,8 @@ def train_members(
     lowest = torch.full((len(params),), torch.inf)
     since = torch.zeros(len(params), dtype=torch.long)
     live = torch.arange(len(params))
+    pace = torch.ones(replicas) if pace is None else pace
+    rates = descent.rate * pace.repeat_interleave(members)[:, None]
     mean, square = torch.zeros_like(params), torch.zeros_like(params)
     orders = randomness.at("order").spawn(members).start_draws()
     noise = randomness.at("noise").spawn(members).start_draws()
@@ -94,8 +99,8 @@ def train_members(
         mean.lerp_(slope, 0.1)
         square.lerp_(slope.square(), 0.001)
         spread = (square / (1 - 0.999**step)).sqrt_().add_(1e-8)
-        params = params - descent.rate * mean / (1 - 0.9**step) / spread
-        params = params.mul_(1 - descent.rate * descent.decay)
+        params = params - rates[live] * mean / (1 - 0.9**step) / spread
+        params = params.mul_(1 - rates[live] * descent.decay)
         if step == EARLY:
             early[live] = params
         if step % CHECK and step < steps:

@@ -11,7 +11,7 @@ from cirm.learners.steady.directions_features import Feature
 from cirm.learners.steady.directions_stable import Judgement
 from cirm.learners.steady.directions_stage import Found, Outcome
 from cirm.learners.steady.directions_state import MOST_PLACES, State
-from cirm.learners.steady.directions_views import LinearView, View
+from cirm.learners.steady.directions_views import View
 
 
 def conclude(
@@ -23,9 +23,11 @@ def conclude(
         state = _store_feature(state, j, found)
     correction = torch.zeros_like(state.correction)
     if len(outcome.values):
-        correction[: len(outcome.values)] = judged.leak.parts.to(correction)
+        correction[: len(outcome.values)] = judged.correction.to(correction)
     logits = judged.logits + tables.normalise(outcome.moments.counts).log()
     right = float((logits.argmax(-1) == targets).double().mean())
+    if outcome.taught is not None:
+        state = state._replace(taught=outcome.taught)
     state = state._replace(
         correction=correction,
         temperature=torch.tensor(judged.temperature),
@@ -58,7 +60,7 @@ def _store_feature(state: State, j: int, found: Found) -> State:
     return state._replace(
         features=Feature(*map(put, state.features, known.feature)),
         views=View(*map(put, state.views, known.view)),
-        lines=LinearView(*map(put, state.lines, known.line)),
+        traces=put(state.traces, known.traces),
         p_values=put(state.p_values, torch.tensor(found.p_value)),
         tables=table,
     )

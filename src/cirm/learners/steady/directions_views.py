@@ -1,8 +1,8 @@
-"""See every input as if a feature had its most frequent value.
+"""See every image as if a feature had its most frequent value, where that is possible.
 
-A view replaces the trace that a feature leaves in the inputs, estimated from rows with
-the same class: a mixing matrix of the channels that all pixels share (a colour), and a
-shift of each pixel (a mark or a texture). All functions treat one replica.
+A colour, a brightness or an inversion is an affine map of the channels that all pixels
+share. Its matrix and offset are estimated from rows with the same class, over all
+pixels, and hence precisely. All functions treat one replica.
 """
 
 from __future__ import annotations
@@ -13,39 +13,50 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.directions_features import fit_discriminants
 from cirm.learners.steady.directions_search import (
-    Axes,
-    Moments,
-    compress_factor,
     find_axes,
+    mean_by_group,
+    measure_moments,
+)
+from cirm.learners.steady.directions_statistics import (
+    Scale,
+    append_statistics,
+    count_channels,
 )
 
 COLOUR = 0.1  # distance of two channel covariances of unit trace: below 0.001 with and
-# without a mark, 0.49 for neighbours among ten hues, 1.41 for pure red and green
+# without a mark, 0.49 for neighbours among ten hues, 1.41 for pure red and green; also
+# the logarithm of a gain of contrast from which on a single channel is mapped
+HIDDEN = 0.15  # correlation, given the class, with what a discriminant reads in the
+# view on rows that it has not seen: 0.04 is chance among 500 rows
+CLEAR = 3.0  # standard errors of an offset of a channel that cannot be noise
 SMALLEST = 1e-3  # of the largest variance: channels that vary less hold no picture
 
 
 class View(NamedTuple):
-    """Mixing [value, channel, channel] and shift [value, d], by value of a feature."""
+    """Mixing [value, channel, channel] and offset [value, channel] of a feature."""
 
     mixing: Tensor
-    shift: Tensor
+    offset: Tensor
 
-
-def count_channels(shape: tuple[int, ...]) -> int:
-    """Return the number of channels of inputs: that of images, else one."""
-    return shape[0] if len(shape) == 3 else 1
+    def changes_rows(self) -> bool:
+        """Whether rows look different in the view, so that it hides the feature."""
+        even = torch.eye(self.mixing.shape[-1]).to(self.mixing)
+        return bool((self.mixing != even).any())
 
 
 def apply_view(view: View, rows: Tensor, values: Tensor) -> Tensor:
     """Return rows [n, d] as if their feature, now at values [n], were at one value."""
-    channels = view.mixing.shape[-1]
-    mixed = torch.empty_like(rows)
+    if not view.changes_rows():
+        return rows
+    seen = torch.empty_like(rows)
     for value in values.unique().tolist():
-        chosen = values == value
-        pixels = rows[chosen].unflatten(1, (channels, -1))
-        mixed[chosen] = (view.mixing[value].to(rows) @ pixels).flatten(1)
-    return mixed + view.shift.to(rows)[values]
+        pixels = rows[values == value].unflatten(1, (view.mixing.shape[-1], -1))
+        mixed = view.mixing[value].to(rows) @ pixels
+        mixed = mixed + view.offset[value].to(rows)[:, None]
+        seen[values == value] = mixed.flatten(1)
+    return seen
 
 
 def fit_view(
@@ -57,75 +68,88 @@ def fit_view(
 ) -> View:
     """Return the view that takes a feature out of rows [n, d], given their classes.
 
-    The shape of the inputs, [channel, height, width] or [d], tells what they are. The
-    channels are mixed only if they vary together differently: a mark is no colour.
+    The shape of the inputs, [channel, height, width] or [d], tells what they are. Rows
+    are left as they are if their channels do not depend on the feature.
     """
     k, channels = classes, count_channels(shape)
+    even = torch.eye(channels).to(rows).expand(k, -1, -1)
+    none = View(even, torch.zeros(k, channels).to(rows))
+    if len(shape) != 3:
+        return none
     cells = torch.nn.functional.one_hot(values * k + targets, k * k).to(rows)
     counts = cells.sum(0)
     means = (cells.T @ rows / counts.clamp(min=1)[:, None]).unflatten(0, (k, k))
+    means = means.unflatten(2, (channels, -1))
     counts = counts.unflatten(0, (k, k))  # [value, class]
     common = int(counts.sum(1).argmax())
     shared = counts * counts[common] / (counts + counts[common]).clamp(min=1)
-    mixing = torch.eye(channels).to(rows).repeat(k, 1, 1)
-    residuals = (rows - means[values, targets]).unflatten(1, (channels, -1))
-    if channels > 1 and _differ_in_channels(residuals, values, common):
-        mixing = _fit_mixing(rows, means, values, targets, shared, common, channels)
-    return _fit_shift(mixing, rows, means, values, targets, shared, common, shape)
+    pixels = rows.unflatten(1, (channels, -1))
+    mixing = _fit_mixing(pixels, means, values, targets, shared, common)
+    if not _matters(mixing, pixels - means[values, targets], values, common):
+        return none
+    offset = _fit_offset(mixing, pixels.mean(2), values, targets, shared, common)
+    return View(mixing, offset)
 
 
-def _differ_in_channels(residuals: Tensor, values: Tensor, common: int) -> bool:
-    """Whether channels vary together otherwise than for the common value: a colour."""
+def make_identity(view: View) -> View:
+    """Return the view in which rows look as they are."""
+    even = torch.eye(view.mixing.shape[-1]).to(view.mixing)
+    return View(even.expand_as(view.mixing), torch.zeros_like(view.offset))
+
+
+def hides_feature(
+    seen: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    classes: int,
+    shape: tuple[int, ...],
+    scale: Scale,
+) -> bool:
+    """Whether rows [n, d] as seen in a view no longer show the values of a feature.
+
+    A discriminant, learned from every second row, reads them from the others.
+    """
+    rows = append_statistics(seen, shape, scale)
+    known, new = slice(0, None, 2), slice(1, None, 2)
+    axes = find_axes(measure_moments(rows[known], targets[known], classes))
+    scores = rows @ fit_discriminants(
+        rows[known], values[known], targets[known], classes, axes
+    )
+    member = torch.nn.functional.one_hot(values, classes).to(rows)
+    parts = [
+        p[new] - mean_by_group(p[new], targets[new], classes)[targets[new]]
+        for p in (scores, member)
+    ]
+    read, true = (part / part.norm().clamp(min=1e-9) for part in parts)
+    return float((read * true).sum()) < HIDDEN
+
+
+def _matters(mixing: Tensor, residuals: Tensor, values: Tensor, common: int) -> bool:
+    """Whether channels vary otherwise than for the common value: not so for a mark."""
 
     def measure(value: int) -> Tensor:
         flat = residuals[values == value].transpose(0, 1).flatten(1)
         square = flat @ flat.T
         return square / square.trace().clamp(min=1e-12)
 
+    if mixing.shape[-1] == 1:
+        gains = mixing.flatten()
+        return bool((gains < 0).any()) or bool((gains.log().abs() > COLOUR).any())
     gaps = [measure(value) - measure(common) for value in values.unique().tolist()]
     return max(float(gap.norm()) for gap in gaps) > COLOUR
 
 
-def _fit_shift(
-    mixing: Tensor,
-    rows: Tensor,
-    means: Tensor,
-    values: Tensor,
-    targets: Tensor,
-    shared: Tensor,
-    common: int,
-    shape: tuple[int, ...],
-) -> View:
-    """Return a mixing [value, channel, channel] with the shift that remains."""
-    pixels = means.unflatten(2, (mixing.shape[-1], -1))
-    mixed_means = (mixing[:, None] @ pixels).flatten(2)
-    mixed = apply_view(View(mixing, torch.zeros_like(means[0])), rows, values)
-    residuals = mixed - mixed_means[values, targets]
-    counts = torch.bincount(targets, minlength=len(means)).to(rows)
-    axes = find_axes(Moments(counts, means[0], compress_factor(residuals)))
-    shift = torch.zeros_like(means[0])
-    for value, weights in enumerate(shared):
-        if value != common and weights.sum() > 0:
-            gap = weights @ (means[common] - mixed_means[value]) / weights.sum()
-            parts = weights.sum(), axes, residuals, shape
-            shift[value] = _shrink_shift(gap, *parts)
-    return View(mixing, shift)
-
-
 def _fit_mixing(
-    rows: Tensor,
+    pixels: Tensor,
     means: Tensor,
     values: Tensor,
     targets: Tensor,
     shared: Tensor,
     common: int,
-    channels: int,
 ) -> Tensor:
     """Return the matrices that give each value the channels of the common one."""
-    pixels = rows.unflatten(1, (channels, -1))
-    means = means.unflatten(2, (channels, -1))
-    gains = _compare_brightness(pixels, values, targets, shared, common)
-    mixing = torch.eye(channels).to(rows).repeat(len(means), 1, 1)
+    gains = _compare_contrast(pixels, values, targets, shared, common)
+    mixing = torch.eye(pixels.shape[1]).to(pixels).repeat(len(means), 1, 1)
     for value in range(len(means)):
         if value != common and shared[value].sum() > 0:
             mixing[value] = gains[value] * _match_channels(
@@ -138,58 +162,26 @@ def _fit_mixing(
     return mixing
 
 
-class LinearView(NamedTuple):
-    """A linear map of rows [n, d]: channels are mixed, and scores [d, k] leave traces.
-
-    It maps rows x to mixing x + (x scores) traces.
-    """
-
-    mixing: Tensor
-    scores: Tensor
-    traces: Tensor
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Return the image of rows [n, d]."""
-        pixels = rows.unflatten(1, (len(self.mixing), -1))
-        return (self.mixing @ pixels).flatten(1) + rows @ self.scores @ self.traces
-
-
-def linearise_view(
-    view: View, rows: Tensor, values: Tensor, targets: Tensor, axes: Axes
-) -> LinearView:
-    """Return the linear map that comes closest to the view on rows [n, d].
-
-    It carries moments of rows that are no longer there into the view.
-    """
-    k, channels = view.mixing.shape[0], view.mixing.shape[-1]
-    seen = apply_view(view, rows, values)
-    before, after = (
-        (r - r.mean(0)).unflatten(1, (channels, -1)).transpose(0, 1).flatten(1)
-        for r in (rows, seen)
-    )
-    mixing = torch.eye(channels).to(rows)
-    if (view.mixing != mixing).any():
-        mixing = after @ before.T @ torch.linalg.pinv(before @ before.T, rtol=1e-6)
-    rest = seen - (mixing @ rows.unflatten(1, (channels, -1))).flatten(1)
-    member = torch.nn.functional.one_hot(values, k).to(rows)
-    member = member - mean_by_group(member, targets, k)[targets]
-    traces = torch.linalg.pinv(member.T @ member, rtol=1e-6) @ member.T @ rest
-    scores = fit_discriminants(rows, values, targets, k, axes)
-    return LinearView(mixing, scores, traces)
-
-
-def fit_discriminants(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: Axes
+def _fit_offset(
+    mixing: Tensor,
+    levels: Tensor,
+    values: Tensor,
+    targets: Tensor,
+    shared: Tensor,
+    common: int,
 ) -> Tensor:
-    """Return linear scores [d, k] of the values of a feature, given the class."""
-    member = torch.nn.functional.one_hot(values, classes).to(rows)
-    member = member - mean_by_group(member, targets, classes)[targets]
-    centred = rows - mean_by_group(rows, targets, classes)[targets]
-    along = axes.whiten(centred, ridge=0.1)
-    product = along.T @ along + len(rows) * 0.01 * torch.eye(along.shape[1]).to(along)
-    solved = torch.linalg.solve(product, along.T @ member)
-    spread = (axes.variances + 0.1 * axes.variances.mean()).sqrt()
-    return axes.vectors @ (solved / spread[:, None])
+    """Return what mixed channels of each value lack, if that cannot be noise, [k, c].
+
+    `levels` [n, c] are the means of the channels of each row.
+    """
+    k = len(shared)
+    mixed = torch.einsum("nij,nj->ni", mixing[values], levels)
+    means = mean_by_group(mixed, values * k + targets, k * k)
+    noise = (mixed - means[values * k + targets]).square().mean(0)
+    means = means.unflatten(0, (k, k))  # [value, class, channel]
+    rows = shared.sum(1, keepdim=True).clamp(min=1e-9)
+    gaps = torch.einsum("vk,vki->vi", shared, means[common] - means) / rows
+    return torch.where(gaps.square() * rows > CLEAR**2 * noise, gaps, 0.0)
 
 
 def _match_channels(
@@ -210,7 +202,7 @@ def _match_channels(
     return root @ left @ right @ inverse
 
 
-def _compare_brightness(
+def _compare_contrast(
     pixels: Tensor, values: Tensor, targets: Tensor, shared: Tensor, common: int
 ) -> Tensor:
     """Return the factors [k] that give each value the contrast of the common one.
@@ -235,7 +227,7 @@ def _compare_brightness(
 def _whiten_channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean colour [c, 1], and root and inverse root of the covariance.
 
-    Covariances are scaled to the same total; brightness is compared apart, since it
+    Covariances are scaled to the same total; contrast is compared apart, since it
     depends on the class as well.
     """
     flat = pixels.transpose(0, 1).flatten(1)
@@ -246,64 +238,3 @@ def _whiten_channels(pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     root = torch.where(keep, values.clamp(min=1e-12).sqrt(), 0.0)
     inverse = torch.where(keep, values.clamp(min=1e-12).rsqrt(), 0.0)
     return centre, (axes * root) @ axes.T, (axes * inverse) @ axes.T
-
-
-def _shrink_shift(
-    shift: Tensor, rows: Tensor, axes: Axes, residuals: Tensor, shape: tuple[int, ...]
-) -> Tensor:
-    """Return a shift [d] without what may be the noise of a mean over so many rows.
-
-    Marks show in few pixels, textures in few waves, other traces along quiet axes: what
-    exceeds the largest noise there is kept as it is. Pixels and waves are tried in both
-    orders, and the one that explains more is used. What is left along axes is shrunk as
-    a whole (James and Stein), to nothing if it looks like noise.
-    """
-
-    def keep(part: Tensor) -> Tensor:
-        return _keep_clear(part, rows, residuals)
-
-    def keep_waves(part: Tensor) -> Tensor:
-        waves = _transform(torch.stack([part, *residuals]), shape)
-        return _transform(_keep_clear(waves[0], rows, waves[1:])[None], shape)[0]
-
-    steps = [keep, keep_waves] if len(shape) == 3 else [keep]
-    results = []
-    for order in (steps, steps[::-1]):
-        kept = torch.zeros_like(shift)
-        for step in order:
-            kept = kept + step(shift - kept)
-        along = axes.vectors.T @ (shift - kept)
-        results.append((float((along.square() / axes.variances).sum()), kept, along))
-    _, kept, along = min(results, key=lambda result: result[0])
-    quiet = shift - kept - axes.vectors @ along  # hardly varies within cells
-    squares = along.square() * rows / axes.variances
-    clear = squares > _largest_noise(len(shift))
-    count = int((~clear).sum())
-    noise = count + 2 * (2 * count) ** 0.5  # two standard deviations above its mean
-    factor = (1 - noise / squares[~clear].sum().clamp(min=1e-9)).clamp(min=0)
-    shrunk = axes.vectors @ torch.where(clear, along, factor * along)
-    return kept + quiet + shrunk
-
-
-def _keep_clear(shift: Tensor, rows: Tensor, residuals: Tensor) -> Tensor:
-    """Return the entries of a shift [d] that exceed the noise of a mean of rows."""
-    variances = residuals.square().mean(0)
-    clear = shift.square() * rows > _largest_noise(len(shift)) * variances
-    return torch.where(clear, shift, 0.0)
-
-
-def _largest_noise(count: int) -> float:
-    """Return about the largest square among so many standard normal numbers."""
-    return 2 * math.log(max(2, count))
-
-
-def _transform(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the Hartley transform of pictures [n, d], which is its own inverse."""
-    waves = torch.fft.fft2(rows.unflatten(1, shape), norm="ortho")
-    return (waves.real - waves.imag).flatten(1)
-
-
-def mean_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:
-    """Return the mean [count, d] of rows by group."""
-    member = torch.nn.functional.one_hot(groups, count).to(rows)
-    return member.T @ rows / member.sum(0).clamp(min=1)[:, None]
