@@ -99,7 +99,6 @@ class Steady(Learner[Any]):
     members: int = 5
 
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
-    revision = 1
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 2
