@@ -104,8 +104,8 @@ def train_stable(
     fit = train_members(model, start, rows, *parts)
     outputs = compute_members(model, fit.params, inputs)
     held_out = centre_logits(pick_held_out(outputs, fit.folds))
-    parts = zip(held_out, seen, corrections, strict=True)
-    return fit, [judge(*part) for part in parts]
+    judged = zip(held_out, seen, corrections, strict=True)
+    return fit, [judge(*part) for part in judged]
 
 
 def judge(held_out: Tensor, seen: Seen, correction: Tensor) -> Judgement:

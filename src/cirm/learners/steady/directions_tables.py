@@ -81,7 +81,7 @@ def estimate_tables(logits: Tensor, values: Tensor) -> Estimate:
     weights = logits.softmax(-1)
     start = normalise(torch.einsum("nc,jnv->jcv", weights, member))
     starts = [start, start.flip(1)] if logits.shape[1] == 2 else [start]
-    modes = []
+    modes: list[_Mode] = []
     for tables in starts:
         for i, rows in enumerate(CONCENTRATIONS):
             tables = _climb(tables, rows * even, logits, values, member)
