@@ -191,6 +191,9 @@ def test_a_model_decides_how_columns_are_read_and_says_how_predictions_shift():
     ill = report["predictions"]["classes"]["ill"]
     assert ill[0] > 2 * ill[1]
     assert report["target"] == TARGET
+    report = compare(draw_table(2), second.drop(columns="lactate"), model=model)
+    assert set(report["predictions"]["classes"]) == {"ill", "well"}
+    assert "only the first table has 'lactate'." in report["notes"]
 
 
 def test_columns_of_only_one_table_are_noted():

@@ -51,6 +51,29 @@ def choose_abstention(model: Model, rate: float) -> Abstention:
         ValueError: If the rate is not between 0 and 1, if the model predicts values
             or by a threshold, or if its file is too old to have what is needed.
     """
+    _check_abstention(model, rate)
+    places, is_arrival = collect_nonconformity(model)
+    count = len(places) if is_arrival else 0
+    arrivals = [_count_bins(one.answered, one.wrong) for one in places]
+    mix = _count_held_out(model)
+    if mix.sum() < FEWEST_ANSWERED:
+        mix = np.sum([rows for rows, _ in arrivals], axis=0)
+    for index, confidence in enumerate(CONFIDENCES):
+        known = [
+            (rows[index:], wrong[index:])
+            for rows, wrong in arrivals
+            if rows[index:].sum() >= FEWEST_ANSWERED
+        ]
+        if not known or not mix[index:].any():
+            break
+        expected = _expect_error(known, mix[index:], PROMISED[index:])
+        if expected <= rate:
+            return Abstention(rate, confidence, expected, count)
+    return Abstention(rate, np.inf, np.nan, count)
+
+
+def _check_abstention(model: Model, rate: float) -> None:
+    """Refuse a rate out of range, and models whose predictions have no such error."""
     if not 0 < rate < 1:
         raise ValueError(
             f"--abstain: {rate:g} is not between 0 and 1. Give the largest fraction of "
@@ -72,24 +95,6 @@ def choose_abstention(model: Model, rate: float) -> Abstention:
             "kind are accepted on purpose. Leave out one of both options, or fit the "
             "model without a threshold."
         )
-    places, is_arrival = collect_nonconformity(model)
-    count = len(places) if is_arrival else 0
-    arrivals = [_count_bins(one.answered, one.wrong) for one in places]
-    mix = _count_held_out(model)
-    if mix.sum() < FEWEST_ANSWERED:
-        mix = np.sum([rows for rows, _ in arrivals], axis=0)
-    for index, confidence in enumerate(CONFIDENCES):
-        known = [
-            (rows[index:], wrong[index:])
-            for rows, wrong in arrivals
-            if rows[index:].sum() >= FEWEST_ANSWERED
-        ]
-        if not known or not mix[index:].any():
-            break
-        expected = _expect_error(known, mix[index:], PROMISED[index:])
-        if expected <= rate:
-            return Abstention(rate, confidence, expected, count)
-    return Abstention(rate, np.inf, np.nan, count)
 
 
 def _count_bins(answered: Sequence[int], wrong: Sequence[int]) -> tuple[Numbers, ...]:

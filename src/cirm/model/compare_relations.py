@@ -87,25 +87,7 @@ def compare_meaning(
     """
     if reason := _find_obstacle(targets, task, sum(widths.values())):
         return {"columns": [], "evidence": [reason], "tested": False}
-    pairs = [
-        (rows[:: -(-len(rows) // MOST_TESTED)], aims[:: -(-len(aims) // MOST_TESTED)])
-        for rows, aims in zip(inputs, targets, strict=True)
-    ]
-    places = [
-        Environment(name, rows, aims, task)
-        for name, (rows, aims) in zip(("first", "second"), pairs, strict=True)
-    ]
-    settings = {
-        "view": "columns",
-        "widths": tuple(widths.values()),
-        "level": level * FIRST_LOOK,
-    }
-    learner = create("steady", places[0], settings)
-    randomness = Randomness((0,))
-    state = learner.init(randomness)
-    for place in places:
-        state = learner.observe(state, (place,), randomness.at(place.name))
-    explanation = learner.explain(state, widths, len(places))
+    explanation = _explain_differences(inputs, targets, task, widths, level)
     changed = explanation["unstable"]
     sentences = [one["sentence"] for one in changed]
     return {
@@ -125,6 +107,31 @@ def compare_meaning(
         ],
         "tested": True,
     }
+
+
+def _explain_differences(
+    inputs: tuple[Tensor, Tensor],
+    targets: tuple[Tensor, Tensor],
+    task: Task,
+    widths: Mapping[str, int],
+    level: float,
+) -> dict[str, Any]:
+    """Return what `steady` says after it has seen one table and then the other."""
+    settings = {
+        "view": "columns",
+        "widths": tuple(widths.values()),
+        "level": level * FIRST_LOOK,
+    }
+    places = []
+    for name, rows, aims in zip(("first", "second"), inputs, targets, strict=True):
+        step = -(-len(rows) // MOST_TESTED)
+        places.append(Environment(name, rows[::step], aims[::step], task))
+    learner = create("steady", places[0], settings)
+    randomness = Randomness((0,))
+    state = learner.init(randomness)
+    for place in places:
+        state = learner.observe(state, (place,), randomness.at(place.name))
+    return learner.explain(state, widths, len(places))
 
 
 def _find_obstacle(targets: tuple[Tensor, Tensor], task: Task, features: int) -> str:

@@ -1,0 +1,238 @@
+"""Read two tables that are to be compared, in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from cirm.data.columns import TableEncoding, check_columns_present, list_column_names
+from cirm.data.schema import (
+    SCHEMA_ROWS,
+    ReadOptions,
+    RowReservoir,
+    TaskName,
+    guess_numeric_columns,
+    infer_target_encoding,
+)
+from cirm.data.sources import (
+    Data,
+    Progress,
+    Source,
+    open_data_sources,
+    prefetch_items,
+)
+from cirm.data.values import convert_values_to_text, is_missing
+from cirm.environments import Task
+from cirm.model.model import Model
+
+FEW_ROWS = 50  # of a table, below which a note says that little can be seen
+MANY_SHARED = 0.1  # share of rows in both tables that is worth a note
+
+
+@dataclass(frozen=True, eq=False)
+class TablePair:
+    """Two tables, and how their columns are read.
+
+    Attributes:
+        names: What the tables are called.
+        frames: Their rows.
+        encoding: How the inputs are encoded.
+        target: The target column; empty if there is none.
+        targets: Targets [n] of both, if both have them.
+        task: The task of the targets, if both have them.
+        notes: What a user should know.
+        shared: Share of the second table's rows that are in the first; 1 only if both
+            have the same rows.
+    """
+
+    names: tuple[str, str]
+    frames: tuple[pd.DataFrame, pd.DataFrame]
+    encoding: TableEncoding
+    target: str
+    targets: tuple[Tensor, Tensor] | None
+    task: Task | None
+    notes: tuple[str, ...]
+    shared: float = 0.0
+
+
+def read_table_pair(
+    first: Data,
+    second: Data,
+    options: ReadOptions,
+    model: Model | None,
+    progress: Progress,
+) -> TablePair:
+    """Read two tables; at most 100,000 rows of each, drawn uniformly, are compared."""
+    sources = [_open_table(data) for data in (first, second)]
+    names = (sources[0].name, sources[1].name)
+    if names[0] == names[1]:
+        names = ("the first table", "the second table")
+    target = options.target or (model.schema.target.name if model else "")
+    target = target or sources[0].target
+    numbers = guess_numeric_columns(sources[0], {target, *options.categories})
+    notes: list[str] = []
+    frames = [_read_frame(source, numbers, notes, progress) for source in sources]
+    if options.target:
+        check_columns_present(frames[0], [target], sources[0].where)
+    encoding = _choose_encoding(frames, target, options, model, notes)
+    target = target if _has_targets(frames, target, notes) else ""
+    targets, task = None, None
+    if target:
+        frames = [_drop_missing_targets(frame, target, notes) for frame in frames]
+        targets, task = _encode_targets(frames, target, options, model)
+    columns = [column.name for column in encoding.columns]
+    columns += [target] if target else []
+    shared = _measure_shared_rows([frame[columns] for frame in frames])
+    if MANY_SHARED <= shared < 1:
+        text = f"{100 * shared:.0f} % of the rows of {names[1]} are in {names[0]}, too."
+        notes.append(text)
+    if (fewest := min(map(len, frames))) < FEW_ROWS:
+        notes.append(f"with {fewest} rows only large changes can be seen.")
+    tables = (frames[0], frames[1])
+    return TablePair(
+        names, tables, encoding, target, targets, task, tuple(notes), shared
+    )
+
+
+def _open_table(data: Data) -> Source:
+    sources = open_data_sources(data)
+    if len(sources) > 1 or sources[0].kind != "table":
+        raise ValueError(
+            f"{sources[0].where}: only single tables can be compared. Give two CSV, "
+            "TSV, Parquet or NPZ files with columns."
+        )
+    return sources[0]
+
+
+def _read_frame(
+    source: Source, numbers: Sequence[str], notes: list[str], progress: Progress
+) -> pd.DataFrame:
+    reservoir = RowReservoir(SCHEMA_ROWS)
+    for frame in prefetch_items(source.frames(numbers)):
+        reservoir.add_rows(frame, np.full(len(frame), source.name, dtype=object))
+        progress("reading", reservoir.seen)
+    check_columns_present(reservoir.frame, [], source.where)
+    if reservoir.seen > SCHEMA_ROWS:
+        notes.append(
+            f"{source.name}: {SCHEMA_ROWS:,} of {reservoir.seen:,} rows, drawn at "
+            "random, are compared."
+        )
+    return reservoir.frame
+
+
+def _has_targets(frames: Sequence[pd.DataFrame], target: str, notes: list[str]) -> bool:
+    """Return whether both tables have targets that vary; otherwise add a note."""
+    if all(target in frame.columns for frame in frames):
+        if not _is_constant(frames, target):
+            return True
+        notes.append(
+            f"the target {target!r} is the same in all rows, so that nothing depends "
+            "on it."
+        )
+        return False
+    reason = f"not both tables have the target {target!r}"
+    remedy = ""
+    if not target:
+        reason, remedy = "no target is given", "; name it with --target"
+    notes.append(
+        f"{reason}, so neither the base rate nor the meaning of columns is compared"
+        f"{remedy}."
+    )
+    return False
+
+
+def _encode_targets(
+    frames: Sequence[pd.DataFrame],
+    target: str,
+    options: ReadOptions,
+    model: Model | None,
+) -> tuple[tuple[Tensor, Tensor], Task]:
+    """Return the targets of both tables, and the task, by default the model's."""
+    values = pd.concat([frame[target] for frame in frames])
+    count = len(frames[0])
+    if model is not None and options.task == "auto":
+        is_regression = not model.task.classes
+        kind: TaskName = "regression" if is_regression else "classification"
+        options = replace(options, task=kind)
+    is_first = np.arange(len(values)) < count
+    encoded, task, _ = infer_target_encoding(values, is_first, options)
+    return (encoded[:count], encoded[count:]), task
+
+
+def _is_constant(frames: Sequence[pd.DataFrame], target: str) -> bool:
+    values = pd.concat([frame[target] for frame in frames])
+    return convert_values_to_text(values[~is_missing(values)]).nunique() == 1
+
+
+def _drop_missing_targets(
+    frame: pd.DataFrame, target: str, notes: list[str]
+) -> pd.DataFrame:
+    gaps = is_missing(frame[target])
+    if gaps.all():
+        raise ValueError(
+            f"column {target!r}: all targets of a table are missing. Remove the column "
+            "from it, or fill it in."
+        )
+    if gaps.any():
+        notes.append(f"{int(gaps.sum()):,} rows without a target are left out.")
+    return frame[~gaps]
+
+
+def _choose_encoding(
+    frames: Sequence[pd.DataFrame],
+    target: str,
+    options: ReadOptions,
+    model: Model | None,
+    notes: list[str],
+) -> TableEncoding:
+    """Return how the columns that both tables have are encoded."""
+    shared = [name for name in frames[0].columns if name in frames[1].columns]
+    for which, frame in zip(("first", "second"), frames, strict=True):
+        only = [n for n in frame.columns if n not in shared and n != target]
+        if only:
+            notes.append(f"only the {which} table has {list_column_names(only)}.")
+    others = {target, *options.ignore}
+    if model is not None:
+        schema = model.schema
+        if schema.treatment.encoding is None:
+            raise ValueError(
+                "--model: the model was not trained on tables. Leave it out, or give "
+                "another."
+            )
+        others |= {schema.environment, *schema.ids, *schema.ignored}
+        columns = [c for c in schema.treatment.encoding.columns if c.name in shared]
+        used = [column for column in columns if column.name not in others]
+        return _require_columns(TableEncoding(tuple(used)))
+    inputs = frames[0][[name for name in shared if name not in others]]
+    kept = [name for name in options.categories if name in inputs.columns]
+    return _require_columns(TableEncoding.fit(inputs, kept))
+
+
+def _require_columns(encoding: TableEncoding) -> TableEncoding:
+    if not encoding.features:
+        raise ValueError(
+            "The tables have no column in common that varies in the first. Check that "
+            "they are of the same kind."
+        )
+    return encoding
+
+
+def _measure_shared_rows(frames: Sequence[pd.DataFrame]) -> float:
+    """Return the share of the second table's rows that are in the first.
+
+    It is 1 only if both have the same rows, in whatever order.
+    """
+    hashes = []
+    for frame in frames:
+        columns = {
+            name: values if values.dtype.kind == "f" else convert_values_to_text(values)
+            for name, values in frame.items()
+        }
+        hashes.append(pd.util.hash_pandas_object(pd.DataFrame(columns), index=False))
+    if sorted(hashes[0]) == sorted(hashes[1]):
+        return 1.0
+    return min(float(hashes[1].isin(hashes[0]).mean()), 0.99)
