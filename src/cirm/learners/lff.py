@@ -8,6 +8,10 @@ example: the share of the biased network's loss in the sum of both. Classificati
 Departure: difficulties are those of the current networks, without the moving average
 over epochs and the normalisation by class of the authors' experiments.
 
+With two classes the opposite of a shortcut is as simple a rule as the shortcut itself,
+and the debiased network may learn it: a training accuracy far below that of guessing
+shows this. It happens on coloured digits (`cirm run --learner lff --order joint`).
+
 On a sequence both networks continue. Nothing else of the past is kept.
 """
 
