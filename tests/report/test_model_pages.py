@@ -116,6 +116,7 @@ def test_evaluate_says_the_verdict_first_and_shows_it(cirm, model):
     assert read_lead(page) == f"{first[0].upper()}{first[1:]}."
     assert unescape(page).count(rest.rstrip(".")) == 1
     scores, _, confusion, calibration, _ = list_figures(page)
+    assert page.rindex("<svg") < page.index("<table", page.index("All comparisons"))
     assert scores.startswith("accuracy, % by place: clinic-c ")
     percent = content["confusion"]["percent"][0][0]
     assert f"ill predicted as ill {percent:.0f}" in confusion

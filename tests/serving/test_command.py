@@ -27,13 +27,20 @@ def start(*words, **options):
         **options,
     )
     try:
-        line = process.stderr.readline()
-        address = re.search(r"at (http://\S+)/ until Ctrl-C", line)
-        assert address, line + process.stderr.read()
-        yield process, address[1]
+        yield process, read_address(process)
     finally:
         process.kill()
         process.communicate()
+
+
+def read_address(process):
+    """Where a server listens; on a busy machine it tells its progress first."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if address := re.search(r"at (http://\S+)/ until Ctrl-C", line):
+            return address[1]
+    raise AssertionError("".join(lines))
 
 
 @pytest.mark.integration

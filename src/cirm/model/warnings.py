@@ -112,6 +112,8 @@ def find_unit_changes(
             own = np.quantile(values, (0.25, 0.5, 0.75))
             with np.errstate(over="ignore"):
                 quartiles.append(column.centre + column.scale * own)
+    if not columns:  # as for the few rows of most requests to a server
+        return []
     return detect_unit_changes(columns, np.array(quartiles).reshape(-1, 3))
 
 

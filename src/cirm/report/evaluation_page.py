@@ -28,6 +28,7 @@ from cirm.report.model_tables import (
 from cirm.report.page import Section
 from cirm.report.table import Row, Table
 
+MAX_CLASSES_AS_TABLE = 5  # with intervals, more columns do not fit a page
 LEGEND: dict[MarkKind, str] = {
     "main": "here",
     "warning": "here, significantly worse",
@@ -41,9 +42,10 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
     sections = [
         Section("", [*rest, page.render_large_numbers(_list_facts(content))]),
         _build_places_section(content),
-        _build_classes_section(content),
+        _build_confusion_section(content),
         _build_calibration_section(content),
         Section("All comparisons", [_render_comparisons(content)]),
+        _build_classes_section(content),
         _build_coverage_section(content),
         Section("All scores", [build_scores_table(content)]),
         _build_expected_scores_section(content),
@@ -114,14 +116,20 @@ def _build_places_section(content: Content) -> Section:
     return Section("Scores by place", [render_scores_figure(scores, metric, legend)])
 
 
+def _build_confusion_section(content: Content) -> Section | None:
+    if "confusion" not in content:
+        return None
+    figure = render_confusion_figure(content["confusion"])
+    return Section("Which classes are taken for which", [figure]) if figure else None
+
+
 def _build_classes_section(content: Content) -> Section | None:
     if "confusion" not in content:
         return None
-    parts = [render_confusion_figure(content["confusion"])]
     tables = [build_classes_table(content)]
-    if len(content["confusion"]["classes"]) <= 5:
+    if len(content["confusion"]["classes"]) <= MAX_CLASSES_AS_TABLE:
         tables.append(build_confusion_table(content))
-    return Section("Which classes are taken for which", [*parts, *tables])
+    return Section("Classes, with 95 % intervals", tables)
 
 
 def _build_calibration_section(content: Content) -> Section | None:

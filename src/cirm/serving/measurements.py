@@ -70,7 +70,8 @@ class Measurements:
         """Count rows with what was predicted for them, and hints at a drift."""
         self.rows.inc(len(frame))
         if schema.task.classes:
-            for label, count in predictions["prediction"].value_counts().items():
+            labels = Tally(predictions["prediction"].dropna().tolist())
+            for label, count in labels.items():
                 self.predictions.labels(str(label)).inc(count)
         encoding = schema.treatment.encoding
         used = [c for c in encoding.columns if c.features] if encoding else []
