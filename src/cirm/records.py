@@ -189,8 +189,6 @@ def write_files_atomically(contents: Mapping[Path, bytes]) -> None:
         ):
             with add_file_name_to_errors(path), temporary.open("xb") as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
 
 
 @contextmanager
@@ -200,6 +198,10 @@ def replace_files_atomically(*paths: Path) -> Iterator[list[Path]]:
     temporaries = [p.parent / f".{p.name}.{secrets.token_hex(8)}" for p in paths]
     try:
         yield temporaries
+        for temporary, path in zip(temporaries, paths, strict=True):
+            # Else a power failure could leave an empty file under the new name.
+            with add_file_name_to_errors(path), temporary.open("r+b") as file:
+                os.fsync(file.fileno())
         for temporary, path in zip(temporaries, paths, strict=True):
             with add_file_name_to_errors(path):
                 os.replace(temporary, path)

@@ -83,6 +83,27 @@ def test_an_input_is_never_replaced(unchanged, words):
     unchanged([*words, "--overwrite"], message)
 
 
+RUN = ["run", "--dataset", "scm", "--examples", "20", "--set", "epochs=1"]
+
+
+@pytest.mark.parametrize(
+    "command", [RUN, ["demo"], ["select", "erm", "scm"], ["stress", "--quick"]], ids=str
+)
+def test_a_run_does_not_replace_files_that_are_not_of_a_run(unchanged, command):
+    Path("mine").mkdir()
+    Path("mine/report.html").write_text("mine")
+    message = "'mine/report.html' already exists and is not of an earlier run"
+    unchanged([*command, "--out", "mine"], message)
+
+
+def test_a_run_replaces_its_own_results(cirm, fitted):
+    words = [*RUN, "--seeds", "1", "--out", "results"]
+    assert cirm(*words)[0] == 0
+    Path("results/report.html").write_text("")
+    assert cirm(*words)[0] == 0
+    assert Path("results/report.html").stat().st_size > 1000
+
+
 def test_two_results_need_two_files(unchanged):
     words = [*UPDATE, "--out", "new.html", "--report", "./new.html"]
     unchanged(words, "--report: the file 'new.html' is also named by --out.")

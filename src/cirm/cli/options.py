@@ -13,6 +13,15 @@ import typer
 if TYPE_CHECKING:
     from cirm.evaluation.adaptation import RowCount
 
+RUN_TRACES = ("jobs", "records.json", "records.jsonl")
+"""Files and folders that show that a run has written into a folder before."""
+
+RESULT_FILES = (
+    *("summary.json", "report.html", "sweep.svg", "table.md", "tables.md"),
+    "tables.tex",
+)
+"""Files that runs write besides."""
+
 STANDARD = Path("-")  # standard input, or standard output
 
 DataFiles = Annotated[
@@ -306,6 +315,14 @@ def create_result_folder(path: Path) -> None:
             f"--out: the folder {str(path)!r} cannot be created: {reason}. Choose "
             "another folder."
         ) from None
+    if any((path / name).exists() for name in RUN_TRACES):
+        return  # results of an earlier run, which this one continues
+    for name in RESULT_FILES:
+        if (path / name).exists():
+            raise ValueError(
+                f"--out: the file {str(path / name)!r} already exists and is not of an "
+                "earlier run, so it is not replaced. Choose another folder."
+            )
 
 
 def make_file_name_from_key(key: str) -> str:

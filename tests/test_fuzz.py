@@ -1,0 +1,42 @@
+"""Odd inputs of every kind are accepted, or refused in one line."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+SPEC = importlib.util.spec_from_file_location("fuzz", Path(__file__).parent / "fuzz.py")
+fuzz = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(fuzz)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fuzz")
+    fuzz.make_folder(folder)
+    return folder
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", fuzz.KINDS)
+def test_an_odd_input_is_accepted_or_refused_in_one_line(root, kind):
+    for number in range(2):
+        assert fuzz.try_input(root, kind, number) in ("accepted", "refused")
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", fuzz.KINDS)
+def test_many_odd_inputs_are_accepted_or_refused_in_one_line(root, kind):
+    outcomes = {fuzz.try_input(root, kind, number) for number in range(2, 30)}
+    assert outcomes <= {"accepted", "refused"}
+
+
+def test_the_documentation_has_the_table_of_all_kinds_without_a_failure():
+    text = fuzz.DOCUMENT.read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    counts = {row[0].removeprefix("| "): row[1:] for row in rows}
+    assert set(fuzz.KINDS) <= set(counts)
+    total = [int(part.rstrip(" |").replace(",", "")) for part in counts["**all**"]]
+    assert total[0] >= 300
+    assert total[3] == 0
