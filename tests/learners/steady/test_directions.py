@@ -84,6 +84,15 @@ def test_rows_tell_a_feature_that_says_nothing_from_one_that_does():
     assert nobody.nothing > 0.3  # a stable model at chance cannot tell
 
 
+def test_what_was_seen_is_believed_sooner_and_so_is_its_mirror_image():
+    seen = torch.tensor([[[0.85, 0.15], [0.15, 0.85]]])
+    for right in (0.9, 0.1):
+        rows = draw_rows(8, n=40, right=(right,), strength=0.6)[:2]
+        alone, held = tables.estimate_tables(*rows), tables.estimate_tables(*rows, seen)
+        assert held.nothing < alone.nothing
+        assert (held.tables[0, 0, 0] > 0.5) == (right > 0.5)
+
+
 def test_ten_values_are_learned_again_or_left_alone():
     generator = torch.Generator().manual_seed(7)
     n, k = 2000, 10

@@ -33,7 +33,7 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
     table, error = torch.zeros_like(kept.tables), torch.zeros_like(kept.error)
     before = after = 0.0
     if not refused:
-        estimate = tables.estimate_tables(logits, values)
+        estimate = tables.estimate_tables(logits, values, pool_tables(state, found))
         table[:found] = estimate.tables.to(table)
         error[:found] = estimate.error.to(error)
         before, after = compare_fit(logits, values, estimate.tables)
@@ -43,6 +43,12 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
             refused = 6
     notes = torch.tensor([float(len(logits)), float(refused), before, after])
     return Adaptation(draws, table, error, notes)
+
+
+def pool_tables(state: State, found: int) -> Tensor | None:
+    """Return the tables of all environments with labels so far, if there are any."""
+    counts = state.tables[: int(state.places), :found].double().sum(0)
+    return tables.normalise(counts) if bool(counts.any()) else None
 
 
 def correct_logits(state: State, logits: Tensor, values: Tensor) -> Tensor:
@@ -71,11 +77,13 @@ def compare_fit(logits: Tensor, values: Tensor, table: Tensor) -> tuple[float, f
     return fits[0], fits[1]
 
 
-def measure_gain_of_adapting(logits: Tensor, values: Tensor, targets: Tensor) -> Tensor:
+def measure_gain_of_adapting(
+    logits: Tensor, values: Tensor, targets: Tensor, seen: Tensor | None
+) -> Tensor:
     """Return rows, log likelihood and accuracy, stable and adapted without labels."""
     if not len(values):
         return torch.zeros(5)
-    estimate = tables.estimate_tables(logits, values)
+    estimate = tables.estimate_tables(logits, values, seen)
     evidence = tables.score_values(estimate.draws, values)
     adapted = (logits + evidence).softmax(-1).mean(0).log()
     numbers = [float(len(targets))]

@@ -21,8 +21,7 @@ PSEUDO_ROWS = 1.0  # of the even prior, for each class: it rules out nothing
 STEPS = 300  # of EM at most; it ends when no probability moves by 1e-5
 CONCENTRATIONS = (1.0, 4.0, 16.0, 64.0)  # pseudo-rows of a class's prior
 SAME = 0.01  # largest difference of two tables that EM has found twice
-CAUTION = 0.5  # power of the evidence, since errors of the stable model are shared by
-# rows; matters below 100 rows only
+SEEN = 16.0  # pseudo-rows of the environments seen, and of their mirror image
 DRAWS = 32  # tables drawn from the posterior, in pairs of opposite noise
 
 
@@ -65,15 +64,17 @@ def score_values(log_tables: Tensor, values: Tensor) -> Tensor:
     return total
 
 
-def estimate_tables(logits: Tensor, values: Tensor) -> Estimate:
+def estimate_tables(
+    logits: Tensor, values: Tensor, seen: Tensor | None = None
+) -> Estimate:
     """Estimate the tables of rows without labels, by EM from the stable logits [n, k].
 
     Class frequencies are those of the logits. The prior of a class's table is a
-    Dirichlet distribution about the frequencies of the values in the rows, and how
-    concentrated it is follows from the rows: each of several concentrations is weighted
-    by its evidence (Laplace's approximation), from "anything goes" to "the feature says
-    nothing here". With two classes EM may also lead to the mirror image, in which the
-    tables of the classes are exchanged; it is weighted likewise.
+    Dirichlet distribution, about the frequencies of the values in the rows and more or
+    less concentrated, or about the tables of environments with labels, if some were
+    `seen`. With two classes EM may also lead to the mirror image, in which the tables
+    of the classes are exchanged. Each of these is weighted by its evidence (Laplace's
+    approximation), and so is "features say nothing here".
     """
     logits = logits.double()
     member = F.one_hot(values, logits.shape[1]).double()  # [feature, n, value]
@@ -89,9 +90,14 @@ def estimate_tables(logits: Tensor, values: Tensor) -> Estimate:
             if known is None or (known - tables).abs().max() > SAME:
                 parts = rows * even, logits, values, member
                 modes.append(_approximate(tables, *parts))
-    nothing = float(_score_rows(even, logits, values)) + math.log(len(CONCENTRATIONS))
+    images = [] if seen is None else [seen.double(), seen.double().flip(1)]
+    for tables in images[: len(starts)]:
+        parts = SEEN * tables, logits, values, member
+        modes.append(_approximate(_climb(tables, *parts), *parts))
+    priors = len(CONCENTRATIONS) + (seen is not None)
+    nothing = float(_score_rows(even, logits, values)) + math.log(priors)
     evidence = torch.tensor([*(mode.evidence for mode in modes), nothing])
-    shares = (CAUTION * evidence).softmax(0)
+    shares = evidence.softmax(0)
     best = modes[int(shares[:-1].argmax())]
     return Estimate(
         best.tables,

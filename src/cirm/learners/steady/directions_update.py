@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_adapt import measure_gain_of_adapting
+from cirm.learners.steady.directions_adapt import (
+    measure_gain_of_adapting,
+    pool_tables,
+)
 from cirm.learners.steady.directions_features import Feature
 from cirm.learners.steady.directions_stable import Judgement
 from cirm.learners.steady.directions_stage import Found, Outcome
@@ -40,7 +43,9 @@ def conclude(
         here = places == place
         values = outcome.values[:, here]
         counts = tables.count_values(values, targets[here], classes)
-        gain = measure_gain_of_adapting(logits[here], values, targets[here])
+        seen = pool_tables(state, len(values))
+        parts = logits[here], values, targets[here]
+        gain = measure_gain_of_adapting(*parts, seen)
         state = _store_place(state, counts, gain)
     return state
 
