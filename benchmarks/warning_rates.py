@@ -260,9 +260,9 @@ CASES = (
 )
 
 
-def run_trials(case: Case, repeats: int) -> Iterator[Trial]:
+def run_trials(case: Case, repeats: int, seed: int) -> Iterator[Trial]:
     """Try a warning on simulated tables and, if it can be, on real ones."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     for index in range(max(repeats // case.cost, 10)):
         yield from case.try_once(rng, index % 2 == 1)
 
@@ -271,6 +271,7 @@ def main() -> None:
     """Print precision and recall of each warning."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="part of a title")
     arguments = parser.parse_args()
     headings = ["command", "warning", "tried", "true", "appeared"]
@@ -279,7 +280,8 @@ def main() -> None:
     for case in CASES:
         if arguments.only not in case.title:
             continue
-        trials = np.array(list(run_trials(case, arguments.repeats)), dtype=bool)
+        found = list(run_trials(case, arguments.repeats, arguments.seed))
+        trials = np.array(found, dtype=bool)
         says, true = trials.T
         right = (says & true).sum()
         cells = [f"{len(trials)}", f"{true.sum()}", f"{says.sum()}"]
