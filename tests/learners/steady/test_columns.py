@@ -200,6 +200,20 @@ def test_one_hot_columns_are_found_without_being_told():
     assert find_one_hot_blocks(features[:, :5]) == (1, 1, 1, 1, 1)
 
 
+def test_a_noisy_copy_does_not_hide_the_shortcut():
+    places = []
+    for name in "ab":
+        place, generator = make_place(name), torch.Generator().manual_seed(ord(name))
+        u = place.inputs[:, -1:] + torch.randn(1000, 1, generator=generator)
+        copy = u + 0.5 * u.std() * torch.randn(1000, 1, generator=generator)
+        inputs = torch.cat([place.inputs[:, :-1], u, copy], 1)
+        inputs[:, -2] += 2 * place.inputs[:, -1]
+        inputs[:, -1] += 2 * place.inputs[:, -1]
+        places.append(Environment(name, inputs, place.targets, place.task))
+    _, state = train(Stream.sequential(places))
+    assert state.unstable[0].tolist() == [False] * 4 + [True, True]
+
+
 def test_products_of_columns_are_learned():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4000, 4, generator=generator)

@@ -20,7 +20,7 @@ MOST_NUMBERS = 1_000_000  # of an information matrix: 8 MB; else there are no hi
 LIMIT = 5.0  # standard deviations beyond which no effect is extrapolated
 MOST_PAIRS = 12  # products of two features; each is one more column of all matrices
 PAIR_LEVEL = 0.01  # probability of any product if the truth is additive
-COPY = 0.95  # correlation from which on one column hides the effect of the other
+COPY = 0.8  # correlation from which on one column hides the effect of the other
 QUANTILE_ROWS = 100_000  # rows that fix quantiles, well within a percent
 
 
