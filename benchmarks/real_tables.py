@@ -56,7 +56,7 @@ def main() -> None:
             if (record := measure_table(table, plant, size, seed))
         ]
     chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "records.json").write_text(json.dumps(records, indent=1) + "\n")
+    (chosen.out / "scores.json").write_text(json.dumps(records, indent=1) + "\n")
     (chosen.out / "tables.md").write_text(format_records(records))
 
 
