@@ -343,12 +343,10 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
     """Return the columns that look like numbers in the first rows of a table."""
     if source.kind != "table":
         return []
-    head = next(source.frames())
-    head = head.iloc[: min(PEEK_ROWS, max(1, PEEK_CELLS // max(1, head.shape[1])))]
-    if head.columns.has_duplicates:
+    names, cells = source.peek(PEEK_ROWS, PEEK_CELLS)
+    if len(set(names)) < len(names):
         return []  # refused where columns are checked
     # All columns at once: thousands of them would take long one by one.
-    cells = head.to_numpy(dtype=object)
     flat = [None if cell is None else str(cell) for cell in cells.ravel()]
     missing = np.array([c is None or is_missing_word(c) for c in flat], bool)
     numbers = np.asarray(pd.to_numeric(pd.Series(flat, dtype=object), errors="coerce"))
@@ -356,8 +354,8 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
     missing = missing.reshape(cells.shape)
     numeric = (is_number | missing).all(0) & ~missing.all(0)
     return [
-        str(name)
-        for name, is_numeric in zip(head.columns, numeric, strict=True)
+        name
+        for name, is_numeric in zip(names, numeric, strict=True)
         if is_numeric and name not in others
     ]
 

@@ -83,6 +83,13 @@ class Source(ABC):
         """Yield the columns of all rows in order, without arrays or images."""
         return (chunk.frame for chunk in self.chunks(numbers))
 
+    def peek(self, rows: int, most: int) -> table_files.FirstCells:
+        """Return the first rows, of at most so many cells together."""
+        head = next(self.frames())
+        head = head.iloc[: min(rows, max(1, most // max(1, head.shape[1])))]
+        names = [str(name) for name in head.columns]
+        return table_files.FirstCells(names, head.to_numpy(dtype=object))
+
     def hash_files(self) -> dict[str, str]:
         """Return the SHA-256 of the file or folder by its name; {} if there is none."""
         if self.path is None:
@@ -105,6 +112,11 @@ class TableFile(Source):
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows, each labelled by file and row."""
         return map(RowChunk, table_files.read_table_chunks(self.path, numbers))
+
+    def peek(self, rows: int, most: int) -> table_files.FirstCells:
+        """Return the first rows, of at most so many cells together."""
+        first = table_files.peek_at_table(self.path, rows, most)
+        return super().peek(rows, most) if first is None else first
 
 
 class FrameSource(Source):

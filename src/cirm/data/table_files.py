@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cirm.data.base import summarise_error
 from cirm.data.values import MISSING
@@ -17,7 +21,15 @@ from cirm.data.values import MISSING
 TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
 CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
+
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
+
+
+class FirstCells(NamedTuple):
+    """The names of the columns of a table, and its first cells [n, columns]."""
+
+    names: list[str]
+    cells: NDArray[np.object_]
 
 
 def read_table_chunks(
@@ -83,12 +95,8 @@ def _read_text_chunks(
     rows: int,
 ) -> Iterator[pd.DataFrame]:
     options: Any = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
-    # The header is read as a row: pandas would rename columns that occur twice.
     with _explain_read_errors(where):
-        first = pd.read_csv(
-            open_file(), header=None, dtype=str, na_filter=False, nrows=1, **options
-        )
-    names = [str(name).strip() for name in first.iloc[0]]
+        names = _read_column_names(open_file(), options)
     if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
         raise ValueError(
             f"{where}: the header {names[0]!r} has only one column. Separate columns "
@@ -112,6 +120,53 @@ def _read_text_chunks(
         if len(rest):
             yield _set_column_names(rest, names, where, count)
             count += len(rest)
+
+
+def _read_column_names(file: Any, options: dict[str, Any]) -> list[str]:  # noqa: ANN401
+    """Return the names in the header of a path or an open file."""
+    if isinstance(file, Path):
+        status = file.stat()
+        changes = (status.st_mtime_ns, status.st_size)
+        return list(_read_names_of_file(file, changes, **options))
+    # The header is read as a row: pandas would rename columns that occur twice.
+    first = pd.read_csv(
+        file, header=None, dtype=str, na_filter=False, nrows=1, **options
+    )
+    return [str(name).strip() for name in first.iloc[0]]
+
+
+@lru_cache(maxsize=16)
+def _read_names_of_file(
+    path: Path,
+    changes: tuple[int, int],
+    **options: Any,  # noqa: ANN401
+) -> tuple[str, ...]:
+    """Return the names in a header; thousands take half a second, for every pass."""
+    with path.open("rb") as file:
+        return tuple(_read_column_names(file, options))
+
+
+def peek_at_table(path: Path, rows: int, most: int) -> FirstCells | None:
+    """Return the first rows of a text file, of at most so many cells together.
+
+    None if it is no text file, or if it is not so regular that Python's own reader,
+    which is many times faster for a few rows of many columns, can be relied on.
+    """
+    separator = TEXT_SEPARATORS.get(path.suffix.lower())
+    if separator is None:
+        return None
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
+            names = next(reader, [])
+            rows = min(rows, max(1, most // max(1, len(names))))
+            lines = list(islice(reader, rows))
+    except (csv.Error, ValueError):
+        return None
+    if not lines or {len(line) for line in lines} != {len(names)}:
+        return None
+    cells = np.array(lines, dtype=object).reshape(len(lines), len(names))
+    return FirstCells([name.strip() for name in names], cells)
 
 
 class NotNumericError(Exception):
