@@ -356,7 +356,7 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
     return [
         name
         for name, is_numeric in zip(names, numeric, strict=True)
-        if is_numeric and name not in others
+        if is_numeric and name and name not in others
     ]
 
 
