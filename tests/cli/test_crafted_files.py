@@ -164,6 +164,7 @@ def test_no_field_can_cause_more_than_one_sentence(hold, new):
         hold(craft(replace_at(path, new)), commands)
 
 
+@pytest.mark.integration
 def test_every_edit_of_the_description_is_noticed(tmp_path):
     path = tmp_path / "m.cirm"
     for place in PLACES:
