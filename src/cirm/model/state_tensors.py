@@ -11,6 +11,7 @@ from cirm.learners.base import Learner
 from cirm.randomness import Randomness
 
 REMEDY = "Restore it from a backup, or fit the model again."
+OTHER_VERSION = "Another version of the learner may have written the file"
 
 
 def flatten_state(state: Any, prefix: str = "state") -> dict[str, Tensor]:  # noqa: ANN401
@@ -37,7 +38,9 @@ def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  
         kind = learner.init(Randomness((0,)))
     state = _build_state(kind, "state", rest)
     if rest:
-        raise ValueError(f"the learner has no tensor {next(iter(rest))!r}. {REMEDY}")
+        raise ValueError(
+            f"the learner has no tensor {next(iter(rest))!r}. {OTHER_VERSION}. {REMEDY}"
+        )
     if {len(tensor) for tensor in tensors.values()} != {1}:
         raise ValueError(f"the tensors are not of a single replica. {REMEDY}")
     return state
@@ -47,7 +50,9 @@ def _build_state(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:  # 
     """Return a state of a type, or of the same structure as another state."""
     if kind is Tensor or isinstance(kind, Tensor):
         if prefix not in tensors or tensors[prefix].ndim == 0:
-            raise ValueError(f"the tensor {prefix!r} is missing. {REMEDY}")
+            raise ValueError(
+                f"the tensor {prefix!r} is missing. {OTHER_VERSION}. {REMEDY}"
+            )
         return tensors.pop(prefix)
     is_type = isinstance(kind, type)
     parts = typing.get_type_hints(kind) if is_type else kind._asdict()
