@@ -35,9 +35,9 @@ from cirm.learners.steady.directions_reference import (
 from cirm.learners.steady.directions_stable import Seen, centre_logits, train_stable
 from cirm.learners.steady.directions_stage import (
     Outcome,
+    Search,
     StageRows,
     Teacher,
-    search_stage,
     see_rows,
 )
 from cirm.learners.steady.directions_state import (
@@ -100,19 +100,18 @@ class Directions:
         outcomes = []
         for r in range(replicas):
             one = pick_replica(state, r)
-            outcome = search_stage(
+            search = Search(
                 StageRows(inputs[r].flatten(1), targets[r], places),
                 None if is_first else one.moments,
-                states.list_features(one),
                 hypotheses[r],
-                int(one.looks),
                 self.learner.level,
+                int(one.looks),
                 shape,
                 one.scale,
                 self.learner.classes,
-                answers[r],
                 self._make_teacher(inputs[r : r + 1], targets[r : r + 1], at[r]),
             )
+            outcome = search.run(states.list_features(one), answers[r])
             outcomes.append(outcome)
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
         gone = torch.tensor([outcome.is_gone for outcome in outcomes])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import (
+    Finding,
     Guess,
     compute_values,
     find_feature,
@@ -19,7 +21,7 @@ from cirm.learners.steady.directions_features import (
     make_taught,
 )
 from cirm.learners.steady.directions_reference import Hypothesis, compare_tallies
-from cirm.learners.steady.directions_search import Axes, Change, Moments
+from cirm.learners.steady.directions_search import Axes, Moments
 from cirm.learners.steady.directions_state import MOST_FEATURES, Known
 from cirm.learners.steady.directions_statistics import (
     Scale,
@@ -27,6 +29,7 @@ from cirm.learners.steady.directions_statistics import (
     count_statistics,
 )
 from cirm.learners.steady.directions_views import (
+    View,
     apply_view,
     fit_view,
     hides_feature,
@@ -79,76 +82,143 @@ class Outcome(NamedTuple):
     looks: int
 
 
-def search_stage(
-    stage: StageRows,
-    past: Moments | None,
-    features: list[Known],
-    hypothesis: Hypothesis | None,
-    looks: int,
-    level: float,
-    shape: tuple[int, ...],
-    scale: Scale,
-    classes: int,
-    answers: Tensor,
-    teach: Teacher,
-) -> Outcome:
-    """Search for features whose meaning changed, one after another.
+class Comparison(NamedTuple):
+    """The p-value of a change, moments before and here, and their common axes."""
 
-    A feature that no discriminant reads is taught to a network, from the answers of the
-    easiest predictor; `answers` [n] are those of a network taught before.
+    p_value: float
+    before: Moments
+    here: Moments
+    axes: Axes
+
+    def is_gone(self) -> bool:
+        """Whether the axis that changed most varied before, and no longer does."""
+        change = search.measure_change(self.before, self.here, self.axes)
+        axis = self.axes.vectors[:, int(change.axes.argmin())]
+        before, here = (
+            float((moments.factor @ axis).square().sum()) / moments.count_rows()
+            for moments in (self.before, self.here)
+        )
+        return here < GONE * before
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search of one replica's stage for features whose meaning changed.
+
+    Args:
+        stage: The rows of the stage.
+        past: Moments of earlier environments, if there are any.
+        hypothesis: The easiest predictor, if there is something to compare.
+        level: Probability of any false alarm in a sequence.
+        looks: Number of comparisons so far.
+        shape: Shape of one input.
+        scale: Of statistics of images.
+        classes: Number of classes.
+        teach: Teaches a feature that no discriminant reads to a network.
     """
-    targets = stage.targets
-    seen, rows, values = see_rows(stage.rows.double(), features, shape, scale, answers)
-    found: list[Found] = []
-    is_gone, taught = False, None
-    hidden = [known.view.changes_rows() for known in features]
-    comparisons = int(stage.places.max()) + (past is not None)
-    alpha = spend_level(level, looks, comparisons)
-    series = _measure_series(rows, stage, past, classes)
-    while len(values) < MOST_FEATURES and comparisons:
-        tested = hypothesis if not found else None
-        p_value, before, here, axes = _compare_series(series, tested)
-        if p_value >= alpha:
-            break
-        change = search.measure_change(before, here, axes)
-        count = count_statistics(shape)
+
+    stage: StageRows
+    past: Moments | None
+    hypothesis: Hypothesis | None
+    level: float
+    looks: int
+    shape: tuple[int, ...]
+    scale: Scale
+    classes: int
+    teach: Teacher
+
+    def run(self, features: list[Known], answers: Tensor) -> Outcome:
+        """Find features one after another, until nothing that changed is left.
+
+        `answers` [n] are those of a network that was taught a known feature.
+        """
+        rows = self.stage.rows.double()
+        parts = self.shape, self.scale, answers
+        seen, rows, values = see_rows(rows, features, *parts)
+        hidden = [known.view.changes_rows() for known in features]
+        found: list[Found] = []
+        is_gone, taught = False, None
+        comparisons = int(self.stage.places.max()) + (self.past is not None)
+        alpha = spend_level(self.level, self.looks, comparisons)
+        series = _measure_series(rows, self.stage, self.past, self.classes)
+        while len(values) < MOST_FEATURES and comparisons:
+            tested = None if found else self.hypothesis
+            compared = _compare_series(series, tested)
+            if compared.p_value >= alpha:
+                break
+            finding, network = self._find(rows, compared, tested, not values)
+            if finding is None:
+                is_gone = compared.is_gone()
+                break
+            taught = network if network is not None else taught
+            view, seen = self._fit_view(seen, finding.values)
+            pair = finding.values, self.stage.targets
+            traces = find_traces(rows, *pair, self.classes)
+            table = self._infer_table(rows, series, finding)
+            known = Known(finding.feature, view, traces)
+            found.append(Found(known, compared.p_value, table))
+            values = [*values, finding.values]
+            hidden.append(view.changes_rows())
+            rows = set_aside(rows, traces)
+            series = [
+                Moments(m.counts, *(set_aside(part, traces) for part in m[1:]))
+                for m in series
+            ]
+        moments = series[0]
+        for one in series[1:]:
+            moments = search.pool_moments(moments, one)
+        none = torch.zeros(0, len(rows)).long()
+        stacked = torch.stack(values) if values else none
+        looks = self.looks + comparisons
+        return Outcome(found, seen, stacked, hidden, is_gone, taught, moments, looks)
+
+    def _find(
+        self,
+        rows: Tensor,
+        compared: Comparison,
+        tested: Hypothesis | None,
+        is_first: bool,
+    ) -> tuple[Finding | None, Tensor | None]:
+        """Return the feature behind a change, and a network if it was taught one.
+
+        The first feature of all may be one that inputs do not show clearly.
+        """
+        targets, axes = self.stage.targets, compared.axes
+        change = search.measure_change(compared.before, compared.here, axes)
+        count = count_statistics(self.shape)
         guesses = make_guesses(rows, count, targets, change, axes)
         if tested is not None:
             guesses.append(Guess(tested.answers, axes))
-        finding = find_feature(rows, targets, guesses, before, here, axes)
-        is_clear = finding is not None and finding.separation > SEPARATE
-        if not is_clear and tested is not None and not values:
-            taught, held_out = teach(tested.answers)
-            finding = make_taught(held_out, rows, classes)
-        elif finding is None or (values and not is_clear):
-            is_gone = _is_gone(change, before, here, axes)
-            break
-        pair = finding.values, targets
-        view = fit_view(seen, *pair, classes, shape)
-        apart = apply_view(view, seen, finding.values)
-        if not hides_feature(apart, *pair, classes, shape, scale):
-            view, apart = make_identity(view), seen
-        scores = finding.feature.scores.to(rows)
-        table = torch.zeros(classes, classes).double()
-        traces = find_traces(rows, *pair, classes)
-        if past is not None and not finding.feature.is_taught:
-            table = tables.infer_past_table(rows @ scores, past.means @ scores, *pair)
-            table = table * past.counts[:, None]
-        found.append(Found(Known(finding.feature, view, traces), p_value, table))
-        values = [*values, finding.values]
-        hidden.append(view.changes_rows())
-        seen, rows = apart, set_aside(rows, traces)
-        series = [
-            Moments(m.counts, *(set_aside(part, traces) for part in m[1:]))
-            for m in series
-        ]
-    moments = series[0]
-    for one in series[1:]:
-        moments = search.pool_moments(moments, one)
-    none = torch.zeros(0, len(rows)).long()
-    stacked = torch.stack(values) if values else none
-    looks += comparisons
-    return Outcome(found, seen, stacked, hidden, is_gone, taught, moments, looks)
+        parts = compared.before, compared.here, axes
+        finding = find_feature(rows, targets, guesses, *parts)
+        if finding is not None and finding.separation > SEPARATE:
+            return finding, None
+        if not is_first:
+            return None, None
+        if tested is None:
+            return finding, None
+        network, held_out = self.teach(tested.answers)
+        return make_taught(held_out, rows, self.classes), network
+
+    def _fit_view(self, seen: Tensor, values: Tensor) -> tuple[View, Tensor]:
+        """Return a view that hides a feature, or none, and rows as seen in it."""
+        pair = values, self.stage.targets
+        view = fit_view(seen, *pair, self.classes, self.shape)
+        apart = apply_view(view, seen, values)
+        if hides_feature(apart, *pair, self.classes, self.shape, self.scale):
+            return view, apart
+        return make_identity(view), seen
+
+    def _infer_table(
+        self, rows: Tensor, series: list[Moments], finding: Finding
+    ) -> Tensor:
+        """Return counts [class, value] of earlier environments, zero if unknown."""
+        if self.past is None or finding.feature.is_taught:
+            return torch.zeros(self.classes, self.classes).double()
+        scores, past = finding.feature.scores.to(rows), series[0]
+        pair = finding.values, self.stage.targets
+        table = tables.infer_past_table(rows @ scores, past.means @ scores, *pair)
+        return table * past.counts[:, None]
 
 
 def see_rows(
@@ -203,10 +273,8 @@ def _measure_series(
     return series
 
 
-def _compare_series(
-    series: list[Moments], hypothesis: Hypothesis | None
-) -> tuple[float, Moments, Moments, Axes]:
-    """Return the least p-value of an environment against all before, both, and axes."""
+def _compare_series(series: list[Moments], hypothesis: Hypothesis | None) -> Comparison:
+    """Compare each environment with all before, and return the clearest change."""
     results = []
     before = series[0]
     for i, here in enumerate(series[1:]):
@@ -217,16 +285,7 @@ def _compare_series(
             past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
             p_values.append(compare_tallies(past, hypothesis.tallies[i + 1]))
         p_value = min(1.0, len(p_values) * min(p_values))
-        results.append((p_value, before, here, axes))
+        results.append(Comparison(p_value, before, here, axes))
         before = pooled
-    best = min(results, key=lambda result: result[0])
-    return min(1.0, best[0] * len(results)), *best[1:]
-
-
-def _is_gone(change: Change, past: Moments, new: Moments, axes: Axes) -> bool:
-    """Whether the axis that changed most varied before, and no longer does."""
-    axis = axes.vectors[:, int(change.axes.argmin())]
-    before, here = (
-        float((m.factor @ axis).square().sum()) / m.count_rows() for m in (past, new)
-    )
-    return here < GONE * before
+    best = min(results, key=lambda result: result.p_value)
+    return best._replace(p_value=min(1.0, best.p_value * len(results)))

@@ -28,8 +28,8 @@ from cirm.learners.steady.directions_statistics import (
 COLOUR = 0.1  # distance of two channel covariances of unit trace: below 0.001 with and
 # without a mark, 0.49 for neighbours among ten hues, 1.41 for pure red and green; also
 # the logarithm of a gain of contrast from which on a single channel is mapped
-HIDDEN = 0.15  # correlation, given the class, with what a discriminant reads in the
-# view on rows that it has not seen: 0.04 is chance among 500 rows
+HIDDEN = 0.3  # correlation, given the class, with what a discriminant reads in the
+# view on rows that it has not seen: 0.06 is chance among 300 rows, marks have over 0.5
 CLEAR = 3.0  # standard errors of an offset of a channel that cannot be noise
 SMALLEST = 1e-3  # of the largest variance: channels that vary less hold no picture
 
