@@ -236,7 +236,7 @@ def test_a_replicated_environment_serves_only_the_replicas_it_was_drawn_for(
     held = request.getfixturevalue(kind)
     for ask in (lambda: held.take(torch.zeros(3, 1).long()), lambda: held.take_all(3)):
         with pytest.raises(
-            ValueError, match="'a': it has examples for 2 replicas, not 3"
+            ValueError, match="'a': the environment has examples for 2 replicas, but 3"
         ):
             ask()
 

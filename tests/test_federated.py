@@ -247,7 +247,7 @@ WRONG = {
         {**n, "segment": [0, 0, *n["segment"][2:]]},
     ),
     "the arrays ['value'] are expected, but [] were sent": lambda t, n: ({}, n),
-    "its metrics are not lists of numbers by name": lambda t, n: (
+    "its metrics must be named lists of numbers": lambda t, n: (
         t,
         {**n, "metrics": 3},
     ),
@@ -467,7 +467,7 @@ def test_why_data_cannot_be_read_stays_at_the_site(tmp_path, capsys):
     reasons = [options["node 2"] for options in refused if "node 2" in options]
     printed = capsys.readouterr()
     assert [
-        reason.endswith("the reason is in the site's own log") for reason in reasons
+        reason.endswith("See the log of the site for the reason") for reason in reasons
     ] == [True]
     assert "patients" not in text + printed.out
     assert "patients" in printed.err
@@ -529,7 +529,7 @@ def test_a_site_that_is_described_wrongly_says_so(tmp_path, changes, message):
             {"learner": "erm"},
             "'erm' cannot be trained at separate sites. Use one of birm, bvirm",
         ),
-        ({"stages": "north; north"}, "stages: every stage needs a site"),
+        ({"stages": "north; north"}, "stages: every stage needs at least one site"),
         (
             {"min_sites": 3},
             "min_sites is 3, but the smallest stage has 2 sites. Use a number",

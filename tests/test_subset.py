@@ -89,5 +89,7 @@ def test_rows_that_are_not_there_are_refused(whole, rows, complaint):
 
 
 def test_a_subset_serves_only_the_replicas_it_was_chosen_for(whole):
-    with pytest.raises(ValueError, match="'a': it has examples for 2 replicas, not 3"):
+    with pytest.raises(
+        ValueError, match="'a': the environment has examples for 2 replicas, but 3"
+    ):
         whole.subset(ROWS).take_all(3)

@@ -130,12 +130,12 @@ class Environment:
         self._check_targets()
         if self.weights is not None:
             if self.weights.shape != self.targets.shape:
-                shape = list(self.weights.shape)
                 self._raise_error(
-                    f"the weights must have the targets' shape, not {shape}"
+                    "the weights must have the same shape as the targets, "
+                    f"{list(self.targets.shape)}, not {list(self.weights.shape)}"
                 )
             if not (self.weights > 0).all() or not self.weights.isfinite().all():
-                self._raise_error("the weights must be positive numbers")
+                self._raise_error("the weights must be positive and finite")
 
     def _check_types(self) -> None:
         inputs = self.inputs
@@ -281,7 +281,8 @@ class Environment:
     def _check_replicas(self, replicas: int) -> None:
         if replicas != len(self.targets):
             self._raise_error(
-                f"it has examples for {len(self.targets)} replicas, not {replicas}"
+                f"the environment has examples for {len(self.targets)} replicas, but "
+                f"{replicas} are needed"
             )
 
     def rename(self, name: str) -> Environment:

@@ -206,7 +206,9 @@ def compute_feature_moments(features: Tensor, share: Tensor) -> FeatureMoments:
     return FeatureMoments(means, products - outer)
 
 
-def join_moments(first: FeatureMoments, second: FeatureMoments) -> FeatureMoments:
+def concatenate_moments(
+    first: FeatureMoments, second: FeatureMoments
+) -> FeatureMoments:
     """Return the moments of the environments of both."""
     pairs = zip(first, second, strict=True)
     return FeatureMoments(*(torch.cat(pair, 1) for pair in pairs))

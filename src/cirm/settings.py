@@ -53,7 +53,9 @@ def parse_setting_value(kind: Any, text: str, where: str) -> Any:  # noqa: ANN40
         return _parse_number_in_text(kind, text, where)
     if kind is str:
         return text
-    raise ValueError(f"{where} cannot be set from text, such as {text!r}.")
+    raise ValueError(
+        f"{where} cannot be set from text such as {text!r}. Set it in Python."
+    )
 
 
 def replace_settings_from_text(instance: T, texts: Mapping[str, str], where: str) -> T:

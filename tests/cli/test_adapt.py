@@ -35,7 +35,7 @@ def test_adapt_writes_a_model_and_says_what_changed(cirm, fitted):
     assert "The first class is weighed anew." in printed
     assert "What adapting gained when labelled environments arrived:" in printed
     assert "At clinic-b, adapting would have gained 2 points." in printed
-    assert "note: the target 'outcome' was not used to adapt." in error
+    assert "note: the target column 'outcome' was not used for adapting." in error
     assert "Wrote the adapted model to c.cirm" in error
     assert load("c.cirm").adaptation.rows == 200
     assert Path("m.cirm").read_bytes() == before

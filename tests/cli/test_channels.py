@@ -145,7 +145,7 @@ def test_a_defect_is_reported_as_one(cirm, fitted, failing):
     status, _, error = cirm(*words)
     assert status == ExitCode.DEFECT
     assert "RuntimeError: no such thing" in error
-    assert "This is a defect of cirm." in error
+    assert "This is a bug in cirm." in error
     status, out, _ = cirm(*words, "--json")
     assert json.loads(out)["error"]["status"] == status == ExitCode.DEFECT
 

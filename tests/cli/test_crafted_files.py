@@ -233,7 +233,7 @@ def test_a_key_that_is_none_is_refused(cirm, hold, content):
     Path("m.cirm").write_bytes(CONTENT)
     status, _, error = cirm("inspect", "m.cirm", "--key", "key")
     assert status == 2
-    assert "must hold a secret of 16 to 4,096 bytes" in error
+    assert "must contain a secret of 16 to 4,096 bytes" in error
     with pytest.raises(ValueError, match=r"The key has 3 bytes"):
         save(MODEL, "n.cirm", key=b"abc")
 

@@ -37,7 +37,7 @@ def test_update_says_if_that_is_not_known(cirm, files, monkeypatch):
     monkeypatch.chdir(files)
     cirm(*FIT, "m.cirm", *QUICK)
     _, out, _ = cirm("update", "clinic-b.csv", "--model", "m.cirm")
-    assert "How the earlier environments would fare now is not known" in out
+    assert "The scores in earlier environments after this update are not known" in out
 
 
 def test_the_history_shows_environments_files_and_versions(cirm, updated):
@@ -90,7 +90,7 @@ def test_no_version_is_kept_if_none_is_wanted(cirm, updated):
     assert inspect(cirm, "m.cirm")["earlier_versions"] == []
     status, _, error = cirm("rollback", "m.cirm")
     assert status == 2
-    assert "The model keeps no earlier version." in error
+    assert "The model file contains no earlier version" in error
 
 
 def test_a_signed_model_stays_signed_after_a_rollback(cirm, updated):

@@ -92,7 +92,7 @@ RUN = ["run", "--dataset", "scm", "--examples", "20", "--set", "epochs=1"]
 def test_a_run_does_not_replace_files_that_are_not_of_a_run(unchanged, command):
     Path("mine").mkdir()
     Path("mine/report.html").write_text("mine")
-    message = "'mine/report.html' already exists and is not of an earlier run"
+    message = "'mine/report.html' already exists and was not written by an earlier run"
     unchanged([*command, "--out", "mine"], message)
 
 
@@ -133,7 +133,9 @@ def test_a_page_that_cannot_be_written_is_noticed_first(
 def test_a_disk_without_space_is_noticed_first(unchanged, monkeypatch):
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
-    unchanged(UPDATE, "--model: the disk of the folder '.' has only 1,000 bytes left")
+    unchanged(
+        UPDATE, "--model: the disk that holds the folder '.' has only 1,000 bytes left"
+    )
 
 
 @pytest.fixture

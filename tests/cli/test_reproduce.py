@@ -193,7 +193,7 @@ def test_figures_are_files_and_a_page(cirm, tmp_path, paper):
             ["table1", "--learner", "nope"],
             "table1 has no learner 'nope'. Choose one of c-bvirm; c-virmg",
         ),
-        (["all", "--learner", "nope"], "has a learner 'nope'. Use one of birm; "),
+        (["all", "--learner", "nope"], "uses the learner 'nope'. Use one of birm; "),
     ],
 )
 def test_wrong_arguments_give_one_line_and_status_2(refused, words, message):

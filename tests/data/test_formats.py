@@ -68,13 +68,13 @@ def test_dates_in_common_formats_are_recognised(cells, first, words):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        (["1,234", "2,345"], "'1,234', which may be 1.234 or 1234: no cell of the"),
+        (["1,234", "2,345"], "'1,234', which may be 1.234 or 1234: no other cell"),
         (["1.234", "5.678", "9.012", "1,5"], "'1,5', which is not a number, unlike"),
         (["12 %", "3", "4 %"], "'3', which has no percent sign, unlike other cells"),
         (["$5", "€6", "$7"], "'€6', while other cells of the column are in $"),
         (["1,5", "2,5", "many"], "'many', which is not a number, unlike most"),
-        (["03/04/2024", "05/06/2024"], "'03/04/2024', which may have the day or the"),
-        (["13/04/2024", "05/16/2024", "14/04/2024"], "in another order than '13/04"),
+        (["03/04/2024", "05/06/2024"], "'03/04/2024', in which the day or the month"),
+        (["13/04/2024", "05/16/2024", "14/04/2024"], "a different order than '13/04"),
         (["13/04/2024", "31/02/2024", "1/1/2024"], "'31/02/2024', which is not a date"),
         (["13/04/2024", "soon", "1/1/2024"], "'soon', which is not a date like most"),
     ],

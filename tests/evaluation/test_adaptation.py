@@ -25,7 +25,7 @@ from cirm.report.run_page import (
 )
 from cirm.report.summary import collect_adapted_sweep_scores, summarise_records
 from cirm.runs.archive import pack_job_records, unpack_job_records
-from cirm.runs.choice import VALIDATION, ValueChoiceJob, find_best_value
+from cirm.runs.choice import VALIDATION, ChooseSettingJob, find_best_value
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import run_jobs_locally
 from cirm.runs.plans import plan_jobs, prepare_dataset
@@ -88,7 +88,9 @@ def records(adapt, cls=Centring, seeds=(0, 1), label="own"):
 def test_numbers_of_rows_are_positive_or_all():
     assert parse_adaptation_row_counts((300, "all", "30")) == (300, "all", 30)
     for wrong in (0, -1, 2.5, "many", "", "0", True):
-        with pytest.raises(ValueError, match=r"number of rows \(1 or more\) or all"):
+        with pytest.raises(
+            ValueError, match=r"number of rows to adapt to \(1 or more\)"
+        ):
             parse_adaptation_row_counts([wrong])
 
 
@@ -203,7 +205,7 @@ def test_a_choice_of_settings_is_the_same_whatever_adapted_scores_say():
         0.2: [score(Score, 70.0, 0), score(AdaptedScore, 99.0, "all")],
     }
     assert find_best_value(options, 0) == 0.1
-    job = ValueChoiceJob(
+    job = ChooseSettingJob(
         dataset="scm",
         learner=f"{__name__}:Centring",
         order="sequential",

@@ -84,7 +84,10 @@ def test_an_adapted_model_predicts_row_by_row(model, new):
 def test_a_target_column_is_ignored_and_that_is_said(model, new, tmp_path):
     adapted = adapt(model, new)
     wrong = new.assign(outcome="never seen")
-    assert "the target 'outcome' was not used to adapt." in adapted.adaptation.notes
+    assert (
+        "the target column 'outcome' was not used for adapting."
+        in adapted.adaptation.notes
+    )
     without = adapt(model, new.drop(columns="outcome"))
     assert without.adaptation.notes == ()
     for other in (adapt(model, wrong), replace(without, adaptation=adapted.adaptation)):
@@ -143,7 +146,7 @@ def test_a_missing_column_is_refused_unless_it_is_filled(model, new):
     with pytest.raises(ValueError, match="no column 'age'"):
         adapt(model, new.drop(columns="age"))
     adapted = adapt(model, new.drop(columns="age"), fill_missing=True)
-    assert any("columns that are absent" in note for note in adapted.adaptation.notes)
+    assert any("these columns are absent" in note for note in adapted.adaptation.notes)
 
 
 def test_no_rows_are_refused(model, new):
@@ -222,7 +225,7 @@ def test_arrays_and_images_adapt_alike(reweigh, tmp_path):
     adapted = adapt(model, tmp_path / "b.npz")
     assert (adapted.adaptation.name, adapted.adaptation.notes) == ("b", ())
     known = adapt(model, tmp_path / "a.npz").adaptation.notes
-    assert "the target 'target' was not used to adapt." in known
+    assert "the target column 'target' was not used for adapting." in known
 
     for folder in ("a/dark", "a/light", "b"):
         (tmp_path / "images" / folder).mkdir(parents=True)

@@ -150,7 +150,7 @@ def test_what_can_be_promised_depends_on_the_number_of_places(models):
     later = make_place(3)
     first = evaluate(fit(make_place(0), TARGET), later)["coverage"]
     assert first["places"] == 0
-    assert "No arrival at a new environment was measured" in first["guarantee"]
+    assert "not been scored on arrival at a new environment" in first["guarantee"]
     second = evaluate(models["values"], later)["coverage"]
     assert second["places"] == 2
     assert "random-effects model of 2 arrivals" in second["guarantee"]

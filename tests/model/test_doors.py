@@ -107,7 +107,7 @@ def test_a_class_that_is_not_registered_must_be_given_to_load(table, tmp_path):
         assert loaded.learner == model.learner
         assert same(loaded, model, table)
     assert same(update(loaded, table[:40]), update(model, table[:40]), table)
-    with pytest.raises(ValueError, match=r"not fit the given learner .*'calm'"):
+    with pytest.raises(ValueError, match=r"written by another learner .*'calm'"):
         load(path, learner="erm")
 
 

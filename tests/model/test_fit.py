@@ -133,8 +133,8 @@ def test_columns_that_are_lacking_are_refused_or_taken_for_missing(clinic, quick
         update(model, later)
     notes = update(model, later, fill_missing=True).history[1].notes
     assert (
-        "table: columns that are absent are treated as missing values: 'marker'"
-        in notes
+        "table: these columns are absent, so all their values are treated as "
+        "missing: 'marker'" in notes
     )
 
 
@@ -143,7 +143,7 @@ def test_columns_that_are_new_are_said_and_not_used(clinic, quick):
     later = clinic(200, 0.9, 1)
     more = update(model, later.assign(weight=1.0, height=2.0))
     (note,) = more.history[1].notes
-    assert note.endswith("does not know are ignored: 'weight', 'height'")
+    assert note.endswith("model does not know them: 'weight', 'height'")
     assert same(more, update(model, later))
 
 
@@ -396,7 +396,8 @@ def test_rows_that_were_learned_are_known_again(files, quick):
 def test_a_setting_or_wish_without_sense_is_refused(clinic):
     frame = clinic(50, 0.9, 0)
     with pytest.raises(
-        ValueError, match=r"held_out is 2, but it must be a fraction from 0 to 0.5"
+        ValueError,
+        match=r"held_out is 2, but must be a fraction of the rows from 0 to 0.5",
     ):
         fit(frame, "outcome", held_out=2)
     with pytest.raises(ValueError, match=r"^The order .* does not match"):

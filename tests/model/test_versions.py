@@ -64,7 +64,7 @@ def test_without_a_parent_among_the_versions_the_user_must_choose(chain):
         rollback(first)
     with pytest.raises(ValueError, match="no version begins with 'zz'"):
         rollback(first, "zz")
-    with pytest.raises(ValueError, match="keeps no earlier version"):
+    with pytest.raises(ValueError, match="contains no earlier version"):
         rollback(chain[0])
 
 

@@ -127,7 +127,7 @@ def test_evaluate_says_the_verdict_first_and_shows_it(cirm, model):
     headings = list_headings(page)
     assert headings[:3] == [
         "Scores by place",
-        "Which classes are taken for which",
+        "Which classes are confused with which",
         "Calibration",
     ]
     for line in (one["line"] for one in content["comparisons"]):
@@ -148,7 +148,7 @@ def test_adapt_shows_what_was_learned_anew(cirm, model):
     page = Path("page.html").read_text()
     assert read_lead(page) == (
         "Adapted to clinic-c by 800 rows without targets. Relies on marker and crp; "
-        "scanner is used as learned anew at clinic-c."
+        "scanner is used with the meaning learned at clinic-c."
     )
     effects, *_ = list_figures(page)
     assert re.fullmatch(r"Effects learned anew: scanner \d\.\d+", effects)
@@ -192,7 +192,7 @@ def test_many_columns_and_places_are_shown_in_part_and_can_be_sorted(
     assert importance.count("lab ") == 15 and scores.count("s0") == 10
     assert "5 less important columns are in the table below." in page
     assert page.count("data-sorted") > 2  # tables, and the script that sorts them
-    assert "was not tested: the learner erm does not." in read_lead(page)
+    assert "is unknown: the learner erm does not test it." in read_lead(page)
 
 
 def test_a_model_of_arrays_has_no_columns_and_a_page(cirm, tmp_path, monkeypatch):
@@ -233,8 +233,8 @@ ANSWERS = [
     ),
     (
         {"importance": {"a": 9, "u": 0, "v": 0}, "unstable": "uv", "effects": "u"},
-        "Relies on `a`; `u` is used as learned anew at c; `v` is ignored because its "
-        "meaning differs between places.",
+        "Relies on `a`; `u` is used with the meaning learned at c; `v` is ignored "
+        "because its meaning differs between places.",
     ),
     (
         {"importance": dict.fromkeys("abcdef", 1), "verdict": "No column differs"},

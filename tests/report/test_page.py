@@ -194,4 +194,4 @@ def test_training_curves_are_named_in_words(records):
     ]
     text = build_run_page([*records, *curves], "A run", "cirm run")
     for name in names.values():
-        assert f"{name} over training steps" in text
+        assert f"{name} against training steps" in text

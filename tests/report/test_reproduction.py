@@ -243,7 +243,7 @@ def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
         assert body.count(f'<td class="{verdict} number"') == 6
     assert "a &lt; b" in text
     assert "abc123 and def456" in text
-    assert "loss over training steps" not in text
+    assert "loss against training steps" not in text
 
 
 def test_several_experiments_share_a_page_and_their_data_is_folded(part):

@@ -48,8 +48,8 @@ def test_the_page_shows_picks_trials_and_commands():
     text = build_selection_page(found(), "cirm select erm")
     assert re.findall("<h2>(.*?)</h2>", text) == [
         "Settings chosen by each rule",
-        "Scores by the rule worst-group",
-        "Scores by the rule oracle (sees the test environment)",
+        "Scores of the trials under the rule worst-group",
+        "Scores of the trials under the rule oracle (sees the test environment)",
         "All trials",
         "Commands",
     ]
@@ -68,7 +68,7 @@ def test_what_was_revealed_is_labelled_as_no_part_of_the_choice():
 def test_the_oracle_is_said_to_be_a_bound_and_others_not_to_have_seen_the_test():
     assert "an upper bound and not a result" in build_selection_page(found())
     honest = build_selection_page(found(("worst-group",)))
-    assert "The choice did not use any test environment" in honest
+    assert "No rule used a test environment to choose" in honest
     assert "oracle" not in honest
 
 

@@ -7,14 +7,14 @@ import pytest
 from cirm.data.scm import SCM
 from cirm.records import Run, Score
 from cirm.runs.archive import pack_job_records
-from cirm.runs.choice import ValueChoiceJob, find_best_value, hold_out_environments
+from cirm.runs.choice import ChooseSettingJob, find_best_value, hold_out_environments
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import collect_records_of_jobs, run_jobs_locally
 
 DATA = {"dimension": 4, "examples": 60, "sweep": ()}
 QUICK = {"epochs": 30, "hidden": (), "batch": 0, "rate": 0.05}
 VALUES = (0.0, 10.0, 1000.0)
-JOB = ValueChoiceJob(
+JOB = ChooseSettingJob(
     "scm",
     "irmv1",
     "joint",

@@ -94,7 +94,7 @@ def test_every_learner_has_a_space_and_can_be_made_with_what_is_drawn(key):
         ("rate=0..1:log", "range '0..1:log', which must be positive on a log scale"),
         ("rate=a..b", "rate must be a number, not 'a'."),
         ("rate=1e-3|x", "rate must be a number, not 'x'."),
-        ("optimiser=a..b", "optimiser is not a number .* List values as a"),
+        ("optimiser=a..b", "optimiser is not numeric, .* List the values"),
     ],
 )
 def test_a_space_that_makes_no_sense_is_refused_in_one_sentence(text, message):

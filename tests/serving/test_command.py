@@ -98,11 +98,17 @@ def test_the_token_comes_from_a_file_or_from_the_environment(
 
 BAD_WORDS = [
     (["none.cirm"], "none.cirm"),
-    (["m.cirm", "--host", "0.0.0.0"], "--host: everybody who can reach '0.0.0.0'"),
-    (["m.cirm", "--host", "a.example"], "--host: everybody who can reach 'a.example'"),
+    (["m.cirm", "--host", "0.0.0.0"], "--host: anyone who can reach '0.0.0.0'"),
+    (["m.cirm", "--host", "a.example"], "--host: anyone who can reach 'a.example'"),
     (["m.cirm", "--token-file", "none"], "--token-file: there is no file 'none'"),
-    (["m.cirm", "--token-file", "short"], "must hold a token of 16 or more letters"),
-    (["m.cirm", "--token-file", "m.cirm"], "must hold a token of 16 or more letters"),
+    (
+        ["m.cirm", "--token-file", "short"],
+        "must contain a token of at least 16 letters",
+    ),
+    (
+        ["m.cirm", "--token-file", "m.cirm"],
+        "must contain a token of at least 16 letters",
+    ),
     (["short"], "short"),
     (["m.cirm", "--abstain", "2"], "abstain"),
     (["m.cirm", "--sets", "--level", "2"], "level"),

@@ -70,7 +70,7 @@ def test_columns_that_the_model_does_not_know_are_named(client, row):
     status, content = client.predict([row | {"colour": "red"}])
     assert status == 200
     (note,) = content["notes"]
-    assert "columns that the model does not know are ignored: 'colour'" in note
+    assert "ignored because the model does not know them: 'colour'" in note
 
 
 def test_regression_has_intervals(tmp_path, values):
@@ -153,11 +153,11 @@ def test_sets_and_abstention_are_those_of_predict(model_file):
 HEAD = "age,marker,scanner,smoker,visit\n"
 BAD_BODIES = [
     ("{", "application/json", 400, "not valid JSON"),
-    ("[{}, NaN]", "application/json", 400, "NaN is no number in JSON"),
+    ("[{}, NaN]", "application/json", 400, "NaN is not a valid number in JSON"),
     ("[" * 5000, "application/json", 400, "not valid JSON"),
     ("{}", "application/json", 422, "must be a list of rows"),
     ("[]", "application/json", 422, "there are no rows"),
-    ("[1]", "application/json", 422, "row 1: it is no object"),
+    ("[1]", "application/json", 422, "row 1: the row must be an object"),
     ("", "text/csv", 422, "there is no value for the column 'age'"),
     (HEAD, "text/csv", 422, "there are no rows"),
     (HEAD + "1,2\n", "text/csv", 422, "row 1: it has 2 cells for 5 columns"),

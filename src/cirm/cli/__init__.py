@@ -125,7 +125,7 @@ def main() -> None:
         end_with_error(describe_error(error), ExitCode.WRONG_INPUT, as_json)
     except Exception:
         traceback.print_exc()
-        text = "This is a defect of cirm. Please report it with the lines above."
+        text = "This is a bug in cirm. Please report it, together with the lines above."
         end_with_error(text, ExitCode.DEFECT, as_json)
     if status == ExitCode.INTERRUPTED:  # which has been said on standard error
         print_json_error("The command was interrupted.", status)

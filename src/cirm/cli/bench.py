@@ -19,22 +19,25 @@ def measure_learner_speed(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="Part of the benchmark: learners, growth, start or peers; repeatable.",
+            help=(
+                "Part of the benchmark: learners, growth, start or peers; can be "
+                "given several times."
+            ),
             show_default="all; peers only with --peers",
         ),
     ] = None,
     rounds: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="How often each measurement is repeated."
+            metavar="N", min=1, help="Number of times to repeat each measurement."
         ),
     ] = 5,
     peers: Annotated[
         Path | None,
         typer.Option(
             metavar="PYTHON",
-            help="Python interpreter with avalanche-lib, quadprog and causalicp, to "
-            "compare with these packages.",
+            help="Python interpreter of an environment with avalanche-lib, quadprog "
+            "and causalicp installed, to compare cirm with these packages.",
             show_default=False,
         ),
     ] = None,

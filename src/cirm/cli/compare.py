@@ -37,7 +37,8 @@ def compare_tables(
         ),
     ],
     second: Annotated[
-        Path, typer.Argument(help="The file to compare with it.", show_default=False)
+        Path,
+        typer.Argument(help="File to compare with the first one.", show_default=False),
     ],
     target: Annotated[
         str,
@@ -61,7 +62,10 @@ def compare_tables(
     level: Annotated[
         float,
         typer.Option(
-            help="Probability that anything is called changed if nothing has."
+            help=(
+                "Significance level: the probability of reporting any change "
+                "although nothing has changed."
+            )
         ),
     ] = 0.05,
     learner: ModelLearner = None,

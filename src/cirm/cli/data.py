@@ -67,7 +67,10 @@ def import_idx_folder(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="Folder with its four IDX files, plain or compressed (.gz).",
+            help=(
+                "Folder with the four IDX files of the data set, plain or "
+                "compressed (.gz)."
+            ),
             show_default=False,
         ),
     ],
@@ -105,7 +108,7 @@ def show_colored_images(
     scheme: Annotated[
         str | None,
         typer.Option(
-            help="What is coloured: b01 (the figure), b11 (the background), or gray "
+            help="What to colour: b01 (the digit), b11 (the background), or gray "
             "(nothing).",
             show_default="b01 and b11",
         ),
@@ -115,8 +118,8 @@ def show_colored_images(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Another setting of the data set, for example environments=3; "
-            "repeatable. `cirm list datasets colored` shows them.",
+            help="Another setting of the data set, for example environments=3; can "
+            "be given several times. `cirm list datasets colored` shows them.",
             show_default=False,
         ),
     ] = None,
@@ -124,7 +127,7 @@ def show_colored_images(
     out: Annotated[
         Path,
         typer.Option(
-            help="File to draw to: .png, .pdf or .svg.",
+            help="File to write the picture to: .png, .pdf or .svg.",
         ),
     ] = Path("coloured.png"),
     overwrite: options.Overwrite = False,

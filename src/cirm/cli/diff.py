@@ -61,10 +61,10 @@ def list_difference_rows(content: Mapping[str, Any]) -> list[list[str]]:
     environments, unstable = content["environments"], content["unstable"]
     if environments["first"] or environments["second"]:
         both = [", ".join(environments[name]) for name in ("first", "second")]
-        rows.append(["learned from, besides common environments", *both])
+        rows.append(["environments that only this model has learned from", *both])
     if unstable["first"] or unstable["second"]:
         both = [", ".join(unstable[name]) for name in ("first", "second")]
-        rows.append(["unstable columns of this model only", *both])
+        rows.append(["columns unstable in this model only", *both])
     for name, pair in content["importance"].items():
         rows.append([f"importance of {name}", *(f"{value:.0f} %" for value in pair)])
     for one in content["scores"]:

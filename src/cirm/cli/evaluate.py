@@ -38,7 +38,10 @@ def evaluate_model(
     group: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also show the scores for each value of this column; repeatable.",
+            help=(
+                "Also show the scores for each value of this column; can be given "
+                "several times."
+            ),
             show_default=False,
         ),
     ] = None,

@@ -21,11 +21,11 @@ MEANINGS = {
     ExitCode.FAILED_JOBS: "`run`, `select`, `stress` or `reproduce`: some jobs have "
     "failed. The others are finished and kept.",
     ExitCode.WRONG_INPUT: "An option, a file or a value cannot be used, or a file "
-    "cannot be written. Every file is as it was.",
+    "cannot be written. No file was changed.",
     ExitCode.DEFECT: "A bug in cirm. Please report it, with the whole output.",
     ExitCode.INTERRUPTED: "The user interrupted the command (Ctrl-C). A message says "
     "what was kept.",
-    ExitCode.CLOSED_PIPE: "Whatever was to read the standard output has ended, as "
-    "`head` does after ten lines.",
+    ExitCode.CLOSED_PIPE: "The program that reads the standard output has stopped "
+    "reading, as `head` does after ten lines.",
 }
 """What each exit status means."""

@@ -57,8 +57,8 @@ def fit_model(
     target: Annotated[
         str,
         typer.Option(
-            help="Column to predict. NPZ files and folders of images have their own "
-            "targets and do not need it.",
+            help="Column to predict. Not needed for NPZ files and folders of images, "
+            "which contain their own targets.",
             show_default=False,
         ),
     ] = "",
@@ -93,8 +93,8 @@ def fit_model(
         list[str] | None,
         typer.Option(
             "--id",
-            help="Column that identifies rows: copied to the predictions but not used "
-            "as an input; repeatable.",
+            help="Column that identifies rows: copied to the predictions but not "
+            "used as an input; can be given several times.",
             show_default=False,
         ),
     ] = None,
@@ -103,23 +103,24 @@ def fit_model(
         bool,
         typer.Option(
             "--no-names",
-            help="Store no names of categories, only digests. Predictions stay the "
-            "same. Names that are rare or look like free text are never stored.",
+            help="Store hashes of category names instead of the names. Predictions "
+            "stay the same. Names that are rare or look like free text are "
+            "never stored, even without this option.",
         ),
     ] = False,
     unstable: Annotated[
         list[str] | None,
         typer.Option(
             help="Column that you know to mean something different in each "
-            "environment; repeatable.",
+            "environment; can be given several times.",
             show_default=False,
         ),
     ] = None,
     stable: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column that you know to mean the same in all environments; "
-            "repeatable.",
+            help="Column that you know to mean the same in all environments; can be "
+            "given several times.",
             show_default=False,
         ),
     ] = None,
@@ -147,7 +148,10 @@ def fit_model(
         str,
         typer.Option(
             metavar="CLASS",
-            help="Of two classes, the one that --threshold is about.",
+            help=(
+                "The positive class, of two classes: the one whose probability "
+                "--threshold applies to."
+            ),
             show_default="the rarer one",
         ),
     ] = "",
@@ -246,8 +250,9 @@ def update_model(
             metavar="N",
             min=0,
             max=100,
-            help="Number of earlier versions to keep in the file, of 64 MiB together; "
-            "`cirm rollback` returns to them. 0 keeps none.",
+            help="Number of earlier versions to keep in the model file (64 MiB in "
+            "total at most), so that `cirm rollback` can return to them; 0 "
+            "keeps none.",
         ),
     ] = 3,
     overwrite: Overwrite = False,

@@ -43,9 +43,7 @@ def print_training_result(
     print_notes_once(content["history"][-1]["notes"])
     if is_first:
         typer.echo(describe_prediction_target(content, is_task_detected))
-        print_column_treatments(
-            "Columns, as the first environment defines them", content
-        )
+        print_column_treatments("Columns, as defined by the first environment", content)
     last = content["history"][-1]["stage"]
     print_environment_scores([e for e in content["history"] if e["stage"] == last])
     print_decisions(content)
@@ -122,8 +120,8 @@ def print_decisions(content: Content) -> None:
     if content["class_weight"]:
         weights = (f"{n} {value:.4g}" for n, value in content["class_weight"].items())
         typer.echo(
-            f"Weights of the classes in training: {', '.join(weights)}. Probabilities "
-            "are those of data in which classes count so."
+            f"Weights of the classes in training: {', '.join(weights)}. The predicted "
+            "probabilities are those for data with these class weights."
         )
     if content["threshold"]:
         typer.echo(content["threshold"]["sentence"])

@@ -91,27 +91,31 @@ CategoryColumns = Annotated[
     list[str] | None,
     typer.Option(
         "--category",
-        help="Numeric column whose values are codes rather than quantities; "
-        "repeatable.",
+        help="Numeric column whose values are codes rather than quantities; can be "
+        "given several times.",
         show_default=False,
     ),
 ]
 IgnoredColumns = Annotated[
     list[str] | None,
-    typer.Option("--ignore", help="Column not to use; repeatable.", show_default=False),
+    typer.Option(
+        "--ignore",
+        help="Column to leave out; can be given several times.",
+        show_default=False,
+    ),
 ]
 PredictionSets = Annotated[
     bool,
     typer.Option(
         "--sets",
-        help="Add the column set: the classes to be expected in a new environment, "
-        "joined by |.",
+        help="Add a column named set with the prediction set of each row: the "
+        "classes that are plausible in a new environment, separated by |.",
     ),
 ]
 Level = Annotated[
     float,
     typer.Option(
-        help="Coverage that prediction sets and intervals are to have in a new "
+        help="Coverage that prediction sets and intervals should have in a new "
         "environment, from 0.5 to 0.99.",
     ),
 ]
@@ -119,8 +123,9 @@ Abstain = Annotated[
     float | None,
     typer.Option(
         metavar="RATE",
-        help="Leave the least certain predictions out, so that at most this fraction "
-        "of the others is expected to be wrong in a new environment, for example 0.1.",
+        help="Leave out the least certain predictions, so that in a new environment "
+        "at most this fraction of the remaining ones is expected to be wrong, "
+        "for example 0.1.",
         show_default="predict every row",
     ),
 ]
@@ -160,9 +165,12 @@ WeightColumn = Annotated[
     typer.Option(
         "--weight",
         metavar="COLUMN",
-        help="Column with the weight of each row: 2 counts like the row twice, 0 like "
-        "no row.",
-        show_default="as in the first fit, or every row counts once",
+        help="Column with the weight of each row: a weight of 2 counts a row twice, "
+        "and 0 leaves it out.",
+        show_default=(
+            "the column given when the model was first fitted; otherwise "
+            "every row counts once"
+        ),
     ),
 ]
 ThresholdRuleText = Annotated[
@@ -174,7 +182,10 @@ ThresholdRuleText = Annotated[
         "number, or a rule that chooses it on held-out rows (recall=0.9, "
         "precision=0.5, rate=0.05, or cost=5:1 for a missed positive row and a false "
         "alarm).",
-        show_default="the model's own, or the more likely class",
+        show_default=(
+            "the threshold stored in the model; otherwise the more likely "
+            "class is predicted"
+        ),
     ),
 ]
 RunOrder = Annotated[
@@ -193,8 +204,8 @@ LearnerSettings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Setting of the learner, for example epochs=50 or network=cnn; "
-        "repeatable. `cirm list learners NAME` shows all settings.",
+        help="Setting of the learner, for example epochs=50 or network=cnn; can be "
+        "given several times. `cirm list learners NAME` shows all settings.",
         show_default=False,
     ),
 ]
@@ -288,7 +299,7 @@ def read_key(path: Path | None) -> bytes:
         key = file.read(MOST_KEY + 3).rstrip(b"\r\n")
     if not LEAST_KEY <= len(key) <= MOST_KEY:
         raise ValueError(
-            f"--key: the file {str(path)!r} must hold a secret of {LEAST_KEY} to "
+            f"--key: the file {str(path)!r} must contain a secret of {LEAST_KEY} to "
             f"{MOST_KEY:,} bytes. Create one, for example with `openssl rand -hex 32`."
         )
     return key
@@ -320,8 +331,9 @@ def create_result_folder(path: Path) -> None:
     for name in RESULT_FILES:
         if (path / name).exists():
             raise ValueError(
-                f"--out: the file {str(path / name)!r} already exists and is not of an "
-                "earlier run, so it is not replaced. Choose another folder."
+                f"--out: the file {str(path / name)!r} already exists and was not "
+                "written by an earlier run, so it is not replaced. Choose another "
+                "folder."
             )
 
 

@@ -35,7 +35,7 @@ def check_output_paths(
     for option, path in files.items():
         if str(path) == "-":
             raise ValueError(
-                f"{option}: this cannot be written to standard output. Give the name "
+                f"{option}: this output cannot go to standard output. Give the name "
                 "of a file."
             )
         if option == "--report" and path.suffix.lower() not in (".html", ".htm"):
@@ -82,8 +82,8 @@ def check_file_can_be_written(path: Path, option: str) -> None:
         ) from None
     if (free := shutil.disk_usage(folder).free) < LEAST_FREE:
         raise ValueError(
-            f"{option}: the disk of the folder {str(folder)!r} has only {free:,} bytes "
-            "left. Free some space, or choose another folder."
+            f"{option}: the disk that holds the folder {str(folder)!r} has only "
+            f"{free:,} bytes left. Free some space, or choose another folder."
         )
 
 

@@ -61,8 +61,8 @@ def predict_rows_of_files(
     keep: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column of the data to copy to the predictions; repeatable. Columns "
-            "that identify rows are always copied.",
+            help="Column of the data to copy to the predictions; can be given "
+            "several times. Columns that identify rows are always copied.",
             show_default=False,
         ),
     ] = None,

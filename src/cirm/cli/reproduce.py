@@ -43,7 +43,8 @@ def reproduce_paper(
     learner: Annotated[
         list[str] | None,
         typer.Option(
-            help="Run only this learner; repeatable.", show_default="all learners"
+            help="Run only this learner; can be given several times.",
+            show_default="all learners",
         ),
     ] = None,
     engine: EngineName = "local",
@@ -126,8 +127,8 @@ def choose_experiments_and_learners(
     for key in keys:
         if key not in known:
             raise ValueError(
-                f"--learner: no experiment of the paper has a learner {key!r}. Use one "
-                f"of {'; '.join(sorted(known))}."
+                f"--learner: no experiment of the paper uses the learner {key!r}. Use "
+                f"one of {'; '.join(sorted(known))}."
             )
     pairs = [(one, [k for k in keys if k in one.keys]) for one in EXPERIMENTS.values()]
     return [(one, chosen) for one, chosen in pairs if chosen or not keys]

@@ -28,8 +28,8 @@ def rollback_model(
         str,
         typer.Option(
             metavar="VERSION",
-            help="Version to return to, as `cirm inspect --history` shows it; its "
-            "first digits will do.",
+            help="Version to return to, as `cirm inspect --history` shows it; the "
+            "first digits are enough.",
             show_default="the version before the last update",
         ),
     ] = "",

@@ -46,7 +46,9 @@ def run_learners(
     learner: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Learner to train: {options.LEARNER_HELP}; repeatable.",
+            help=(
+                f"Learner to train: {options.LEARNER_HELP}; can be given several times."
+            ),
             show_default="erm",
         ),
     ] = None,
@@ -62,15 +64,16 @@ def run_learners(
         typer.Option(
             help="Method that infers environments before training, for example eiil; "
             "`cirm list inference` describes them.",
-            show_default="none, the data set's environments are used",
+            show_default="none: the environments of the data set are used",
         ),
     ] = "",
     adapt: Annotated[
         list[str] | None,
         typer.Option(
             metavar="N",
-            help="Also adapt learners that support it to N unlabelled rows of each "
-            "unseen environment, or to all of them; repeatable.",
+            help="Also adapt learners that can adapt to this number of unlabelled "
+            "rows of each unseen environment, or to all rows (all); can be "
+            "given several times.",
             show_default="no adaptation",
         ),
     ] = None,
@@ -86,8 +89,8 @@ def run_learners(
         bool,
         typer.Option(
             "--ceiling",
-            help="Also train ERM on images without colour, which shows what accuracy "
-            "is possible. Only for the data set colored.",
+            help="Also train ERM on images without colour, to show which accuracy is "
+            "possible without the shortcut. Only for the data set colored.",
         ),
     ] = False,
     out: Annotated[

@@ -39,8 +39,9 @@ def select_settings(
     rule: Annotated[
         list[str] | None,
         typer.Option(
-            help="Selection rule: held-out, next, worst-group, leave-one-out, oracle, "
-            "or all; repeatable. `cirm list rules` describes them.",
+            help="Selection rule: held-out, next, worst-group, leave-one-out, "
+            "oracle, or all; can be given several times. `cirm list rules` "
+            "describes them.",
             show_default="worst-group",
         ),
     ] = None,
@@ -50,8 +51,9 @@ def select_settings(
     space: Annotated[
         list[str] | None,
         typer.Option(
-            help="Values to try: a range such as rate=1e-4..1e-2:log, or alternatives "
-            "such as dropout=0.5|0.75; separate several by commas, or repeat.",
+            help="Values to try: a range such as rate=1e-4..1e-2:log, or "
+            "alternatives such as dropout=0.5|0.75; separate several settings "
+            "by commas, or give the option several times.",
             show_default="the learner's usual ranges",
         ),
     ] = None,
@@ -59,13 +61,19 @@ def select_settings(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="Setting of the data set; repeatable. --NAME VALUE works as well.",
+            help=(
+                "Setting of the data set; can be given several times. --NAME VALUE "
+                "works as well."
+            ),
             show_default=False,
         ),
     ] = None,
     order: RunOrder = "sequential",
     seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of seeds of each trial.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help=("Number of seeds to run each trial with.")
+        ),
     ] = 3,
     preset: Preset = "",
     settings: LearnerSettings = None,

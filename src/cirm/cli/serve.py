@@ -44,8 +44,8 @@ def serve_model(
     host: Annotated[
         str,
         typer.Option(
-            help="Address to listen on. Other than this machine's own ones need a "
-            "token."
+            help="Address to listen on. A token is required unless only this machine "
+            "can reach the address."
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -67,11 +67,15 @@ def serve_model(
     ] = None,
     max_rows: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Largest number of rows in a request."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help=("Largest number of rows that a request may contain."),
+        ),
     ] = 10_000,
     max_bytes: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Largest size of a request."),
+        typer.Option(metavar="N", min=1, help="Largest size of a request, in bytes."),
     ] = 10 * 2**20,
     sets: PredictionSets = False,
     level: Level = 0.9,
@@ -94,8 +98,8 @@ def serve_model(
     token, secret = read_token(token_file), options.read_key(key)
     if not token and not is_local_address(host):
         raise ValueError(
-            f"--host: everybody who can reach {host!r} could use the model. Set a "
-            f"token with --token-file or {TOKEN_VARIABLE}, or leave --host out."
+            f"--host: anyone who can reach {host!r} could use the model. Set a token "
+            f"with --token-file or {TOKEN_VARIABLE}, or leave --host out."
         )
     with show_single_step("loading the model"):
         from cirm.serving.app import Limits, create_app
@@ -141,8 +145,9 @@ def read_token(path: Path | None) -> str:
         token = path.read_bytes()[:4096].decode("ascii", "replace").strip()
     if len(token) < LEAST_TOKEN or not (token.isascii() and token.isprintable()):
         raise ValueError(
-            f"{where} must hold a token of {LEAST_TOKEN} or more letters, digits and "
-            "signs. Create one, for example with `openssl rand -hex 32`."
+            f"{where} must contain a token of at least {LEAST_TOKEN} letters, digits "
+            "and punctuation marks. Create one, for example with `openssl rand -hex "
+            "32`."
         )
     return token
 

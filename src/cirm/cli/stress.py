@@ -39,8 +39,8 @@ def stress(
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            help="Kind of shortcut, for example figure, corner or table-numeric; "
-            "repeatable.",
+            help="Kind of shortcut, for example figure, corner or table-numeric; can "
+            "be given several times.",
             show_default="all kinds",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def stress(
             metavar="FOLDER:TARGET",
             help="Also add shortcuts to your own table, given as FOLDER:COLUMN: a "
             "folder with one file for each place, and the column to predict; "
-            "repeatable.",
+            "can be given several times.",
             show_default="synthetic tables only",
         ),
     ] = None,

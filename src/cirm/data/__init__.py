@@ -63,7 +63,7 @@ def create_dataset(
         return get_dataset_class(dataset)(**(settings or {}))
     if settings:
         raise ValueError(
-            f"dataset: settings {', '.join(settings)} were given together with a data "
-            "set that has its own. Set them where it is created."
+            f"dataset: settings {', '.join(settings)} cannot be changed on a data set "
+            "that has already been created. Pass them to its constructor instead."
         )
     return dataset

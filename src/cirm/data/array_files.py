@@ -79,7 +79,8 @@ def _find_array_name(
     if wanted.name or wanted.required:
         raise ValueError(
             f"{where}: there is no array {wanted.name or ' or '.join(wanted.usual)}. "
-            f"Its arrays are {', '.join(members) or 'none'}. Rename the right one."
+            f"The file contains the arrays {', '.join(members) or 'none'}. Rename the "
+            "right one."
         )
     return None
 
@@ -99,7 +100,7 @@ def _read_array_from_npz(
         size = math.prod(shape) * dtype.itemsize
         if min(shape, default=1) < 0 or size > member.file_size:
             raise ValueError(
-                f"a shape of {list(shape)} does not fit into {member.file_size} bytes"
+                f"a shape of {list(shape)} needs more than its {member.file_size} bytes"
             )
         with archive.open(member) as file:
             array: AnyArray = npy.read_array(file, allow_pickle=False)

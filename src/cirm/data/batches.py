@@ -80,7 +80,7 @@ class BatchSource(Source):
             store.add(np.asarray(inputs, np.float32))
             columns.append(frame)
         if store is None:
-            raise ValueError(f"{self.where}: there are no batches. Pass at least one.")
+            raise ValueError(f"{self.where}: no batches were given. Pass at least one.")
         return store, pd.concat(columns, ignore_index=True)
 
     def _join_columns(self, inputs: Any, columns: pd.DataFrame) -> RowChunk:  # noqa: ANN401

@@ -78,7 +78,9 @@ def _choose_order(cells: Texts, matches: dict[str, re.Match[str]]) -> FormatGues
     month_first = [c for c, match in matches.items() if int(match[3]) > 12]
     if day_first and month_first:
         rarer, other = sorted((day_first, month_first), key=len)
-        problem = f"which has day and month in another order than {other[0]!r}"
+        problem = (
+            f"which has the day and the month in a different order than {other[0]!r}"
+        )
         return FormatGuess("", problem, np.isin(cells, np.array(rarer, dtype=object)))
     if month_first:
         return FormatGuess("mdy")
@@ -86,8 +88,8 @@ def _choose_order(cells: Texts, matches: dict[str, re.Match[str]]) -> FormatGues
     if day_first or is_dotted or len(matches) == 1:
         return FormatGuess("dmy")
     problem = (
-        "which may have the day or the month first: no cell of the column has a number "
-        "above 12"
+        "in which the day or the month may come first: no cell of the column has a "
+        "number above 12"
     )
     unclear = [c for c, match in matches.items() if match[1] != match[3]]
     bad = np.isin(cells, np.array(unclear or list(matches), dtype=object))

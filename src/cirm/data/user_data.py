@@ -333,8 +333,8 @@ def choose_test_environments(
             )
     if len(set(chosen)) == len(names):
         raise ValueError(
-            f"{key}: test={test!r} holds out every environment. Leave at least one to "
-            "train on."
+            f"{key}: test={test!r} holds out every environment. Leave at least one "
+            "environment to train on."
         )
     return tuple(dict.fromkeys(chosen))
 

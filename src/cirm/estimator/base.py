@@ -334,8 +334,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                 )
             if weights is not None:
                 raise ValueError(
-                    f"{type(self).__name__}: batches have no sample_weight. Pass X and "
-                    "y as arrays or tables."
+                    f"{type(self).__name__}: sample_weight cannot be used with "
+                    "batches. Pass X and y as arrays or tables."
                 )
             return self._build_batch_source(X, first, classes)
         inputs = self._check_inputs(X, first)
@@ -444,7 +444,8 @@ def _check_sample_weight(
         )
     if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
         raise ValueError(
-            f"{name}: sample_weight must be finite numbers from 0 on, not all zero."
+            f"{name}: sample_weight must contain finite numbers that are not "
+            "negative, and not all of them zero."
         )
     return array
 

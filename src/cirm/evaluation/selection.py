@@ -239,8 +239,8 @@ class LeaveOneOut(Rule):
         """Return the score on the whole environment that was left out, [replica]."""
         if trained.left_out is None:
             raise ValueError(
-                "the rule leave-one-out needs a candidate that was trained without one "
-                "environment. Pass left_out to train_on_learning_parts."
+                "the rule leave-one-out needs candidates that were each trained "
+                "without one environment. Pass left_out to train_on_learning_parts."
             )
         return trained.mean_score([data.whole[trained.left_out]])
 
@@ -254,7 +254,7 @@ class Oracle(Rule):
     """Score on the test environments: a bound, not an honest choice."""
 
     name = "oracle"
-    description = "score on the test environment: a bound, not an honest choice"
+    description = "score on the test environment: an upper bound, not a fair selection"
     sees_test = True
 
     def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:

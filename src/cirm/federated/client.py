@@ -66,7 +66,8 @@ def open_site_hiding_errors(config: Mapping[str, Any], seeds: tuple[int, ...]) -
     except (ValueError, OSError) as error:
         _log_error(error)
         raise ValueError(
-            "site: its data cannot be used; the reason is in the site's own log"
+            "site: the data of the site cannot be used. See the log of the site for "
+            "the reason"
         ) from None
 
 
@@ -119,7 +120,10 @@ def _run_site_method(
         answer = method(site, assignment, received)
     except OSError as error:
         _log_error(error)
-        reason = "site: its folder cannot be used; the reason is in the site's own log"
+        reason = (
+            "site: the folder of the site cannot be used. See the log of the "
+            "site for the reason"
+        )
         return _build_reply(message, {}, {"reason": reason})
     except StageNotStartedError as error:
         return _build_reply(message, {}, {"reason": str(error), "not_started": True})

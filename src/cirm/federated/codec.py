@@ -89,8 +89,8 @@ def _decode_npy_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor
     size = len(header) + DTYPE.itemsize * math.prod(shape)
     if len(content) != size or not content.startswith(header):
         raise ValueError(
-            f"{where} must be an npy array of {size} bytes, but {len(content)} other "
-            "bytes were sent"
+            f"{where} must be an npy array of {size} bytes, but {len(content)} bytes "
+            "of something else were sent"
         )
     values = np.frombuffer(content, DTYPE, offset=len(header)).reshape(shape)
     tensor = torch.from_numpy(values.copy())

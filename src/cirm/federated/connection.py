@@ -178,7 +178,8 @@ class SiteConnection:
             _, notes = _unpack_reply(reply)
             if notes["version"] != __version__:
                 raise ValueError(
-                    f"it has cirm {notes['version']}, but the server has {__version__}"
+                    f"it runs cirm {notes['version']}, but the server runs "
+                    f"{__version__}; install the same version on both"
                 )
             name, shape = str(notes["name"]), tuple(map(int, notes["features"]))
             classes = tuple(map(str, notes["classes"]))
@@ -247,4 +248,4 @@ def _check_answer_metrics(metrics: Any) -> dict[str, list[float]]:  # noqa: ANN4
     try:
         return {str(n): [float(v) for v in values] for n, values in metrics.items()}
     except (AttributeError, TypeError, ValueError):
-        raise ValueError("its metrics are not lists of numbers by name") from None
+        raise ValueError("its metrics must be named lists of numbers") from None

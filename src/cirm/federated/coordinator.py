@@ -51,9 +51,9 @@ class Coordinator:
         names = [name for stage in self.stages for name in stage]
         if not names or not all(self.stages) or len(set(names)) < len(names):
             raise ValueError(
-                "stages: every stage needs a site, and no site may occur twice; got "
-                f"{list(map(list, self.stages))}. Separate sites by spaces and stages "
-                "by semicolons."
+                "stages: every stage needs at least one site, and no site may occur "
+                f"twice; got {list(map(list, self.stages))}. Separate sites by spaces "
+                "and stages by semicolons."
             )
         fewest = min(map(len, self.stages))
         if not 1 <= self.min_sites <= fewest:

@@ -33,7 +33,7 @@ from cirm.objectives import (
     compute_feature_moments,
     compute_features_and_risk,
     compute_moment_distances,
-    join_moments,
+    concatenate_moments,
     list_environment_pairs,
     select_moments,
 )
@@ -95,7 +95,7 @@ class Align(Learner[State]):
         source = randomness.at("memory")
         memory = add_stage_to_memory(state.memory, stage, size, source)
         new = compute_stage_moments(self, params, stage)
-        return State(params, memory, join_moments(past.moments, new))
+        return State(params, memory, concatenate_moments(past.moments, new))
 
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""

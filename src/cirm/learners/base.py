@@ -189,7 +189,10 @@ class Learner(Generic[State]):
         Raises:
             NotImplementedError: If the learner cannot adapt (`adapts` is false).
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot adapt")
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot adapt to rows without labels. Use a learner "
+            "whose attribute adapts is true."
+        )
 
     def explain(
         self,

@@ -29,7 +29,7 @@ from cirm.objectives import (
     compute_feature_moments,
     compute_features_and_risk,
     compute_moment_distances,
-    join_moments,
+    concatenate_moments,
     list_environment_pairs,
     select_moments,
 )
@@ -86,7 +86,7 @@ class CORAL(Learner[State]):
         args = past.params, past, stage, randomness, watch
         params = self.descent.minimise(self.loss, *args)
         new = compute_stage_moments(self, params, stage)
-        return State(params, join_moments(past.moments, new))
+        return State(params, concatenate_moments(past.moments, new))
 
     def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
@@ -94,7 +94,7 @@ class CORAL(Learner[State]):
             self.network, self.likelihood, params, batch
         )
         moments = compute_feature_moments(features, batch.share)
-        moments = join_moments(moments, past.moments)
+        moments = concatenate_moments(moments, past.moments)
         first, second = list_environment_pairs(moments.means.shape[1])
         if not first or not self.penalty:
             return {"risk": risk}

@@ -10,7 +10,7 @@ from torch import Tensor
 from cirm.environments import Environment, Stage
 from cirm.learners.base import Learner
 from cirm.networks import Network
-from cirm.objectives import FeatureMoments, compute_feature_moments, join_moments
+from cirm.objectives import FeatureMoments, compute_feature_moments, concatenate_moments
 from cirm.training import build_averaging_weights
 
 CHUNK = 4096  # examples whose features are computed at once, to bound memory
@@ -50,7 +50,7 @@ def compute_stage_moments(
         features, y = compute_environment_features(learner, params, environment)
         share = build_averaging_weights((y.shape[1],), y.device)
         own = compute_feature_moments(features, share.expand(len(y), -1, -1))
-        moments = join_moments(moments, own)
+        moments = concatenate_moments(moments, own)
     return moments
 
 

@@ -92,8 +92,8 @@ def _check_abstention(model: Model, rate: float) -> None:
     if model.threshold is not None:
         raise ValueError(
             "--abstain: the model predicts by a threshold, for which errors of one "
-            "kind are accepted on purpose. Leave out one of both options, or fit the "
-            "model without a threshold."
+            "kind are accepted on purpose. Leave out one of the two options, or fit "
+            "the model without a threshold."
         )
 
 
@@ -155,14 +155,17 @@ def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> st
     if not np.isfinite(abstention.confidence):
         return (
             f"Abstained from all {rows:,} rows: at no confidence are at most "
-            f"{100 * abstention.rate:.3g} % of the predictions expected to be wrong at "
-            "a new environment. Use a larger rate"
+            f"{100 * abstention.rate:.3g} % of the predictions expected to be wrong "
+            "at a new environment. Allow a larger error rate with --abstain"
         )
     basis = f"{abstention.places} arrivals at new environments"
     if abstention.places == 1:
         basis = "one arrival at a new environment"
     if not abstention.places:
-        basis = "held-out rows, as no arrival at a new environment was measured"
+        basis = (
+            "held-out rows, because the model has not been scored on arrival at "
+            "a new environment"
+        )
     least = f"Abstained from {share}"
     if abstention.confidence > 0:
         least += (

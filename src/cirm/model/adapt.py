@@ -90,7 +90,9 @@ def adapt(
             "used."
         )
     if any(schema.target.name in next(s.frames()).columns for s in sources):
-        notes.append(f"the target {schema.target.name!r} was not used to adapt.")
+        notes.append(
+            f"the target column {schema.target.name!r} was not used for adapting."
+        )
     progress("adapting", 1)
     adaptation = Adaptation(name, len(indices), format_current_time(), tuple(notes))
     return replace(adapt_to_inputs(model, inputs), adaptation=adaptation)

@@ -21,10 +21,10 @@ from cirm.model.compare_columns import (
     compare_columns,
     compare_values,
 )
-from cirm.model.compare_read import TablePair, read_table_pair
 from cirm.model.compare_relations import compare_jointly, compare_meaning
 from cirm.model.model import Model
 from cirm.model.predict import predict_inputs_in_chunks
+from cirm.model.table_pair import TablePair, read_table_pair
 from cirm.model.units import detect_unit_changes
 
 FEWEST_ROWS = 5  # of a table, to test anything

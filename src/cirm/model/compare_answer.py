@@ -84,7 +84,7 @@ def _describe_inputs(report: Report) -> list[str]:
     # A change of meaning implies it: the columns then go together in another way.
     if is_apart and not large and not _describe_meaning(report):
         sentences.append(
-            "the inputs differ in how they go together (a classifier tells the tables "
+            "the relations between the inputs differ (a classifier tells the tables "
             f"apart with a ROC AUC of {joint['auc']:.2f})"
         )
     return sentences
@@ -94,13 +94,13 @@ def _list_unchanged(report: Report) -> list[str]:
     """Say what did not change, of what an answer should always speak of."""
     rest = []
     if not (_describe_inputs(report) or _describe_units(report)):
-        rest.append("no input moved by much")
+        rest.append("no input changed much")
     rate, meaning = report["base_rate"], report["meaning"]
     if rate and not rate["significant"]:
         what = "target" if rate["kind"] == "values" else "base rate"
         rest.append(f"the {what} did not change significantly")
     if meaning and not meaning["tested"]:
-        rest.append("what columns mean could not be tested")
+        rest.append("whether columns mean something different could not be tested")
     elif meaning and not _describe_meaning(report):
         rest.append("no column was found to mean something different")
     return rest

@@ -277,9 +277,10 @@ def _describe_guarantee(level: float, count: int, is_guaranteed: bool) -> str:
     needed = int(np.ceil(2 * level / (1 - level) - 1e-9))
     if not count:
         return (
-            f"No arrival at a new environment was measured, so the {percent} are those "
-            "of held-out rows, widened by how much environments usually differ. They "
-            "are no promise for a new environment; update the model with one"
+            "The model has not been scored on arrival at a new environment, so the "
+            f"{percent} are estimated from held-out rows and widened by how much "
+            "environments usually differ. This is no guarantee for a new "
+            "environment; update the model with one to measure it"
         )
     seen = f"{count} arrival{'s' * (count > 1)} at new environments"
     if is_guaranteed:
@@ -290,6 +291,6 @@ def _describe_guarantee(level: float, count: int, is_guaranteed: bool) -> str:
         )
     return (
         f"About {percent} on average over new environments, if they differ as those "
-        f"seen did: a random-effects model of {seen}. A guarantee without such a model "
-        f"takes {needed} arrivals"
+        f"seen did: a random-effects model of {seen}. A guarantee without such a "
+        f"model needs {needed} arrivals"
     )

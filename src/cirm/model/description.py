@@ -98,7 +98,11 @@ def _check_sizes(data: Any, depth: int = 0) -> None:  # noqa: ANN401
         is_small = len(data) <= MOST_TEXT
     else:
         is_small = not isinstance(data, int) or abs(data) < LARGEST
-    _require(is_small, "description", "a text, list or number in it is too large")
+    _require(
+        is_small,
+        "description",
+        ("a text, a list or a number in the description is too large"),
+    )
     for part in parts:
         _check_sizes(part, depth + 1)
 
@@ -154,7 +158,9 @@ def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) ->
         counts = (entry.stage, entry.rows - 1, entry.held_out, entry.epochs)
         _require(min(counts) >= 0, place, "counts must not be negative")
         _require(
-            entry.held_out <= entry.rows, place, "more rows are held out than exist"
+            entry.held_out <= entry.rows,
+            place,
+            ("the number of held-out rows is larger than the number of rows"),
         )
         _check_arrival(entry.arrival, f"{place}.arrival", classes)
         is_counted = len(entry.confident) in (0, len(CONFIDENCES))
@@ -166,7 +172,9 @@ def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) ->
         try:
             datetime.fromisoformat(entry.time)
         except ValueError:
-            raise ValueError(f"{place}.time: must be a time in ISO format") from None
+            raise ValueError(
+                f"{place}.time: must be a date and time in ISO format"
+            ) from None
 
 
 def _check_arrival(
@@ -193,7 +201,7 @@ def _check_arrival(
     for label, rows in arrival.get("rows", {}).items():
         correct = arrival["correct"][label]
         is_count = 0 <= correct <= rows < LARGEST
-        _require(is_count, f"{place}.correct", "must be a number of rows")
+        _require(is_count, f"{place}.correct", "must be from 0 to the number of rows")
 
 
 def _check_nonconformity(
@@ -213,7 +221,8 @@ def _check_nonconformity(
     wanted = len(CONFIDENCES) if classes else 0
     _require(counts == (wanted, wanted), place, "must count every confidence level")
     for answered, wrong in zip(one.answered, one.wrong, strict=True):
-        _require(0 <= wrong <= answered < LARGEST, place, "must be a number of rows")
+        is_count = 0 <= wrong <= answered < LARGEST
+        _require(is_count, place, "wrong must be from 0 to the number of answered rows")
 
 
 def _require(is_valid: bool, place: str, problem: str) -> None:

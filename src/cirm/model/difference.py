@@ -186,7 +186,10 @@ def _write_answer(differences: Content) -> str:
         "continues": f"The second model continues the first with {join_names(more)}.",
         "is continued by": "The second model is an earlier version of the first, "
         f"without {join_names(fewer)}.",
-        "branches from": "The models have a common beginning, and went separate ways.",
+        "branches from": (
+            "The models share their first environments and were then "
+            "trained on different ones."
+        ),
         "unrelated to": "The models have no training in common.",
     }
     sentences = [parts[relation]]

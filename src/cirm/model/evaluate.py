@@ -218,7 +218,8 @@ def _warn_of_training_rows(
         if entry := history.get(digest):
             notes.append(
                 f"environment {name!r}: the model was trained on these rows on "
-                f"{entry.time[:10]}, so these scores say little about new places."
+                f"{entry.time[:10]}, so these scores are too optimistic for new "
+                "places."
             )
     return notes
 

@@ -148,7 +148,10 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
         tensors[f"{EARLIER}{index}"] = _bytes_to_tensor(version)
     content = dump_tensors(tensors, metadata)
     if struct.unpack("<Q", content[:8])[0] > MOST_HEADER:
-        raise ValueError("The model cannot be saved: it has too many columns.")
+        raise ValueError(
+            "The model cannot be saved, because it has too many "
+            "columns. Leave some out with --ignore."
+        )
     return add_digest_and_signature(content, key)
 
 
@@ -236,8 +239,8 @@ def decode_model_file(
         reason = f"{type(error).__name__}: {summarise_error(error)}"
         if learner is not None:
             raise ValueError(
-                f"{where} does not fit the given learner ({reason}). Pass the class "
-                "that trained it with learner=."
+                f"{where} was written by another learner ({reason}). Pass learner= "
+                "with the class that it was trained with."
             ) from None
         raise ValueError(f"{where} is damaged ({reason}). {REMEDY}") from None
     return replace(model, earlier=earlier)
@@ -352,7 +355,7 @@ def _parse_description(
     if version > 2 and (
         binding is None or not torch.equal(binding, _compute_description_digest(text))
     ):
-        raise ValueError(f"its description does not belong to its tensors. {REMEDY}")
+        raise ValueError(f"its description and its tensors do not match. {REMEDY}")
     return description
 
 
@@ -433,14 +436,14 @@ def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
     numbers = copies * learner.network.size + math.prod(schema.treatment.shape)
     if numbers > MOST_DRAWN:
         raise ValueError(
-            f"its parts do not fit together (a prediction needs {numbers:,} numbers). "
-            f"{REMEDY}"
+            f"its parts do not match (a prediction would need {numbers:,} numbers in "
+            f"memory). {REMEDY}"
         )
 
 
 def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
-    misfit = "its parts do not fit together"
+    misfit = "its parts do not match"
     if any(tensor.isnan().any() for tensor in list_state_tensors(model.state)):
         raise ValueError(f"its tensors contain values that are not finite. {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)

@@ -42,7 +42,7 @@ from cirm.model.rare_classes import (
     choose_class_weights,
     choose_positive_class,
     get_threshold_rule,
-    renew_threshold,
+    update_threshold,
     warn_of_constant_predictions,
     weigh_stage,
 )
@@ -173,7 +173,7 @@ def fit(
     """
     if not 0 <= held_out <= 0.5:
         raise ValueError(
-            f"held_out is {held_out}, but it must be a fraction from 0 to 0.5."
+            f"held_out is {held_out}, but must be a fraction of the rows from 0 to 0.5."
         )
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}, but it must be 1 or 3.")
@@ -284,9 +284,9 @@ def update(
     notes = []
     if model.adaptation is not None:
         notes.append(
-            f"the model was adapted to {model.adaptation.name!r}. Training continued "
-            "from the model before that; scores before learning are those of the "
-            "adapted model."
+            f"the model was adapted to {model.adaptation.name!r}. Training continues "
+            "from the model before it was adapted; the scores before learning are "
+            "those of the adapted model."
         )
         model = replace(model, adaptation=None)
     for name, indices in rows.rows.items():
@@ -368,7 +368,7 @@ def _train_stage(
     progress("evaluating", 1)
     scored = {n: _predict_rows_to_score(after, rows, splits[n][1]) for n in names}
     held = [n for n in names if len(splits[n][0]) < len(rows.rows[n])]
-    after, kept = renew_threshold(after, [scored[n] for n in held], threshold)
+    after, kept = update_threshold(after, [scored[n] for n in held], threshold)
     diagnostics = diagnose_stage_environments(after, stage, held_out, source)
     past = score_past_environments(model, after) if model.history else {}
     entries = [

@@ -66,7 +66,9 @@ def choose_class_weights(
     if not wanted:
         return {}
     if not classes:
-        raise ValueError("--class-weight: a regression has no classes. Remove it.")
+        raise ValueError(
+            "--class-weight: a regression has no classes. Remove the option."
+        )
     if wanted == "balanced":
         mass = rows.weights
         counts = torch.bincount(rows.targets, mass, len(classes)).double().tolist()
@@ -125,15 +127,16 @@ def repeat_by_weight(environment: Environment) -> Environment:
     if float(weights.sum()) > MOST_REPEATED:
         raise ValueError(
             f"environment {environment.name!r}: the weights add up to "
-            f"{float(weights.sum()):,.0f}, but this learner repeats rows by their "
-            f"weights, {MOST_REPEATED:,} at most. Divide the weights by a number."
+            f"{float(weights.sum()):,.0f}, but this learner repeats each row "
+            f"according to its weight, and at most {MOST_REPEATED:,} repeated rows "
+            "are possible. Divide all weights by the same number."
         )
     ends = (weights.cumsum(0) + 0.5).floor().long()
     copies = ends.diff(prepend=ends.new_zeros(1))
     if not int(ends[-1]):
         raise ValueError(
-            f"environment {environment.name!r}: the weights add up to less than one "
-            "row. Multiply them by a number."
+            f"environment {environment.name!r}: the weights add up to less than 1, so "
+            "no row would be used. Multiply all weights by the same number."
         )
     rows = torch.arange(len(environment)).repeat_interleave(copies)
     return replace(environment.subset(rows[None]), weights=None)
@@ -151,7 +154,7 @@ def get_threshold_rule(model: Model) -> str:
     return "" if model.threshold is None else model.threshold.rule
 
 
-def renew_threshold(
+def update_threshold(
     model: Model, held_out: Sequence[ScoredRows], rule: str
 ) -> tuple[Model, list[str]]:
     """Choose the threshold anew on held-out rows; return also notes for the user.

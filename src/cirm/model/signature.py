@@ -35,7 +35,7 @@ def check_signature(
     if not isinstance(signature, str):
         raise ValueError(
             f"{where} is not signed, but a key is given. Ask for a signed file, or "
-            "leave out the key if you trust this one."
+            "leave out the key if you trust this file."
         )
     blank = _replace_digest(content, "sha256", metadata["sha256"], BLANK)
     blank = _replace_digest(blank, "hmac", signature, BLANK)

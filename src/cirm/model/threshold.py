@@ -154,8 +154,9 @@ def choose_threshold(
     allowed = cuts[reached[rule.name] & (found + false > 0)]
     if not len(allowed):
         raise ValueError(
-            f"--threshold {text}: no threshold gives this on the held-out rows; the "
-            f"highest precision there is {precision.max():.2f}. Choose another value."
+            f"--threshold {text}: no threshold meets this rule on the held-out rows; "
+            f"the highest precision there is {precision.max():.2f}. Choose another "
+            "value."
         )
     # The highest one that finds enough, or else the lowest, which finds most.
     value = allowed[-1] if rule.name == "recall" else allowed[0]

@@ -110,9 +110,8 @@ def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
     """Return a sentence on whether probabilities [n, 2] rank rows of two classes."""
     if min((targets == 0).sum(), (targets == 1).sum()) < FEWEST_RANKED:
         return (
-            "Whether the probabilities rank the rows nevertheless, so that --threshold "
-            "would help, cannot be said: too few rows of one class are held out (`cirm "
-            "fit --held-out 0.3` holds out more). "
+            "Too few rows of one class are held out to tell whether --threshold "
+            "would help (`cirm fit --held-out 0.3` holds out more). "
         )
     area = compute_roc_auc(mean[:, 1], targets)
     spread = compute_delong_variance(mean[:, 1], targets) ** 0.5
@@ -122,14 +121,16 @@ def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
             "helps, for example --threshold recall=0.8 (in Python "
             'threshold="recall=0.8"). '
         )
-    return "The probabilities do not rank the rows either. "
+    return (
+        "The probabilities do not rank the rows either, so a threshold would not help. "
+    )
 
 
 def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> str:
     """Return the result of all comparisons, and the line of the first one."""
     worse = [one for one in comparisons if one.is_worse]
     if not comparisons:
-        text = f"nothing can be compared with the scores {expected.where}"
+        text = f"no score can be compared with the scores {expected.where}"
         return f"{text}{expected.caution}"
     if worse:
         titles = ", ".join(one.title for one in worse)
@@ -172,9 +173,9 @@ def warn_of_fall_on_arrival(
     past = [_restore_scores(model, entry, False, positives) for entry in last]
     where = f"on held-out rows of {join_names([entry.name for entry in last])}"
     return [
-        f"before the model learned from {name!r}: {one.describe_result(where)}. The "
-        f"place differs from {join_names([entry.name for entry in last])}, and others "
-        "may too: evaluate the model at each new place (cirm evaluate)."
+        f"before the model learned from {name!r}: {one.describe_result(where)}. This "
+        f"place differs from {join_names([entry.name for entry in last])}, and other "
+        "places may differ too: evaluate the model at each new place (cirm evaluate)."
         for one in compare_scores(model, mean, targets, past)
         if one.is_worse and one.score in ("accuracy", "rmse")
     ]

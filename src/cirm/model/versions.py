@@ -78,7 +78,10 @@ def list_versions(model: Model) -> list[Version]:
             content, where, model.learner.network, type(model.learner)
         )
         if own.earlier:
-            raise ValueError(f"{where} has versions of its own. Restore a backup.")
+            raise ValueError(
+                f"{where} contains earlier versions itself, so the file "
+                "is damaged. Restore a backup."
+            )
         versions.append(Version(own, content))
     return versions
 
@@ -114,8 +117,9 @@ def rollback(model: Model, to: str = "") -> Model:
     versions = list_versions(model)
     if not versions:
         raise ValueError(
-            "The model keeps no earlier version. `cirm update` keeps three, unless "
-            "--keep says otherwise; restore a backup."
+            "The model file contains no earlier version, so it cannot be rolled "
+            "back. Restore a backup. (`cirm update` keeps three earlier versions, or "
+            "as many as --keep says.)"
         )
     chosen = _find_named_version(versions, to) if to else _find_parent(versions, model)
     others = [version.content for version in versions if version is not chosen]

@@ -124,13 +124,17 @@ def list_unusual_value_warnings(
     shifted, empty = [], []
     for column, values in _iterate_numeric_columns(schema, inputs, missing):
         if not len(values):
-            empty.append(f"column {column.name!r}: all values are missing.")
+            empty.append(
+                f"column {column.name!r}: all values are missing. Check that "
+                "the column was exported."
+            )
         elif len(values) >= FEWEST_ROWS and abs(float(values.mean())) > FAR_MEAN:
             mean = column.centre + column.scale * float(values.mean())
             shifted.append(
                 f"column {column.name!r} is far from the data of the first "
-                f"environment: its mean is {mean:.4g}; it was {column.centre:.4g} with "
-                f"a standard deviation of {column.scale:.4g}. Predictions may be poor."
+                f"environment: its mean is {mean:.4g}, but was {column.centre:.4g} "
+                f"with a standard deviation of {column.scale:.4g}. Predictions may be "
+                "poor."
             )
     return shifted + empty + _list_new_category_warnings(schema, inputs)
 

@@ -45,7 +45,11 @@ class Network(ABC):
         Raises:
             NotImplementedError: If the network cannot be chosen by name.
         """
-        raise NotImplementedError(f"{cls.__name__} cannot be built by name")
+        raise NotImplementedError(
+            f"{cls.__name__} defines no method build, so it "
+            "cannot be chosen by name. Pass an instance with "
+            "network= instead."
+        )
 
     def describe(self) -> dict[str, Any]:
         """Describe the network in plain values; `kind` is its key in the registry.
@@ -53,7 +57,10 @@ class Network(ABC):
         Raises:
             NotImplementedError: If models with this network cannot be saved.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot be saved")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no method describe, so models with this "
+            "network cannot be saved."
+        )
 
     def get_settings(self) -> dict[str, Any]:
         """Return the settings that build such a network for inputs of any shape."""
@@ -75,7 +82,10 @@ class Network(ABC):
         Raises:
             NotImplementedError: If models with this network cannot be loaded.
         """
-        raise NotImplementedError(f"{cls.__name__} cannot be restored")
+        raise NotImplementedError(
+            f"{cls.__name__} defines no method restore, so models with this network "
+            "cannot be loaded."
+        )
 
     def find_normalisation_parameters(self) -> Tensor:
         """Return which parameters scale or shift normalised values, [p]."""

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from cirm.evaluation.adaptation import RowCount
-from cirm.runs.choice import ValueChoiceJob
+from cirm.runs.choice import ChooseSettingJob
 from cirm.runs.jobs import Job, format_trial_identity
 
 CellPosition = tuple[str, str, str]
@@ -108,7 +108,7 @@ class ExperimentTrial:
         if self.infer_preset:
             preset = get_inference_class(self.infer).presets[self.infer_preset]
             inference = {**preset, **inference}
-        choice = partial(ValueChoiceJob, setting=self.setting, values=self.values)
+        choice = partial(ChooseSettingJob, setting=self.setting, values=self.values)
         return [
             (choice if self.setting else Job)(
                 dataset=self.dataset,

@@ -123,14 +123,15 @@ def _name_measure(one: Content) -> str:
 
 def _describe_tests(content: Content) -> str:
     return (
-        "First and second are medians or, for categories and missing values, shares of "
-        "rows. The distance is the largest difference between cumulative distributions "
-        "(values) or the share of rows that would have to change (categories), so that "
-        "columns can be compared. P-values are adjusted for the number of columns "
-        "(Holm). Values are tested by ranks and by their distribution, categories by "
-        "counts. All tests together call something changed with a probability of at "
-        f"most {100 * content['level']:.3g} % if nothing has. With many rows small "
-        "changes are significant, too: look at their size."
+        "First and second are medians or, for categories and missing values, shares "
+        "of rows. The distance is the largest difference between cumulative "
+        "distributions (values) or the share of rows that would have to change "
+        "(categories), so that columns can be compared. P-values are adjusted for "
+        "the number of columns (Holm). Values are tested by ranks and by their "
+        "distribution, categories by counts. All tests together call something "
+        f"changed with a probability of at most {100 * content['level']:.3g} % if "
+        "nothing has changed. With many rows, even small changes are significant: "
+        "look at their size as well."
     )
 
 
@@ -144,7 +145,7 @@ def _build_figure_section(changes: Sequence[Content]) -> Section | None:
         "How far the distributions of each input are apart, from 0 (equal) to 100 % "
         "(no value in common). Full bars are significant, pale ones are not."
     )
-    caption += f" {more} smaller ones are not shown." if more else ""
+    caption += f" {more} inputs with smaller distances are not shown." if more else ""
     return Section("What moved", [page.render_figure(caption, *figures)])
 
 

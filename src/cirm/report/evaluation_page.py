@@ -38,7 +38,7 @@ LEGEND: dict[MarkKind, str] = {
 
 def build_evaluation_page(content: Content, command: str = "") -> str:
     """Build the page of an evaluation, from what `cirm evaluate --json` prints."""
-    answer, rest = split_verdict(content["verdict"])
+    answer, rest = split_off_first_sentence(content["verdict"])
     sections = [
         Section("", [*rest, page.render_large_numbers(_list_facts(content))]),
         _build_places_section(content),
@@ -55,7 +55,7 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
     return page.render_page(title, answer, sections)
 
 
-def split_verdict(verdict: str) -> tuple[str, list[str]]:
+def split_off_first_sentence(verdict: str) -> tuple[str, list[str]]:
     """Return the first sentence of a verdict, and the others."""
     first, dot, rest = verdict.partition(". ")
     sentences = [f"{rest.rstrip('.')}."] if dot else []
@@ -120,7 +120,9 @@ def _build_confusion_section(content: Content) -> Section | None:
     if "confusion" not in content:
         return None
     figure = render_confusion_figure(content["confusion"])
-    return Section("Which classes are taken for which", [figure]) if figure else None
+    return (
+        Section("Which classes are confused with which", [figure]) if figure else None
+    )
 
 
 def _build_classes_section(content: Content) -> Section | None:

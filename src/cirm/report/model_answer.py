@@ -46,7 +46,7 @@ def _describe_unstable(
     if learned := [name for name in names if name in anew]:
         verb = "is" if len(learned) == 1 else "are"
         parts.append(
-            f"{_join_columns(learned)} {verb} used as learned anew at "
+            f"{_join_columns(learned)} {verb} used with the meaning learned at "
             f"{adaptation['name']}"
         )
     rest = [name for name in names if name not in anew]
@@ -71,8 +71,8 @@ def _describe_doubt(content: Content) -> str:
     if verdict:
         return verdict if verdict.endswith(".") else f"{verdict}."
     return (
-        f"Whether they mean the same at other places was not tested: the learner "
-        f"{content['learner']} does not."
+        "Whether these columns mean the same at other places is unknown: the learner "
+        f"{content['learner']} does not test it."
     )
 
 

@@ -66,8 +66,8 @@ def describe_past_scores(entry: Content) -> str:
     past = entry["past"]
     if not past:
         return (
-            "How the earlier environments would fare now is not known: the model "
-            "stores nothing of them by which to tell."
+            "The scores in earlier environments after this update are not known, "
+            "because the model stores no data of them."
         )
     if _choose_metric(entry) == "accuracy":
         before, after = (f"{past[name]:.1f} %" for name in ("before", "after"))

@@ -147,7 +147,9 @@ def render_effects_figure(adaptation: Content) -> Markup:
     }
     caption = "What each column says about the target, learned anew. "
     caption += "The line is the 95 % interval" + (
-        "; 1 means that the column says nothing." if factors else "."
+        "; a factor of 1 means that the column says nothing about the target."
+        if factors
+        else "."
     )
     label = "Effects learned anew: " + "; ".join(
         f"{one['feature']} {one['here']:.3g}" for one in adaptation["effects"]
@@ -183,7 +185,7 @@ def plot_calibration(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]
         x, y, rows = one["confidence"], one["accuracy"], one["rows"]
         span = compute_wilson_interval(y, rows)
         ax.plot((x, x), span, color=hue, lw=2.5, alpha=0.6)
-        tip = f"confidence {x:.0f} %: {y:.1f} % correct of {rows:,.0f} rows"
+        tip = f"confidence {x:.0f} %: {y:.1f} % of {rows:,.0f} rows correct"
         part = encode_svg_id("mark", [tip])
         size = 5 + 8 * math.sqrt(rows / largest)
         ax.plot(x, y, "o", ms=size, color=hue, clip_on=False, gid=part, zorder=3)
@@ -194,9 +196,9 @@ def plot_calibration(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]
 def render_calibration_figure(bins: Sequence[Content]) -> Markup:
     """Render the calibration curve."""
     caption = (
-        "Accuracy of the predictions by their confidence. On the dotted line they are "
-        "as often correct as they are confident; below it the model is overconfident. "
-        "Lines are 95 % intervals; larger dots stand for more rows."
+        "Accuracy of the predictions by their confidence. On the dotted line, the "
+        "accuracy equals the confidence; below it, the model is overconfident. Lines "
+        "are 95 % intervals; larger dots stand for more rows."
     )
     return page.render_figure(
         caption, plot_calibration(bins, width=420), plot_calibration(bins, width=NARROW)

@@ -80,7 +80,9 @@ def plot_scores_over_sweep(
     for line in shown:
         _draw_line(ax, line, marks=True)
     _add_line_names(ax, shown)
-    return ax, f"Unseen {unit} over {axis}, for {_list_line_names(lines)}"
+    return ax, (
+        f"Unseen environments: {unit} against {axis}, for {_list_line_names(lines)}"
+    )
 
 
 @render_as_inline_svg
@@ -106,7 +108,7 @@ def plot_training_curves(
         for part in _split_line_at_stages(line, starts):
             _draw_line(ax, part)
     _add_line_names(ax, lines)
-    return ax, f"{metric} over training steps, for {_list_line_names(lines)}"
+    return ax, f"{metric} against training steps, for {_list_line_names(lines)}"
 
 
 @render_as_inline_svg
@@ -148,7 +150,8 @@ def plot_training_against_unseen(
         means = f"{format_mean(train, metric)} → {format_mean(test, metric)}"
         tip = f"{pair.label}: {means}"
         ax.plot(train, test, **look, zorder=3, gid=encode_svg_id("mark", [tip]))
-    return ax, f"Unseen over {titles[0]}, for {_list_line_names(lines)}"
+    names = _list_line_names(lines)
+    return ax, f"Unseen environments: {unit} against {titles[0]}, for {names}"
 
 
 @render_as_inline_svg

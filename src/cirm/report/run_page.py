@@ -276,7 +276,8 @@ def build_sweep_section(
     caption = "Each point is an unseen environment, scored after the last stage"
     if list_adapted_rows(view.learners):
         caption += (
-            "; adapted: after adaptation to this number of its rows, without labels"
+            "; adapted: after adapting to this number of unlabelled rows of that "
+            "environment"
         )
     figure = _render_figure_in_two_widths(draw, caption + view.band_caption)
     return Section("Scores across unseen environments", [figure])
@@ -333,8 +334,9 @@ def build_stage_scores_section(view: FigureData) -> Section | None:
     ]
     caption = (
         f"{describe_metric(view.metric).capitalize()}, after each stage. Grey lines: "
-        "training environments; the later one arrives, the darker its line, and rings "
-        "mark the stages before it arrives. Coloured lines: unseen environments."
+        "training environments; the later an environment arrives, the darker its "
+        "line; rings mark the stages before its arrival. Coloured lines: unseen "
+        "environments."
     )
     return Section(
         "Scores after each stage", [page.render_figures_side_by_side(caption, drawings)]

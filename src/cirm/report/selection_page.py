@@ -20,8 +20,8 @@ def build_selection_page(search: Search, command: str = "") -> str:
     """Build the page of a search as one HTML document."""
     if not search["picks"]:
         raise ValueError(
-            f"the search for settings of {search['learner']} has no finished trial, so "
-            "no rule could choose. Run more trials, or a smaller search space."
+            f"the search for settings of {search['learner']} has no finished trial, "
+            "so no rule could choose. Run more trials, or use a smaller search space."
         )
     rules = [f"{describe_rule_name(r)}: {search['rules'][r]}." for r in search["picks"]]
     content = [
@@ -104,7 +104,7 @@ def draw_scores_over_setting(
         return None
     return plot_scores_of_trials(
         name,
-        f"Score by the rule {describe_rule_name(rule)} over {name}",
+        f"Score under the rule {describe_rule_name(rule)} against {name}",
         trials,
         picked=search["picks"][rule]["trial"],
         reference=scores.get(0),
@@ -119,13 +119,15 @@ def _write_lead_paragraph(search: Search) -> str:
         f"with {seeds} seed{'s' if seeds > 1 else ''} each. "
     )
     if "oracle" not in search["picks"]:
-        return text + "The choice did not use any test environment."
+        return text + "No rule used a test environment to choose."
     text += (
         "The oracle used the test environment to choose, so its score is an upper "
         "bound and not a result."
     )
     return text + (
-        " The other rules did not use it." if len(search["picks"]) > 1 else ""
+        " The other rules did not use the test environment."
+        if len(search["picks"]) > 1
+        else ""
     )
 
 
@@ -146,7 +148,7 @@ def _build_scores_section(search: Search, rule: str) -> Section | None:
         "Each dot is a trial, and the square is the chosen one. The dotted line is "
         "the score of trial 0, which uses the settings from before the search."
     )
-    heading = f"Scores by the rule {describe_rule_name(rule)}"
+    heading = f"Scores of the trials under the rule {describe_rule_name(rule)}"
     return Section(heading, [page.render_figures_side_by_side(caption, drawings)])
 
 

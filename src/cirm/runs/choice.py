@@ -29,7 +29,7 @@ VALIDATION, CHOSEN = "validation", "chosen"  # a split, and where a choice is re
 
 
 @dataclass(frozen=True)
-class ValueChoiceJob(Job):
+class ChooseSettingJob(Job):
     """A job that tries several values of a setting.
 
     For each seed it chooses the value with the least mean error, or the highest
@@ -47,9 +47,9 @@ class ValueChoiceJob(Job):
     held: int = 1
 
 
-@execute_job.register(ValueChoiceJob)
+@execute_job.register(ChooseSettingJob)
 def run_all_values_and_keep_best(
-    job: ValueChoiceJob, progress: Callable[[float], None], folder: Path | None = None
+    job: ChooseSettingJob, progress: Callable[[float], None], folder: Path | None = None
 ) -> list[Record]:
     """Run a learner with each value and return the records of each seed's best."""
     start = time.perf_counter()

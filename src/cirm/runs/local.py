@@ -21,7 +21,7 @@ Report = Callable[[Job, float], None]
 
 MAX_ATTEMPTS = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
 KILLED_MESSAGE = (
-    "its process was killed, perhaps for lack of memory: use fewer --workers"
+    "its process was killed, perhaps because memory ran out. Use fewer --workers"
 )
 # Errors of the job itself; torch raises RuntimeError when memory is short.
 FAILURES = (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError)

@@ -177,7 +177,8 @@ def _parse_range_or_alternatives(
         )
     if kind not in (int, float):
         raise ValueError(
-            f"{where} is not a number and has no range {text!r}. List values as a|b."
+            f"{where} is not numeric, so it cannot have the range {text!r}. List the "
+            "values to try, as in a|b."
         )
     ends, _, scale = text.partition(":")
     low, _, high = ends.partition("..")

@@ -98,11 +98,11 @@ class Endpoints:
         self._queue = anyio.CapacityLimiter(1)
 
     async def show_page(self) -> Response:
-        """Show the page to try a row by hand."""
-        return HTMLResponse(_render_try_page())
+        "Show a page with a form to enter a row and see its prediction."
+        return HTMLResponse(_get_cached_try_page())
 
     async def report_health(self) -> Response:
-        """Say whether the server works, and which model it uses."""
+        "Report whether the server works, and which model it uses."
         await self._run(self.served.refresh)
         current, problem = self.served.current, self.served.problem
         content = {
@@ -191,7 +191,10 @@ class Guard:
 
     def _refuse(self, request: Request) -> Response | None:
         if self.hosts and request.url.hostname not in self.hosts:
-            text = f"this server is not called {request.url.hostname!r}. Use localhost."
+            text = (
+                "this server does not answer requests for the host "
+                f"{request.url.hostname!r}. Use localhost."
+            )
             return _make_error_response(421, text)
         if not self._token or request.url.path in OPEN_PATHS:
             return None
@@ -222,7 +225,7 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 @cache
-def _render_try_page() -> str:
+def _get_cached_try_page() -> str:
     return build_try_page()
 
 
@@ -243,7 +246,9 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _answer_failure(_: Request, __: Exception) -> Response:
-    return _make_error_response(500, "the server failed; its log says why.")
+    return _make_error_response(
+        500, ("an error occurred in the server. See its log for the reason.")
+    )
 
 
 def _make_error_response(

@@ -44,7 +44,9 @@ class Measurements:
         )
         self.missing = self._count("missing_values", "Missing values.", "column")
         self.categories = self._count(
-            "new_categories", "Values that are no category the model knows.", "column"
+            "new_categories",
+            ("Number of values whose category the model does not know."),
+            "column",
         )
         self.loaded = Gauge(
             "cirm_model_loaded_timestamp_seconds",

@@ -66,7 +66,7 @@ def parse_rows(
         cells = _read_json(body, most_rows, wanted)
     count = len(next(iter(cells.values()), ()))
     if not count:
-        raise RequestError(422, "there are no rows. Send one or more.")
+        raise RequestError(422, "the request contains no rows. Send at least one.")
     numbers, features = list_numeric_columns(schema), count_column_features(schema)
     columns = {
         name: _make_column(own, name in numbers, name in features)
@@ -91,7 +91,9 @@ def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise RequestError(
-                422, f'row {number}: it is no object such as {{"age": 50}}.', number
+                422,
+                f"row {number}: the row must be an object, such as {{'age': 50}}.",
+                number,
             )
         for name in wanted:
             if name not in row:
@@ -103,7 +105,7 @@ def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a valid number in JSON")
 
 
 def _check_cell(cell: object, row: int, column: str) -> None:
@@ -131,7 +133,11 @@ def _read_csv(
     names = [name.strip() for name in names]
     for place, name in enumerate(names):
         if not name or name in names[:place]:
-            problem = "has no name" if not name else f"is called {name!r} like another"
+            problem = (
+                "has no name"
+                if not name
+                else (f"has the same name as another column, {name!r}")
+            )
             raise RequestError(
                 422, f"column {place + 1} {problem}. Rename it.", None, name
             )
@@ -142,8 +148,8 @@ def _read_csv(
         if len(row) != len(names):
             raise RequestError(
                 422,
-                f"row {number}: it has {len(row)} cells for {len(names)} columns. "
-                "Correct it.",
+                f"row {number}: the row has {len(row)} cells, but there are "
+                f"{len(names)} columns. Give each column one cell.",
                 number,
             )
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=bool(rows)))
@@ -181,8 +187,8 @@ def _make_absence_error(column: str, row: int | None = None) -> RequestError:
     place = "" if row is None else f"row {row}: "
     return RequestError(
         422,
-        f"{place}there is no value for the column {column!r}. Send it, empty or null "
-        "where it is unknown.",
+        f"{place}there is no value for the column {column!r}. Send the column, with "
+        "an empty cell or null where the value is unknown.",
         row,
         column,
     )

@@ -59,8 +59,9 @@ def build_stress_page(
         "difference to the oracle is shown in brackets"
     )
     legend = (
-        f"Blue: less than {MAX_GAP:g} points below. Orange, with ✗: further below, the "
-        "more the stronger. Regressions: explained variance in percent."
+        f"Blue: less than {MAX_GAP:g} points below. Orange, with ✗: further below; "
+        "the larger the difference, the stronger the colour. Regressions: explained "
+        "variance in percent."
     )
     content = [
         Section("", [page.render_large_numbers(list_stress_facts(cells))]),
@@ -117,7 +118,10 @@ def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
     held = sum(bool(cell["withstands"]) for cell in cells)
     worst = min(cells, key=lambda cell: float(cell["gap"]))
     facts = [
-        (f"{held} of {len(cells)}", "cells in which it withstands the shortcut"),
+        (
+            f"{held} of {len(cells)}",
+            ("cells in which the learner withstands the shortcut"),
+        ),
         (
             _format_gap(worst["gap"]),
             f"largest gap to the oracle ({get_cell_name(worst)})",
@@ -192,7 +196,7 @@ def _render_overview(cells: Sequence[Summary], learner: str, legend: str) -> Mar
         return Markup()
     counts = list_adapted_rows({str(n): cell for n, cell in enumerate(usual)})
     columns = [("", "erm"), ("", "unseen")]
-    columns += [("adapted to so many rows", count) for count in counts]
+    columns += [("number of rows adapted to", count) for count in counts]
     made = {}
     for row, cell in enumerate(usual):
         scores = [cell["erm"], cell["unseen"]]

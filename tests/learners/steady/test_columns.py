@@ -258,7 +258,10 @@ def test_a_column_whose_meaning_the_rows_do_not_show_is_refused(fitted):
     generator = torch.Generator().manual_seed(0)
     inputs[..., -1] = torch.randint(2, (100,), generator=generator).float()
     adapted = learner.adapt(state, inputs)
-    assert "fit no better" in learner.explain(adapted)["adaptation"]["refusals"][0]
+    assert (
+        "does not explain these rows better"
+        in learner.explain(adapted)["adaptation"]["refusals"][0]
+    )
     assert torch.equal(learner.outputs(state, inputs), learner.outputs(adapted, inputs))
 
 

@@ -89,12 +89,12 @@ def _mean(entries: list[Any]) -> str:
 
 def _describe_trust(trust: str) -> str:
     return {
-        "invariant": "; without rows of a new environment the model does not rely on "
-        "what changes",
-        "interval": "; without rows of a new environment the model relies on it only "
-        "as far as the environments seen agree",
-        "average": "; without rows of a new environment the model uses the average "
-        "meaning",
+        "invariant": "; until it has rows of a new environment, the model does not "
+        "rely on what changes",
+        "interval": "; until it has rows of a new environment, the model relies on "
+        "such columns only as far as the environments seen agree",
+        "average": "; until it has rows of a new environment, the model uses the "
+        "average meaning",
     }[trust]
 
 
@@ -127,7 +127,7 @@ def _describe_inseparable_columns(state: State, names: list[str]) -> list[str]:
     return [
         f"The effect of {words} changes too, but the model keeps using it: it cannot "
         "be separated from other columns, or without it nothing could be predicted. "
-        "Name a column as unstable to do without it."
+        "To make the model ignore such a column, name it as unstable."
     ]
 
 
@@ -155,8 +155,8 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
     limit = _find_limit(state, level, LEAST_EFFECT)
     factor = format_factor(math.exp(min(limit * typical, 20.0)))
     text = (
-        "These rows can show a change of the odds per standard deviation of a column "
-        f"by a factor of about {factor} or more."
+        "With this number of rows, a change can be detected if the odds per standard "
+        f"deviation of a column change by a factor of about {factor} or more."
     )
     strongest = _compute_largest_z(state)
     chance = float(stats.norm.cdf(strongest - limit))

@@ -23,15 +23,17 @@ REFUSALS = {
     refuse.CONSTANT: "{name} was not adapted: it is constant in these rows.",
     refuse.OTHER_UNIT: "{name} was not adapted: its values are on another scale than "
     "in the first environment. Check its unit.",
-    refuse.UNTRIED: "{name} was not adapted: no environment has arrived yet that shows "
-    "whether adapting helps.",
+    refuse.UNTRIED: "{name} was not adapted: it is not known yet whether adapting "
+    "helps. Update the model with another labelled environment first.",
     refuse.CHANCE: "{name} was not adapted: without unstable columns the model "
     "predicts hardly better than chance.",
-    refuse.LEAK: "{name} was not adapted: it shares too much with the stable columns.",
-    refuse.UNEARNED: "{name} was not adapted: on the arrival of earlier environments "
-    "adapting it did not help clearly.",
-    refuse.UNCLEAR: "{name} was not adapted: with a meaning for it the rows fit no "
-    "better than without.",
+    refuse.LEAK: (
+        "{name} was not adapted: it is too closely related to the stable columns."
+    ),
+    refuse.UNEARNED: "{name} was not adapted: when earlier environments arrived, "
+    "adapting it did not clearly improve the predictions.",
+    refuse.UNCLEAR: "{name} was not adapted: giving it a meaning does not explain "
+    "these rows better than ignoring it.",
 }
 
 
@@ -81,7 +83,8 @@ def _describe_frequencies(state: State) -> list[str]:
     )
     return [
         f"The frequencies of the classes are estimated as {now} here, {before} in the "
-        "environments seen. On the arrival of each environment that helped."
+        "environments seen. This estimate improved the predictions on the arrival of "
+        "every environment so far."
     ]
 
 
@@ -116,7 +119,11 @@ def _describe_effect(
             f"{format_factor(ends[0])} to {format_factor(ends[1])}, {rows})"
         )
     differs = bool(seen) and not min(seen) <= here <= max(seen)
-    what = "means something different here" if differs else "means here what it did"
+    what = (
+        "means something different here"
+        if differs
+        else ("means the same here as before")
+    )
     return {
         "feature": name,
         "seen": [round(value, 4) for value in seen],
@@ -124,7 +131,7 @@ def _describe_effect(
         "low": round(low, 4),
         "high": round(high, 4),
         "sentence": f"`{name}` {what}: in the environments seen it {told}; {now}. "
-        "Predictions use it so.",
+        "Predictions rely on its meaning here.",
     }
 
 

@@ -39,7 +39,7 @@ def list_reasons_not_to_adapt(state: State, inputs: Tensor) -> Tensor:
             reason = CHANCE
         elif compute_residual_direction(state, feature, given)[1] > MOST_LEAK:
             reason = LEAK
-        elif not has_helped_on_arrival(state, feature):
+        elif not has_adapting_helped(state, feature):
             reason = UNEARNED
         else:
             reason = 0
@@ -58,7 +58,7 @@ def _has_other_unit(values: Tensor, limit: float) -> bool:
     return spread > UNITS or spread < 1 / UNITS or abs(centre) > UNITS
 
 
-def has_helped_on_arrival(state: State, feature: int) -> bool:
+def has_adapting_helped(state: State, feature: int) -> bool:
     """Return whether adapting a feature has helped on the arrival of environments."""
     errors = state.arrivals.errors[:, feature]
     tried = errors.isfinite()

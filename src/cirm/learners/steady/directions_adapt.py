@@ -17,10 +17,11 @@ REFUSALS = (
     "",
     "nothing unstable was found, so there is nothing to adapt",
     f"fewer than {FEWEST_ROWS} rows",
-    "the stable model is near chance, so it cannot tell what a feature means here",
+    "the stable model is hardly better than chance, so it cannot show what a feature "
+    "means here",
     "the stable model still depends on the feature",
     "adapting would not have helped in the environments seen",
-    "the rows do not show that the feature says anything about the target here",
+    "these rows do not show that the feature is related to the target here",
 )
 
 

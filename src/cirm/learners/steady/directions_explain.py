@@ -42,9 +42,10 @@ def explain_state(state: State, classes: int, trust: str) -> dict[str, Any]:
     if found:
         size, error, right = state.leak[0].tolist()
         evidence.append(
-            f"On held-out rows the stable model alone is right in {right:.0%}. Before "
-            f"the correction it depended on the unstable directions by {size:.0%} of "
-            f"the distance between classes (standard error {error:.0%})."
+            "On held-out rows the stable model alone predicts the right class in "
+            f"{right:.0%}. Before the correction it depended on the unstable "
+            f"directions by {size:.0%} of the distance between classes (standard "
+            f"error {error:.0%})."
         )
     explanation: dict[str, Any] = {"verdict": verdict, "evidence": evidence}
     explanation["unstable"] = unstable
@@ -108,10 +109,11 @@ def _describe_adaptation(
                 "here": here,
                 "low": low,
                 "high": high,
-                "sentence": f"{entry['feature']} agreed with the target in {rates} of "
-                f"the rows of the environments seen; here it does in {here:.0%} (95 % "
-                f"interval {low:.0%} to {high:.0%}, from {rows} rows without labels). "
-                "Predictions use it so.",
+                "sentence": f"In the environments seen, {entry['feature']} agreed "
+                f"with the target in {rates} of the rows; here the "
+                f"agreement is estimated at {here:.0%} (95 % interval "
+                f"{low:.0%} to {high:.0%}, from {rows} rows without "
+                "labels). Predictions use this estimate.",
             }
         )
     refusal = f"Nothing was adapted: {REFUSALS[refused]}." if refused else ""

@@ -88,10 +88,10 @@ def read_table_pair(
     columns += [target] if target else []
     shared = _measure_shared_rows([frame[columns] for frame in frames])
     if MANY_SHARED <= shared < 1:
-        text = f"{100 * shared:.0f} % of the rows of {names[1]} are in {names[0]}, too."
+        text = f"{100 * shared:.0f} % of the rows of {names[1]} are also in {names[0]}."
         notes.append(text)
     if (fewest := min(map(len, frames))) < FEW_ROWS:
-        notes.append(f"with {fewest} rows only large changes can be seen.")
+        notes.append(f"with {fewest} rows, only large changes can be detected.")
     tables = (frames[0], frames[1])
     return TablePair(
         names, tables, encoding, target, targets, task, tuple(notes), shared
@@ -130,11 +130,11 @@ def _has_targets(frames: Sequence[pd.DataFrame], target: str, notes: list[str]) 
         if not _is_constant(frames, target):
             return True
         notes.append(
-            f"the target {target!r} is the same in all rows, so that nothing depends "
-            "on it."
+            f"the target {target!r} is the same in all rows, so the meaning of "
+            "columns cannot be compared."
         )
         return False
-    reason = f"not both tables have the target {target!r}"
+    reason = f"only one of the tables, or none, has the target column {target!r}"
     remedy = ""
     if not target:
         reason, remedy = "no target is given", "; name it with --target"
@@ -174,8 +174,8 @@ def _drop_missing_targets(
     gaps = is_missing(frame[target])
     if gaps.all():
         raise ValueError(
-            f"column {target!r}: all targets of a table are missing. Remove the column "
-            "from it, or fill it in."
+            f"column {target!r}: all targets of one of the tables are missing. Remove "
+            "the column from that table, or fill it in."
         )
     if gaps.any():
         notes.append(f"{int(gaps.sum()):,} rows without a target are left out.")
@@ -200,8 +200,8 @@ def _choose_encoding(
         schema = model.schema
         if schema.treatment.encoding is None:
             raise ValueError(
-                "--model: the model was not trained on tables. Leave it out, or give "
-                "another."
+                "--model: the model was not trained on tables. Leave out the option, "
+                "or give a model of tables."
             )
         others |= {schema.environment, *schema.ids, *schema.ignored}
         columns = [c for c in schema.treatment.encoding.columns if c.name in shared]
@@ -215,8 +215,8 @@ def _choose_encoding(
 def _require_columns(encoding: TableEncoding) -> TableEncoding:
     if not encoding.features:
         raise ValueError(
-            "The tables have no column in common that varies in the first. Check that "
-            "they are of the same kind."
+            "The tables have no column in common that varies in the first table. "
+            "Check that both contain the same kind of data."
         )
     return encoding
 
