@@ -57,7 +57,10 @@ def test_a_column_without_values_is_named(cirm):
     write_quarter("q2.csv", 1, lambda f: f.assign(rain=np.nan))
     cirm("fit", "q1.csv", "--target", "up", "--model", "m.cirm", *SETTINGS)
     _, _, error = cirm("update", "q2.csv", "--model", "m.cirm")
-    assert "column 'rain': all values are missing." in error
+    assert (
+        "column 'rain': all values are missing. Check that the column was exported."
+        in error
+    )
 
 
 @pytest.mark.parametrize(("factor", "status"), [(1000, 2), (2.2046, 0)])
@@ -68,7 +71,7 @@ def test_a_quarter_in_another_unit_is_refused_or_noted(cirm, factor, status):
     for command, wanted in (("predict", 0), ("update", status)):
         found, _, error = cirm(command, "q2.csv", "--model", "m.cirm")
         assert found == wanted
-        assert "column 'load' seems to be in another unit" in error
+        assert "column 'load' seems to be in a different unit" in error
     assert cirm("update", "q2.csv", "--model", "m.cirm", "--accept-units")[0] == (
         0 if status else 2  # learned already
     )

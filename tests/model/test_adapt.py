@@ -136,10 +136,10 @@ def test_one_row_and_a_constant_column_are_no_obstacle(model, new):
 
 def test_another_unit_is_refused_unless_it_is_accepted(model, new):
     days = new.assign(age=365.25 * new["age"])
-    with pytest.raises(ValueError, match="'age' seems to be in another unit"):
+    with pytest.raises(ValueError, match="'age' seems to be in a different unit"):
         adapt(model, days)
     notes = adapt(model, days, accept_units=True).adaptation.notes
-    assert any("another unit" in note for note in notes)
+    assert any("different unit" in note for note in notes)
 
 
 def test_a_missing_column_is_refused_unless_it_is_filled(model, new):

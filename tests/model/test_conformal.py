@@ -154,7 +154,7 @@ def test_what_can_be_promised_depends_on_the_number_of_places(models):
     second = evaluate(models["values"], later)["coverage"]
     assert second["places"] == 2
     assert "random-effects model of 2 arrivals" in second["guarantee"]
-    assert "takes 18 arrivals" in second["guarantee"]
+    assert "needs 18 arrivals" in second["guarantee"]
     many = evaluate(models["values"], later, level=0.5)["coverage"]
     assert "At least 50 % on average over new environments" in many["guarantee"]
 

@@ -111,7 +111,9 @@ def test_only_what_is_missing_counts_as_missing(first):
     missing = find_missing_numbers(later, schema)
     assert missing.tolist() == [[True, False]] * 100
     warnings = list_unusual_value_warnings(schema, encode(schema, later), missing)
-    assert warnings == ["column 'a': all values are missing."]
+    assert warnings == [
+        "column 'a': all values are missing. Check that the column was exported."
+    ]
 
 
 def test_missing_values_do_not_count_as_another_unit(first):

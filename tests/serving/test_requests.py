@@ -156,13 +156,13 @@ BAD_BODIES = [
     ("[{}, NaN]", "application/json", 400, "NaN is not a valid number in JSON"),
     ("[" * 5000, "application/json", 400, "not valid JSON"),
     ("{}", "application/json", 422, "must be a list of rows"),
-    ("[]", "application/json", 422, "there are no rows"),
+    ("[]", "application/json", 422, "the request contains no rows"),
     ("[1]", "application/json", 422, "row 1: the row must be an object"),
     ("", "text/csv", 422, "there is no value for the column 'age'"),
-    (HEAD, "text/csv", 422, "there are no rows"),
-    (HEAD + "1,2\n", "text/csv", 422, "row 1: it has 2 cells for 5 columns"),
+    (HEAD, "text/csv", 422, "the request contains no rows"),
+    (HEAD + "1,2\n", "text/csv", 422, "row 1: the row has 2 cells, but there are 5"),
     (HEAD + '1,2,"new,true,2024-01-01\n', "text/csv", 400, "the CSV cannot be read"),
-    ("age,age\n1,2\n", "text/csv", 422, "column 2 is called 'age' like another"),
+    ("age,age\n1,2\n", "text/csv", 422, "column 2 has the same name as another column"),
     ("age,\n1,2\n", "text/csv", 422, "column 2 has no name"),
     (b"\xff\xfe", "text/csv", 400, "not UTF-8 text"),
     ("age\n1\n", "text/plain", 415, "the content type must be application/json"),
@@ -196,7 +196,7 @@ def test_a_page_elsewhere_cannot_reach_a_local_server_by_another_name(client):
     status, _, body = client.get("/health", Host="evil.example")
     assert (
         status == 421
-        and "not called 'evil.example'" in json.loads(body)["error"]["message"]
+        and "the host 'evil.example'" in json.loads(body)["error"]["message"]
     )
     assert client.get("/health", Host="localhost:1")[0] == 200
 
