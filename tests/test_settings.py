@@ -91,7 +91,11 @@ def test_a_text_is_read_as_its_type(name, text, value):
         ("hidden", "5,x", "hidden must be a whole number, not 'x'."),
         ("penalty", "much", "penalty must be a number, not 'much'."),
         ("examples", "few", "examples must be whole number or all, not 'few'."),
-        ("table", "{}", "table cannot be set from text such as '{}'."),
+        (
+            "table",
+            "{}",
+            "table cannot be set from text such as '{}'. Set it in Python.",
+        ),
     ],
 )
 def test_a_text_of_another_type_is_refused(name, text, complaint):

@@ -133,7 +133,7 @@ def test_many_classes_have_a_column_each(tmp_path):
         ({"examples": 1}, "examples is 1. Use 2 or more"),
         ({"flips": (0.1,)}, r"flips is \[0.1\]. Give one value for each of the 2"),
         ({"test_flip": 1.0}, "test_flip is 1.0. Use probabilities between"),
-        ({"path": "tables"}, "target is ''. Name the column"),
+        ({"path": "tables"}, "target is ''. Give the name of the column"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

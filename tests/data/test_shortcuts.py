@@ -97,7 +97,9 @@ def test_each_place_of_the_kind_new_has_its_own_shortcut_and_the_unseen_one_has_
     problem = Shortcuts(kind="new", environments=3, examples=50).draw((0,))
     shown = [tuple(place.inputs.cues) for place in environments(problem)]
     assert shown == [("figure",), ("corner",), ("stripes",), CUES["new"]]
-    with pytest.raises(ValueError, match=r"environments is 4\. There are 3 kinds"):
+    with pytest.raises(
+        ValueError, match=r"environments is 4\. With kind=new .* at most 3"
+    ):
         Shortcuts(kind="new", environments=4)
 
 
