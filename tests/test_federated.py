@@ -577,7 +577,7 @@ def test_arrays_are_decoded_only_if_they_are_what_is_expected():
         double,
         encode_tensor_as_npy(tensor.T),
     ):
-        message = f"must be an npy array of 152 bytes, but {len(content)} other"
+        message = f"must be an npy array of 152 bytes, but {len(content)} bytes"
         with pytest.raises(ValueError, match=message):
             decode(content)
     with pytest.raises(

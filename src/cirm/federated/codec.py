@@ -90,7 +90,7 @@ def _decode_npy_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor
     if len(content) != size or not content.startswith(header):
         raise ValueError(
             f"{where} must be an npy array of {size} bytes, but {len(content)} bytes "
-            "of something else were sent"
+            "were sent that are not one"
         )
     values = np.frombuffer(content, DTYPE, offset=len(header)).reshape(shape)
     tensor = torch.from_numpy(values.copy())
