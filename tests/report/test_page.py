@@ -183,7 +183,7 @@ def test_training_curves_are_named_in_words(records):
     names = {
         "kl": "KL divergence from the prior",
         "kl north": "KL divergence from the prior, north",
-        "opposed": "opposed gradients of the past",
+        "opposed": "conflicts with past gradients",
         "consensus": "consensus residual",
         "worst": "worst",
     }

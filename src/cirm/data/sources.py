@@ -263,7 +263,8 @@ def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any packa
         ) from None
     if not isinstance(frame, pd.DataFrame):  # a single column, for example
         raise ValueError(
-            f"data: {type(table).__name__} is not a table. Pass one with named columns."
+            f"data: {type(table).__name__} is not a table. Pass a table with named "
+            "columns."
         )
     return frame
 

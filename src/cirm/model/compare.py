@@ -57,7 +57,7 @@ def compare(
         task: "classification", "regression", or "auto" to infer it from the target.
         categories: Columns of numbers that are codes of categories.
         ignore: Columns to leave out.
-        level: Probability that anything is called changed if nothing has. It is
+        level: Probability of reporting any change although nothing has changed. It is
             divided among the questions and, within each, among the columns.
         progress: Called with a description and how far it is.
 

@@ -67,8 +67,8 @@ def _list_huge_value_notes(draft: SchemaDraft) -> list[str]:
         if largest > HUGE * max(1.0, usual):
             notes.append(
                 f"column {column.name!r} has a value of {largest:.3g}, while 95 % of "
-                f"its values are at most {usual:.3g} in size. It decides the scale of "
-                "the whole column. Check it, or leave the cell empty."
+                f"its values are at most {usual:.3g} in absolute value. It decides "
+                "the scale of the whole column. Check it, or leave the cell empty."
             )
     return notes
 

@@ -151,7 +151,7 @@ def _describe_spread(comparison: Comparison) -> str:
     return (
         f". As far as the arrivals show, the {comparison.title} varies between places "
         f"by a standard deviation of at most {comparison.spread:.1f} {unit}; a drop "
-        "within that is not unusual"
+        "of that size is not unusual"
     )
 
 

@@ -142,8 +142,9 @@ def _build_figure_section(changes: Sequence[Content]) -> Section | None:
     figures = [draw_distances(shown, width=width) for width in (WIDE, NARROW)]
     more = len(changes) - len(shown)
     caption = (
-        "How far the distributions of each input are apart, from 0 (equal) to 100 % "
-        "(no value in common). Full bars are significant, pale ones are not."
+        "Distance between the distributions of each input in the two tables, from 0 "
+        "(equal) to 100 % (no value in common). Full bars are significant, pale ones "
+        "are not."
     )
     caption += f" {more} inputs with smaller distances are not shown." if more else ""
     return Section("What moved", [page.render_figure(caption, *figures)])

@@ -13,7 +13,7 @@ UNITS = {"accuracy": "accuracy, %", "error": "mean squared error"}
 CURVES = {
     "risk": "risk",
     "kl": "KL divergence from the prior",
-    "opposed": "opposed gradients of the past",
+    "opposed": "conflicts with past gradients",
     "consensus": "consensus residual",
     "constraint": "constraint residual",
 }

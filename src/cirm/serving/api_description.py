@@ -65,7 +65,7 @@ def describe_row(model: Model, fill_missing: bool) -> Json:
     properties = {c.name: describe_column(c) for c in columns if c.features}
     required = [] if fill_missing else list(properties)
     for name in model.schema.ids:
-        properties[name] = {"description": "identifier, repeated in the prediction"}
+        properties[name] = {"description": "identifier, copied to the prediction"}
     return {"type": "object", "properties": properties, "required": required}
 
 

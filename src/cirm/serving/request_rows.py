@@ -80,7 +80,11 @@ def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
         rows = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RequestError(
-            400, f"the body is not valid JSON: {summarise_error(error)}. Correct it."
+            400,
+            (
+                f"the body is not valid JSON: {summarise_error(error)}. Correct the "
+                "body."
+            ),
         ) from None
     if not isinstance(rows, list):
         raise RequestError(
@@ -171,7 +175,7 @@ def _split_lines(text: str, separator: str, most_rows: int) -> Iterator[list[str
     except csv.Error as error:
         row = max(count, 1)
         raise RequestError(
-            400, f"row {row}: the CSV cannot be read: {error}. Correct it.", row
+            400, f"row {row}: the CSV cannot be read: {error}. Correct the row.", row
         ) from None
 
 

@@ -163,10 +163,10 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
     if chance < 0.9:
         text += (
             " Smaller changes may stay unnoticed: a column which agrees with the "
-            "outcome for 90 % of the rows in one environment and 80 % in another has "
-            f"z = {strongest:.1f} at most, {limit:.1f} is needed, and the chance to "
-            f"recognise it is {100 * chance:.0f} %. If you suspect a column, name it "
-            "as unstable."
+            "outcome for 90 % of the rows in one environment and 80 % in another "
+            f"reaches z = {strongest:.1f} at most, {limit:.1f} is needed, and the "
+            f"probability of detecting the change is {100 * chance:.0f} %. If you "
+            "suspect a column, name it as unstable."
         )
     return [text]
 
