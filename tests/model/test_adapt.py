@@ -286,7 +286,7 @@ def test_arrays_have_no_columns_to_name(reweigh, tmp_path):
         fit(tmp_path / "a.npz", learner=reweigh, unstable=["x"], settings=QUICK)
 
 
-@pytest.mark.filterwarnings("ignore:the model predicts what plain")
+@pytest.mark.filterwarnings("ignore:before the model learned from")
 def test_the_estimator_adapts_to_a_copy(reweigh, new, tmp_path):
     table = place(400, 0.5, 0)
     names = ["age", "colour", "marker"]

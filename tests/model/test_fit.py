@@ -112,8 +112,8 @@ def test_a_place_far_away_is_said(clinic, quick):
     model = fit(clinic(200, 0.9, 0), "outcome", settings=quick)
     later = clinic(200, 0.9, 1)
     later["age"] += 300
-    (note,) = update(model, later).history[1].notes
-    assert "column 'age' is far from the data of the first environment" in note
+    notes = update(model, later).history[1].notes
+    assert any("column 'age' is far from the data of the first" in n for n in notes)
     assert any("is far" in text for text in evaluate(model, later)["notes"])
 
 
