@@ -13,6 +13,8 @@ import pytest
 
 from cirm.cli.exit_codes import MEANINGS, ExitCode
 
+pytestmark = pytest.mark.integration  # whole commands or many simulations
+
 ROOT = Path(__file__).parents[2]
 QUICK = ("--learner", "erm", "--set", "epochs=2", "--set", "hidden=4")
 FIT = ("--target", "outcome", "--model", "m.cirm")

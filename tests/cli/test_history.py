@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.integration  # whole commands or many simulations
+
 FIT = ("fit", "clinic-a.csv", "--target", "outcome", "--model")
 QUICK = ("--learner", "erm", "--set", "epochs=2", "--set", "hidden=4")
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.integration  # whole commands or many simulations
+
 QUICK = ["--learner", "erm", "--set", "epochs=2", "--set", "hidden=4"]
 FIT = ["fit", "clinic-a.csv", "--target", "outcome", *QUICK]
 

@@ -8,6 +8,8 @@ import pytest
 
 from cirm.model import evaluate, load, predict
 
+pytestmark = pytest.mark.integration  # whole commands or many simulations
+
 QUICK = ["--learner", "erm", "--set", "hidden=4", "--set", "epochs=30"]
 QUICK += ["--set", "rate=0.02"]
 

@@ -69,7 +69,10 @@ def test_batches_average_without_bias_whatever_rows_they_have():
 
 @pytest.mark.parametrize(
     ("weights", "message"),
-    [(torch.ones(3), "must have the targets' shape"), (torch.zeros(4), "positive")],
+    [
+        (torch.ones(3), "must have the same shape as the targets"),
+        (torch.zeros(4), "positive"),
+    ],
 )
 def test_wrong_weights_are_refused(weights, message):
     with pytest.raises(ValueError, match=message):

@@ -53,7 +53,7 @@ def test_a_table_of_another_package_gives_the_model_and_scores_of_pandas(clinic,
 
 def test_a_column_alone_is_no_table(clinic):
     column = pl.from_pandas(clinic(20, 0.9, 0))["age"]
-    with pytest.raises(ValueError, match=r"data: Series is not a table\. Pass one"):
+    with pytest.raises(ValueError, match=r"data: Series is not a table\. Pass a table"):
         fit(column, "outcome")
 
 

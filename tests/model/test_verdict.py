@@ -23,6 +23,8 @@ from cirm.model.estimates import (
 )
 from cirm.model.metrics import compute_delong_variance
 
+pytestmark = pytest.mark.integration  # whole commands or many simulations
+
 MODEL = SimpleNamespace(task=Task(("no", "yes")), threshold=None)
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 

@@ -60,8 +60,8 @@ def adapt(
         >>> adapted.adaptation.name, adapted.adaptation.rows
         ('table', 40)
         >>> adapted.explain()["adaptation"]["refusals"][0]
-        '`age` was not adapted: no environment has arrived yet that shows whether
-        adapting helps.'
+        '`age` was not adapted: it is not known yet whether adapting helps. Update the
+        model with another labelled environment first.'
     """
     if not model.learner.adapts:
         raise ValueError(
