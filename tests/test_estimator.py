@@ -88,6 +88,7 @@ def test_saving_and_loading_changes_nothing(tmp_path):
     ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "settings",
     [

@@ -122,6 +122,7 @@ def drawn_by_processes(*commands):
     return [json.loads(process.communicate()[0]) for process in started]
 
 
+@pytest.mark.integration
 def test_draws_do_not_depend_on_the_number_of_processes_or_threads():
     together, first, rest = drawn_by_processes("1 0 1 2", "3 0", "2 1 2")
     assert together == first + rest

@@ -10,6 +10,8 @@ import pytest
 
 from cirm import fit, load, predict, save, update
 
+pytestmark = pytest.mark.integration  # whole commands
+
 QUICK = ["--set", "epochs=15", "--set", "hidden=8", "--set", "rate=0.02"]
 ADAPT = ["adapt", "clinic-c.csv", "--model", "m.cirm", "--out", "c.cirm"]
 

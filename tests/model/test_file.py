@@ -46,6 +46,7 @@ CLASSIFIERS = [
 ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("key", CLASSIFIERS)
 def test_an_update_after_load_is_that_of_an_uninterrupted_run(files, quick, key):
     first = model_of(files, quick, key)

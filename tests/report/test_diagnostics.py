@@ -90,6 +90,7 @@ def test_a_page_without_diagnostics_has_no_such_section(records):
     assert "Can the models be trusted?" not in build_run_page(records, "A run")
 
 
+@pytest.mark.integration
 def test_a_page_shows_them_beside_the_results_and_leaves_those_alone(records):
     text = build_run_page([*records, *rows("erm", (1, 1))], "A run", chance=50.0)
     plain = build_run_page(records, "A run", chance=50.0)
