@@ -79,7 +79,8 @@ def test_a_subset_makes_nothing_until_it_is_asked():
         (ROWS + 1, "rows must be from 0 to 3, not 1 to 4."),
         (
             ROWS[:, :0],
-            "there are no examples or no features: the shape of the inputs is [2, 0",
+            "there are no examples or no features: the shape of the inputs is "
+            "[2, 0, 2].",
         ),
     ],
 )

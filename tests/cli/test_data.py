@@ -81,7 +81,7 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
     unknown = call("fetch", "mnist", "minst").exception
     assert isinstance(unknown, ValueError) and "mnist, fashion-mnist" in str(unknown)
     wrong = call("import", "mnist", write(tmp_path / "mine")).exception
-    assert isinstance(wrong, ValueError) and "that of mnist is [60000" in str(wrong)
+    assert isinstance(wrong, ValueError) and "mnist is [60000, 28, 28]" in str(wrong)
     assert not (get_cache_folder() / "mnist").exists()
 
 

@@ -187,7 +187,7 @@ def test_figures_are_files_and_a_page(cirm, tmp_path, paper):
         ),
         (
             ["table1", "--address", "h:1"],
-            "The engine local has no address",
+            "The engine local has no address; got 'h:1'. Add --engine",
         ),
         (
             ["table1", "--learner", "nope"],

@@ -47,7 +47,8 @@ def test_a_data_set_is_created_from_a_key_an_import_path_or_an_instance():
     assert create_dataset(path, {"dimension": 4}) == SCM(dimension=4)
     own = SCM(examples=3)
     assert create_dataset(own) is own
-    with pytest.raises(ValueError, match="settings examples cannot be changed"):
+    message = "settings examples cannot be changed .* Pass them to its constructor"
+    with pytest.raises(ValueError, match=message):
         create_dataset(own, {"examples": 3})
     with pytest.raises(ValueError, match=r"no dataset 'nope'\. Choose one of colored"):
         get_dataset_class("nope")

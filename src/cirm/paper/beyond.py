@@ -41,7 +41,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         {**MNIST, "examples": 25_000},
     ),
 }
-FROZEN_DEFAULTS_NOTE = "defaults, chosen on other draws of MNIST b01, then frozen"
+FROZEN_DEFAULTS_NOTE = "defaults, chosen on other draws of MNIST and a seed of the demo"
 ADAPTATION_ROW_COUNTS: tuple[RowCount, ...] = (30, 100, 300, "all")
 GRAY_ORACLE_LABEL = "steady on gray"
 ABLATION_SETTINGS: dict[str, dict[str, Any]] = {
