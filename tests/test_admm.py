@@ -87,6 +87,33 @@ def test_where_they_cannot_a_heavy_constraint_leaves_the_mean_of_the_minima():
     assert carry.shared.sub(1.0).abs().max() < 0.03
 
 
+def test_the_multipliers_of_the_constraint_start_at_zero_and_add_up_after_rounds():
+    rounds, rate, rho1 = 3, 0.1, 0.7
+    seen = []
+
+    def look(features, batch):
+        def slopes(local):
+            seen.append(local.detach().clone())
+            return {"value": local.square().sum(-1) / 2}, local - 1.0
+
+        return BatchObjectives(slopes, lambda shared: shared.sum(-1))
+
+    carry = solved(admm(rho1=rho1, inner=2), look, epochs=rounds, environments=1)
+    # One environment without a past: u stays zero, w is where the last round ended.
+    w = shared = torch.zeros(2, 1, 1)
+    v = torch.zeros(2, 1, 1)
+    expected = []
+    for _ in range(rounds):
+        for _ in range(2):
+            expected.append(w)
+            w = w - rate * ((w - 1) + (w - shared) + rho1 * ((w - 1) + v))
+        shared, v = w, v + (w - 1)
+    torch.testing.assert_close(seen, expected)
+    torch.testing.assert_close(carry.local, w)
+    # The gradient after the last round moves nothing any more and is not computed.
+    torch.testing.assert_close(carry.v, v - (w - 1))
+
+
 def test_one_environment_without_a_past_just_descends():
     carry = solved(admm(), parabolas([2.0], [3.0]), environments=1)
     torch.testing.assert_close(carry.shared, torch.full((2, 1), 3.0))

@@ -13,9 +13,10 @@ The paper leaves some choices open; these are ours. There are `rounds` rounds of
 steps on every batch, or with `rounds` 0 one step on every batch and rounds of `inner`
 epochs. A round must nearly reach its minimum: in short rounds u and v add up gradients
 along the way and later undo it (the paper's listing, read as one step per round,
-diverges even on convex problems). The gradient that moves v_e is the first one of the
-next round, which is taken at the same w_e and is needed there anyway. When the weights
-grow, u and v shrink by the same factor, so that the multipliers rho u and rho v stay.
+diverges even on convex problems). u and v start at zero. The gradient that moves v_e
+after a round is the first one of the next round, which is taken at the same w_e and is
+needed there anyway. When the weights grow, u and v shrink by the same factor, so that
+the multipliers rho u and rho v stay.
 """
 
 from __future__ import annotations
@@ -130,6 +131,16 @@ class ADMM:
         """Return the steps of a round, given the number of batches in an epoch."""
         return self.inner if self.rounds else self.inner * steps
 
+    def locate_in_round(self, turn: int, steps: int) -> tuple[bool, bool]:
+        """Return whether a step of a stage follows a round, and whether it ends one.
+
+        Args:
+            turn: Number of the step in the stage, from 0.
+            steps: Number of batches in an epoch.
+        """
+        length = self.count_steps_per_round(steps)
+        return turn > 0 and turn % length == 0, (turn + 1) % length == 0
+
     def solve(
         self,
         compute_objectives: Callable[[Tensor, Batch], BatchObjectives],
@@ -162,16 +173,15 @@ class ADMM:
         carry = init_admm_variables(shared, len(stage), self.get_weights_at(0.0))
         movers = [descent.create_optimiser(t) for t in (carry.local, features)]
         steps, steps_per_batch = descent.count_steps(stage), self.steps_per_batch
-        length = self.count_steps_per_round(steps)
         for step, batch in enumerate(descent.iterate_batches(stage, randomness), 1):
             carry = rescale_lagrange_multipliers(
                 carry, self.get_weights_at(batch.progress)
             )
             view = compute_objectives(features, batch)
             for turn in range((step - 1) * steps_per_batch, step * steps_per_batch):
-                ends = turn % length == 0, (turn + 1) % length == 0
+                follows, ends = self.locate_in_round(turn, steps)
                 carry, numbers = step_local_parameters(
-                    carry, view, movers[0], past, ends
+                    carry, view, movers[0], past, follows, ends
                 )
             if features.shape[1]:
                 loss = view.feature_loss(carry.shared).sum()
@@ -182,7 +192,7 @@ class ADMM:
                     torch.cat([carry.shared, features.detach()], -1), step
                 )
                 watch(step, steps * descent.epochs, numbers)
-        if not ends[1]:
+        if not ends:
             carry = update_consensus_parameters(carry, past)
         return features.detach(), carry._replace(local=carry.local.detach())
 
@@ -192,15 +202,16 @@ def step_local_parameters(
     view: BatchObjectives,
     mover: torch.optim.Optimizer,
     past: Tensor,
-    ends: tuple[bool, bool],
+    follows_round: bool,
+    ends_round: bool,
 ) -> tuple[ADMMVariables, Terms]:
-    """Make one step; `ends` tell whether a round begins, and whether it ends."""
+    """Make one step, after the update of v that a round ends with, if it follows one."""
     terms, gradients = view.gradients(carry.local)
-    if ends[0]:
+    if follows_round:
         carry = carry._replace(v=carry.v + gradients.detach())
     carry.local.grad = compute_lagrangian_gradient(carry, gradients)
     mover.step()
-    if ends[1]:
+    if ends_round:
         carry = update_consensus_parameters(carry, past)
     apart = carry.local.detach() - carry.shared.unsqueeze(1)
     numbers = {name: term.detach().mean(-1) for name, term in terms.items()}

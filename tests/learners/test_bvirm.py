@@ -60,6 +60,19 @@ def test_without_kl_the_means_meet_the_invariance_condition_of_every_environment
         assert numbers[-1][name].max() < 0.05 * numbers[0][name].max()
 
 
+def test_a_past_at_zero_takes_part_in_the_first_stage_only():
+    stage = tuple(invariant((1.0,)))
+    settings = {"beta": 0.0, "rho1": 0.0, "samples": 50, "past_at_zero": True}
+    weak, strong = (linear(rho0=rho0, **settings) for rho0 in (0.1, 10.0))
+    assert weak.init(Randomness(SEEDS)).last.abs().sum() == 0
+    means = [trained(each, [stage]).posterior.mean[:, :3] for each in (weak, strong)]
+    # The pull of a past has the weight rho0: with a large one the means end at zero.
+    assert (means[0] - TRUTH).abs().max() < 0.3
+    assert means[1].abs().max() < 0.6
+    first = trained(strong, [stage])
+    assert first.last.shape == (2, 1, 8) and first.last.abs().min() > 0
+
+
 class LinearFeatures(Network):
     """Two linear features, without a bias, and a linear head."""
 

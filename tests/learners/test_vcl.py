@@ -75,6 +75,33 @@ def test_stages_in_sequence_give_the_joint_posterior(places, order):
     assert_posterior(state.posterior, *bayes(places, 1.0))
 
 
+def test_a_trained_start_is_where_plain_risk_minimisation_ends(places):
+    settings = {"descent": Descent(epochs=20, batch=0, rate=0.05)}
+    untouched = {"beta": 0.0, "initial_std": 1e-9, "samples": 1}
+    learner = VCL(MLP((3, 1)), SquaredError(), **settings, **untouched, start="trained")
+    random = dataclasses.replace(learner, start="random")
+    plain = ERM(MLP((3, 1)), SquaredError(), **settings)
+    stage, source = (places[0],), Randomness(SEEDS)
+    params = plain.init(source.at("init")).params
+    for index in range(2):  # what VCL without a prior or uncertainty adds is as long
+        inner = source.at("stage", 0, "trained") if not index else source.at("stage", 0)
+        params = plain.observe(
+            plain.init(source)._replace(params=params), stage, inner
+        ).params
+    found = train(learner, [stage]).posterior.mean
+    torch.testing.assert_close(found, params, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(found, train(random, [stage]).posterior.mean, atol=1e-2)
+
+
+def test_random_means_have_the_spread_that_is_set():
+    learner = VCL(MLP((30, 30, 1)), mean_std=0.1)
+    means = learner.init(Randomness(SEEDS)).start
+    torch.testing.assert_close(
+        means.std(-1), torch.full((2,), 0.1), rtol=0.1, atol=0.0
+    )
+    assert means.mean(-1).abs().max() < 0.02
+
+
 def test_a_restart_changes_the_way_and_not_the_end(places):
     state = train(exact(restart=True), Stream.sequential(places))
     assert_posterior(state.posterior, *bayes(places, 1.0))

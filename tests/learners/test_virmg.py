@@ -177,6 +177,32 @@ def test_a_prediction_draws_players_and_past_independently(representation):
     assert shift.abs().max() < 5 / 2000**0.5
 
 
+@pytest.mark.parametrize(("evaluations", "count"), [(1, 1), (2, 3)])
+def test_players_and_past_share_no_draw_however_few_there_are(evaluations, count):
+    learner = VIRMG(MLP((4, 1)), evaluations=evaluations)
+    none, x = Gaussian(torch.zeros(1, 0), torch.zeros(1, 0)), torch.ones(1, 1, 4)
+    draws = []
+    for member in range(2 * count):  # the only uncertain one of players and past
+        log_std = torch.full((1, 2 * count, 5), -20.0)
+        log_std[:, member] = 0.0
+        pair = [Gaussian(torch.zeros(1, count, 5), s) for s in log_std.chunk(2, 1)]
+        weight = 1 if member < count else 1 / count  # the past counts as one player
+        draws += (learner.outputs(State(*pair, none), x) / weight).flatten().tolist()
+    assert len({round(draw, 4) for draw in draws}) == 2 * count * evaluations
+
+
+def test_a_game_ends_below_the_accuracy_after_the_warm_start():
+    descent = Descent(epochs=20, batch=0, rate=1e-9)
+    rule = {"warm_start": 7, "stop_accuracy": 1.0, "evaluations": 5}
+    learner = VIRMG(NETWORK, descent=descent, **rule, initial_std=1.0)
+    heard = heard_by(learner, [(A,)])
+    assert len(heard) == 8  # an untrained network is not right everywhere
+    assert not heard[-1]["playing"].any() and heard[0]["playing"].all()
+    assert (heard[-1]["accuracy"] < 100).all()
+    never = VIRMG(NETWORK, descent=descent, initial_std=1.0)
+    assert len(heard_by(never, [(A,)])) == 20
+
+
 def test_memory_does_not_grow_with_the_sequence():
     learner = VIRMG(NETWORK, descent=ONE_STEP)
     arriving = [labelled(f"e{index}", 20, index) for index in range(5)]
@@ -194,6 +220,8 @@ def test_memory_does_not_grow_with_the_sequence():
         ),
         ({"kl_scale": "mean"}, "virmg: kl_scale must be one of sum, per-example"),
         ({"samples": 0}, "virmg: samples must be 1 or more, but is 0"),
+        ({"warm_start": -1}, "warm_start must be 0 or more, but is -1"),
+        ({"stop_accuracy": 60}, "stop_accuracy must be from 0 to 1, or None, but is 6"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -70,10 +70,7 @@ class Site:
         optimiser = learner.descent.create_optimiser(carry.local)
         restore_optimiser_state(optimiser, tensors)
         viewer = learner.choose_batch_objectives(tensors["prior"], stage.examples)
-        steps_per_batch, length = (
-            learner.admm.steps_per_batch,
-            learner.admm.count_steps_per_round(stage.steps),
-        )
+        steps_per_batch = learner.admm.steps_per_batch
         number, past = -1, carry.u[:, :0]  # the past takes part in the average only
         for turn in range(segment.first, segment.last):
             if turn // steps_per_batch != number:
@@ -82,8 +79,11 @@ class Site:
                 weights = learner.admm.get_weights_at(batch.progress)
                 carry = rescale_lagrange_multipliers(carry, weights)
                 view = viewer(received["features"], batch)
-            ends = turn % length == 0, False
-            carry, values = step_local_parameters(carry, view, optimiser, past, ends)
+            follows, _ = learner.admm.locate_in_round(turn, stage.steps)
+            # The coordinator ends rounds.
+            carry, values = step_local_parameters(
+                carry, view, optimiser, past, follows, ends_round=False
+            )
         check_parameters_are_finite(
             carry.local.detach(), segment.last
         )  # before the state is stored

@@ -28,6 +28,9 @@ ORIGINAL = {
 }
 """Settings of the IRM authors on coloured digits, which the EIIL authors reused."""
 
+PAPER_DROPOUT = {"dropout": 0.75}
+"""Dropout of reference methods: the paper has it in each layer, and 0.75 with IRMG."""
+
 MOST_STEPS = 20_000
 """Most optimiser steps of a stage if the user sets no number of epochs."""
 

@@ -78,6 +78,7 @@ class BIRM(Learner[State]):
     inner: int = 5
 
     weighs_examples = True
+    revision = 1
     presets = {
         "paper": {
             "constraint": "network",

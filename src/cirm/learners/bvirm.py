@@ -5,8 +5,8 @@ BVIRM and algorithm 1 with equation bvirm_admm; on a sequence algorithm 2, which
 it C-BVIRM: the prior is the last posterior, and the past takes part in the consensus.
 See `cirm.admm` for the rounds. Here w consists of means and log standard deviations;
 both are agreed on and both are constrained. Departures: before any data nothing takes
-part in the consensus (the paper starts from a past at zero), and the features move
-after a batch's rounds instead of before.
+part in the consensus, unless `past_at_zero` is set (algorithm 2 starts from a past at
+zero), and the features move after a batch's rounds instead of before.
 
 The preset "paper" interprets what the paper leaves open so as to come near its table 1:
 the KL is summed over the weights and not divided by the number of examples, and half
@@ -48,7 +48,8 @@ class State(NamedTuple):
 
     `start` holds the means [replica, p] at which the first stage starts; it is empty,
     [replica, 0], afterwards. `last` is the mean over the environments of the last stage
-    of the means and log standard deviations of w, [replica, 1, 2q]; empty before.
+    of the means and log standard deviations of w, [replica, 1, 2q]; before, it is empty
+    or zero.
     """
 
     posterior: Gaussian
@@ -78,6 +79,8 @@ class BVIRM(Learner[State]):
         evaluations: Number of networks drawn for a prediction.
         prior_std: Standard deviation of the first prior.
         initial_std: Standard deviation at which training starts.
+        past_at_zero: Whether means and log standard deviations of zero take part in the
+            consensus of the first stage.
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
@@ -99,8 +102,10 @@ class BVIRM(Learner[State]):
     evaluations: int = 20
     prior_std: float = 1.0
     initial_std: float = math.exp(-3)
+    past_at_zero: bool = False
 
     weighs_examples = True
+    revision = 1
     presets = {
         # The paper has dropout in each layer, but says how much for other methods only.
         "paper": {
@@ -140,9 +145,8 @@ class BVIRM(Learner[State]):
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
         posterior = create_gaussian(means, self.prior_std, centred=True)
-        past = means.new_empty(
-            len(means), 0, 2 * (self.network.size - self._first_head_parameter)
-        )
+        w_size = 2 * (self.network.size - self._first_head_parameter)
+        past = means.new_zeros(len(means), int(self.past_at_zero), w_size)
         return State(posterior, means, past)
 
     def observe(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Examples, Stage
-from cirm.learners.base import Learner
+from cirm.learners.base import PAPER_DROPOUT, Learner
 from cirm.memory import concatenate_examples, draw_distinct_examples, move_to_device
 from cirm.objectives import (
     Batch,
@@ -62,7 +62,9 @@ class EWC(Learner[State]):
     fisher: Literal["labels", "model"] = "labels"
     online: bool = False
 
-    presets = {"paper": {"strength": 0.1, "memory": 100, "rate": 1e-3}}
+    presets = {
+        "paper": {"strength": 0.1, "memory": 100, "rate": 1e-3, **PAPER_DROPOUT}
+    }
 
     def __post_init__(self) -> None:
         self.check_setting("strength", self.strength >= 0, "0 or more")

@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from cirm.environments import Examples, Stage
-from cirm.learners.base import Learner
+from cirm.learners.base import PAPER_DROPOUT, Learner
 from cirm.memory import ExampleMemory, add_stage_to_memory, create_empty_memory
 from cirm.objectives import (
     Batch,
@@ -69,7 +69,7 @@ class GEM(Learner[State]):
     budget: Literal["each", "total"] = "each"
     margin: float = 0.0
 
-    presets = {"paper": {"memory": 100, "rate": 1e-3}}
+    presets = {"paper": {"memory": 100, "rate": 1e-3, **PAPER_DROPOUT}}
 
     def __post_init__(self) -> None:
         self.check_setting("memory", self.memory >= 0, "0 or more")

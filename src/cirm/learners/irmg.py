@@ -22,15 +22,16 @@ from torch import Tensor
 
 from cirm.environments import Stage
 from cirm.learners.base import Learner
+from cirm.learners.games import (
+    Game,
+    check_game_settings,
+    choose_stop_rule,
+    score_outputs,
+)
 from cirm.memory import move_to_device
 from cirm.objectives import Batch, average_by_environment, average_outputs_with_past
 from cirm.randomness import Draws, Randomness
-from cirm.training import (
-    Terms,
-    Watch,
-    check_parameters_are_finite,
-    ignore_training_steps,
-)
+from cirm.training import Terms, Watch, ignore_training_steps
 
 
 class State(NamedTuple):
@@ -83,11 +84,7 @@ class IRMG(Learner[State]):
     }
 
     def __post_init__(self) -> None:
-        valid = self.representation in ("fixed", "variable")
-        self.check_setting("representation", valid, "fixed or variable")
-        self.check_setting("warm_start", self.warm_start >= 0, "0 or more")
-        valid = 0 <= (self.stop_accuracy or 0) <= 1
-        self.check_setting("stop_accuracy", valid, "from 0 to 1, or None")
+        check_game_settings(self)
 
     def init(self, randomness: Randomness) -> State:
         """Return a random network with which the first player starts."""
@@ -113,26 +110,10 @@ class IRMG(Learner[State]):
         movers = self._create_players(state, len(stage), randomness)
         names = [environment.name for environment in stage]
         loss = partial(self.loss, past=past, names=[*names, "representation"])
-        steps = self.descent.count_steps(stage)
-        stopped, playing = movers, past.new_ones(len(past), dtype=torch.bool)
-        for step, batch, numbers in self.descent.minimise_in_turn(
-            loss, movers, stage, randomness
-        ):
-            for mover, last in zip(movers, stopped, strict=True):
-                mover[~playing] = last[~playing]
-            epoch_ends, may_stop = step % steps == 0, self._may_stop_early(step)
-            if epoch_ends or may_stop:
-                score = self._score_average_of_players(movers, past, batch)
-                if may_stop:
-                    check_parameters_are_finite(torch.cat(movers, -1), step)
-                    playing = playing & (score >= 100 * (self.stop_accuracy or 0))
-                    stopped = [mover.clone() for mover in movers]
-                if epoch_ends or not playing.any():
-                    numbers[self.likelihood.metric] = score
-                    numbers["playing"] = playing.float()
-                    watch(step, steps * self.descent.epochs, numbers)
-            if not playing.any():
-                break
+        rule = choose_stop_rule(self.likelihood, self.warm_start, self.stop_accuracy)
+        score = partial(self._score_average_of_players, past=past)
+        game = Game(self.descent, loss, rule, score, self.likelihood.metric)
+        game.play(movers, stage, randomness, watch)
         players = torch.stack(movers[: len(stage)], 1)
         return State(
             players,
@@ -182,11 +163,6 @@ class IRMG(Learner[State]):
     def _get_representation(self, state: State) -> list[Tensor]:
         return [state.representation] if self._first_head_parameter else []
 
-    def _may_stop_early(self, step: int) -> bool:
-        """Return whether a game may end at this step."""
-        accuracy = self.likelihood.metric == "accuracy"
-        return accuracy and self.stop_accuracy is not None and step > self.warm_start
-
     def _average_players(
         self,
         members: list[Tensor],
@@ -218,9 +194,8 @@ class IRMG(Learner[State]):
 
     @torch.no_grad()
     def _score_average_of_players(
-        self, members: list[Tensor], past: Tensor, batch: Batch
+        self, members: list[Tensor], batch: Batch, past: Tensor
     ) -> Tensor:
         """Return the mean score of the average on a batch, [replica]."""
         outputs = self._average_players(members, past, batch.x).unsqueeze(1)
-        predictions = self.likelihood.predict(outputs)
-        return self.likelihood.scores(predictions, batch.y).mean(-1)
+        return score_outputs(self.likelihood, outputs, batch)

@@ -19,7 +19,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from cirm.learners.base import ORIGINAL, Learner, PointState
+from cirm.learners.base import ORIGINAL, PAPER_DROPOUT, Learner, PointState
 from cirm.objectives import (
     Batch,
     apply_linear_heads,
@@ -64,7 +64,7 @@ class IRMv1(Learner[PointState]):
 
     weighs_examples = True
     presets = {
-        "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4},
+        "paper": {"penalty": 91257.0, "anneal": 0.5, "rate": 2.5e-4, **PAPER_DROPOUT},
         "irm": {"penalty": 91257.18613115903, **ORIGINAL},
         "eiil": {"penalty": 191257.18613115902, **ORIGINAL},
         "scm": {"penalty": 10.0, "anneal": 0.0, "hidden": (), **LINEAR},

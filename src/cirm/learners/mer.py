@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from cirm.environments import Examples, Stage
-from cirm.learners.base import Learner
+from cirm.learners.base import PAPER_DROPOUT, Learner
 from cirm.memory import (
     create_empty_examples,
     select_examples_at_rows,
@@ -92,6 +92,7 @@ class MER(Learner[State]):
             "beta": 0.03,
             "gamma": 1.0,
             "rate": 1e-3,
+            **PAPER_DROPOUT,
         }
     }
 

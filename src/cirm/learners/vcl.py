@@ -4,7 +4,8 @@ Nguyen, Li, Bui and Turner, "Variational Continual Learning", 2018, equation 4, 
 the local reparametrisation of Swaroop, Nguyen, Bui and Turner, "Improving and
 Understanding Variational Continual Learning", 2019. Departures: the parameters are the
 logarithms of standard deviations instead of variances, and the first stage starts from
-random means instead of those of a trained network.
+random means instead of those of a trained network. With `start="trained"` it starts
+from the latter; with `mean_std=0.1` the random means are those of the authors' code.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
 from cirm.memory import move_to_device
-from cirm.objectives import Batch, average_risks_over_examples, compute_expected_risks
+from cirm.objectives import (
+    Batch,
+    average_risks_over_examples,
+    compute_expected_risks,
+    compute_mean_risk,
+)
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 from cirm.variational import (
@@ -59,6 +65,9 @@ class VCL(Learner[State]):
         prior_std: Standard deviation of the first prior.
         initial_std: Standard deviation at which training starts.
         restart: Start every stage from new random means instead of the last posterior.
+        start: Whether the means of the first stage start at "random", or where training
+            without a prior or uncertainty ends ("trained").
+        mean_std: Standard deviation of random means; 0 for the network's own start.
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
@@ -73,16 +82,21 @@ class VCL(Learner[State]):
     prior_std: float = 1.0
     initial_std: float = math.exp(-3)
     restart: bool = False
+    start: Literal["random", "trained"] = "random"
+    mean_std: float = 0.0
 
     weighs_examples = True
     presets = {"paper": {"rate": 5e-3, "dropout": 0.0}}
 
     def __post_init__(self) -> None:
         check_variational_settings("vcl", self)
+        valid = self.start in ("random", "trained")
+        self.check_setting("start", valid, "random or trained")
+        self.check_setting("mean_std", self.mean_std >= 0, "0 or more")
 
     def init(self, randomness: Randomness) -> State:
         """Return the prior, and random means to start from."""
-        means = self.network.init(randomness.at("params"))
+        means = self._draw_means(randomness.at("params"))
         return State(create_gaussian(means, self.prior_std, centred=True), means)
 
     def observe(
@@ -94,9 +108,11 @@ class VCL(Learner[State]):
     ) -> State:
         """Minimise the expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
+        if self.start == "trained" and past.start.shape[1]:
+            past = past._replace(start=self._train_means(past.start, stage, randomness))
         start = create_initial_posterior(past.start, past.posterior, self.initial_std)
         if self.restart:
-            means = self.network.init(randomness.at("params"))
+            means = self._draw_means(randomness.at("params"))
             start = create_gaussian(means, self.initial_std)
         weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
         loss = partial(self.loss, weight=weight)
@@ -120,4 +136,23 @@ class VCL(Learner[State]):
         return {
             "risk": average_risks_over_examples(risks, batch),
             "kl": weight * compute_gaussian_kl(q, past.posterior),
+        }
+
+    def _draw_means(self, randomness: Randomness) -> Tensor:
+        """Return random means, [replica, p]."""
+        if self.mean_std:
+            return self.mean_std * randomness.normal(self.network.size)
+        return self.network.init(randomness)
+
+    def _train_means(
+        self, means: Tensor, stage: Stage, randomness: Randomness
+    ) -> Tensor:
+        """Return the parameters at which minimising the plain risk ends."""
+        return self.descent.minimise(
+            self._compute_plain_loss, means, None, stage, randomness.at("trained")
+        )
+
+    def _compute_plain_loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
+        return {
+            "risk": compute_mean_risk(self.network, self.likelihood, params, batch)
         }

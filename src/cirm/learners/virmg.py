@@ -12,7 +12,9 @@ that does not move; one environment at a time gives the paper's (w + w_past) / 2
 Nothing is kept of earlier stages. Before any data the prior is normal around zero.
 
 The preset "paper" sums the KL over the weights and does not divide it by the number of
-examples. With this reading all three methods of the paper stop using the colour.
+examples. With this reading all three methods of the paper stop using the colour. The
+paper ends the game between networks (IRMG) at an accuracy of 0.6 and does not say
+whether it ends this one, too; the preset does not.
 """
 
 from __future__ import annotations
@@ -28,6 +30,12 @@ from torch import Tensor
 
 from cirm.environments import Stage, count_examples
 from cirm.learners.base import Learner
+from cirm.learners.games import (
+    Game,
+    check_game_settings,
+    choose_stop_rule,
+    score_outputs,
+)
 from cirm.memory import move_to_device
 from cirm.objectives import Batch, average_by_environment, average_outputs_with_past
 from cirm.randomness import Randomness
@@ -79,6 +87,10 @@ class VIRMG(Learner[State]):
         evaluations: Number of networks drawn for a prediction.
         prior_std: Standard deviation of the first prior.
         initial_std: Standard deviation at which training starts.
+        warm_start: Number of steps of a stage before a game may end.
+        stop_accuracy: A replica's game ends once the accuracy of a prediction on a
+            batch is below this; None to never stop. Regression has no accuracy and
+            never stops.
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
@@ -93,13 +105,17 @@ class VIRMG(Learner[State]):
     evaluations: int = 20
     prior_std: float = 1.0
     initial_std: float = math.exp(-3)
+    warm_start: int = 300
+    stop_accuracy: float | None = None
 
     weighs_examples = True
+    revision = 1
     presets = {
         "paper": {
             "beta": 1.0,
             "kl_scale": "sum",
             "samples": 5,
+            "evaluations": 5,
             "rate": 1e-3,
             "decay": 0.00125,
         },
@@ -107,8 +123,7 @@ class VIRMG(Learner[State]):
 
     def __post_init__(self) -> None:
         check_variational_settings("virmg", self)
-        valid = self.representation in ("fixed", "variable")
-        self.check_setting("representation", valid, "fixed or variable")
+        check_game_settings(self)
 
     def init(self, randomness: Randomness) -> State:
         """Return a random network with which the first player starts."""
@@ -135,15 +150,18 @@ class VIRMG(Learner[State]):
         state = move_to_device(state, self.descent.device)
         seats = self._build_player_settings(state, stage, randomness)
         movers = [flatten_gaussian(seat.start) for seat in seats]
-        loss = partial(
-            self.loss, past=split_player_posteriors(state.players), seats=seats
+        past = split_player_posteriors(state.players)
+        loss = partial(self.loss, past=past, seats=seats)
+        rule = choose_stop_rule(self.likelihood, self.warm_start, self.stop_accuracy)
+        score = partial(self._score_prediction, past=past, count=len(stage))
+        game = Game(
+            self.descent,
+            loss,
+            rule,
+            score if rule.accuracy is not None else None,
+            self.likelihood.metric,
         )
-        steps = self.descent.count_steps(stage)
-        for step, _, numbers in self.descent.minimise_in_turn(
-            loss, movers, stage, randomness
-        ):
-            if step % steps == 0:
-                watch(step, steps * self.descent.epochs, numbers)
+        game.play(movers, stage, randomness, watch)
         players = unflatten_gaussian(torch.stack(movers[: len(stage)], 1))
         body = (
             unflatten_gaussian(movers[-1])
@@ -154,11 +172,11 @@ class VIRMG(Learner[State]):
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of averages of drawn networks."""
-        return self._average_players(
+        return self._predict_with_players(
             split_player_posteriors(state.players),
             split_player_posteriors(state.past),
             state.representation,
-            lambda q: self.network.sample_fixed_outputs(q, inputs, self.evaluations),
+            inputs,
         )
 
     def loss(
@@ -180,7 +198,7 @@ class VIRMG(Learner[State]):
             posteriors[: len(batch.sizes)],
             past,
             posteriors[-1],
-            lambda q: self.network.sample_outputs(q, x, batch.noise, self.samples),
+            lambda q, _: self.network.sample_outputs(q, x, batch.noise, self.samples),
         )
         losses = self.likelihood.losses(outputs, y).mean(1)
         if alone:
@@ -222,24 +240,51 @@ class VIRMG(Learner[State]):
     def _get_kl_weight(self, examples: float) -> float:
         return self.beta * compute_kl_weight(self.kl_scale, examples)
 
+    def _predict_with_players(
+        self,
+        players: list[Gaussian],
+        past: list[Gaussian],
+        body: Gaussian,
+        inputs: Tensor,
+    ) -> Tensor:
+        """Return outputs [replica, sample, n, k]; each player has draws of its own."""
+        return self._average_players(
+            players,
+            past,
+            body,
+            lambda q, player: self.network.sample_fixed_outputs(
+                q, inputs, self.evaluations, player
+            ),
+        )
+
+    @torch.no_grad()
+    def _score_prediction(
+        self, movers: list[Tensor], batch: Batch, past: list[Gaussian], count: int
+    ) -> Tensor:
+        """Return the mean score of a prediction for a batch, [replica]."""
+        posteriors = [unflatten_gaussian(mover) for mover in movers]
+        outputs = self._predict_with_players(
+            posteriors[:count], past, posteriors[-1], batch.x
+        )
+        return score_outputs(self.likelihood, outputs, batch)
+
     def _average_players(
         self,
         players: list[Gaussian],
         past: list[Gaussian],
         body: Gaussian,
-        sample: Callable[[Gaussian], Tensor],
+        sample: Callable[[Gaussian, int], Tensor],
     ) -> Tensor:
         """Return outputs [replica, sample, n, k] of the average of players.
 
-        `sample` gives those of one posterior. With a shared representation this is the
-        output of the average head.
+        `sample` gives those of one posterior, drawn independently for each number of a
+        player. With a shared representation this is the output of the average head.
         """
         if self._first_head_parameter:
             head = average_player_posteriors(players, past)
             whole = (torch.cat(pair, -1) for pair in zip(body, head, strict=True))
-            return sample(Gaussian(*whole))
-        # Predictions use the same noise for all players; rolled, it is independent.
-        answers = [sample(q).roll(turn, 1) for turn, q in enumerate([*players, *past])]
+            return sample(Gaussian(*whole), 0)
+        answers = [sample(q, turn) for turn, q in enumerate([*players, *past])]
         return average_outputs_with_past(
             answers[: len(players)], answers[len(players) :]
         )

@@ -129,12 +129,18 @@ class Network(ABC):
         outputs = [self(w, inputs, noise) for w in weights.unbind(1)]
         return torch.stack(outputs, 1)
 
-    def sample_fixed_outputs(self, q: Gaussian, inputs: Tensor, samples: int) -> Tensor:
+    def sample_fixed_outputs(
+        self, q: Gaussian, inputs: Tensor, samples: int, member: int = 0
+    ) -> Tensor:
         """Compute outputs [replica, sample, n, outputs] of draws that never change.
 
         The draws are the same for all inputs and replicas, so that the prediction for a
-        row does not depend on the other rows, and nothing has to be stored.
+        row does not depend on the other rows, and nothing has to be stored. Members of
+        an ensemble have independent draws.
         """
-        noise = Randomness((0,), ("prediction",)).normal(samples, self.size)
+        source = Randomness((0,), ("prediction",))
+        if member:
+            source = source.at("member", member)
+        noise = source.normal(samples, self.size)
         weights = sample_gaussian(q, noise.to(inputs.device))
         return torch.stack([self(w, inputs) for w in weights.unbind(1)], 1)
