@@ -205,7 +205,7 @@ def step_local_parameters(
     follows_round: bool,
     ends_round: bool,
 ) -> tuple[ADMMVariables, Terms]:
-    """Make one step, after the update of v that a round ends with, if it follows one."""
+    """Make one step; if it follows a round, update v first, as that round ends."""
     terms, gradients = view.gradients(carry.local)
     if follows_round:
         carry = carry._replace(v=carry.v + gradients.detach())

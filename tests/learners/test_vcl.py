@@ -96,9 +96,7 @@ def test_a_trained_start_is_where_plain_risk_minimisation_ends(places):
 def test_random_means_have_the_spread_that_is_set():
     learner = VCL(MLP((30, 30, 1)), mean_std=0.1)
     means = learner.init(Randomness(SEEDS)).start
-    torch.testing.assert_close(
-        means.std(-1), torch.full((2,), 0.1), rtol=0.1, atol=0.0
-    )
+    torch.testing.assert_close(means.std(-1), torch.full((2,), 0.1), rtol=0.1, atol=0.0)
     assert means.mean(-1).abs().max() < 0.02
 
 

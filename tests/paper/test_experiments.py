@@ -90,7 +90,10 @@ def test_readings_hold_table_1s_own_and_others_that_all_differ():
             trial.plan_jobs(range(1))[0].key
             for trial in get_experiment("table1").list_trials()
         }
-        ways = [(tuple(job.settings.items()), str(job.data)) for job in jobs.values()]
+        ways = [
+            (tuple(job.settings.items()), str(job.data), job.order)
+            for job in jobs.values()
+        ]
         assert len(set(ways)) == len(ways)
 
 

@@ -62,9 +62,7 @@ class EWC(Learner[State]):
     fisher: Literal["labels", "model"] = "labels"
     online: bool = False
 
-    presets = {
-        "paper": {"strength": 0.1, "memory": 100, "rate": 1e-3, **PAPER_DROPOUT}
-    }
+    presets = {"paper": {"strength": 0.1, "memory": 100, "rate": 1e-3, **PAPER_DROPOUT}}
 
     def __post_init__(self) -> None:
         self.check_setting("strength", self.strength >= 0, "0 or more")

@@ -153,6 +153,4 @@ class VCL(Learner[State]):
         )
 
     def _compute_plain_loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
-        return {
-            "risk": compute_mean_risk(self.network, self.likelihood, params, batch)
-        }
+        return {"risk": compute_mean_risk(self.network, self.likelihood, params, batch)}
