@@ -38,7 +38,14 @@ MAY_IMPORT = {
 }
 # Files of a folder that its others share, and that no user asks for by name.
 SHARED = {
-    "learners": {"base", "features", "last_layer", "linear_models", "rehearsal"},
+    "learners": {
+        "base",
+        "features",
+        "games",
+        "last_layer",
+        "linear_models",
+        "rehearsal",
+    },
     "data": {
         "base",
         "category_names",
