@@ -58,7 +58,8 @@ SHARED = {
     }
     | {"table_files", "array_files", "image_files", "standard_input"}
     | {"values", "number_formats", "date_formats"}
-    | {"downloads", "image_sets", "idx", "shortcut_images"},
+    | {"downloads", "image_sets", "idx", "shortcut_images"}
+    | {"encoders", "encoder_packages", "encoded_sources", "features", "text_columns"},
 }
 
 ROOT = Path(__file__).parents[1] / "src" / "cirm"

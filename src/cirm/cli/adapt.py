@@ -14,6 +14,7 @@ from cirm.cli.options import (
     FillMissing,
     Json,
     KeyFile,
+    ModelEncoder,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -48,6 +49,7 @@ def adapt_model(
     accept_units: AcceptUnits = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
+    encoder: ModelEncoder = None,
     key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
@@ -72,7 +74,11 @@ def adapt_model(
         options.limit_torch_to_one_thread()
         adapted = adapt_model(
             load(
-                model, device=options.check_device(device), learner=learner, key=secret
+                model,
+                device=options.check_device(device),
+                learner=learner,
+                key=secret,
+                encoder=encoder,
             ),
             options.open_standard_input([data]),
             fill_missing=fill_missing,

@@ -16,6 +16,7 @@ from cirm.cli.options import (
     Json,
     KeyFile,
     Level,
+    ModelEncoder,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -52,6 +53,7 @@ def evaluate_model(
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
+    encoder: ModelEncoder = None,
     key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
@@ -75,7 +77,11 @@ def evaluate_model(
 
         options.limit_torch_to_one_thread()
         loaded = load(
-            model, device=options.check_device(device), learner=learner, key=secret
+            model,
+            device=options.check_device(device),
+            learner=learner,
+            key=secret,
+            encoder=encoder,
         )
         scores = evaluate_model(
             loaded,

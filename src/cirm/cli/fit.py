@@ -21,6 +21,7 @@ from cirm.cli.options import (
     Json,
     KeyFile,
     LearnerSettings,
+    ModelEncoder,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -156,14 +157,32 @@ def fit_model(
         ),
     ] = "",
     side: Annotated[
-        int,
+        int | None,
         typer.Option(
-            metavar="N", min=1, help="Width and height, in pixels, to resize images to."
+            metavar="N",
+            min=1,
+            help="Width and height, in pixels, to resize images to.",
+            show_default="32, or what the encoder was made for",
         ),
-    ] = 32,
+    ] = None,
     channels: Annotated[
         int, typer.Option(help="Colour channels of images: 1 (grey) or 3 (RGB).")
     ] = 3,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Frozen encoder that turns images or columns of text into features: "
+            f"{options.ENCODERS}.",
+            show_default="none: pixels, and hashed words",
+        ),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of free text; can be given several times.",
+            show_default="columns that look like sentences",
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     key: KeyFile = None,
     as_json: Json = False,
@@ -215,6 +234,8 @@ def fit_model(
             positive=positive,
             side=side,
             channels=channels,
+            encoder=encoder,
+            texts=text or [],
             progress=progress,
         )
         content = write_model_and_page(trained, model, report, secret)
@@ -257,6 +278,7 @@ def update_model(
     ] = 3,
     overwrite: Overwrite = False,
     learner: ModelLearner = None,
+    encoder: ModelEncoder = None,
     key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
@@ -279,7 +301,11 @@ def update_model(
 
         options.limit_torch_to_one_thread()
         old = load(
-            model, device=options.check_device(device), learner=learner, key=secret
+            model,
+            device=options.check_device(device),
+            learner=learner,
+            key=secret,
+            encoder=encoder,
         )
         check_signed_model_has_key(model, secret)
         checksum = read_model_checksum(model)

@@ -160,6 +160,19 @@ ModelLearner = Annotated[
         show_default="as stored in the model file",
     ),
 ]
+ENCODERS = (
+    "efficientnet-lite0 (images), minilm (text), torchvision:NAME, timm:NAME, or "
+    "package.module:name"
+)
+ModelEncoder = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        help=f"Frozen encoder of the model: {ENCODERS}. Another one is refused; only "
+        "needed if it is your own.",
+        show_default="as stored in the model file",
+    ),
+]
 WeightColumn = Annotated[
     str,
     typer.Option(

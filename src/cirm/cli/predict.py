@@ -19,6 +19,7 @@ from cirm.cli.options import (
     Json,
     KeyFile,
     Level,
+    ModelEncoder,
     ModelFile,
     ModelLearner,
     Overwrite,
@@ -94,6 +95,7 @@ def predict_rows_of_files(
     fill_missing: FillMissing = False,
     device: Device = "cpu",
     learner: ModelLearner = None,
+    encoder: ModelEncoder = None,
     key: KeyFile = None,
     as_json: Json = False,
     report: ReportFile = None,
@@ -130,7 +132,8 @@ def predict_rows_of_files(
     notes: list[str] = []
     secret = options.read_key(key)
     with show_step_progress("No predictions were written.") as progress:
-        from cirm.data.sources import open_data_sources, prefetch_items
+        from cirm.data.encoded_sources import open_later_sources
+        from cirm.data.sources import prefetch_items
         from cirm.model.adapt import adapt as adapt_model
         from cirm.model.coverage import describe_uncertainty
         from cirm.model.csv_writer import escape_table_cells
@@ -141,11 +144,13 @@ def predict_rows_of_files(
 
         options.limit_torch_to_one_thread()
         loaded = load(
-            model, device=options.check_device(device), learner=learner, key=secret
+            model,
+            device=options.check_device(device),
+            learner=learner,
+            key=secret,
+            encoder=encoder,
         )
-        (rows,) = open_data_sources(
-            options.open_standard_input([data]), loaded.schema.treatment.shape
-        )
+        (rows,) = open_later_sources(options.open_standard_input([data]), loaded.schema)
         if adapt:
             loaded = adapt_model(
                 loaded,

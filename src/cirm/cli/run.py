@@ -117,18 +117,19 @@ def run_learners(
     --environments 3 --examples 1000; `cirm list datasets NAME` shows them. If a run is
     interrupted, the same command continues it.
     """
-    from cirm.cli.progress import show_single_step
+    from cirm.cli.progress import show_step_progress
 
     texts = options.parse_dataset_options(context.args, "run")
     if tensorboard is not None:
         check_tensorboard_is_installed()
-    with show_single_step("preparing the data set"):
+    with show_step_progress("Nothing was run.") as progress:
+        progress("preparing the data set", 1)
         from cirm.runs.engines import Engine
         from cirm.runs.plans import plan_ceiling_jobs, plan_jobs, prepare_dataset
 
         chosen = Engine(engine, workers, address)
         counts = options.parse_adaptation_rows(adapt or [])
-        data = prepare_dataset(dataset, texts)
+        data = prepare_dataset(dataset, texts, progress)
         jobs: list[Job] = []
         for key in learner or ["erm"]:
             jobs += plan_jobs(

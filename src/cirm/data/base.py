@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -50,6 +51,22 @@ class Dataset(ABC):
         A file that is named but does not exist is listed too.
         """
         return ()
+
+    def checksums(self) -> dict[str, str]:
+        """Return a checksum for each setting that stands for something outside.
+
+        An encoder's weights are an example: they belong to the key of a job, as the
+        content of files does.
+        """
+        return {}
+
+    def compute_features(self, progress: Callable[[str, float], None]) -> None:
+        """Compute what draws read from a cache, such as the features of an encoder.
+
+        Args:
+            progress: Called with a description and the fraction that is done.
+        """
+        return
 
     def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
         value = getattr(self, name)

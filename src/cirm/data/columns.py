@@ -10,8 +10,11 @@ categories or gaps a later environment has.
   written in several ways, if all cells of the first environment agree on one.
 - Text is one-hot encoded: one feature for each of the 50 most frequent categories and
   one for all others. Names that are rare or look like free text are known by a digest.
+- Free text, five words or more in half of the rows that mostly differ, becomes hashed
+  words and pairs of words, or what an encoder makes of it (`cirm.data.text_columns`).
 - A missing value is replaced by the median (booleans: the more frequent value) and
-  marked by a feature of its own; in a category it is one more category. If the first
+  marked by a feature of its own; in a category it is one more category, and in text all
+  features are 0. If the first
   environment has no missing values there is no such feature: later ones are replaced
   by the median, or count as another category.
 - A column that is constant in the first environment is ignored, since it has no scale.
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +41,12 @@ from torch import Tensor
 
 from cirm.data.category_names import hash_category_name, may_identify_person
 from cirm.data.cell_errors import CellError, raise_for_first_bad_value
+from cirm.data.encoders import EncoderIdentity
+from cirm.data.text_columns import (
+    HASHED_FEATURES,
+    encode_text_values,
+    look_like_sentences,
+)
 from cirm.data.values import (
     NUMERIC,
     Flags,
@@ -77,6 +86,7 @@ class ColumnEncoding:
         hashed: Positions of the categories that stand here as a digest of their name.
         format: How numbers or dates are written, if not as usual; see
             `cirm.data.number_formats` and `cirm.data.date_formats`.
+        encoder: What makes features of text; hashed words if there is none.
     """
 
     name: str
@@ -89,6 +99,7 @@ class ColumnEncoding:
     quartiles: tuple[float, ...] = ()
     hashed: tuple[int, ...] = ()
     format: str = ""
+    encoder: EncoderIdentity | None = None
 
     @classmethod
     def fit(
@@ -97,10 +108,12 @@ class ColumnEncoding:
         category: bool = False,
         names: bool = True,
         known: ValueKind | None = None,
+        encoder: EncoderIdentity | None = None,
     ) -> ColumnEncoding:
         """Infer the encoding of a column; without `names`, categories are hashed.
 
-        What the values are is inferred as well, unless it is known.
+        What the values are is inferred as well, unless it is known. Text is encoded by
+        `encoder`, if there is one.
         """
         name, gaps = str(values.name), is_missing(values)
         present = values[~gaps] if gaps.any() else values
@@ -108,10 +121,13 @@ class ColumnEncoding:
         kind, written = known or (
             ValueKind("category") if category else detect_value_kind(present)
         )
+        if kind == "text":
+            return cls(name, kind, missing=missing, encoder=encoder)
         if kind == "category":
-            return _infer_categories(
+            column = _infer_categories(
                 name, convert_values_to_text(present), missing, category, names
             )
+            return replace(column, encoder=encoder) if column.kind == "text" else column
         numbers = convert_values_to_numbers(present, kind, written=written)
         infinite = ~np.isfinite(numbers)
         empty = "Correct it, or leave the cell empty."
@@ -136,6 +152,9 @@ class ColumnEncoding:
         if self.kind == "category":
             names = [f"{self.name}={category}" for category in self.categories]
             names.append(f"{self.name}: other")
+        elif self.kind == "text":
+            width = self.encoder.features if self.encoder else HASHED_FEATURES
+            names = [f"{self.name}: text {place}" for place in range(width)]
         elif self.kind in NUMERIC:
             names = [self.name]
         return (*names, *([f"{self.name}: missing"] if self.missing else []))
@@ -167,6 +186,10 @@ class ColumnEncoding:
             positions[gaps | (positions < 0)] = len(self.categories)
             positions[gaps] += self.missing
             encoded[np.arange(len(values)), positions] = 1
+        elif self.kind == "text":
+            texts = convert_values_to_text(values).where(~gaps, "").to_list()
+            features = encode_text_values(texts, self.encoder)
+            encoded[:, : features.shape[1]] = features
         if self.missing:
             encoded[gaps, -1] = 1
         return encoded
@@ -210,6 +233,8 @@ class ColumnEncoding:
             "date": f"{written or 'date'} (standard deviation {self.scale:.4g} days)",
             "category": f"category ({len(self.categories)} values, and one for all "
             f"others{hashed})",
+            "text": f"text ({self.encoder or 'hashed words and pairs of words'}, "
+            f"{len(self.features) - self.missing} features)",
             "constant": "ignored: constant in the first environment",
             "identifier": "ignored: looks like an identifier (use --category "
             f"{self.name} to keep it)",
@@ -235,18 +260,27 @@ class TableEncoding:
 
     @classmethod
     def fit(
-        cls, frame: pd.DataFrame, categories: Collection[str] = (), names: bool = True
+        cls,
+        frame: pd.DataFrame,
+        categories: Collection[str] = (),
+        names: bool = True,
+        texts: Collection[str] = (),
+        encoder: EncoderIdentity | None = None,
     ) -> TableEncoding:
         """Infer the encoding from a table; `categories` are columns of codes.
 
-        Without `names`, the names of all categories are hashed.
+        Without `names`, the names of all categories are hashed. Columns of `texts`, and
+        those that look like sentences, are encoded by `encoder`, if there is one.
         """
-        check_columns_present(frame, categories)
-        known = _fit_complete_floats(frame, categories)
+        check_columns_present(frame, [*categories, *texts])
+        done = _fit_complete_floats(frame, categories)
+        is_text = dict.fromkeys(texts, ValueKind("text"))
         return cls(
             tuple(
-                known.get(name)
-                or ColumnEncoding.fit(frame[name], name in categories, names)
+                done.get(name)
+                or ColumnEncoding.fit(
+                    frame[name], name in categories, names, is_text.get(name), encoder
+                )
                 for name in sorted(frame.columns)
             )
         )
@@ -410,6 +444,8 @@ def _infer_categories(
         return ColumnEncoding(name, "constant", missing=missing)
     unique = (counts == 1).sum() * 2 > len(text)
     if len(counts) > MOST_CATEGORIES and unique and not declared:
+        if look_like_sentences(text.to_list()):
+            return ColumnEncoding(name, "text", missing=missing)
         return ColumnEncoding(name, "identifier")
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     frequent = sorted(ranked[:MOST_CATEGORIES], key=lambda item: item[0])

@@ -246,7 +246,7 @@ def read_rows(
             gaps = find_missing_numbers(chunk.frame, schema)
             if gaps is not None:
                 missing.append(np.packbits(gaps, axis=1))
-            progress("encoding", store.count)
+            report_encoded_rows(progress, sources, store.count)
     return EncodedRows(
         store,
         torch.cat(targets) if targets else torch.zeros(0),
@@ -256,6 +256,16 @@ def read_rows(
         origins,
         join_weights(weights, list(map(len, names))),
     )
+
+
+def report_encoded_rows(
+    progress: Progress, sources: Sequence[Source], done: int
+) -> None:
+    """Report the fraction of the rows that is encoded, or their number."""
+    if not any(source.encoder for source in sources):
+        return progress("encoding", done)
+    total = sum(source.count for source in sources)
+    progress("computing features", done / total if total > done else 1)
 
 
 def join_weights(parts: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:

@@ -23,6 +23,7 @@ from cirm.data.cell_errors import (
     raise_for_first_bad_value,
 )
 from cirm.data.columns import ColumnEncoding, TableEncoding, check_columns_present
+from cirm.data.encoders import EncoderIdentity
 from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
 from cirm.data.values import (
     Flags,
@@ -62,6 +63,8 @@ class ReadOptions:
     standardise: bool = True
     names: bool = True
     weight: str = ""
+    texts: tuple[str, ...] = ()
+    encoder: EncoderIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,13 @@ class InputEncoding:
     """How a user's data become inputs of `shape`.
 
     The columns of a table are encoded as the first environment suggests. Arrays are
-    taken as they are, and images are resized.
+    taken as they are, and images are resized, or turned into features by `encoder`.
     """
 
     kind: Literal["table", "array", "images"]
     shape: tuple[int, ...]
     encoding: TableEncoding | None = None
+    encoder: EncoderIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,8 @@ def infer_schema(
     other_columns = [name for name in others if name]
     is_table = source.kind == "table"
     needed = [*other_columns, *(options.categories if is_table else ())]
-    text_columns = {*other_columns, *options.categories} - {target, weight}
+    text_columns = {*other_columns, *options.categories, *options.texts}
+    text_columns -= {target, weight}
     numbers = guess_numeric_columns(source, text_columns)
     reservoir = RowReservoir(SCHEMA_ROWS, first)
     targets: list[Values] = []
@@ -189,7 +194,7 @@ def infer_schema(
     encoded, task, target_column = infer_target_encoding(
         pd.concat(targets), np.concatenate(member), options
     )
-    treatment = InputEncoding(source.kind, source.shape)
+    treatment = InputEncoding(source.kind, source.shape, encoder=source.encoder)
     if is_table:
         treatment = _infer_table_encoding(reservoir, other_columns, options)
     schema = Schema(
@@ -210,7 +215,14 @@ def _infer_table_encoding(
 ) -> InputEncoding:
     """Return the treatment of a table whose inputs are all but the other columns."""
     inputs = reservoir.frame.drop(columns=list(dict.fromkeys(others)))
-    encoding = TableEncoding.fit(inputs, options.categories, options.names)
+    encoding = TableEncoding.fit(
+        inputs, options.categories, options.names, options.texts, options.encoder
+    )
+    if options.encoder and all(column.kind != "text" for column in encoding.columns):
+        raise ValueError(
+            f"encoder {options.encoder.name}: no column of the environment "
+            f"{reservoir.environment!r} looks like text. Name one with --text."
+        )
     if not encoding.features:
         columns = encoding.describe().replace("\n", "; ") or "there is no other column"
         raise ValueError(

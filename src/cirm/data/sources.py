@@ -8,7 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,9 @@ from cirm.data.array_files import (
     convert_array_to_text,
     read_npz_arrays,
 )
+
+if TYPE_CHECKING:
+    from cirm.data.encoders import Encoder, EncoderIdentity
 
 Data = Any
 """A path, a DataFrame (pandas, polars, pyarrow), a `Source`, or a list of them."""
@@ -63,6 +66,8 @@ class Source(ABC):
         environment: The column of the environments, if the source itself knows.
         path: The file or folder that the rows are read from, if there is one.
         weight: The column of the weights of rows, if the source itself knows.
+        encoder: What makes features of the images, if anything does.
+        count: The number of rows, if it is known before they are read.
     """
 
     name: str
@@ -74,6 +79,8 @@ class Source(ABC):
     environment: str = ""
     path: Path | None = None
     weight: str = ""
+    encoder: EncoderIdentity | None = None
+    count: int = 0
 
     @abstractmethod
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
@@ -223,8 +230,15 @@ class ImageFiles(Source):
         return pd.DataFrame(parts, columns=columns).assign(image=names)
 
 
-def open_data_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[Source]:
-    """Return the sources of the user's data; images are resized to `shape`."""
+def open_data_sources(
+    data: Data,
+    shape: tuple[int, ...] = (3, 32, 32),
+    encoder: Encoder | None = None,
+) -> list[Source]:
+    """Return the sources of the user's data.
+
+    Images are resized to `shape` or, if there is an encoder, become its features.
+    """
     if isinstance(data, Source):
         return [data]
     if isinstance(data, pd.DataFrame) or hasattr(data, "to_pandas"):
@@ -232,9 +246,13 @@ def open_data_sources(data: Data, shape: tuple[int, ...] = (3, 32, 32)) -> list[
     if hasattr(data, "collect") and hasattr(data, "collect_schema"):  # lazy polars
         return [FrameSource(convert_to_pandas(data.collect()))]
     if isinstance(data, str | Path):
-        return [_open_file_or_folder(Path(data), shape)]
+        return [_open_file_or_folder(Path(data), shape, encoder)]
     if isinstance(data, Sequence) and data:
-        sources = [source for item in data for source in open_data_sources(item, shape)]
+        sources = [
+            source
+            for item in data
+            for source in open_data_sources(item, shape, encoder)
+        ]
         if len({source.name for source in sources}) < len(sources):
             names = ", ".join(repr(source.name) for source in sources)
             raise ValueError(
@@ -368,13 +386,19 @@ def prefetch_items(items: Iterable[Item]) -> Iterator[Item]:
         maker.join()
 
 
-def _open_file_or_folder(path: Path, shape: tuple[int, ...]) -> Source:
+def _open_file_or_folder(
+    path: Path, shape: tuple[int, ...], encoder: Encoder | None
+) -> Source:
     if not path.exists():
         raise FileNotFoundError(
             f"data: there is no file or folder {str(path)!r}. Check the path."
         )
     if path.is_dir():
-        return ImageFiles(path, shape)
+        if encoder is None:
+            return ImageFiles(path, shape)
+        from cirm.data.encoded_sources import EncodedImages
+
+        return EncodedImages(path, encoder)
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. "

@@ -11,6 +11,12 @@ from pathlib import Path
 import pandas as pd
 
 from cirm.data.base import Dataset
+from cirm.data.encoded_sources import (
+    compute_source_features,
+    list_encoder_checksums,
+    open_image_folder,
+)
+from cirm.data.encoders import open_encoder
 from cirm.data.image_files import list_image_files
 from cirm.data.rows import read_rows
 from cirm.data.schema import (
@@ -24,6 +30,7 @@ from cirm.data.schema import (
 from cirm.data.sources import (
     FrameSource,
     ImageFiles,
+    Progress,
     Source,
     TableFile,
     open_npz_source,
@@ -59,6 +66,8 @@ class Table(Dataset):
         categories: Columns whose numbers are codes of categories.
         ignore: Columns to ignore.
         standardise: Whether the target of a regression is standardised.
+        encoder: A frozen encoder of columns of text, such as minilm; empty for hashed
+            words.
 
     Example:
         >>> import tempfile
@@ -79,6 +88,7 @@ class Table(Dataset):
     categories: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     standardise: bool = True
+    encoder: str = ""
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the files, the same ones for every seed."""
@@ -87,6 +97,10 @@ class Table(Dataset):
     def files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
         return split_path_list(self.path)
+
+    def checksums(self) -> dict[str, str]:
+        """Return the checksum of the encoder's weights."""
+        return list_encoder_checksums(self.encoder, "text")
 
     def describe(self) -> str:
         """Return the task, the environments, and the encoding of each column."""
@@ -127,6 +141,9 @@ class Table(Dataset):
             categories=self.categories,
             ignore=self.ignore,
             standardise=self.standardise,
+            encoder=open_encoder(self.encoder, "text").identity
+            if self.encoder
+            else None,
         )
         return prepare_environments(sources, options, self.test, "table", replicas)
 
@@ -200,10 +217,13 @@ class ImageFolder(Dataset):
 
     Args:
         path: The folder.
-        side: The width and height of the images in pixels.
+        side: The width and height of the images in pixels; None for 32, or for what
+            the encoder was made for.
         channels: 1 for grey images, 3 for coloured ones.
         test: The environments to hold out, separated by commas; empty for the last
             one, "none" for none.
+        encoder: A frozen encoder that turns images into features, such as
+            efficientnet-lite0; empty for pixels.
 
     Example:
         >>> import tempfile
@@ -217,12 +237,13 @@ class ImageFolder(Dataset):
     """
 
     path: str = ""
-    side: int = 32
+    side: int | None = None
     channels: int = 3
     test: str = ""
+    encoder: str = ""
 
     def __post_init__(self) -> None:
-        if self.side < 1:
+        if self.side is not None and self.side < 1:
             raise ValueError(f"images: side is {self.side}. Use 1 or more.")
         if self.channels not in (1, 3):
             raise ValueError(f"images: channels is {self.channels}. Use 1 or 3.")
@@ -239,6 +260,15 @@ class ImageFolder(Dataset):
     def files(self) -> tuple[Path, ...]:
         """Return the images below `path`."""
         return tuple(list_image_files(Path(self.path))) if self.path else ()
+
+    def checksums(self) -> dict[str, str]:
+        """Return the checksum of the encoder's weights."""
+        return list_encoder_checksums(self.encoder, "images", self.side)
+
+    def compute_features(self, progress: Progress) -> None:
+        """Compute the features of all images, if there is an encoder."""
+        if self.encoder:
+            compute_source_features([self._open_folder()[0]], progress)
 
     def describe(self) -> str:
         """Return the classes, and the environments with their numbers of images."""
@@ -260,8 +290,7 @@ class ImageFolder(Dataset):
             raise ValueError(
                 f"images: {self.path!r} is a file. Set path to a folder of images."
             )
-        shape = (self.channels, self.side, self.side)
-        source = ImageFiles(folder, shape)
+        source = open_image_folder(folder, self.channels, self.side, self.encoder)
         if source.depth != 3:
             raise ValueError(
                 f"{source.where}: its images are not in folders environment/class/. "

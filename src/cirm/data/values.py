@@ -23,7 +23,9 @@ from cirm.data.number_formats import (
     parse_numbers,
 )
 
-Kind = Literal["number", "boolean", "date", "category", "constant", "identifier"]
+Kind = Literal[
+    "number", "boolean", "date", "category", "text", "constant", "identifier"
+]
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Values = Any  # a pandas Series of any type

@@ -415,7 +415,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         """Return whether the model reads no text, so that arrays must be numbers."""
         encoding = self.model_.schema.treatment.encoding
         columns = encoding.columns if encoding else ()
-        return not any(column.kind in ("category", "date") for column in columns)
+        others = ("category", "date", "text")
+        return not any(column.kind in others for column in columns)
 
     def _predict_inputs(self, X: AnyInputs) -> Predictions:
         check_is_fitted(self, "model_")

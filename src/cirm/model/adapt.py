@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cirm.data.encoded_sources import open_later_sources
 from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
-from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
+from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.model.model import ADAPTIVE_LEARNER, Adaptation, Model, format_current_time
 from cirm.model.warnings import check_inputs_of_environment
 from cirm.randomness import Randomness
@@ -69,7 +70,7 @@ def adapt(
             f"Fit the model with the learner {ADAPTIVE_LEARNER}, which can."
         )
     schema = model.schema
-    sources = open_data_sources(data, schema.treatment.shape)
+    sources = open_later_sources(data, schema)
     rows = read_rows(sources, schema, progress, fill_missing, has_targets=False)
     (name, *others) = rows.rows
     if others:

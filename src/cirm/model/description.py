@@ -18,6 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from cirm.data.columns import ColumnEncoding
+from cirm.data.encoders import MOST_FEATURES, EncoderIdentity
 from cirm.data.schema import Schema
 from cirm.data.values import is_known_format
 from cirm.model.conformal import CONFIDENCES, QUANTILES
@@ -27,6 +28,7 @@ from cirm.model.threshold import MOST_SCORES, HeldOutScores, Threshold
 # No honest description is larger: a hundred thousand columns, notes of a few pages,
 # and settings that are lists of numbers in a dictionary.
 MOST_ITEMS, MOST_TEXT, MOST_DEPTH = 100_000, 20_000, 8
+MOST_SIDE = 10_000  # pixels of an image that an encoder gets
 LARGEST = 2**63  # numbers that a tensor can hold
 MOST_SCORE = 100.0  # of an area, a squared gap, or the logarithm of an error
 
@@ -125,6 +127,10 @@ def _check_schema(schema: Schema) -> None:
         "kind",
         "does not match the encoding",
     )
+    if (encoder := treatment.encoder) is not None:
+        _check_encoder(encoder, "encoder")
+        is_valid = treatment.kind == "images" and treatment.shape == (encoder.features,)
+        _require(is_valid and encoder.side > 0, "encoder", "does not match the inputs")
     columns = treatment.encoding.columns if treatment.encoding else ()
     for column in (target, *columns):
         _check_column(column)
@@ -147,8 +153,18 @@ def _check_column(column: ColumnEncoding) -> None:
     _require(len(column.quartiles) in (0, 2), place, "needs two quartiles or none")
     low, high = column.quartiles or (0.0, 0.0)
     _require(low <= high, place, "quartiles must be in order")
+    if column.encoder is not None:
+        _check_encoder(column.encoder, place)
+        is_text = column.kind == "text" and not column.encoder.side
+        _require(is_text, place, "only text has an encoder")
     largest = max(map(abs, (column.centre, column.scale, column.fill, low, high)))
     _require(largest < math.inf, place, "numbers must be finite")
+
+
+def _check_encoder(encoder: EncoderIdentity, place: str) -> None:
+    is_valid = bool(encoder.name and encoder.checksum)
+    is_valid &= 0 < encoder.features <= MOST_FEATURES and 0 <= encoder.side <= MOST_SIDE
+    _require(is_valid, place, "the encoder is invalid")
 
 
 def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) -> None:

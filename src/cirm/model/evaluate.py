@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cirm.data.encoded_sources import open_later_sources
 from cirm.data.rows import (
     encode_source_chunks,
     find_missing_numbers,
@@ -18,7 +19,7 @@ from cirm.data.rows import (
     join_weights,
 )
 from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
-from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
+from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.data.values import convert_values_to_text
 from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import (
@@ -136,7 +137,7 @@ def evaluate(
     notes = describe_adapted_environment(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups, *filter(None, [weight])]
-    for source in open_data_sources(data, schema.treatment.shape):
+    for source in open_later_sources(data, schema):
         for chunk in encode_source_chunks(
             source, schema, fill_missing, environment, needed
         ):

@@ -225,6 +225,9 @@ def _draw_random_features_of_column(
         features[torch.arange(count), chosen] = 1
     elif column.kind in ("number", "date"):
         features[:, 0] = draws.normal(count)[0]
+    elif column.kind == "text":
+        width = len(column.features) - column.missing
+        features[:, :width] = draws.normal(count, width)[0]
     else:  # a boolean, or a constant whose missing values are marked
         features[:, 0] = draws.integers(2, count)[0].float()
     return features

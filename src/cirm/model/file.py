@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 import cirm
 from cirm.data.base import summarise_error
+from cirm.data.encoded_sources import check_encoder_of_schema
 from cirm.data.schema import Schema
 from cirm.learners.base import Learner
 from cirm.memory import list_state_tensors
@@ -52,6 +53,7 @@ from cirm.networks import Network
 from cirm.records import write_bytes_atomically
 
 if TYPE_CHECKING:
+    from cirm.data.encoders import EncoderLike
     from cirm.learners import LearnerLike
     from cirm.model.description import Description
 
@@ -171,6 +173,7 @@ def load(
     device: str = "cpu",
     learner: LearnerLike | None = None,
     key: bytes = b"",
+    encoder: EncoderLike = None,
 ) -> Model:
     """Read a model from a file.
 
@@ -186,6 +189,8 @@ def load(
             code is imported.
         key: The secret that the file was signed with. A file that was not signed with
             it is refused. Without a key, signatures are not checked.
+        encoder: For a model whose features were made by an encoder that is not built
+            in, this encoder, as for `fit`. Another one than the model's is refused.
 
     Returns:
         The model. Updating it gives the same result as if it had never been saved.
@@ -193,8 +198,8 @@ def load(
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is damaged, is not a model file, was written by a newer
-            version, was not signed with the key, or needs a network or a learner that
-            is not given.
+            version, was not signed with the key, or needs a network, a learner or an
+            encoder that is not given.
 
     Example:
         >>> import os, tempfile
@@ -211,7 +216,10 @@ def load(
     path = Path(path)
     where = f"model file {str(path)!r}"
     content = _read_file_content(path, where)
-    return decode_model_file(content, where, network, learner, key).to(device)
+    model = decode_model_file(content, where, network, learner, key)
+    if encoder is not None:
+        check_encoder_of_schema(model.schema, encoder)
+    return model.to(device)
 
 
 def decode_model_file(

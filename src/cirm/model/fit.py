@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from cirm.data.encoded_sources import open_first_sources, open_later_sources
 from cirm.data.rows import EncodedRows, read_rows
 from cirm.data.schema import SCHEMA_ROWS, ReadOptions, TaskName, infer_schema
-from cirm.data.sources import Data, Progress, ignore_progress, open_data_sources
+from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
@@ -57,6 +58,7 @@ from cirm.randomness import Randomness
 from cirm.training import DivergenceError, Terms
 
 if TYPE_CHECKING:
+    from cirm.data.encoders import EncoderLike
     from cirm.learners import LearnerLike
 
 FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
@@ -89,8 +91,10 @@ def fit(
     class_weight: ClassWeight = None,
     threshold: str = "",
     positive: str = "",
-    side: int = 32,
+    side: int | None = None,
     channels: int = 3,
+    encoder: EncoderLike = None,
+    texts: Sequence[str] = (),
     progress: Progress = ignore_progress,
 ) -> Model:
     """Fit a new model to one or more environments.
@@ -146,8 +150,15 @@ def fit(
             ("recall=0.9", "precision=0.5", "rate=0.05" or "cost=5:1"). By default the
             more likely class is predicted.
         positive: The class that the threshold is about. By default the rarer one.
-        side: Width and height in pixels to which images are resized.
-        channels: Colour channels of images: 1 (grey) or 3.
+        side: Width and height in pixels to which images are resized. By default 32, or
+            what the encoder was made for.
+        channels: Colour channels of images: 1 (grey) or 3. Encoders get 3.
+        encoder: A frozen encoder that turns images or columns of text into features:
+            "efficientnet-lite0" (images), "minilm" (text), "torchvision:NAME",
+            "timm:NAME", an import path "package.module:name", your own torch module,
+            or a function of a batch. Features are computed once and kept by content.
+            By default pixels are used as they are, and text becomes hashed words.
+        texts: Columns of free text. By default those that look like sentences.
         progress: Called with a description of the current step and how far it is, as
             a fraction or as a number of rows.
 
@@ -177,7 +188,8 @@ def fit(
         )
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}, but it must be 1 or 3.")
-    sources = open_data_sources(data, (channels, side, side))
+    shape = (channels, side or 0, side or 0)
+    sources, text_encoder = open_first_sources(data, shape, encoder)
     options = ReadOptions(
         target,
         environment,
@@ -188,6 +200,8 @@ def fit(
         tuple(ignore),
         names=names,
         weight=weight,
+        texts=tuple(texts),
+        encoder=text_encoder,
     )
     draft = infer_schema(sources, options, progress)
     schema = draft.schema
@@ -276,7 +290,7 @@ def update(
     if not 0 <= keep <= MOST_EARLIER:
         raise ValueError(f"keep is {keep}, but it must be from 0 to {MOST_EARLIER}.")
     before = model
-    sources = open_data_sources(data, model.schema.treatment.shape)
+    sources = open_later_sources(data, model.schema)
     check_threshold(model, threshold)
     rows = read_rows(
         sources, model.schema, progress, fill_missing, environment, weight=weight

@@ -20,13 +20,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from cirm.data.encoded_sources import open_later_sources
 from cirm.data.rows import EncodedRows, encode_source_chunks, find_missing_numbers
 from cirm.data.sources import (
     Data,
     Progress,
     Source,
     ignore_progress,
-    open_data_sources,
     prefetch_items,
 )
 from cirm.data.values import Flags
@@ -110,7 +110,7 @@ def predict(
     model = apply_threshold(model, threshold)
     frames = [
         frame
-        for source in open_data_sources(data, model.schema.treatment.shape)
+        for source in open_later_sources(data, model.schema)
         for frame in predict_chunks(
             model,
             source,

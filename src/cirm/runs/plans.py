@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cirm.data import get_dataset_class
@@ -47,11 +47,20 @@ class PreparedDataset(NamedTuple):
     files: str = ""
 
 
-def prepare_dataset(dataset: str, texts: Mapping[str, str]) -> PreparedDataset:
-    """Create a data set from settings in text, and draw it once to check them."""
+def prepare_dataset(
+    dataset: str,
+    texts: Mapping[str, str],
+    progress: Callable[[str, float], None] | None = None,
+) -> PreparedDataset:
+    """Create a data set from settings in text, and draw it once to check them.
+
+    `progress` is called while features are computed, if an encoder makes them.
+    """
     cls = get_dataset_class(dataset)
     data = parse_settings_by_type(cls, texts, f"data set {dataset}")
     instance = cls(**data)
+    if progress is not None:
+        instance.compute_features(progress)
     problem, description = instance.draw((0,)), instance.describe()
     files = hash_dataset_files(instance, data)
     return PreparedDataset(dataset, data, problem, description, files)

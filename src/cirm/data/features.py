@@ -1,0 +1,110 @@
+"""Features by frozen encoders, computed once and kept by content.
+
+The cache is an SQLite file for each encoder, in the folder of downloaded data. It maps
+the SHA-256 of an image file or of a text to features, and never holds the content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cirm.data.encoder_packages import hash_file
+from cirm.data.encoders import Encoder, EncoderIdentity
+from cirm.data.image_files import read_image
+from cirm.data.image_sets import get_cache_folder
+
+Features = NDArray[np.float32]
+BATCH = 32  # images or texts at a time: larger ones are no faster on a CPU
+MOST_ASKED = 500  # keys in one question to SQLite, which allows 999
+PATIENCE = 60.0  # seconds that one process waits for another to write
+CREATE = "CREATE TABLE IF NOT EXISTS features (digest BLOB PRIMARY KEY, value BLOB)"
+INSERT = "INSERT OR REPLACE INTO features VALUES (?, ?)"
+
+
+def encode_image_files(paths: Sequence[Path], encoder: Encoder) -> Features:
+    """Return the features [n, features] of image files, computed once for each."""
+    side = encoder.identity.side
+
+    def read(places: Sequence[int]) -> NDArray[np.uint8]:
+        return np.stack([read_image(paths[place], side, 3) for place in places])
+
+    digests = [bytes.fromhex(hash_file(path)) for path in paths]
+    return _look_up_features(encoder, digests, read)
+
+
+def encode_texts(texts: Sequence[str], encoder: Encoder) -> Features:
+    """Return the features [n, features] of texts, computed once for each."""
+    digests = [
+        hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts
+    ]
+    return _look_up_features(
+        encoder, digests, lambda places: [texts[place] for place in places]
+    )
+
+
+def get_feature_file(identity: EncoderIdentity) -> Path:
+    """Return the file that keeps the features of an encoder."""
+    content = json.dumps(asdict(identity), sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    name = re.sub(r"[^\w.-]+", "-", identity.name)[:60]
+    return get_cache_folder() / "features" / f"{name}-{digest}.sqlite"
+
+
+def _look_up_features(
+    encoder: Encoder, digests: Sequence[bytes], read: Callable[[Sequence[int]], Any]
+) -> Features:
+    """Return features by digest; `read` gives those at some places that are absent."""
+    places = {digest: place for place, digest in enumerate(digests)}
+    with _open_cache(encoder.identity) as cache:
+        known = dict(_read_known(cache, list(places), encoder.identity.features))
+        absent = [place for digest, place in places.items() if digest not in known]
+        for start in range(0, len(absent), BATCH):
+            batch = absent[start : start + BATCH]
+            features = encoder.encode(read(batch))
+            rows = list(zip([digests[n] for n in batch], features, strict=True))
+            known.update(rows)
+            with cache:
+                cache.executemany(INSERT, [(d, row.tobytes()) for d, row in rows])
+    empty = np.zeros((0, encoder.identity.features), np.float32)
+    return np.stack([known[digest] for digest in digests]) if digests else empty
+
+
+def _read_known(
+    cache: sqlite3.Connection, digests: Sequence[bytes], features: int
+) -> Iterator[tuple[bytes, Features]]:
+    """Yield what the cache has of the digests."""
+    for start in range(0, len(digests), MOST_ASKED):
+        asked = digests[start : start + MOST_ASKED]
+        marks = ",".join("?" * len(asked))
+        query = f"SELECT digest, value FROM features WHERE digest IN ({marks})"
+        for digest, value in cache.execute(query, asked):
+            if len(value) == 4 * features:
+                yield bytes(digest), np.frombuffer(value, np.float32)
+
+
+@contextmanager
+def _open_cache(identity: EncoderIdentity) -> Iterator[sqlite3.Connection]:
+    """Open the cache of an encoder, and say what to do if that is not possible."""
+    path = get_feature_file(identity)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=PATIENCE)) as cache:
+            with cache:
+                cache.execute(CREATE)
+            yield cache
+    except (OSError, sqlite3.Error) as error:
+        raise ValueError(
+            f"cache: features cannot be kept in {path} ({error}). Remove this file, or "
+            "set CIRM_DATA to another folder."
+        ) from None
