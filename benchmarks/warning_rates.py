@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 
 from cirm import evaluate, fit, predict, update
 from cirm.data.sources import FrameSource
-from cirm.model import describe_model
+from cirm.model.explain import describe_model
 from cirm.model.model import Model
 
 ERM = {"hidden": (8,), "epochs": 40, "rate": 0.02}

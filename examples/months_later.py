@@ -9,7 +9,7 @@ from pathlib import Path
 from clinics import clinic
 
 from cirm import fit, load, save, update
-from cirm.model import describe_model
+from cirm.model.explain import describe_model
 
 with tempfile.TemporaryDirectory() as name:
     path = Path(name) / "triage.cirm"

@@ -28,8 +28,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from cirm import cli
-from cirm.model import fit, load, save, update
+from cirm import cli, fit, load, save, update
 from cirm.model.file import encode_model_file
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "robustness.md"

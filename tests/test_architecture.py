@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-GROUND = frozenset({"environments", "randomness", "records", "registry", "settings"})
+GROUND = frozenset(
+    {"environments", "randomness", "records", "registry", "settings", "tasks"}
+)
 MATTER = GROUND | {"networks", "variational", "likelihoods"}
 AIMS = MATTER | {"objectives", "memory"}
 LOOPS = AIMS | {"training", "admm"}
@@ -20,6 +22,7 @@ WHOLES = PARTS | {"evaluation", "model"}
 ENDS = {"runs", "report", "estimator", "federated"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, frozenset()),
+    "environments": {"tasks"},
     **dict.fromkeys(MATTER - GROUND, MATTER),
     **dict.fromkeys(AIMS - MATTER, AIMS),
     "training": AIMS,
@@ -53,6 +56,8 @@ SHARED = {
         "columns",
         "sources",
         "schema",
+        "schema_inference",
+        "encoded_chunks",
         "rows",
         "batches",
     }
@@ -133,7 +138,7 @@ def test_a_sibling_in_the_same_folder_may_be_imported():
     assert not forbidden("from .base import Learner", "cirm.learners", "learners")
 
 
-@pytest.mark.parametrize("name", ["records", "registry", "settings"])
+@pytest.mark.parametrize("name", ["records", "registry", "settings", "tasks"])
 def test_what_needs_no_torch_needs_only_the_standard_library(name):
     source = (ROOT / f"{name}.py").read_text()
     roots = {module.split(".")[0] for module in modules(source, "cirm")}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the aliases mark the names as public for type checkers
+    __version__: str
     from cirm.environments import Environment as Environment
     from cirm.environments import Problem as Problem
     from cirm.environments import Stage as Stage
@@ -33,8 +33,6 @@ if TYPE_CHECKING:  # the aliases mark the names as public for type checkers
     from cirm.randomness import Randomness as Randomness
     from cirm.training import Descent as Descent
 
-__version__ = version("cirm")
-
 _PUBLIC = {
     "Environment": "environments",
     "Problem": "environments",
@@ -49,16 +47,16 @@ _PUBLIC = {
     "Learner": "learners.base",
     "PointState": "learners.base",
     "run": "evaluation",
-    "Model": "model",
-    "fit": "model",
-    "update": "model",
-    "adapt": "model",
-    "predict": "model",
-    "compare": "model",
-    "evaluate": "model",
-    "rollback": "model",
-    "save": "model",
-    "load": "model",
+    "Model": "model.model",
+    "fit": "model.fit",
+    "update": "model.fit",
+    "adapt": "model.adapt",
+    "predict": "model.predict",
+    "compare": "model.compare",
+    "evaluate": "model.evaluate",
+    "rollback": "model.versions",
+    "save": "model.file",
+    "load": "model.file",
     "InvariantClassifier": "estimator",
     "InvariantRegressor": "estimator",
 }
@@ -69,6 +67,10 @@ __all__ = [*_PUBLIC]
 if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> object:
+        if name == "__version__":
+            from importlib.metadata import version  # takes 30 ms to import
+
+            return version("cirm")
         if name not in _PUBLIC:
             raise AttributeError(f"module 'cirm' has no attribute {name!r}")
         return getattr(import_module(f"cirm.{_PUBLIC[name]}"), name)

@@ -9,51 +9,7 @@ from typing import NamedTuple, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Task:
-    """What is predicted: a class, or in a regression a real number.
-
-    Args:
-        classes: Names of the classes, two or more; empty for a regression.
-
-    Raises:
-        ValueError: If there is a single class, or two have the same name.
-
-    Example:
-        >>> Task(("healthy", "ill")).kind
-        'classification'
-        >>> Task.classification(3).classes
-        ('0', '1', '2')
-        >>> Task.regression().kind
-        'regression'
-    """
-
-    classes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
-            raise ValueError(
-                "Classification needs two or more different classes; got "
-                f"{', '.join(self.classes)}."
-            )
-
-    @classmethod
-    def classification(cls, count: int) -> Task:
-        """Return a classification whose classes are named "0", "1", ..."""
-        if count < 2:
-            raise ValueError(f"Classification needs two or more classes; got {count}.")
-        return cls(tuple(map(str, range(count))))
-
-    @classmethod
-    def regression(cls) -> Task:
-        """Return a regression."""
-        return cls()
-
-    @property
-    def kind(self) -> str:
-        """Either "classification" or "regression"."""
-        return "classification" if self.classes else "regression"
+from cirm.tasks import Task as Task
 
 
 class LazyInputs(Protocol):

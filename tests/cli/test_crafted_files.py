@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
-from cirm.model import fit, load, save
+from cirm import fit, load, save
 from cirm.model.file import encode_model_file
 from cirm.model.signature import add_digest_and_signature
 

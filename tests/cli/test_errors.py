@@ -195,7 +195,7 @@ def model(tmp_path_factory):
     """A model of a good table."""
     folder = tmp_path_factory.mktemp("model")
     (folder / "first.csv").write_text(GOOD)
-    from cirm.model import fit, save
+    from cirm import fit, save
 
     save(fit(folder / "first.csv", "outcome", settings={"epochs": 1}), folder / "m")
     return folder / "m"

@@ -17,8 +17,8 @@ import pytest
 import torch
 from PIL import Image
 
+from cirm import load, save, update
 from cirm.memory import list_state_tensors
-from cirm.model import load, save, update
 
 QUICK = ["--set", "epochs=15", "--set", "hidden=8", "--set", "rate=0.02"]
 

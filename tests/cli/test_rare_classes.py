@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cirm.model import evaluate, load, predict
+from cirm import evaluate, load, predict
 
 pytestmark = pytest.mark.integration  # whole commands or many simulations
 

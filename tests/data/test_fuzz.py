@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cirm.data.rows import encode_source_chunks, find_missing_numbers, read_rows
-from cirm.data.schema import ReadOptions, infer_schema
+from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
+from cirm.data.rows import read_rows
+from cirm.data.schema_inference import ReadOptions, infer_schema
 from cirm.data.sources import open_data_sources
 from cirm.model.warnings import find_leaking_columns, list_input_warnings
 
@@ -50,9 +50,7 @@ def read_all(path, options):
             many = [0] * 30  # of the same row, enough for warnings
             missing = find_missing_numbers(chunk.frame, draft.schema)
             missing = None if missing is None else missing[many]
-            list_input_warnings(
-                draft.schema, torch.from_numpy(chunk.inputs[many]), missing
-            )
+            list_input_warnings(draft.schema, chunk.inputs[many], missing)
         assert rows.store.count == len(rows.targets) > 0
         assert rows.targets.isfinite().all()
     except ValueError as error:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cirm import fit, predict
 from cirm.data import schema as schemas
 from cirm.data import table_files
-from cirm.data.schema import RowReservoir
+from cirm.data.schema_inference import RowReservoir
 from cirm.data.sources import open_data_sources, prefetch_items
 from cirm.data.table_files import read_table_chunks
-from cirm.model import fit, predict
 from tests.data.sentences import has_remedy
 
 FEW = {"hidden": (2,), "epochs": 1}

@@ -66,7 +66,7 @@ def measured(*words: str) -> None:
 
 def from_memory(data: Path, model: Path) -> None:
     """Print how many rows of a DataFrame are predicted in a second."""
-    from cirm.model import load, predict
+    from cirm import load, predict
 
     frame, loaded = pd.read_csv(data, nrows=300_000), load(model)
     for _ in range(3):

@@ -23,7 +23,7 @@ from cirm import (
     save,
     update,
 )
-from cirm.model import describe_model
+from cirm.model.explain import describe_model
 
 QUICK = {"hidden": (8,), "epochs": 30, "rate": 0.02, "batch": 64}
 

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from cirm import InvariantClassifier, registry
+from cirm import InvariantClassifier, fit, load, predict, registry, save, update
 from cirm.learners.base import Learner, PointState
 from cirm.learners.erm import ERM
-from cirm.model import describe_model, fit, load, predict, save, update
+from cirm.model.explain import describe_model
 from cirm.networks import MLP
 from cirm.training import Descent
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from cirm import evaluate, fit, predict
 from cirm.data.columns import ColumnEncoding, TableEncoding
 from cirm.memory import list_state_tensors
-from cirm.model import evaluate, explain, fit, predict
+from cirm.model import explain
 from cirm.model.explain import compute_column_importance, find_importance_drops
 from cirm.model.fit import _split_off_held_out_rows
 from cirm.model.metrics import Predictions

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
+from cirm import fit, load, predict, save, update
 from cirm.learners import LEARNERS, get_learner_class
 from cirm.memory import list_state_tensors
-from cirm.model import fit, load, predict, save, update
-from cirm.model.file import FORMAT, VERSION, encode_model_file
+from cirm.model.container import FORMAT, VERSION
+from cirm.model.file import encode_model_file
 from cirm.model.signature import add_digest_and_signature
 
 RELEASED = Path(__file__).parent / "files"

@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cirm import evaluate, fit, predict, update
 from cirm.data import rows as stores
 from cirm.memory import list_state_tensors
-from cirm.model import describe_model, evaluate, fit, predict, update
+from cirm.model.explain import describe_model
 
 FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 

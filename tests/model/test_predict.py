@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from cirm import fit, predict
 from cirm.data.sources import FrameSource
-from cirm.model import fit, predict
-from cirm.model.predict import count_available_threads, map_in_threads, predict_chunks
+from cirm.model.compute import count_available_threads, map_in_threads
+from cirm.model.predict import predict_chunks
 
 BRIEF = {"hidden": (8,), "epochs": 1, "members": 2}
 QUICK = {"hidden": (4,), "epochs": 3}
@@ -77,7 +78,7 @@ def test_what_an_unstable_column_says_does_not_move_a_prediction(clinic):
 def test_the_uncertainty_is_the_standard_deviation_over_samples(clinic, values):
     model = fit(clinic(100, 0.9, 0), "outcome", learner="virmv1", settings=QUICK)
     later = clinic(30, 0.9, 1)
-    inputs = model.schema.treatment.encoding.encode(later)
+    inputs = torch.from_numpy(model.schema.treatment.encoding.encode(later))
     samples = model.learner.outputs(model.state, inputs[None])[0].softmax(-1)
     shown = predict(model, later, probabilities=True)
     mean, std = samples.mean(0), samples.std(0, correction=0)
@@ -89,7 +90,7 @@ def test_the_uncertainty_is_the_standard_deviation_over_samples(clinic, values):
     )
     model = fit(values(100, 0), "y", learner="virmv1", settings=QUICK)
     later, target = values(30, 1), model.schema.target
-    inputs = model.schema.treatment.encoding.encode(later)
+    inputs = torch.from_numpy(model.schema.treatment.encoding.encode(later))
     samples = model.learner.outputs(model.state, inputs[None])[0, ..., 0]
     shown = predict(model, later)
     std = target.scale * samples.std(0, correction=0)

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
+from cirm import evaluate, fit, update
 from cirm.data.sources import FrameSource
 from cirm.environments import Task
-from cirm.model import evaluate, fit, update
 from cirm.model.comparison import compare_scores
 from cirm.model.estimates import (
     Estimate,

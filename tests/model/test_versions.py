@@ -8,7 +8,8 @@ import torch
 
 from cirm import evaluate, fit, load, predict, rollback, save, update
 from cirm.memory import list_state_tensors
-from cirm.model import describe_model, versions
+from cirm.model import versions
+from cirm.model.explain import describe_model
 from cirm.model.file import encode_model_file
 
 

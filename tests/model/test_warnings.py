@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from cirm.data.columns import TableEncoding
-from cirm.data.rows import find_missing_numbers
-from cirm.data.schema import InputEncoding, Schema, SchemaDraft
+from cirm.data.encoded_chunks import find_missing_numbers
+from cirm.data.schema import InputEncoding, Schema
+from cirm.data.schema_inference import SchemaDraft
 from cirm.environments import Task
 from cirm.model.units import list_unit_conversions
 from cirm.model.warnings import (

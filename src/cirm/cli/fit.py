@@ -296,7 +296,8 @@ def update_model(
     check_file_can_be_written(model, "--model")
     secret = options.read_key(key)
     with show_step_progress(f"{model} is unchanged.") as progress:
-        from cirm.model.file import load, read_model_checksum
+        from cirm.model.container import read_model_checksum
+        from cirm.model.file import load
         from cirm.model.fit import update as update_model
 
         options.limit_torch_to_one_thread()

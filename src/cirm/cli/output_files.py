@@ -89,7 +89,7 @@ def check_file_can_be_written(path: Path, option: str) -> None:
 
 def check_signed_model_has_key(path: Path, key: bytes) -> None:
     """Raise an error if a signed model would be replaced by one that is not."""
-    from cirm.model.file import is_signed
+    from cirm.model.container import is_signed
 
     if is_signed(path) and not key:
         raise ValueError(
@@ -100,7 +100,7 @@ def check_signed_model_has_key(path: Path, key: bytes) -> None:
 
 def check_model_is_unchanged(path: Path, checksum: str) -> None:
     """Raise an error if a model is no longer the one that was read."""
-    from cirm.model.file import read_model_checksum
+    from cirm.model.container import read_model_checksum
 
     if read_model_checksum(path) != checksum:
         raise ValueError(

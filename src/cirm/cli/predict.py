@@ -32,6 +32,8 @@ from cirm.cli.output_files import check_output_paths
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cirm.model.facts import ModelFacts
+
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 EXAMPLES = options.format_command_examples(
     "cirm predict clinic-c.csv --model triage.cirm --out predictions.csv",
@@ -117,8 +119,6 @@ def predict_rows_of_files(
     )
     from cirm.cli.progress import show_step_progress
     from cirm.records import add_file_name_to_errors, replace_files_atomically
-    from cirm.report.model_page import build_prediction_page
-    from cirm.report.model_tables import summarise_adaptation
 
     out = None if out == options.STANDARD else out
     check_prediction_file_format(out)
@@ -134,24 +134,23 @@ def predict_rows_of_files(
     with show_step_progress("No predictions were written.") as progress:
         from cirm.data.encoded_sources import open_later_sources
         from cirm.data.sources import prefetch_items
-        from cirm.model.adapt import adapt as adapt_model
         from cirm.model.coverage import describe_uncertainty
         from cirm.model.csv_writer import escape_table_cells
-        from cirm.model.explain import describe_adaptation
-        from cirm.model.file import load
-        from cirm.model.model import apply_threshold, describe_threshold_of_model
+        from cirm.model.facts import (
+            apply_threshold,
+            describe_adaptation,
+            describe_threshold_of_model,
+        )
         from cirm.model.predict import predict_chunks
 
-        options.limit_torch_to_one_thread()
-        loaded = load(
-            model,
-            device=options.check_device(device),
-            learner=learner,
-            key=secret,
-            encoder=encoder,
-        )
+        loaded = load_model(model, device, learner, encoder, secret, adapt)
         (rows,) = open_later_sources(options.open_standard_input([data]), loaded.schema)
         if adapt:
+            from cirm.model.adapt import adapt as adapt_model
+            from cirm.model.model import Model
+
+            assert isinstance(loaded, Model)
+
             loaded = adapt_model(
                 loaded,
                 rows,
@@ -187,10 +186,14 @@ def predict_rows_of_files(
             content["threshold"] = describe_threshold_of_model(loaded)
             content |= {"adaptation": adaptation, "notes": list(dict.fromkeys(notes))}
             if report is not None:
+                from cirm.report.model_page import build_prediction_page
+
                 page = build_prediction_page(content, format_typed_command())
                 with add_file_name_to_errors(report):
                     temporaries[-1].write_text(page, "utf-8")
     if adaptation:
+        from cirm.report.model_tables import summarise_adaptation
+
         text = "Before predicting: " if adapt else ""
         print_to_stderr(f"{text}{summarise_adaptation(adaptation)}")
     if content["threshold"]:
@@ -200,6 +203,32 @@ def predict_rows_of_files(
     if out is not None:
         print_to_stderr(f"Wrote {summary.rows:,} predictions to {out}")
     print_json_and_page_path(content, as_json, report)
+
+
+def load_model(
+    path: Path,
+    device: str,
+    learner: str | None,
+    encoder: str | None,
+    key: bytes,
+    adapt: bool,
+) -> ModelFacts:
+    """Load a model to predict with, by NumPy alone where the model allows."""
+    if device == "cpu" and learner is None and encoder is None and not adapt:
+        from cirm.model.numpy_model import load_numpy_model
+
+        if (found := load_numpy_model(path, key)) is not None:
+            return found
+    from cirm.model.file import load
+
+    options.limit_torch_to_one_thread()
+    return load(
+        path,
+        device=options.check_device(device),
+        learner=learner,
+        key=key,
+        encoder=encoder,
+    )
 
 
 class PredictionSummary:

@@ -56,7 +56,8 @@ def rollback_model(
     check_file_can_be_written(out or model, "--out" if out else "model")
     secret = options.read_key(key)
     with show_step_progress(f"{model} is unchanged."):
-        from cirm.model.file import compute_version_key, load, read_model_checksum
+        from cirm.model.container import read_model_checksum
+        from cirm.model.file import compute_version_key, load
         from cirm.model.versions import rollback
 
         checksum = read_model_checksum(model)

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from cirm.environments import Problem
+if TYPE_CHECKING:
+    from cirm.environments import Problem
 
 
 @dataclass(frozen=True)

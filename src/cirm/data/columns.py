@@ -34,10 +34,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from pandas.api import types
-from torch import Tensor
 
 from cirm.data.category_names import hash_category_name, may_identify_person
 from cirm.data.cell_errors import CellError, raise_for_first_bad_value
@@ -290,7 +288,7 @@ class TableEncoding:
         """Names of all features."""
         return tuple(name for column in self.columns for name in column.features)
 
-    def encode(self, frame: pd.DataFrame) -> Tensor:
+    def encode(self, frame: pd.DataFrame) -> NDArray[np.float32]:
         """Return the features of a table, [n, features]; other columns are ignored."""
         check_columns_present(frame, [c.name for c in self.columns if c.features])
         encoded = np.empty((len(frame), len(self.features)), np.float32)
@@ -308,7 +306,7 @@ class TableEncoding:
             start = end
         if plain:  # all at once, since thousands of columns would take long one by one
             self._encode_numbers(frame, plain, encoded)
-        return torch.from_numpy(encoded)
+        return encoded
 
     def _encode_numbers(
         self,

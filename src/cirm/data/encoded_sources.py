@@ -14,7 +14,6 @@ from cirm.data.encoders import (
     find_encoder,
     open_encoder,
 )
-from cirm.data.features import encode_image_files
 from cirm.data.schema import Schema
 from cirm.data.sources import (
     Data,
@@ -41,6 +40,8 @@ class EncodedImages(ImageFiles):
 
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the features [n, features] of the images."""
+        from cirm.data.features import encode_image_files
+
         for start in range(0, len(self.images), ENCODED_AT_ONCE):
             paths = self.images[start : start + ENCODED_AT_ONCE]
             features = encode_image_files(paths, self._encoder)

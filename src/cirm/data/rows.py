@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -15,24 +15,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cirm.data.columns import check_columns_present, list_column_names
+from cirm.data.encoded_chunks import (
+    convert_inputs_to_floats,
+    encode_source_chunks,
+    find_missing_numbers,
+)
 from cirm.data.schema import (
     SCHEMA_ROWS,
     Schema,
-    check_source_kind,
     encode_targets,
-    list_numeric_columns,
     read_environment_names,
-    read_row_weights,
 )
 from cirm.data.sources import (
     Progress,
-    RowChunk,
     Source,
     ignore_progress,
-    prefetch_items,
 )
-from cirm.data.values import Flags
+from cirm.data.values import Flags, Numbers
 from cirm.environments import Environment
 
 MEMORY_BYTES = 2**28  # of inputs that are held in memory
@@ -183,27 +182,6 @@ class EncodedRows:
         )
 
 
-class EncodedChunk(NamedTuple):
-    """Some encoded rows: columns, inputs [n, *shape], and notes for the user.
-
-    `environment` is the column that names the environments, if there is one.
-    """
-
-    frame: pd.DataFrame
-    inputs: NDArray[Any]
-    environment: str
-    notes: tuple[str, ...]
-
-    def keep_weighted_rows(self, column: str) -> tuple[EncodedChunk, Tensor | None]:
-        """Return the rows whose weight is not zero, with their weights [m], if any."""
-        weights = read_row_weights(self.frame, column)
-        if weights is None or bool((weights > 0).all()):
-            return self, weights
-        keep = (weights > 0).numpy()
-        kept = self._replace(frame=self.frame[keep], inputs=self.inputs[keep])
-        return kept, weights[weights > 0]
-
-
 def read_rows(
     sources: Sequence[Source],
     schema: Schema,
@@ -249,7 +227,7 @@ def read_rows(
             report_encoded_rows(progress, sources, store.count)
     return EncodedRows(
         store,
-        torch.cat(targets) if targets else torch.zeros(0),
+        torch.from_numpy(np.concatenate(targets)) if targets else torch.zeros(0),
         group_rows_by_environment(np.concatenate(names)),
         tuple(dict.fromkeys(notes)),
         np.concatenate(missing) if missing else None,
@@ -268,118 +246,17 @@ def report_encoded_rows(
     progress("computing features", done / total if total > done else 1)
 
 
-def join_weights(parts: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
+def join_weights(
+    parts: Sequence[Numbers | None], sizes: Sequence[int]
+) -> Tensor | None:
     """Join the weights of chunks; those that have none count once. None without any."""
     if all(part is None for part in parts):
         return None
-    return torch.cat(
-        [
-            torch.ones(size, dtype=torch.float64) if part is None else part
-            for part, size in zip(parts, sizes, strict=True)
-        ]
-    )
-
-
-def encode_source_chunks(
-    source: Source,
-    schema: Schema,
-    fill: bool = False,
-    environment: str = "",
-    needed: Sequence[str] = (),
-    keep_bytes: bool = False,
-) -> Iterator[EncodedChunk]:
-    """Yield the rows of a source, encoded, chunk by chunk.
-
-    With `fill`, columns that a table lacks count as missing values; those in `needed`
-    must be there. `environment` is the column that names the environments, if it is
-    another one than the schema's. Inputs are floats, unless bytes are to be kept.
-    """
-    check_source_kind(source, schema.treatment.kind)
-    column = environment or schema.environment or source.environment
-    needed = [*needed, *filter(None, [environment])]
-    for chunk in prefetch_items(source.chunks(list_numeric_columns(schema))):
-        frame = chunk.frame
-        check_columns_present(frame, needed, source.where)
-        own_column = column if column in frame.columns else ""
-        used = {own_column, source.weight, *needed}
-        inputs = _encode_chunk(chunk, schema, source.where, fill)
-        yield EncodedChunk(
-            frame,
-            inputs if keep_bytes else convert_inputs_to_floats(inputs),
-            own_column,
-            tuple(describe_column_changes(frame, schema, used, source.where)),
-        )
-
-
-def encode_inputs_of_chunk(
-    chunk: RowChunk, schema: Schema, where: str, fill: bool = False
-) -> NDArray[np.float32]:
-    """Return inputs [n, *shape]; with `fill`, absent columns count as missing."""
-    return convert_inputs_to_floats(_encode_chunk(chunk, schema, where, fill))
-
-
-def _encode_chunk(
-    chunk: RowChunk, schema: Schema, where: str, fill: bool
-) -> NDArray[Any]:
-    encoding, frame, inputs = schema.treatment.encoding, chunk.frame, chunk.inputs
-    if inputs is None:
-        assert encoding is not None
-        wanted = [column.name for column in encoding.columns if column.features]
-        if fill:
-            absent = [name for name in wanted if name not in frame.columns]
-            frame = frame.assign(**dict.fromkeys(absent, np.nan))
-        check_columns_present(frame, wanted, where, "rename one, or use --fill-missing")
-        return encoding.encode(frame).numpy()
-    if inputs.shape[1:] != schema.treatment.shape:
-        raise ValueError(
-            f"{where}: its inputs have the shape {list(inputs.shape[1:])}, but the "
-            f"first ones had {list(schema.treatment.shape)}. All inputs must have the "
-            "same shape."
-        )
-    if not np.isfinite(inputs).all():
-        bad = int((~np.isfinite(inputs)).sum())
-        raise ValueError(
-            f"{where}: its inputs contain {bad} NaN or infinite values. Replace them, "
-            "or remove these rows."
-        )
-    return inputs
-
-
-def find_missing_numbers(frame: pd.DataFrame, schema: Schema) -> Flags | None:
-    """Return where numbers of a table are missing, [n, columns of numbers]."""
-    encoding = schema.treatment.encoding
-    return None if encoding is None else encoding.find_missing(frame)
-
-
-def convert_inputs_to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
-    """Return inputs as float32; bytes are divided by 255."""
-    if inputs.dtype != np.uint8:
-        return inputs
-    return inputs.astype(np.float32) / np.float32(255)
-
-
-def describe_column_changes(
-    frame: pd.DataFrame, schema: Schema, used: Collection[str], where: str
-) -> Iterator[str]:
-    """Yield notes on columns of a table that are new and not used, or absent."""
-    encoding = schema.treatment.encoding
-    if encoding is None:
-        return
-    wanted = [column.name for column in encoding.columns]
-    known = {*wanted, schema.target.name, schema.environment, *used}
-    known |= {*schema.ids, *schema.ignored, schema.weight}
-    if new := [name for name in frame.columns if name not in known]:
-        yield (
-            f"{where}: these columns are ignored because the model does not know "
-            f"them: {list_column_names(new)}"
-        )
-    used = [column.name for column in encoding.columns if column.features]
-    if absent := [name for name in used if name not in frame.columns]:
-        names = list_column_names(absent)
-        yield (
-            f"{where}: these columns are absent, so all their values are treated as "
-            f"missing: {names}"
-        )
+    joined = [
+        np.ones(size) if part is None else part
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    return torch.from_numpy(np.concatenate(joined))
 
 
 def hash_inputs_and_targets(chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> str:

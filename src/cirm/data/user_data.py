@@ -19,14 +19,8 @@ from cirm.data.encoded_sources import (
 from cirm.data.encoders import open_encoder
 from cirm.data.image_files import list_image_files
 from cirm.data.rows import read_rows
-from cirm.data.schema import (
-    MOST_CLASSES,
-    ReadOptions,
-    Schema,
-    TaskName,
-    infer_schema,
-    read_environment_names,
-)
+from cirm.data.schema import Schema, TaskName, read_environment_names
+from cirm.data.schema_inference import MOST_CLASSES, ReadOptions, infer_schema
 from cirm.data.sources import (
     FrameSource,
     ImageFiles,

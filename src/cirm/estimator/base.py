@@ -24,7 +24,7 @@ from cirm.data.batches import (
     BatchSource,
     convert_to_array_or_table,
 )
-from cirm.data.rows import encode_inputs_of_chunk
+from cirm.data.encoded_chunks import encode_inputs_of_chunk
 from cirm.data.sources import (
     ArraySource,
     FrameSource,
@@ -35,11 +35,11 @@ from cirm.data.sources import (
 from cirm.estimator.cross_validation import warn_of_unused_groups
 from cirm.learners import DEFAULT_LEARNER
 from cirm.model.adapt import adapt
+from cirm.model.compute import predict_inputs_in_chunks
 from cirm.model.file import load, save
 from cirm.model.fit import fit, update
 from cirm.model.metrics import Predictions
 from cirm.model.model import Model, NetworkLike
-from cirm.model.predict import predict_inputs_in_chunks
 from cirm.model.rare_classes import ClassWeight
 from cirm.networks import Network
 

@@ -60,6 +60,12 @@ LEARNERS = {
 }
 """Class name by key, in the paper's order; the module is named after the key."""
 
+NETWORK_LEARNERS = frozenset(LEARNERS) - {
+    *("steady", "irmg", "virmv1", "virmg", "bvirm", "vcl", "vclc", "icp", "boosting"),
+    *("afr", "dfr", "sfb", "t3a", "tent", "label-shift"),
+}
+"""Learners whose prediction is their network at the parameters `state.params`."""
+
 DEFAULT_LEARNER = "steady"
 """The learner that is used if the user names none."""
 

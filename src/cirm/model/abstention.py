@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from cirm.data.values import Numbers
 from cirm.model.conformal import CONFIDENCES, collect_nonconformity
-from cirm.model.model import Model
+from cirm.model.facts import ModelFacts
 from cirm.model.new_place import predict_new_place
 
 FEWEST_ANSWERED = 10  # rows of a place above a confidence, for it to count
@@ -44,7 +43,7 @@ class Abstention(NamedTuple):
     places: int
 
 
-def choose_abstention(model: Model, rate: float) -> Abstention:
+def choose_abstention(model: ModelFacts, rate: float) -> Abstention:
     """Choose the confidence that predictions need, for an error of at most a rate.
 
     Raises:
@@ -72,7 +71,7 @@ def choose_abstention(model: Model, rate: float) -> Abstention:
     return Abstention(rate, np.inf, np.nan, count)
 
 
-def _check_abstention(model: Model, rate: float) -> None:
+def _check_abstention(model: ModelFacts, rate: float) -> None:
     """Refuse a rate out of range, and models whose predictions have no such error."""
     if not 0 < rate < 1:
         raise ValueError(
@@ -103,7 +102,7 @@ def _count_bins(answered: Sequence[int], wrong: Sequence[int]) -> tuple[Numbers,
     return tuple(counts - np.pad(counts[:, 1:], ((0, 0), (0, 1))))
 
 
-def _count_held_out(model: Model) -> Numbers:
+def _count_held_out(model: ModelFacts) -> Numbers:
     """Return the held-out rows of the last stage in each bin of confidence, [c]."""
     last = [e for e in model.history if e.stage == model.stages - 1 and e.confident]
     empty = [0] * len(CONFIDENCES)
@@ -139,6 +138,8 @@ def _estimate_shift(
 
     Half an error and half a correct row are added, so that the estimate is finite.
     """
+    from scipy import optimize
+
     share = (wrong.sum() + 0.5) / (rows.sum() + 1)
 
     def exceed(shift: float) -> float:

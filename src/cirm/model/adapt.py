@@ -12,7 +12,8 @@ from torch import Tensor
 from cirm.data.encoded_sources import open_later_sources
 from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
 from cirm.data.sources import Data, Progress, ignore_progress
-from cirm.model.model import ADAPTIVE_LEARNER, Adaptation, Model, format_current_time
+from cirm.model.facts import Adaptation, format_current_time
+from cirm.model.model import ADAPTIVE_LEARNER, Model
 from cirm.model.warnings import check_inputs_of_environment
 from cirm.randomness import Randomness
 
@@ -83,7 +84,9 @@ def adapt(
     inputs, missing = rows.store.take(indices), rows.find_missing(indices, schema)
     notes = [
         *rows.notes,
-        *check_inputs_of_environment(schema, name, inputs, missing, accept_units),
+        *check_inputs_of_environment(
+            schema, name, inputs.numpy(), missing, accept_units
+        ),
     ]
     if len(indices) < rows.store.count:
         notes.append(

@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 
 from cirm.data.columns import ColumnEncoding
-from cirm.data.schema import ReadOptions, TaskName
+from cirm.data.schema import TaskName
+from cirm.data.schema_inference import ReadOptions
 from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.data.values import convert_values_to_numbers
 from cirm.model.compare_answer import write_answer
@@ -22,8 +23,8 @@ from cirm.model.compare_columns import (
     compare_values,
 )
 from cirm.model.compare_relations import compare_jointly, compare_meaning
+from cirm.model.compute import predict_inputs_in_chunks
 from cirm.model.model import Model
-from cirm.model.predict import predict_inputs_in_chunks
 from cirm.model.table_pair import TablePair, read_table_pair
 from cirm.model.units import detect_unit_changes
 
@@ -110,7 +111,9 @@ def _compare_pair(pair: TablePair, model: Model | None, level: float) -> dict[st
     shares = {name: level * share for name, share in SHARES.items()}
     if pair.targets is None:  # then the questions about inputs have the whole level
         shares = {"inputs": 0.75 * level, "joint": 0.25 * level}
-    inputs = tuple(pair.encoding.encode(frame) for frame in pair.frames)
+    inputs = tuple(
+        torch.from_numpy(pair.encoding.encode(frame)) for frame in pair.frames
+    )
     joint = compare_jointly(*inputs)
     if joint is not None:
         joint["significant"] = joint["p_value"] <= shares["joint"]
@@ -185,7 +188,7 @@ def _compare_predictions(model: Model, pair: TablePair) -> dict[str, Any]:
         names = [column.name for column in encoding.columns if column.features]
         absent = [name for name in names if name not in frame.columns]
         inputs = encoding.encode(frame.assign(**dict.fromkeys(absent, np.nan)))
-        means.append(predict_inputs_in_chunks(model, inputs.numpy()).mean.double())
+        means.append(predict_inputs_in_chunks(model, inputs).mean.double())
     if model.task.classes:
         k = len(model.task.classes)
         shares = [

@@ -19,17 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
-from torch import Tensor
 
 from cirm.data.values import Flags, Numbers
-from cirm.model.metrics import Predictions
-from cirm.model.model import HistoryEntry, Model, Nonconformity
+from cirm.model.facts import HistoryEntry, ModelFacts, Nonconformity
 from cirm.model.new_place import predict_new_place
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cirm.model.metrics import Predictions
 
 Indices = NDArray[np.int64]
 QUANTILES = 50  # of the scores of a class at a place: up to 99 %, and few numbers
@@ -77,7 +79,7 @@ class Calibration(NamedTuple):
 
 
 def measure_nonconformity(
-    model: Model, predictions: Predictions, aims: Tensor
+    model: ModelFacts, predictions: Predictions, aims: Tensor
 ) -> Nonconformity:
     """Summarise how far predictions of n rows are from their targets [n]."""
     mean, targets = predictions.mean.double().numpy(), aims.numpy()
@@ -104,7 +106,7 @@ def count_confident(probabilities: Numbers) -> tuple[int, ...]:
     return tuple(int((confidence >= least).sum()) for least in CONFIDENCES)
 
 
-def calibrate_model(model: Model, level: float) -> Calibration:
+def calibrate_model(model: ModelFacts, level: float) -> Calibration:
     """Return the thresholds of a model for a level of coverage at a new place.
 
     Raises:
@@ -131,7 +133,7 @@ def calibrate_model(model: Model, level: float) -> Calibration:
     return Calibration(level, np.array(thresholds), count, text)
 
 
-def collect_nonconformity(model: Model) -> tuple[list[Nonconformity], bool]:
+def collect_nonconformity(model: ModelFacts) -> tuple[list[Nonconformity], bool]:
     """Return the scores on arrival at new places, or else those of held-out rows.
 
     Raises:
@@ -155,7 +157,7 @@ def collect_nonconformity(model: Model) -> tuple[list[Nonconformity], bool]:
     return known, False
 
 
-def _choose_scores(model: Model, entry: HistoryEntry) -> Nonconformity:
+def _choose_scores(model: ModelFacts, entry: HistoryEntry) -> Nonconformity:
     """Return the scores on arrival, for an adapted model those after adapting.
 
     Where adapting changed nothing then, since no column was known to be unstable, the
@@ -169,12 +171,12 @@ def _choose_scores(model: Model, entry: HistoryEntry) -> Nonconformity:
         return adapted
     if model.task.classes:
         return plain
-    shift = np.log(model.learner.get_residual_factor(model.state))
+    shift = np.log(model.get_residual_factor())
     quantiles = tuple((np.array(plain.quantiles[""]) + shift).tolist())
     return replace(plain, quantiles={"": quantiles})
 
 
-def _restore(model: Model, entry: HistoryEntry) -> Nonconformity | None:
+def _restore(model: ModelFacts, entry: HistoryEntry) -> Nonconformity | None:
     """Return scores of a file of an earlier version, as if errors were normal.
 
     It has a 90 % quantile of the residuals, in units of their root mean square.
@@ -182,6 +184,8 @@ def _restore(model: Model, entry: HistoryEntry) -> Nonconformity | None:
     metrics = entry.metrics_after
     if model.task.classes or not metrics.get("rmse"):
         return None
+    from scipy import stats
+
     usual = stats.halfnorm.ppf(0.9)
     error = metrics["rmse"] / model.schema.target.scale
     error *= metrics.get("residual_quantile", usual) / usual
@@ -240,6 +244,8 @@ def _find_modelled_threshold(
     Its parts are the place's own quantile, and how scores lie around that quantile
     at the places seen.
     """
+    from scipy import optimize
+
     effects = [_estimate_quantile(rows, own, level) for rows, own in known]
     centres, variances = np.array(effects).T
     new = predict_new_place(centres, variances)

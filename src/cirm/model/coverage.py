@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
 
 from cirm.data.values import Flags, Numbers
 from cirm.model.abstention import Abstention, choose_abstention, describe_abstention
 from cirm.model.conformal import Calibration, calibrate_model
-from cirm.model.metrics import Predictions
-from cirm.model.model import Model
+from cirm.model.facts import ModelFacts
 from cirm.model.threshold import decide_classes
+
+if TYPE_CHECKING:
+    from cirm.model.metrics import Predictions
 
 Rows = Mapping[str, np.ndarray]
 """The positions of the rows of each environment."""
 
 
 def measure_coverage(
-    model: Model,
+    model: ModelFacts,
     predictions: Predictions,
     targets: np.ndarray,
     rows: Rows,
@@ -102,7 +103,7 @@ def measure_abstention(
 
 
 def describe_uncertainty(
-    model: Model,
+    model: ModelFacts,
     sets: bool,
     level: float,
     abstain: float | None,
@@ -135,6 +136,8 @@ def _measure_by_environment(
     hits: Flags, sizes: Mapping[str, Numbers], rows: Rows, name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits of each environment, and their mean."""
+    from scipy import stats
+
     places = {
         place: _measure_rows(
             hits[own], {key: values[own] for key, values in sizes.items()}, name
@@ -158,6 +161,8 @@ def _measure_rows(
     hits: Flags, sizes: Mapping[str, Numbers], name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits among rows with its interval, and mean sizes."""
+    from scipy import stats
+
     test = stats.binomtest(int(hits.sum()), len(hits))
     low, high = test.proportion_ci(method="wilson")
     share = {name: 100 * float(hits.mean()), "low": 100 * low, "high": 100 * high}

@@ -7,7 +7,7 @@ import pandas as pd
 
 from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding, list_column_names
 from cirm.data.date_formats import have_short_years
-from cirm.data.schema import SchemaDraft
+from cirm.data.schema_inference import SchemaDraft
 from cirm.data.values import convert_values_to_numbers, convert_values_to_text
 
 HUGE = 1e6  # times as large as 95 % of the cells, and larger than this: never a measure

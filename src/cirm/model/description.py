@@ -22,7 +22,7 @@ from cirm.data.encoders import MOST_FEATURES, EncoderIdentity
 from cirm.data.schema import Schema
 from cirm.data.values import is_known_format
 from cirm.model.conformal import CONFIDENCES, QUANTILES
-from cirm.model.model import Adaptation, HistoryEntry, Nonconformity, TrainingPlan
+from cirm.model.facts import Adaptation, HistoryEntry, Nonconformity, TrainingPlan
 from cirm.model.threshold import MOST_SCORES, HeldOutScores, Threshold
 
 # No honest description is larger: a hundred thousand columns, notes of a few pages,

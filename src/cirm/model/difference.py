@@ -10,7 +10,8 @@ import torch
 from cirm.memory import list_state_tensors
 from cirm.model.evaluate import choose_main_metric
 from cirm.model.explain import describe_model
-from cirm.model.model import HistoryEntry, Model
+from cirm.model.facts import HistoryEntry
+from cirm.model.model import Model
 from cirm.model.verdict import join_names
 
 # Parts of a description that are compared in their own way, or follow from others.
@@ -44,7 +45,7 @@ def describe_differences(one: Model, other: Model) -> dict[str, Any]:
     Example:
         >>> import pandas as pd
         >>> from cirm import fit, update
-        >>> from cirm.model import describe_differences
+        >>> from cirm.model.difference import describe_differences
         >>> table = pd.DataFrame({"age": range(40), "ill": ["no", "yes"] * 20})
         >>> first = fit([table[:20]], "ill")
         >>> describe_differences(first, update(first, table[20:]))["relation"]

@@ -10,17 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
 from cirm.data.encoded_sources import open_later_sources
 from cirm.data.rows import (
-    encode_source_chunks,
-    find_missing_numbers,
     group_rows_by_environment,
     hash_inputs_and_targets,
     join_weights,
 )
 from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
 from cirm.data.sources import Data, Progress, ignore_progress
-from cirm.data.values import convert_values_to_text
+from cirm.data.values import Numbers, convert_values_to_text
 from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import (
     PredictionSet,
@@ -31,21 +30,18 @@ from cirm.evaluation.diagnostics import (
 from cirm.evaluation.groups import ReferenceModel
 from cirm.model.abstention import choose_abstention
 from cirm.model.class_metrics import describe_confusions, score_classes
+from cirm.model.compute import join_predictions, predict_inputs_in_chunks
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.coverage import measure_abstention, measure_coverage
 from cirm.model.estimates import count_effective_rows
+from cirm.model.facts import apply_threshold, describe_threshold_of_model
 from cirm.model.metrics import (
     Predictions,
     assign_confidence_bins,
     compute_mean,
     compute_metrics,
 )
-from cirm.model.model import (
-    Model,
-    apply_threshold,
-    describe_threshold_of_model,
-)
-from cirm.model.predict import join_predictions, predict_inputs_in_chunks
+from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
 from cirm.model.verdict import judge_scores
 from cirm.model.warnings import list_input_warnings
@@ -132,7 +128,7 @@ def evaluate(
     abstention = None if abstain is None else choose_abstention(model, abstain)
     predictions: list[Predictions] = []
     targets: list[Tensor] = []
-    weights: list[Tensor | None] = []
+    weights: list[Numbers | None] = []
     kept: list[np.ndarray] = []
     notes = describe_adapted_environment(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
@@ -148,14 +144,13 @@ def evaluate(
             notes += chunk.notes
             if not predictions:
                 notes += list_input_warnings(
-                    schema,
-                    torch.from_numpy(inputs),
-                    find_missing_numbers(frame, schema),
+                    schema, inputs, find_missing_numbers(frame, schema)
                 )
             predictions.append(predict_inputs_in_chunks(model, inputs))
             if sum(part.nbytes for part in kept) < MOST_KEPT_BYTES:
                 kept.append(inputs)
-            targets.append(encode_targets(frame[schema.target.name], schema))
+            own_targets = encode_targets(frame[schema.target.name], schema)
+            targets.append(torch.from_numpy(own_targets))
             names = read_environment_names(frame, chunk.environment, source.name)
             labels[""].append(names)
             for name in groups:

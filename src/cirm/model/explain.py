@@ -13,13 +13,14 @@ from torch import Tensor
 from cirm.data.columns import ColumnEncoding
 from cirm.learners import REGISTRY, summarise_learner
 from cirm.memory import measure_state_size
-from cirm.model.file import compute_version_key, dump_json
-from cirm.model.model import (
-    Model,
+from cirm.model.compute import predict_inputs_at_once
+from cirm.model.facts import (
     count_column_features,
+    describe_adaptation,
     describe_threshold_of_model,
 )
-from cirm.model.predict import predict_inputs_at_once
+from cirm.model.file import compute_version_key, dump_json
+from cirm.model.model import Model
 from cirm.model.versions import Version, list_versions
 from cirm.randomness import Draws, Randomness
 
@@ -48,7 +49,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     Example:
         >>> import pandas as pd
         >>> from cirm import fit
-        >>> from cirm.model import describe_model
+        >>> from cirm.model.explain import describe_model
         >>> table = pd.DataFrame({"age": range(20), "ill": ["no", "yes"] * 10})
         >>> settings = {"epochs": 3, "hidden": (4,)}
         >>> model = fit(table, "ill", learner="erm", settings=settings)
@@ -108,14 +109,6 @@ def describe_version(version: Version) -> dict[str, Any]:
         "adapted_to": model.adaptation.name if model.adaptation else "",
         "bytes": len(version.content),
     }
-
-
-def describe_adaptation(model: Model) -> dict[str, Any] | None:
-    """Return what a model was adapted to and what changed; None if it was not."""
-    if model.adaptation is None:
-        return None
-    adaptation = asdict(model.adaptation) | model.explain().get("adaptation", {})
-    return {**adaptation, "notes": list(model.adaptation.notes)}
 
 
 def _summarise_learner_of_model(model: Model) -> str:

@@ -36,19 +36,25 @@ from cirm.data.encoded_sources import check_encoder_of_schema
 from cirm.data.schema import Schema
 from cirm.learners.base import Learner
 from cirm.memory import list_state_tensors
+from cirm.model.container import (
+    DIGEST_TENSOR,
+    EARLIER,
+    FORMAT,
+    MOST_HEADER,
+    REMEDY,
+    VERSION,
+    check_description_matches,
+    hash_description,
+    parse_file_description,
+    read_checked_description,
+    read_file_content,
+)
 from cirm.model.model import Model, restore_learner
 from cirm.model.signature import (
     BLANK,
     add_digest_and_signature,
-    check_digest,
-    check_signature,
 )
-from cirm.model.state_tensors import (
-    REMEDY,
-    flatten_state,
-    get_state_type,
-    unflatten_state,
-)
+from cirm.model.state_tensors import flatten_state, get_state_type, unflatten_state
 from cirm.networks import Network
 from cirm.records import write_bytes_atomically
 
@@ -57,28 +63,11 @@ if TYPE_CHECKING:
     from cirm.learners import LearnerLike
     from cirm.model.description import Description
 
-FORMAT, VERSION = "cirm model", 4
-MOST_BYTES, MOST_HEADER = 2**32, 2**26  # no honest file is larger
-DIGEST_TENSOR = "description"  # tensor that holds the digest of the description
-EARLIER = "earlier."  # and a number: tensor that holds the file of an earlier version
 MOST_EARLIER = 100  # versions; no honest file has more
-KEY_DIGITS = 8  # of a version's digest; two of 100 agree once in a million models
 MOST_DRAWN = 2**30  # numbers; more would exhaust the memory of a laptop
 LEFTOVER_SECONDS = (
     3600.0  # seconds after which nobody is still writing a temporary file
 )
-
-RENAMED_FIELDS = {
-    "when": "time",
-    "mark": "fingerprint",
-    "before": "metrics_before",
-    "after": "metrics_after",
-    "reliance": "importance",
-    "calibration": "calibration_error",
-    "auc": "roc_auc",
-    "interval": "residual_quantile",
-}
-"""Keys of the history in files of version 1, and what they are called now."""
 
 
 def save(model: Model, path: str | Path, key: bytes = b"") -> None:
@@ -215,7 +204,7 @@ def load(
     """
     path = Path(path)
     where = f"model file {str(path)!r}"
-    content = _read_file_content(path, where)
+    content = read_file_content(path, where)
     model = decode_model_file(content, where, network, learner, key)
     if encoder is not None:
         check_encoder_of_schema(model.schema, encoder)
@@ -230,14 +219,13 @@ def decode_model_file(
     key: bytes = b"",
 ) -> Model:
     """Return the model in the content of a file, which messages call `where`."""
-    metadata = _parse_metadata(content, where)
-    version = _parse_format_version(metadata["version"], where)
-    check_digest(content, metadata["sha256"], where)
-    if key:
-        check_signature(content, metadata, key, where)
+    text, version = read_checked_description(content, where, key)
     try:
         tensors = load_tensors(content)
-        data = _parse_description(metadata["model"], tensors, version)
+        data = parse_file_description(text, version)
+        binding = tensors.pop(DIGEST_TENSOR, None)
+        digest = None if binding is None else binding.numpy().tobytes()
+        check_description_matches(text, digest, version)
         earlier = _take_earlier_versions(tensors)
         model = _build_model(data, tensors, network, learner)
         _check_model_can_predict(model)
@@ -266,124 +254,9 @@ def _take_earlier_versions(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
     return tuple(versions)
 
 
-def read_model_checksum(path: str | Path) -> str:
-    """Return the checksum in a model file; empty if there is no such file."""
-    path = Path(path)
-    if not path.exists():
-        return ""
-    where = f"model file {str(path)!r}"
-    return _parse_metadata(_read_file_content(path, where), where)["sha256"]
-
-
-def read_version_key(content: bytes) -> str:
-    """Return the name of the version that a model file holds: digits of a digest."""
-    return _hash_description(_parse_metadata(content, "the version")["model"])
-
-
 def compute_version_key(model: Model) -> str:
     """Return the name of a model as a version; files of it have the same."""
-    return _hash_description(dump_json(_model_to_dict(model)))
-
-
-def _hash_description(text: str) -> str:
-    # Not the checksum of the file: safetensors may write the same file in two ways.
-    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
-
-
-def is_signed(path: str | Path) -> bool:
-    """Return whether a model file is signed, with whatever key."""
-    where = f"model file {str(path)!r}"
-    return "hmac" in _parse_metadata(_read_file_content(Path(path), where), where)
-
-
-def _read_file_content(path: Path, where: str) -> bytes:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{where} does not exist. Check the path, or create it with `cirm fit`."
-        )
-    if path.is_dir():
-        raise ValueError(f"{where} is a folder. Give the path of a file.")
-    size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise ValueError(
-            f"{where} has {size:,} bytes, but model files have at most "
-            f"{MOST_BYTES:,}. Check the path."
-        )
-    return path.read_bytes()
-
-
-def _parse_metadata(content: bytes, where: str) -> dict[str, str]:
-    """Return the metadata of the header, which are all text."""
-    if not content:
-        raise ValueError(f"{where} is empty. {REMEDY}")
-    foreign = f"{where} was not written by cirm"
-    length = struct.unpack("<Q", content[:8])[0] if len(content) > 8 else 0
-    if not 2 <= length <= MOST_HEADER or content[8:9] != b"{":
-        raise ValueError(f"{foreign}: it has another format. Check the path.")
-    if length > len(content) - 8:
-        raise ValueError(f"{where} is incomplete: its end is missing. {REMEDY}")
-    try:
-        header = json.loads(content[8 : 8 + length])
-    except (ValueError, RecursionError):
-        raise ValueError(f"{where} is damaged: unreadable header. {REMEDY}") from None
-    metadata = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        raise ValueError(
-            f"{foreign}: it is a safetensors file of another program. Check the path."
-        )
-    for name in ("version", "model", "sha256"):
-        if not isinstance(metadata.get(name), str):
-            raise ValueError(f"{where} is damaged: its header lacks {name!r}. {REMEDY}")
-    return metadata
-
-
-def _parse_format_version(text: str, where: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= VERSION:
-        raise ValueError(
-            f"{where} has the format version {text[:20]!r}, but cirm "
-            f"{cirm.__version__} reads versions 1 to {VERSION}. Install a newer cirm."
-        )
-    return int(text)
-
-
-def _parse_description(
-    text: str, tensors: dict[str, Tensor], version: int
-) -> Description:
-    """Return the description of a file, which must belong to its tensors."""
-    from cirm.model.description import parse_description
-
-    try:
-        data = json.loads(text)
-        data = _upgrade_description(data, version) if version < 3 else data
-        description = parse_description(data)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = summarise_error(error)
-        raise ValueError(f"its description is invalid ({reason}). {REMEDY}") from None
-    binding = tensors.pop(DIGEST_TENSOR, None)
-    if version > 2 and (
-        binding is None or not torch.equal(binding, _compute_description_digest(text))
-    ):
-        raise ValueError(f"its description and its tensors do not match. {REMEDY}")
-    return description
-
-
-def _upgrade_description(data: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the description of a file of an earlier version as this one has it."""
-
-    def rename(part: Any) -> Any:  # noqa: ANN401  any JSON value
-        if not isinstance(part, dict):
-            return part
-        return {
-            RENAMED_FIELDS.get(key, key): rename(value) for key, value in part.items()
-        }
-
-    data = dict(data)
-    if version == 1:
-        plan, history = dict(data["plan"]), data.pop("visits")
-        plan["adaptive_epochs"] = plan.pop("paced")
-        data |= {"plan": plan, "history": [rename(entry) for entry in history]}
-    (target,) = data["schema"]["target"]["columns"]
-    return {**data, "schema": {**data["schema"], "target": target}}
+    return hash_description(dump_json(_model_to_dict(model)))
 
 
 def _model_to_dict(model: Model) -> dict[str, Any]:

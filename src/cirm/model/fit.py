@@ -13,29 +13,28 @@ from torch import Tensor
 
 from cirm.data.encoded_sources import open_first_sources, open_later_sources
 from cirm.data.rows import EncodedRows, read_rows
-from cirm.data.schema import SCHEMA_ROWS, ReadOptions, TaskName, infer_schema
+from cirm.data.schema import SCHEMA_ROWS, TaskName
+from cirm.data.schema_inference import ReadOptions, infer_schema
 from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
 from cirm.model.adapt import adapt_to_inputs
+from cirm.model.compute import predict_rows
 from cirm.model.conformal import count_confident, measure_nonconformity
 from cirm.model.data_notes import list_data_notes
 from cirm.model.estimates import collect_score_statistics
 from cirm.model.evaluate import diagnose_stage_environments, warn_of_flat_values
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
+from cirm.model.facts import HistoryEntry, Nonconformity, format_current_time
 from cirm.model.file import MOST_EARLIER
 from cirm.model.metrics import compute_metrics
 from cirm.model.model import (
-    HistoryEntry,
     Model,
     NetworkLike,
-    Nonconformity,
     build_learner,
     build_learner_column_settings,
-    format_current_time,
 )
-from cirm.model.predict import predict_rows
 from cirm.model.rare_classes import (
     ClassWeight,
     ScoredRows,
@@ -221,7 +220,14 @@ def fit(
         class_weight=choose_class_weights(class_weight, schema.task.classes, rows),
     )
     state = built.init(Randomness((seed,)).at("init"))
-    model = Model(plan, schema, built, state, (), format_current_time()).to(device)
+    model = Model(
+        plan=plan,
+        schema=schema,
+        learner=built,
+        state=state,
+        history=(),
+        created=format_current_time(),
+    ).to(device)
     check_threshold(model, threshold)
     notes = (*list_data_notes(draft), *find_leaking_columns(draft))
     return _train_stages(model, rows, order, notes, progress, threshold)
@@ -308,7 +314,7 @@ def update(
         inputs = rows.store.take(indices)
         missing = rows.find_missing(indices, model.schema)
         notes += check_inputs_of_environment(
-            model.schema, name, inputs, missing, accept_units
+            model.schema, name, inputs.numpy(), missing, accept_units
         )
     if not again:
         _check_rows_are_new(model, rows)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from cirm.data.values import Numbers
 
@@ -32,8 +31,10 @@ class NewPlace(NamedTuple):
 
     def cumulative(self, points: Numbers) -> Numbers:
         """Return the probability that the quantity is at most each of points [n]."""
+        from scipy import special
+
         scaled = (points[:, None] - self.means) / self.deviations
-        below: Numbers = stats.norm.cdf(scaled) @ self.weights
+        below: Numbers = special.ndtr(scaled) @ self.weights
         return below
 
     def expect_probability(self) -> float:

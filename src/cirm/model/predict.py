@@ -1,27 +1,15 @@
-"""Predictions for new rows, as a table in the order of the rows.
-
-Rows are predicted in chunks, by one thread per core. Within each thread torch computes
-on that thread only: by default it splits every single operation among all cores, which
-gains little on small networks and takes many times as long on a busy machine.
-"""
+"""Predictions for new rows, as a table in the order of the rows."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
+from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
 from cirm.data.encoded_sources import open_later_sources
-from cirm.data.rows import EncodedRows, encode_source_chunks, find_missing_numbers
 from cirm.data.sources import (
     Data,
     Progress,
@@ -30,19 +18,15 @@ from cirm.data.sources import (
     prefetch_items,
 )
 from cirm.data.values import Flags
-from cirm.likelihoods import CrossEntropy
 from cirm.model.abstention import Abstention, choose_abstention
 from cirm.model.conformal import Calibration, calibrate_model
-from cirm.model.metrics import Predictions
-from cirm.model.model import Model, apply_threshold
+from cirm.model.facts import ModelFacts, apply_threshold
+from cirm.model.outputs import ArrayPredictions
 from cirm.model.threshold import decide_classes
 from cirm.model.warnings import list_input_warnings
 
-ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
-MOST_THREADS = 4  # more would wait for one another and for reading the files
-
-In = TypeVar("In")
-Out = TypeVar("Out")
+if TYPE_CHECKING:
+    from cirm.model.model import Model
 
 
 def predict(
@@ -127,7 +111,7 @@ def predict(
 
 
 def predict_chunks(
-    model: Model,
+    model: ModelFacts,
     source: Source,
     keep: Sequence[str] = (),
     probabilities: bool = False,
@@ -149,13 +133,11 @@ def predict_chunks(
         if not done and notes is not None:
             notes += changes
             notes += list_input_warnings(
-                model.schema,
-                torch.from_numpy(inputs),
-                find_missing_numbers(frame, model.schema),
+                model.schema, inputs, find_missing_numbers(frame, model.schema)
             )
         names = _select_kept_columns(model, frame, keep)
-        predictions = predict_inputs_in_chunks(model, inputs)
-        if bad := int((~predictions.mean.isfinite().all(1)).sum()):
+        predictions = model.predict_inputs(inputs)
+        if bad := int((~np.isfinite(predictions.mean).all(1)).sum()):
             raise ValueError(
                 f"{source.where}: the predictions of {bad} rows are not finite. Check "
                 "these rows for very large values, or fit the model again."
@@ -175,7 +157,7 @@ def predict_chunks(
 
 
 def _select_kept_columns(
-    model: Model, frame: pd.DataFrame, keep: Sequence[str]
+    model: ModelFacts, frame: pd.DataFrame, keep: Sequence[str]
 ) -> list[str]:
     """Return the columns of a table that predictions repeat."""
     encoding = model.schema.treatment.encoding
@@ -188,41 +170,41 @@ def _select_kept_columns(
 
 
 def _build_prediction_columns(
-    model: Model,
-    predictions: Predictions,
+    model: ModelFacts,
+    predictions: ArrayPredictions,
     probabilities: bool,
     calibration: Calibration | None,
     abstention: Abstention | None,
 ) -> dict[str, np.ndarray]:
-    mean, std = (part.double() for part in predictions)
+    mean, std = (part.astype(np.float64) for part in predictions)
     empty = np.full(len(mean), np.nan)
     if not model.task.classes:
         assert calibration is not None
         target = model.schema.target
-        values = target.centre + target.scale * mean[:, 0].numpy()
+        values = target.centre + target.scale * mean[:, 0]
         half = target.scale * calibration.half_width
-        spread = target.scale * std[:, 0].numpy() if std.any() else empty
+        spread = target.scale * std[:, 0] if std.any() else empty
         columns = {"prediction": values, "low": values - half, "high": values + half}
         return columns | {"uncertainty": spread}
     index = decide_classes(mean, model.task.classes, model.threshold)
-    probability = mean.gather(1, index[:, None])[:, 0]
-    spread = std.gather(1, index[:, None])[:, 0].numpy().round(6)
+    rows = np.arange(len(mean))
+    probability, spread = mean[rows, index], std[rows, index].round(6)
     names = np.array(model.task.classes, dtype=object)
-    labels = names[index.numpy()]
+    labels = names[index]
     if abstention is not None:
-        labels[probability.numpy() < abstention.confidence] = None
+        labels[probability < abstention.confidence] = None
     columns = {
         "prediction": labels,
-        "probability": probability.numpy().round(6),
+        "probability": probability.round(6),
         "uncertainty": spread if std.any() else empty,
     }
     if calibration is not None:
         columns["set"] = _join_class_names(
-            calibration.choose_sets(mean.numpy(), index.numpy()), model.task.classes
+            calibration.choose_sets(mean, index), model.task.classes
         )
     if probabilities:
         for position, name in enumerate(model.task.classes):
-            columns[f"probability of {name}"] = mean[:, position].numpy().round(6)
+            columns[f"probability of {name}"] = mean[:, position].round(6)
     return columns
 
 
@@ -234,118 +216,3 @@ def _join_class_names(chosen: Flags, classes: Sequence[str]) -> np.ndarray:
         for row in different
     ]
     return np.array(names, dtype=object)[codes.reshape(-1)]
-
-
-def predict_inputs_in_chunks(
-    model: Model, inputs: np.ndarray, exact: bool = False
-) -> Predictions:
-    """Return predictions for inputs [n, *shape], computed chunk by chunk.
-
-    With `exact`, in double precision: then the prediction for a row does not depend on
-    the rows beside it, not even in the seventh digit.
-    """
-    rows = torch.from_numpy(inputs)
-    if exact:
-        state = _convert_state_to_double(model.state)
-        model, rows = replace(model, state=state), rows.double()
-    work = partial(predict_inputs_at_once, model)
-    return join_predictions(
-        map_in_threads(work, rows.split(ROWS_AT_ONCE), _count_prediction_threads(model))
-    )
-
-
-def predict_rows(model: Model, rows: EncodedRows, indices: Tensor) -> Predictions:
-    """Return predictions for some rows, given by their indices [m]."""
-    return join_predictions(
-        [
-            predict_inputs_at_once(model, rows.store.take(part))
-            for part in indices.split(ROWS_AT_ONCE)
-        ]
-    )
-
-
-@torch.no_grad()
-def predict_inputs_at_once(model: Model, inputs: Tensor) -> Predictions:
-    """Return predictions for inputs [n, *shape] that fit into memory."""
-    device = model.learner.descent.device
-    outputs = model.learner.outputs(model.state, inputs[None].to(device))
-    likelihood = model.learner.likelihood
-    if isinstance(likelihood, CrossEntropy):
-        outputs = likelihood.logits(outputs) + compute_class_shifts(model).to(device)
-    # Rows last, [k, sample, n]: sums over few classes or samples are fast that way.
-    values = outputs[0].movedim(-1, 0).contiguous()
-    if isinstance(likelihood, CrossEntropy):
-        values = values.softmax(0)
-    values = values.cpu()
-    deviations = values - values[:, :1]  # exactly zero where all samples agree
-    deviations -= deviations.mean(1, keepdim=True)
-    return Predictions(values.mean(1).T, deviations.square_().mean(1).sqrt_().T)
-
-
-def compute_class_shifts(model: Model) -> Tensor:
-    """Return what the weights of classes add to the logits, [classes].
-
-    A learner that honours weights has learned them. For any other one the logarithm of
-    the weight is added: to a calibrated model that is the same.
-    """
-    weights = model.plan.class_weight
-    if not weights or model.learner.weighs_examples:
-        return torch.zeros(1)
-    return torch.tensor([weights[name] for name in model.task.classes]).log()
-
-
-def join_predictions(pieces: Sequence[Predictions]) -> Predictions:
-    """Join the predictions of consecutive chunks."""
-    return Predictions(*(torch.cat(part) for part in zip(*pieces, strict=True)))
-
-
-def _convert_state_to_double(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
-    if isinstance(state, Tensor):
-        return state.double() if state.is_floating_point() else state
-    return type(state)(*(_convert_state_to_double(part) for part in state))
-
-
-def _count_prediction_threads(model: Model) -> int:
-    """Return the number of threads; one for a user's module, which may not be safe."""
-    safe = model.learner.network.is_thread_safe
-    return (
-        count_available_threads()
-        if safe and model.learner.descent.device == "cpu"
-        else 1
-    )
-
-
-def map_in_threads(
-    work: Callable[[In], Out], items: Sequence[In], workers: int
-) -> list[Out]:
-    """Return `work` of each item, in order, computed by at most so many threads."""
-    threads = min(workers, len(items))
-    with _limit_torch_threads():
-        if threads < 2:
-            return [work(item) for item in items]
-        # Torch keeps the number of threads per thread, so each one must set it.
-        with ThreadPoolExecutor(
-            threads, initializer=torch.set_num_threads, initargs=(1,)
-        ) as pool:
-            return list(pool.map(work, items))
-
-
-def count_available_threads() -> int:
-    """Return the number of cores or OMP_NUM_THREADS, at most four."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted):
-        return min(int(wanted), MOST_THREADS)
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    return min(os.cpu_count() or 1, MOST_THREADS)
-
-
-@contextmanager
-def _limit_torch_threads() -> Iterator[None]:
-    """Make torch compute on the calling thread only."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

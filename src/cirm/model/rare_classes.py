@@ -15,9 +15,10 @@ from torch import Tensor
 
 from cirm.data.rows import EncodedRows
 from cirm.environments import Environment, Stage
+from cirm.model.compute import predict_rows
+from cirm.model.facts import apply_threshold
 from cirm.model.metrics import Predictions
-from cirm.model.model import Model, apply_threshold
-from cirm.model.predict import predict_rows
+from cirm.model.model import Model
 from cirm.model.threshold import HeldOutScores, parse_threshold_rule, summarise_scores
 from cirm.model.verdict import describe_constant_predictions
 

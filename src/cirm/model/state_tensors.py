@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from cirm.learners.base import Learner
+from cirm.model.container import REMEDY
 from cirm.randomness import Randomness
 
-REMEDY = "Restore it from a backup, or fit the model again."
 OTHER_VERSION = "Another version of the learner may have written the file"
 
 

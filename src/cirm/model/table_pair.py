@@ -10,11 +10,10 @@ import pandas as pd
 from torch import Tensor
 
 from cirm.data.columns import TableEncoding, check_columns_present, list_column_names
-from cirm.data.schema import (
-    SCHEMA_ROWS,
+from cirm.data.schema import SCHEMA_ROWS, TaskName
+from cirm.data.schema_inference import (
     ReadOptions,
     RowReservoir,
-    TaskName,
     guess_numeric_columns,
     infer_target_encoding,
 )

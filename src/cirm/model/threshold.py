@@ -9,13 +9,15 @@ of held-out rows are kept as quantiles, so that a rule can be applied later too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cirm.model.intervals import compute_wilson_interval
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_SCORES = 500  # of a class: quantiles beyond that hardly change a threshold
 FEWEST_POSITIVES = 10  # held-out rows; a recall of fewer is hardly known
@@ -61,14 +63,16 @@ class ThresholdRule(NamedTuple):
 
 
 def decide_classes(
-    mean: Tensor, classes: tuple[str, ...], threshold: Threshold | None
-) -> Tensor:
+    mean: Any,  # noqa: ANN401  a tensor or an array
+    classes: tuple[str, ...],
+    threshold: Threshold | None,
+) -> Any:  # noqa: ANN401
     """Return the predicted classes [n] of probabilities [n, classes], by index."""
     if threshold is None:
         return mean.argmax(-1)
     positive = classes.index(threshold.positive)
     is_positive = mean[:, positive] >= threshold.value
-    return is_positive.long() if positive else (~is_positive).long()
+    return (is_positive if positive else ~is_positive) * 1
 
 
 def parse_threshold_rule(text: str) -> ThresholdRule:

@@ -11,8 +11,9 @@ from torch import Tensor
 from cirm.model.class_metrics import find_constant_class
 from cirm.model.comparison import Comparison, Measured, compare_scores
 from cirm.model.estimates import compute_hanley_mcneil_variance
+from cirm.model.facts import HistoryEntry
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
-from cirm.model.model import HistoryEntry, Model
+from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from cirm.model.file import decode_model_file, encode_model_file, read_version_key
-from cirm.model.model import HistoryEntry, Model
+from cirm.model.container import read_version_key
+from cirm.model.facts import HistoryEntry
+from cirm.model.file import decode_model_file, encode_model_file
+from cirm.model.model import Model
 
 MOST_KEPT_BYTES = 2**26  # of all kept versions; a model of a table has some 50,000
 

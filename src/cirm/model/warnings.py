@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
+from numpy.typing import NDArray
 
 from cirm.data.columns import ColumnEncoding
-from cirm.data.schema import Schema, SchemaDraft
+from cirm.data.schema import Schema
 from cirm.data.values import Flags, Numbers
 from cirm.model.units import UnitChange, detect_unit_changes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cirm.data.schema_inference import SchemaDraft
 
 FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little
 FEWEST_ORDERED = 200  # rows; fewer may happen to be in order by a column of many values
@@ -27,7 +33,7 @@ def find_leaking_columns(draft: SchemaDraft) -> list[str]:
     if classes and len(draft.targets.unique()) < 2:
         return []
     targets = draft.targets.numpy()
-    features = encoding.encode(draft.frame).numpy()
+    features = encoding.encode(draft.frame)
     ends = np.cumsum([len(column.features) for column in encoding.columns])
     names = [
         column.name
@@ -71,7 +77,7 @@ def _determines_target(
 
 
 def list_input_warnings(
-    schema: Schema, inputs: Tensor, missing: Flags | None = None
+    schema: Schema, inputs: NDArray[np.float32], missing: Flags | None = None
 ) -> list[str]:
     """Warn of everything unusual about inputs [n, *shape] that are to be predicted."""
     doubts = [
@@ -84,7 +90,7 @@ def list_input_warnings(
 def check_inputs_of_environment(
     schema: Schema,
     name: str,
-    inputs: Tensor,
+    inputs: NDArray[np.float32],
     missing: Flags | None,
     accept_units: bool,
 ) -> list[str]:
@@ -102,7 +108,7 @@ def check_inputs_of_environment(
 
 
 def find_unit_changes(
-    schema: Schema, inputs: Tensor, missing: Flags | None = None
+    schema: Schema, inputs: NDArray[np.float32], missing: Flags | None = None
 ) -> list[UnitChange]:
     """Return the columns of inputs [n, d] that seem to be in another unit."""
     columns, quartiles = [], []
@@ -118,7 +124,7 @@ def find_unit_changes(
 
 
 def list_unusual_value_warnings(
-    schema: Schema, inputs: Tensor, missing: Flags | None = None
+    schema: Schema, inputs: NDArray[np.float32], missing: Flags | None = None
 ) -> list[str]:
     """Warn of columns of inputs [n, d] that are shifted, empty or mostly unknown."""
     shifted, empty = [], []
@@ -139,7 +145,9 @@ def list_unusual_value_warnings(
     return shifted + empty + _list_new_category_warnings(schema, inputs)
 
 
-def _list_new_category_warnings(schema: Schema, inputs: Tensor) -> list[str]:
+def _list_new_category_warnings(
+    schema: Schema, inputs: NDArray[np.float32]
+) -> list[str]:
     encoding = schema.treatment.encoding
     if encoding is None or len(inputs) < FEWEST_ROWS:
         return []
@@ -158,7 +166,7 @@ def _list_new_category_warnings(schema: Schema, inputs: Tensor) -> list[str]:
 
 
 def _iterate_numeric_columns(
-    schema: Schema, inputs: Tensor, missing: Flags | None
+    schema: Schema, inputs: NDArray[np.float32], missing: Flags | None
 ) -> Iterator[tuple[ColumnEncoding, Numbers]]:
     """Yield each column of numbers with its standardised values that are not missing.
 
@@ -171,7 +179,7 @@ def _iterate_numeric_columns(
     start = position = 0
     for column in encoding.columns:
         if column.kind == "number":
-            values = inputs[:, start].double().numpy()
+            values = inputs[:, start].astype(np.float64)
             yield column, values if missing is None else values[~missing[:, position]]
             position += 1
         start += len(column.features)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from cirm.data.base import summarise_error
 from cirm.data.schema import Schema, list_numeric_columns
-from cirm.model.model import count_column_features
+from cirm.model.facts import count_column_features
 
 SEPARATORS = {"text/csv": ",", "text/tab-separated-values": "\t"}
 CONTENT_TYPES = ("application/json", *SEPARATORS)

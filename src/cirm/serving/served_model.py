@@ -15,8 +15,9 @@ from cirm.data.schema import KIND_NAMES
 from cirm.data.sources import FrameSource
 from cirm.model.abstention import choose_abstention
 from cirm.model.conformal import calibrate_model
+from cirm.model.facts import format_current_time
 from cirm.model.file import load
-from cirm.model.model import Model, format_current_time
+from cirm.model.model import Model
 from cirm.model.predict import predict_chunks
 
 PROBABILITY = "probability of "  # how columns with the probability of a class begin

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cirm.model import fit, predict, save, update
-from cirm.model.file import VERSION
+from cirm import fit, predict, save, update
+from cirm.model.container import VERSION
 
 HERE = Path(__file__).parent
 

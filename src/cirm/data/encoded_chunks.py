@@ -1,0 +1,143 @@
+"""The rows of a source, encoded as a schema says, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cirm.data.columns import check_columns_present, list_column_names
+from cirm.data.schema import (
+    Schema,
+    check_source_kind,
+    list_numeric_columns,
+    read_row_weights,
+)
+from cirm.data.sources import RowChunk, Source, prefetch_items
+from cirm.data.values import Flags, Numbers
+
+
+class EncodedChunk(NamedTuple):
+    """Some encoded rows: columns, inputs [n, *shape], and notes for the user.
+
+    `environment` is the column that names the environments, if there is one.
+    """
+
+    frame: pd.DataFrame
+    inputs: NDArray[Any]
+    environment: str
+    notes: tuple[str, ...]
+
+    def keep_weighted_rows(self, column: str) -> tuple[EncodedChunk, Numbers | None]:
+        """Return the rows whose weight is not zero, with their weights [m], if any."""
+        weights = read_row_weights(self.frame, column)
+        if weights is None or bool((weights > 0).all()):
+            return self, weights
+        keep = weights > 0
+        kept = self._replace(frame=self.frame[keep], inputs=self.inputs[keep])
+        return kept, weights[keep]
+
+
+def encode_source_chunks(
+    source: Source,
+    schema: Schema,
+    fill: bool = False,
+    environment: str = "",
+    needed: Sequence[str] = (),
+    keep_bytes: bool = False,
+) -> Iterator[EncodedChunk]:
+    """Yield the rows of a source, encoded, chunk by chunk.
+
+    With `fill`, columns that a table lacks count as missing values; those in `needed`
+    must be there. `environment` is the column that names the environments, if it is
+    another one than the schema's. Inputs are floats, unless bytes are to be kept.
+    """
+    check_source_kind(source, schema.treatment.kind)
+    column = environment or schema.environment or source.environment
+    needed = [*needed, *filter(None, [environment])]
+    for chunk in prefetch_items(source.chunks(list_numeric_columns(schema))):
+        frame = chunk.frame
+        check_columns_present(frame, needed, source.where)
+        own_column = column if column in frame.columns else ""
+        used = {own_column, source.weight, *needed}
+        inputs = _encode_chunk(chunk, schema, source.where, fill)
+        yield EncodedChunk(
+            frame,
+            inputs if keep_bytes else convert_inputs_to_floats(inputs),
+            own_column,
+            tuple(describe_column_changes(frame, schema, used, source.where)),
+        )
+
+
+def encode_inputs_of_chunk(
+    chunk: RowChunk, schema: Schema, where: str, fill: bool = False
+) -> NDArray[np.float32]:
+    """Return inputs [n, *shape]; with `fill`, absent columns count as missing."""
+    return convert_inputs_to_floats(_encode_chunk(chunk, schema, where, fill))
+
+
+def _encode_chunk(
+    chunk: RowChunk, schema: Schema, where: str, fill: bool
+) -> NDArray[Any]:
+    encoding, frame, inputs = schema.treatment.encoding, chunk.frame, chunk.inputs
+    if inputs is None:
+        assert encoding is not None
+        wanted = [column.name for column in encoding.columns if column.features]
+        if fill:
+            absent = [name for name in wanted if name not in frame.columns]
+            frame = frame.assign(**dict.fromkeys(absent, np.nan))
+        check_columns_present(frame, wanted, where, "rename one, or use --fill-missing")
+        return encoding.encode(frame)
+    if inputs.shape[1:] != schema.treatment.shape:
+        raise ValueError(
+            f"{where}: its inputs have the shape {list(inputs.shape[1:])}, but the "
+            f"first ones had {list(schema.treatment.shape)}. All inputs must have the "
+            "same shape."
+        )
+    if not np.isfinite(inputs).all():
+        bad = int((~np.isfinite(inputs)).sum())
+        raise ValueError(
+            f"{where}: its inputs contain {bad} NaN or infinite values. Replace them, "
+            "or remove these rows."
+        )
+    return inputs
+
+
+def find_missing_numbers(frame: pd.DataFrame, schema: Schema) -> Flags | None:
+    """Return where numbers of a table are missing, [n, columns of numbers]."""
+    encoding = schema.treatment.encoding
+    return None if encoding is None else encoding.find_missing(frame)
+
+
+def convert_inputs_to_floats(inputs: NDArray[Any]) -> NDArray[np.float32]:
+    """Return inputs as float32; bytes are divided by 255."""
+    if inputs.dtype != np.uint8:
+        return inputs
+    return inputs.astype(np.float32) / np.float32(255)
+
+
+def describe_column_changes(
+    frame: pd.DataFrame, schema: Schema, used: Collection[str], where: str
+) -> Iterator[str]:
+    """Yield notes on columns of a table that are new and not used, or absent."""
+    encoding = schema.treatment.encoding
+    if encoding is None:
+        return
+    wanted = [column.name for column in encoding.columns]
+    known = {*wanted, schema.target.name, schema.environment, *used}
+    known |= {*schema.ids, *schema.ignored, schema.weight}
+    if new := [name for name in frame.columns if name not in known]:
+        yield (
+            f"{where}: these columns are ignored because the model does not know "
+            f"them: {list_column_names(new)}"
+        )
+    used = [column.name for column in encoding.columns if column.features]
+    if absent := [name for name in used if name not in frame.columns]:
+        names = list_column_names(absent)
+        yield (
+            f"{where}: these columns are absent, so all their values are treated as "
+            f"missing: {names}"
+        )

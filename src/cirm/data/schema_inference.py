@@ -1,0 +1,315 @@
+"""Inferring how to read a user's data from the first environment.
+
+Data are read in chunks, so that memory does not grow with them. At most 100,000 rows
+of the first environment, drawn uniformly, decide how columns are encoded; the classes
+are those of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cirm.data.array_files import convert_array_to_text
+from cirm.data.cell_errors import raise_for_first_bad_value
+from cirm.data.columns import ColumnEncoding, TableEncoding, check_columns_present
+from cirm.data.encoders import EncoderIdentity
+from cirm.data.schema import (
+    SCHEMA_ROWS,
+    SYNONYMS,
+    InputEncoding,
+    Schema,
+    TaskName,
+    check_source_kind,
+    check_targets_present,
+    drop_weightless_rows,
+    encode_classes_as_indices,
+    read_environment_names,
+)
+from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
+from cirm.data.values import (
+    Flags,
+    Numbers,
+    ValueKind,
+    Values,
+    convert_values_to_numbers,
+    convert_values_to_text,
+    detect_format,
+    detect_value_kind,
+    is_missing_word,
+)
+from cirm.randomness import Randomness
+from cirm.tasks import Task
+
+PEEK_ROWS = 1_000  # rows that show which columns look like numbers
+PEEK_CELLS = 1_000_000  # cells that are looked at for this, in a second or two
+MOST_CLASSES = 10  # whole numbers with more different values are quantities
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the user says about the data at the first fit."""
+
+    target: str = ""
+    environment: str = ""
+    task: TaskName = "auto"
+    classes: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    standardise: bool = True
+    names: bool = True
+    weight: str = ""
+    texts: tuple[str, ...] = ()
+    encoder: EncoderIdentity | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SchemaDraft:
+    """A schema, with the rows and targets [m] of the first environment behind it."""
+
+    schema: Schema
+    frame: pd.DataFrame
+    targets: Tensor
+
+
+class RowReservoir:
+    """Uniformly drawn rows of one environment, and their positions among all rows."""
+
+    def __init__(self, size: int, environment: str = "") -> None:
+        self.size, self.seen, self.environment = size, 0, environment
+        self.frame, self.rows = pd.DataFrame(), np.zeros(0, np.int64)
+        self._keys = np.zeros(0)
+        self._draws = Randomness((0,), ("sample",)).start_draws()
+
+    def add_rows(self, frame: pd.DataFrame, names: NDArray[np.object_]) -> Flags:
+        """Offer rows of the named environments [n]; return which are of this one.
+
+        If no environment was chosen, it is that of the first row.
+        """
+        self.environment = self.environment or str(names[0])
+        member: Flags = names == self.environment
+        keys = self._draws.uniform(len(frame))[0].double().numpy()
+        rows = self.seen + np.flatnonzero(member)
+        self.seen += len(frame)
+        keys = np.concatenate([self._keys, keys[member]])
+        kept = np.sort(np.argsort(keys, kind="stable")[: self.size])
+        old, new = kept[kept < len(self._keys)], kept[kept >= len(self._keys)]
+        chosen = frame.iloc[np.flatnonzero(member)[new - len(self._keys)]]
+        if len(chosen):
+            held = self.frame.iloc[old]
+            self.frame = pd.concat([held, chosen]) if len(held) else chosen
+        self.rows = np.concatenate([self.rows, rows])[kept]
+        self._keys = keys[kept]
+        return member
+
+
+def infer_schema(
+    sources: Sequence[Source],
+    options: ReadOptions,
+    progress: Progress = ignore_progress,
+    first: str = "",
+) -> SchemaDraft:
+    """Infer how to read the data from the environment `first`, or that of row one."""
+    source = sources[0]
+    for other in sources:
+        check_source_kind(other, source.kind)
+    target = options.target or source.target
+    if not target:
+        raise ValueError(
+            f"{source.where}: no target is given. For a table, name the column with "
+            "--target; for an NPZ file, save an array y; for images, use one folder "
+            "for each class."
+        )
+    column = options.environment or source.environment
+    weight = options.weight or source.weight
+    others = (target, column, weight, *options.ids, *options.ignore)
+    other_columns = [name for name in others if name]
+    is_table = source.kind == "table"
+    needed = [*other_columns, *(options.categories if is_table else ())]
+    text_columns = {*other_columns, *options.categories, *options.texts}
+    text_columns -= {target, weight}
+    numbers = guess_numeric_columns(source, text_columns)
+    reservoir = RowReservoir(SCHEMA_ROWS, first)
+    targets: list[Values] = []
+    member: list[Flags] = []
+    for other in sources:
+        for frame in prefetch_items(other.frames(numbers)):
+            check_columns_present(frame, needed, other.where)
+            frame = drop_weightless_rows(frame, weight)
+            if frame.empty:
+                continue
+            names = read_environment_names(frame, column, other.name)
+            member.append(reservoir.add_rows(frame, names))
+            targets.append(frame[target])
+            progress("reading", reservoir.seen)
+    if not targets:
+        raise ValueError(
+            f"column {weight!r}: the weight of every row is zero. Give "
+            "at least one row a positive weight."
+        )
+    if source.kind == "images" and options.task == "auto":  # folders name classes
+        options = replace(options, task="classification")
+    encoded, task, target_column = infer_target_encoding(
+        pd.concat(targets), np.concatenate(member), options
+    )
+    treatment = InputEncoding(source.kind, source.shape, encoder=source.encoder)
+    if is_table:
+        treatment = _infer_table_encoding(reservoir, other_columns, options)
+    schema = Schema(
+        treatment,
+        task,
+        target_column,
+        column,
+        options.ids,
+        options.ignore,
+        options.weight,
+    )
+    rows = torch.from_numpy(reservoir.rows)
+    return SchemaDraft(schema, reservoir.frame, encoded[rows])
+
+
+def _infer_table_encoding(
+    reservoir: RowReservoir, others: Collection[str], options: ReadOptions
+) -> InputEncoding:
+    """Return the treatment of a table whose inputs are all but the other columns."""
+    inputs = reservoir.frame.drop(columns=list(dict.fromkeys(others)))
+    encoding = TableEncoding.fit(
+        inputs, options.categories, options.names, options.texts, options.encoder
+    )
+    if options.encoder and all(column.kind != "text" for column in encoding.columns):
+        raise ValueError(
+            f"encoder {options.encoder.name}: no column of the environment "
+            f"{reservoir.environment!r} looks like text. Name one with --text."
+        )
+    if not encoding.features:
+        columns = encoding.describe().replace("\n", "; ") or "there is no other column"
+        raise ValueError(
+            f"environment {reservoir.environment!r}: no column besides the target can "
+            f"be used ({columns}). Add a column that varies in this environment."
+        )
+    return InputEncoding("table", (len(encoding.features),), encoding)
+
+
+def infer_target_encoding(
+    values: Values, first: Flags, options: ReadOptions
+) -> tuple[Tensor, Task, ColumnEncoding]:
+    """Return targets [n], the task and the target's column.
+
+    Text, booleans and at most ten different whole numbers are classes, in alphabetical
+    or numerical order; other numbers are standardised by the rows `first` [n] of the
+    first environment.
+    """
+    check_targets_present(values)
+    name, task = str(values.name), options.task
+    if options.classes:
+        declared = Task(options.classes)
+        column = ColumnEncoding(name, "category", categories=options.classes)
+        indices = encode_classes_as_indices(values, column)
+        return torch.from_numpy(indices), declared, column
+    parsed, written = _parse_target_values(values, task)
+    is_numeric = parsed.dtype.kind == "f"
+    if is_numeric and (
+        task == "regression" or (task == "auto" and _look_like_quantities(parsed))
+    ):
+        column = ColumnEncoding(name, "number", format=written)
+        if options.standardise:
+            known = ValueKind("number", written)
+            fitted = ColumnEncoding.fit(values[first], known=known)
+            column = fitted if fitted.kind == "number" else column
+        scaled = column.standardise(parsed, values)
+        return torch.from_numpy(scaled), Task.regression(), column
+    if written:  # classes are called as they are written
+        parsed = convert_values_to_text(values).to_numpy(dtype=str)
+    elif is_numeric:
+        raise_for_first_bad_value(
+            values,
+            np.mod(parsed, 1) != 0,
+            "which is neither a whole number nor text",
+            "Use --task regression to predict numbers.",
+        )
+    classes, indices = np.unique(parsed, return_inverse=True)
+    names = tuple(convert_array_to_text(classes).tolist())
+    if len(names) < 2:
+        raise ValueError(
+            f"column {name!r}: the target is {names[0]!r} in every row, but "
+            "classification needs two or more classes. Declare classes that come "
+            "later with --classes a,b."
+        )
+    column = ColumnEncoding(name, "category", categories=names)
+    return torch.from_numpy(indices.astype(np.int64)), Task(names), column
+
+
+def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
+    """Return the columns that look like numbers in the first rows of a table."""
+    if source.kind != "table":
+        return []
+    names, cells = source.peek(PEEK_ROWS, PEEK_CELLS)
+    if len(set(names)) < len(names):
+        return []  # refused where columns are checked
+    # All columns at once: thousands of them would take long one by one.
+    flat = [None if cell is None else str(cell) for cell in cells.ravel()]
+    missing = np.array([c is None or is_missing_word(c) for c in flat], bool)
+    numbers = np.asarray(pd.to_numeric(pd.Series(flat, dtype=object), errors="coerce"))
+    is_number = ~np.isnan(numbers.astype(float)).reshape(cells.shape)
+    missing = missing.reshape(cells.shape)
+    numeric = (is_number | missing).all(0) & ~missing.all(0)
+    return [
+        name
+        for name, is_numeric in zip(names, numeric, strict=True)
+        if is_numeric and name and name not in others
+    ]
+
+
+def _parse_target_values(values: Values, task: TaskName) -> tuple[NDArray[Any], str]:
+    """Return targets as numbers or, if they are classes, also as text.
+
+    With numbers comes how they are written, if that is not as usual.
+    """
+    text: NDArray[np.str_] = convert_values_to_text(values).to_numpy(dtype=str)
+    written = ""
+    if task == "classification":
+        try:
+            numbers = convert_values_to_numbers(values, "number")
+        except ValueError:
+            return _convert_boolean_words_to_digits(text), ""
+    else:
+        remedy = "use --task classification"
+        kind, written = ValueKind("number", detect_format(values, "number").format)
+        if task == "auto":
+            kind, written = detect_value_kind(values, remedy)
+        if kind == "date":
+            raise ValueError(
+                f"column {values.name!r}: dates cannot be predicted. Convert them to "
+                "numbers, or use --task classification."
+            )
+        if kind != "number":
+            return _convert_boolean_words_to_digits(text), ""
+        numbers = convert_values_to_numbers(values, "number", remedy, written)
+    raise_for_first_bad_value(values, ~np.isfinite(numbers), "which is not finite")
+    return numbers, written
+
+
+def _convert_boolean_words_to_digits(text: NDArray[np.str_]) -> NDArray[np.str_]:
+    """Return true as 1 and false as 0 if some sources have the words, some the digits.
+
+    Otherwise they would be four classes.
+    """
+    names = set(map(str.lower, pd.unique(text.astype(object))))
+    has_both = bool(names & {"0", "1"}) and bool(names & {"false", "true"})
+    if not has_both or not names <= SYNONYMS.keys():
+        return text
+    return np.where(np.isin(np.char.lower(text), ("1", "true")), "1", "0")
+
+
+def _look_like_quantities(numbers: Numbers) -> bool:
+    """Whether numbers look like quantities rather than the numbers of classes."""
+    is_whole = bool((np.mod(numbers, 1) == 0).all())
+    return not is_whole or len(np.unique(numbers)) > MOST_CLASSES

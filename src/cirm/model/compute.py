@@ -1,0 +1,138 @@
+"""Predictions computed by torch.
+
+Rows are predicted in chunks, by one thread per core. Within each thread torch computes
+on that thread only: by default it splits every single operation among all cores, which
+gains little on small networks and takes many times as long on a busy machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cirm.data.rows import EncodedRows
+from cirm.model.metrics import Predictions
+from cirm.model.model import Model
+from cirm.model.outputs import summarise_outputs
+
+ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
+MOST_THREADS = 4  # more would wait for one another and for reading the files
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+def predict_inputs_in_chunks(
+    model: Model, inputs: np.ndarray, exact: bool = False
+) -> Predictions:
+    """Return predictions for inputs [n, *shape], computed chunk by chunk.
+
+    With `exact`, in double precision: then the prediction for a row does not depend on
+    the rows beside it, not even in the seventh digit.
+    """
+    rows = torch.from_numpy(inputs)
+    if exact:
+        state = _convert_state_to_double(model.state)
+        model, rows = replace(model, state=state), rows.double()
+    work = partial(predict_inputs_at_once, model)
+    return join_predictions(
+        map_in_threads(work, rows.split(ROWS_AT_ONCE), _count_prediction_threads(model))
+    )
+
+
+def predict_rows(model: Model, rows: EncodedRows, indices: Tensor) -> Predictions:
+    """Return predictions for some rows, given by their indices [m]."""
+    return join_predictions(
+        [
+            predict_inputs_at_once(model, rows.store.take(part))
+            for part in indices.split(ROWS_AT_ONCE)
+        ]
+    )
+
+
+@torch.no_grad()
+def predict_inputs_at_once(model: Model, inputs: Tensor) -> Predictions:
+    """Return predictions for inputs [n, *shape] that fit into memory."""
+    device = model.learner.descent.device
+    outputs = model.learner.outputs(model.state, inputs[None].to(device))[0]
+    found = summarise_outputs(
+        outputs.cpu().numpy(), len(model.task.classes), compute_class_shifts(model)
+    )
+    return Predictions(*map(torch.from_numpy, found))
+
+
+def compute_class_shifts(model: Model) -> np.ndarray | None:
+    """Return what the weights of classes add to the logits, [classes]; None if nothing.
+
+    A learner that honours weights has learned them. For any other one the logarithm of
+    the weight is added: to a calibrated model that is the same.
+    """
+    weights = model.plan.class_weight
+    if not weights or model.learner.weighs_examples:
+        return None
+    return np.log([weights[name] for name in model.task.classes])
+
+
+def join_predictions(pieces: Sequence[Predictions]) -> Predictions:
+    """Join the predictions of consecutive chunks."""
+    return Predictions(*(torch.cat(part) for part in zip(*pieces, strict=True)))
+
+
+def _convert_state_to_double(state: Any) -> Any:  # noqa: ANN401  nested tuples of tensors
+    if isinstance(state, Tensor):
+        return state.double() if state.is_floating_point() else state
+    return type(state)(*(_convert_state_to_double(part) for part in state))
+
+
+def _count_prediction_threads(model: Model) -> int:
+    """Return the number of threads; one for a user's module, which may not be safe."""
+    safe = model.learner.network.is_thread_safe
+    return (
+        count_available_threads()
+        if safe and model.learner.descent.device == "cpu"
+        else 1
+    )
+
+
+def map_in_threads(
+    work: Callable[[In], Out], items: Sequence[In], workers: int
+) -> list[Out]:
+    """Return `work` of each item, in order, computed by at most so many threads."""
+    threads = min(workers, len(items))
+    with _limit_torch_threads():
+        if threads < 2:
+            return [work(item) for item in items]
+        # Torch keeps the number of threads per thread, so each one must set it.
+        with ThreadPoolExecutor(
+            threads, initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
+            return list(pool.map(work, items))
+
+
+def count_available_threads() -> int:
+    """Return the number of cores or OMP_NUM_THREADS, at most four."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted):
+        return min(int(wanted), MOST_THREADS)
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    return min(os.cpu_count() or 1, MOST_THREADS)
+
+
+@contextmanager
+def _limit_torch_threads() -> Iterator[None]:
+    """Make torch compute on the calling thread only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,167 @@
+"""What can be read of a model file without its tensors: header and description."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cirm
+from cirm.data.base import summarise_error
+from cirm.model.signature import check_digest, check_signature
+
+if TYPE_CHECKING:
+    from cirm.model.description import Description
+
+REMEDY = "Restore it from a backup, or fit the model again."
+FORMAT = "cirm model"
+VERSION = 4
+MOST_BYTES = 2**32  # no honest file is larger
+MOST_HEADER = 2**26  # nor has a longer header
+DIGEST_TENSOR = "description"  # tensor that holds the digest of the description
+EARLIER = "earlier."  # and a number: tensor that holds the file of an earlier version
+KEY_DIGITS = 8  # of a version's digest; two of 100 agree once in a million models
+RENAMED_FIELDS = {
+    "when": "time",
+    "mark": "fingerprint",
+    "before": "metrics_before",
+    "after": "metrics_after",
+    "reliance": "importance",
+    "calibration": "calibration_error",
+    "auc": "roc_auc",
+    "interval": "residual_quantile",
+}
+"""Keys of the history in files of version 1, and what they are called now."""
+
+
+def read_model_checksum(path: str | Path) -> str:
+    """Return the checksum in a model file; empty if there is no such file."""
+    path = Path(path)
+    if not path.exists():
+        return ""
+    where = f"model file {str(path)!r}"
+    return parse_metadata(read_file_content(path, where), where)["sha256"]
+
+
+def read_version_key(content: bytes) -> str:
+    """Return the name of the version that a model file holds: digits of a digest."""
+    return hash_description(parse_metadata(content, "the version")["model"])
+
+
+def hash_description(text: str) -> str:
+    """Return some digits of the digest of a description."""
+    # Not the checksum of the file: safetensors may write the same file in two ways.
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+
+
+def is_signed(path: str | Path) -> bool:
+    """Return whether a model file is signed, with whatever key."""
+    where = f"model file {str(path)!r}"
+    return "hmac" in parse_metadata(read_file_content(Path(path), where), where)
+
+
+def read_file_content(path: Path, where: str) -> bytes:
+    """Return the bytes of a model file, which messages call `where`."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{where} does not exist. Check the path, or create it with `cirm fit`."
+        )
+    if path.is_dir():
+        raise ValueError(f"{where} is a folder. Give the path of a file.")
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{where} has {size:,} bytes, but model files have at most "
+            f"{MOST_BYTES:,}. Check the path."
+        )
+    return path.read_bytes()
+
+
+def parse_metadata(content: bytes, where: str) -> dict[str, str]:
+    """Return the metadata of the header, which are all text."""
+    if not content:
+        raise ValueError(f"{where} is empty. {REMEDY}")
+    foreign = f"{where} was not written by cirm"
+    length = struct.unpack("<Q", content[:8])[0] if len(content) > 8 else 0
+    if not 2 <= length <= MOST_HEADER or content[8:9] != b"{":
+        raise ValueError(f"{foreign}: it has another format. Check the path.")
+    if length > len(content) - 8:
+        raise ValueError(f"{where} is incomplete: its end is missing. {REMEDY}")
+    try:
+        header = json.loads(content[8 : 8 + length])
+    except (ValueError, RecursionError):
+        raise ValueError(f"{where} is damaged: unreadable header. {REMEDY}") from None
+    metadata = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise ValueError(
+            f"{foreign}: it is a safetensors file of another program. Check the path."
+        )
+    for name in ("version", "model", "sha256"):
+        if not isinstance(metadata.get(name), str):
+            raise ValueError(f"{where} is damaged: its header lacks {name!r}. {REMEDY}")
+    return metadata
+
+
+def parse_format_version(text: str, where: str) -> int:
+    """Return the version of the format, which must be one that is known."""
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= VERSION:
+        raise ValueError(
+            f"{where} has the format version {text[:20]!r}, but cirm "
+            f"{cirm.__version__} reads versions 1 to {VERSION}. Install a newer cirm."
+        )
+    return int(text)
+
+
+def read_checked_description(content: bytes, where: str, key: bytes) -> tuple[str, int]:
+    """Return the description and the format's version of a file that is intact.
+
+    Raises:
+        ValueError: If the file is not a model file or was changed, or if there is a key
+            that it was not signed with.
+    """
+    metadata = parse_metadata(content, where)
+    version = parse_format_version(metadata["version"], where)
+    check_digest(content, metadata["sha256"], where)
+    if key:
+        check_signature(content, metadata, key, where)
+    return metadata["model"], version
+
+
+def parse_file_description(text: str, version: int) -> Description:
+    """Return the description in the metadata of a file."""
+    from cirm.model.description import parse_description
+
+    try:
+        data = json.loads(text)
+        data = _upgrade_description(data, version) if version < 3 else data
+        return parse_description(data)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = summarise_error(error)
+        raise ValueError(f"its description is invalid ({reason}). {REMEDY}") from None
+
+
+def check_description_matches(text: str, binding: bytes | None, version: int) -> None:
+    """Raise an error unless a tensor of the file is the digest of the description."""
+    if version > 2 and binding != hashlib.sha256(text.encode()).digest():
+        raise ValueError(f"its description and its tensors do not match. {REMEDY}")
+
+
+def _upgrade_description(data: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the description of a file of an earlier version as this one has it."""
+
+    def rename(part: Any) -> Any:  # noqa: ANN401  any JSON value
+        if not isinstance(part, dict):
+            return part
+        return {
+            RENAMED_FIELDS.get(key, key): rename(value) for key, value in part.items()
+        }
+
+    data = dict(data)
+    if version == 1:
+        plan, history = dict(data["plan"]), data.pop("visits")
+        plan["adaptive_epochs"] = plan.pop("paced")
+        data |= {"plan": plan, "history": [rename(entry) for entry in history]}
+    (target,) = data["schema"]["target"]["columns"]
+    return {**data, "schema": {**data["schema"], "target": target}}

@@ -1,0 +1,65 @@
+"""From the outputs of networks to predictions: probabilities or values, by NumPy."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]  # of single or double precision
+
+
+class ArrayPredictions(NamedTuple):
+    """Predictions for n rows, and their standard deviation over the networks.
+
+    Both are class probabilities [n, classes] or standardised values [n, 1]. The
+    deviations are zero if the learner has a single network.
+    """
+
+    mean: Array
+    std: Array
+
+
+def summarise_outputs(
+    outputs: Array, classes: int, shifts: Array | None = None
+) -> ArrayPredictions:
+    """Return the mean prediction and its standard deviation over samples.
+
+    Args:
+        outputs: Logits or values of each sample, [samples, n, k]; of two classes there
+            may be one logit, that of the second class.
+        classes: Number of classes; 0 for regression.
+        shifts: What is added to the logit of each class, [classes].
+    """
+    if not classes:
+        return ArrayPredictions(*(part.T for part in _average(outputs[..., 0][None])))
+    if classes > 2:
+        logits = np.moveaxis(outputs, -1, 0)  # rows last: sums over classes are fast
+        if shifts is not None:
+            logits = logits + shifts[:, None, None].astype(outputs.dtype)
+        values = np.exp(logits - logits.max(0))
+        values /= values.sum(0)
+        mean, std = _average(values)
+        return ArrayPredictions(mean.T, std.T)
+    odds = (
+        outputs[..., 0] if outputs.shape[-1] == 1 else outputs[..., 1] - outputs[..., 0]
+    )
+    if shifts is not None:
+        odds = odds + (shifts[1] - shifts[0]).astype(outputs.dtype)
+    if not np.isfinite(odds.sum()):  # a single pass where all are finite
+        odds = np.where(np.isfinite(odds), odds, np.nan)
+    exponentials = np.exp(-odds.clip(-80, 80))  # beyond, single precision overflows
+    second = 1 / (1 + exponentials)
+    mean, std = _average(second[None])
+    first = (exponentials * second).mean(0)
+    return ArrayPredictions(np.stack([first, mean[0]], 1), std.repeat(2, 0).T)
+
+
+def _average(values: Array) -> tuple[Array, Array]:
+    """Return the mean and standard deviation [k, n] of values [k, samples, n]."""
+    if values.shape[1] == 1:
+        return values[:, 0], np.zeros_like(values[:, 0])
+    deviations = values - values[:, :1]  # exactly zero where all samples agree
+    deviations -= deviations.mean(1, keepdims=True)
+    return values.mean(1), np.sqrt(np.square(deviations, out=deviations).mean(1))
