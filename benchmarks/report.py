@@ -8,7 +8,7 @@ from typing import Any
 
 from cirm.report.page import Section, render_page, render_shell_command
 from cirm.report.table import Table, render_markdown
-from cirm.report.text import join_words
+from cirm.wording import join_words
 
 Results = Mapping[str, Any]
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-GROUND = frozenset(
-    {"environments", "randomness", "records", "registry", "settings", "tasks"}
-)
+BASICS = frozenset({"intervals", "records", "registry", "settings", "tasks", "wording"})
+GROUND = BASICS | {"environments", "randomness"}
 MATTER = GROUND | {"networks", "variational", "likelihoods"}
 AIMS = MATTER | {"objectives", "memory"}
 LOOPS = AIMS | {"training", "admm"}
@@ -32,7 +31,7 @@ MAY_IMPORT = {
     "data": GROUND,
     **dict.fromkeys(WHOLES - PARTS, WHOLES),
     **dict.fromkeys(ENDS, WHOLES),
-    "report": {"records"},
+    "report": {"intervals", "records", "wording"},
     "paper": WHOLES | {"runs", "report"},
     "stress": WHOLES | {"runs", "report"},
     "serving": WHOLES | {"report"},
@@ -138,7 +137,7 @@ def test_a_sibling_in_the_same_folder_may_be_imported():
     assert not forbidden("from .base import Learner", "cirm.learners", "learners")
 
 
-@pytest.mark.parametrize("name", ["records", "registry", "settings", "tasks"])
+@pytest.mark.parametrize("name", sorted(BASICS))
 def test_what_needs_no_torch_needs_only_the_standard_library(name):
     source = (ROOT / f"{name}.py").read_text()
     roots = {module.split(".")[0] for module in modules(source, "cirm")}

@@ -10,13 +10,13 @@ from sklearn import metrics as sklearn_metrics
 
 from cirm.environments import Task
 from cirm.evaluation.metrics import compute_average_precision
+from cirm.intervals import compute_wilson_interval
 from cirm.model.class_metrics import (
     compute_average_precision_interval,
     describe_confusions,
     score_classes,
 )
 from cirm.model.evaluate import compute_reliability_bins, compute_standard_error
-from cirm.model.intervals import compute_wilson_interval
 from cirm.model.metrics import (
     Predictions,
     compute_expected_calibration_error,

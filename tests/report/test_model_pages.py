@@ -13,7 +13,7 @@ import pytest
 from cirm import fit, save, update
 from cirm.report.model_answer import answer_what_model_relies_on
 from cirm.report.model_page import build_model_page
-from cirm.report.model_plots import compute_wilson_interval
+from cirm.report.model_plots import compute_percentage_interval
 
 
 def read_lead(page):
@@ -122,7 +122,7 @@ def test_evaluate_says_the_verdict_first_and_shows_it(cirm, model):
     assert f"ill predicted as ill {percent:.0f}" in confusion
     one = content["reliability"][-1]
     assert f"{one['confidence']:.0f} {one['accuracy']:.0f}" in calibration
-    low, high = compute_wilson_interval(content["overall"]["accuracy"], 800)
+    low, high = compute_percentage_interval(content["overall"]["accuracy"], 800)
     assert f"accuracy (95 % interval {low:.1f} to {high:.1f})" in page
     headings = list_headings(page)
     assert headings[:3] == [
@@ -260,10 +260,10 @@ def test_names_from_outside_stay_text(cirm, model):
 
 
 def test_wilson_intervals_have_their_closed_form():
-    low, high = compute_wilson_interval(0.0, 10)
-    square = 1.96**2
+    low, high = compute_percentage_interval(0.0, 10)
+    square = 1.959964**2
     assert low == 0
     assert high == pytest.approx(100 * square / (10 + square))
-    assert compute_wilson_interval(100.0, 10) == pytest.approx((100 - high, 100))
-    low, high = compute_wilson_interval(50.0, 400)
+    assert compute_percentage_interval(100.0, 10) == pytest.approx((100 - high, 100))
+    low, high = compute_percentage_interval(50.0, 400)
     assert (low + high) / 2 == pytest.approx(50)

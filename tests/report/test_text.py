@@ -7,8 +7,8 @@ from cirm.report.text import (
     format_bytes,
     format_mean,
     format_seconds,
-    join_words,
 )
+from cirm.wording import join_words
 
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 

@@ -15,7 +15,7 @@ from cirm.evaluation.metrics import (
     count_confusions,
     get_row_weights,
 )
-from cirm.model.intervals import compute_logit_interval, compute_wilson_interval
+from cirm.intervals import compute_logit_interval, compute_wilson_interval
 
 CONSTANT = 0.95  # of the rows of other classes, predicted as the same class
 FEWEST_OTHERS = 5  # rows of other classes; a useful model might miss fewer

@@ -7,6 +7,7 @@ from typing import Any
 
 from cirm.model.compare_columns import format_shares
 from cirm.model.compare_relations import LEAST_AUC
+from cirm.wording import join_words
 
 Report = Mapping[str, Any]
 MOST_NAMED = 3  # columns that the answer names of each kind
@@ -62,7 +63,7 @@ def _describe_meaning(report: Report) -> list[str]:
     if not changed:
         return []
     verb = "means" if len(changed) == 1 else "mean"
-    return [f"{_join(changed)} {verb} something different"]
+    return [f"{_join_columns(changed)} {verb} something different"]
 
 
 def _describe_units(report: Report) -> list[str]:
@@ -70,7 +71,7 @@ def _describe_units(report: Report) -> list[str]:
     if not names:
         return []
     verb = "seems" if len(names) == 1 else "seem"
-    return [f"{_join(names)} {verb} to be in another unit"]
+    return [f"{_join_columns(names)} {verb} to be in another unit"]
 
 
 def _describe_inputs(report: Report) -> list[str]:
@@ -106,12 +107,9 @@ def _list_unchanged(report: Report) -> list[str]:
     return rest
 
 
-def _join(names: list[str]) -> str:
-    shown = [f"`{name}`" for name in names[:MOST_NAMED]]
-    if len(names) > MOST_NAMED:
-        shown.append(f"{len(names) - MOST_NAMED} more columns")
-    *head, last = shown
-    return f"{', '.join(head)} and {last}" if head else last
+def _join_columns(names: list[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return join_words(quoted, MOST_NAMED + 1, "more columns")
 
 
 def _join_clauses(clauses: list[str]) -> str:

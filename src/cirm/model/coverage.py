@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cirm.data.values import Flags, Numbers
+from cirm.intervals import compute_wilson_interval
 from cirm.model.abstention import Abstention, choose_abstention, describe_abstention
 from cirm.model.conformal import Calibration, calibrate_model
 from cirm.model.facts import ModelFacts
@@ -161,10 +162,7 @@ def _measure_rows(
     hits: Flags, sizes: Mapping[str, Numbers], name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits among rows with its interval, and mean sizes."""
-    from scipy import stats
-
-    test = stats.binomtest(int(hits.sum()), len(hits))
-    low, high = test.proportion_ci(method="wilson")
+    low, high = compute_wilson_interval(int(hits.sum()), len(hits))
     share = {name: 100 * float(hits.mean()), "low": 100 * low, "high": 100 * high}
     means = {key: float(values.mean()) for key, values in sizes.items()}
     return {"rows": len(hits)} | share | means

@@ -12,7 +12,8 @@ from cirm.model.evaluate import choose_main_metric
 from cirm.model.explain import describe_model
 from cirm.model.facts import HistoryEntry
 from cirm.model.model import Model
-from cirm.model.verdict import join_names
+from cirm.model.verdict import MOST_NAMES
+from cirm.wording import join_words
 
 # Parts of a description that are compared in their own way, or follow from others.
 HANDLED = {
@@ -181,12 +182,15 @@ def _write_answer(differences: Content) -> str:
     relation, environments = differences["relation"], differences["environments"]
     if relation == "same" and not any(differences["adaptation"]):
         return "The models are the same."
-    more, fewer = environments["second"], environments["first"]
+    more, fewer = (
+        join_words(environments[side], MOST_NAMES) for side in ("second", "first")
+    )
+    repeated = "repeated training on the same rows"
     parts = {
         "same": "The second model is the first, adapted to another place.",
-        "continues": f"The second model continues the first with {join_names(more)}.",
+        "continues": f"The second model continues the first with {more or repeated}.",
         "is continued by": "The second model is an earlier version of the first, "
-        f"without {join_names(fewer)}.",
+        f"without {fewer or repeated}.",
         "branches from": (
             "The models share their first environments and were then "
             "trained on different ones."
@@ -197,15 +201,15 @@ def _write_answer(differences: Content) -> str:
     if relation in ("branches from", "unrelated to"):
         for name, own in (("first", fewer), ("second", more)):
             if own:
-                sentences.append(f"Only the {name} has learned from {join_names(own)}.")
+                sentences.append(f"Only the {name} has learned from {own}.")
     unstable = differences["unstable"]
     for name in ("first", "second"):
         if own := unstable[name]:
-            columns = join_names([f"`{column}`" for column in own])
+            columns = join_words([f"`{column}`" for column in own], MOST_NAMES)
             sentences.append(f"Only the {name} calls {columns} unstable.")
     if changes := list(differences["importance"].items())[:MOST_NAMED]:
         shown = (f"`{n}` from {a:.0f} to {b:.0f} %" for n, (a, b) in changes)
         sentences.append(f"The importance of columns changes: {', '.join(shown)}.")
     if names := list(differences["settings"]):
-        sentences.append(f"Settings differ: {join_names(names)}.")
+        sentences.append(f"Settings differ: {join_words(names, MOST_NAMES)}.")
     return " ".join(sentences)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cirm.model.intervals import compute_wilson_interval
+from cirm.intervals import compute_wilson_interval
 
 if TYPE_CHECKING:
     from torch import Tensor

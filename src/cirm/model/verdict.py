@@ -15,6 +15,7 @@ from cirm.model.facts import HistoryEntry
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
 from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
+from cirm.wording import join_words
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
 FEWEST_RANKED = 5  # rows of each class, for a ROC AUC
@@ -172,10 +173,10 @@ def warn_of_fall_on_arrival(
         return []
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     past = [_restore_scores(model, entry, False, positives) for entry in last]
-    where = f"on held-out rows of {join_names([entry.name for entry in last])}"
+    where = f"on held-out rows of {_join_entry_names(last)}"
     return [
         f"before the model learned from {name!r}: {one.describe_result(where)}. This "
-        f"place differs from {join_names([entry.name for entry in last])}, and other "
+        f"place differs from {_join_entry_names(last)}, and other "
         "places may differ too: evaluate the model at each new place (cirm evaluate)."
         for one in compare_scores(model, mean, targets, past)
         if one.is_worse and one.score in ("accuracy", "rmse")
@@ -188,7 +189,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
     if not arrivals:
         entries = [entry for entry in model.history if entry.metrics_after]
         past = [_restore_scores(model, e, False, positives) for e in entries]
-        where = f"on held-out rows of {join_names([entry.name for entry in entries])}"
+        where = f"on held-out rows of {_join_entry_names(entries)}"
         past, caution = _drop_other_thresholds(model, entries, past)
         caution += (
             ". No scores on the arrival of a new environment are stored, and those "
@@ -200,7 +201,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
         for entry in arrivals
     ]
     past, caution = _drop_other_thresholds(model, arrivals, past)
-    where = f"on arrival at {join_names([entry.name for entry in arrivals])}"
+    where = f"on arrival at {_join_entry_names(arrivals)}"
     how = {}
     if model.adaptation is not None:
         how = {"": " without adapting"}
@@ -271,9 +272,5 @@ def _replace_accuracies(
     ], True
 
 
-def join_names(names: Sequence[str]) -> str:
-    """Return names as a list in words, at most three of them."""
-    if len(names) > MOST_NAMES:
-        names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} more"]
-    *first, last = names or ["nothing new"]
-    return f"{', '.join(first)} and {last}" if first else last
+def _join_entry_names(entries: Sequence[HistoryEntry]) -> str:
+    return join_words([entry.name for entry in entries], MOST_NAMES)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cirm.intervals import compute_rmse_interval
 from cirm.report import page
 from cirm.report.dot_plot import MarkKind
 from cirm.report.model_plots import (
     PlaceScore,
-    compute_error_interval,
-    compute_wilson_interval,
+    compute_percentage_interval,
     render_calibration_figure,
     render_confusion_figure,
     render_scores_figure,
@@ -78,7 +78,9 @@ def _list_facts(content: Content) -> list[tuple[str, str]]:
     metric, rows = _get_main_metric(content), content["rows"]
     value = content["overall"][metric]
     is_accuracy = metric == "accuracy"
-    find_interval = compute_wilson_interval if is_accuracy else compute_error_interval
+    find_interval = (
+        compute_percentage_interval if is_accuracy else compute_rmse_interval
+    )
     low, high = find_interval(value, rows)
     name = HEADINGS[metric].removesuffix(", %")
     unit = " %" if is_accuracy else ""

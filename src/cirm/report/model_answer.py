@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cirm.report.text import join_words
+from cirm.wording import join_words
 
 Content = Mapping[str, Any]
 RELEVANT = 10.0  # percent of the importance from which on a model relies on a column
@@ -77,7 +77,4 @@ def _describe_doubt(content: Content) -> str:
 
 
 def _join_columns(names: Sequence[str]) -> str:
-    shown = [f"`{name}`" for name in names[:MOST_NAMED]]
-    if (more := len(names) - MOST_NAMED) > 0:
-        shown.append(f"{more} more")
-    return join_words(shown)
+    return join_words([f"`{name}`" for name in names], MOST_NAMED + 1)

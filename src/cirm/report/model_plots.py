@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cirm.intervals import compute_rmse_interval, compute_wilson_interval
 from cirm.report import page
 from cirm.report.axes import NARROW, show_ticks_and_titles
 from cirm.report.dot_plot import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 Content = Mapping[str, Any]
 MOST_COLUMNS = 15  # of a figure; tables show all
 MOST_CLASSES = 15  # of a confusion matrix that an eye can take in
-NORMAL_QUANTILE = 1.96  # of a 95 % interval
 
 
 class PlaceScore(NamedTuple):
@@ -44,19 +44,10 @@ class PlaceScore(NamedTuple):
     words: str
 
 
-def compute_wilson_interval(percent: float, rows: float) -> tuple[float, float]:
-    """Return the 95 % interval of a percentage of rows, after Wilson 1927."""
-    share, square = percent / 100, NORMAL_QUANTILE**2
-    middle = (share + square / (2 * rows)) / (1 + square / rows)
-    spread = share * (1 - share) / rows + square / (4 * rows**2)
-    half = NORMAL_QUANTILE * math.sqrt(spread) / (1 + square / rows)
-    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)
-
-
-def compute_error_interval(error: float, rows: float) -> tuple[float, float]:
-    """Return the 95 % interval of a root mean squared error of normal residuals."""
-    factor = math.exp(NORMAL_QUANTILE * math.sqrt(0.5 / rows))
-    return error / factor, error * factor
+def compute_percentage_interval(percent: float, rows: float) -> tuple[float, float]:
+    """Return the 95 % confidence interval of a percentage of rows."""
+    low, high = compute_wilson_interval(percent / 100 * rows, rows)
+    return 100 * low, 100 * high
 
 
 def render_importance_figure(content: Content) -> Markup:
@@ -100,7 +91,9 @@ def render_scores_figure(
 ) -> Markup:
     """Render the score at each place, with 95 % intervals."""
     is_accuracy = metric == "accuracy"
-    find_interval = compute_wilson_interval if is_accuracy else compute_error_interval
+    find_interval = (
+        compute_percentage_interval if is_accuracy else compute_rmse_interval
+    )
     unit = " %" if is_accuracy else ""
     by_place: dict[str, list[Dot]] = {}
     ends = []
@@ -173,7 +166,7 @@ def plot_calibration(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]
     start = 10 * math.floor(low / 10)
     side = min(width, 420)
     box = (44, 48, side - 12, side - 34)
-    lowest = min(compute_wilson_interval(b["accuracy"], b["rows"])[0] for b in bins)
+    lowest = min(compute_percentage_interval(b["accuracy"], b["rows"])[0] for b in bins)
     bottom = min(start, 10 * math.floor(lowest / 10))
     ax = create_blank_axes((side, side), box, (start, 100), (bottom, 100))
     muted, hue = get_css_color("muted"), get_css_color("s1")
@@ -183,7 +176,7 @@ def plot_calibration(bins: Sequence[Content], *, width: int) -> tuple[Axes, str]
     largest = max(one["rows"] for one in bins)
     for one in bins:
         x, y, rows = one["confidence"], one["accuracy"], one["rows"]
-        span = compute_wilson_interval(y, rows)
+        span = compute_percentage_interval(y, rows)
         ax.plot((x, x), span, color=hue, lw=2.5, alpha=0.6)
         tip = f"confidence {x:.0f} %: {y:.1f} % of {rows:,.0f} rows correct"
         part = encode_svg_id("mark", [tip])

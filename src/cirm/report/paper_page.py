@@ -39,7 +39,8 @@ from cirm.report.table import (
     render_markdown,
     transpose_table,
 )
-from cirm.report.text import describe_settings_choices, format_seconds, join_words
+from cirm.report.text import describe_settings_choices, format_seconds
+from cirm.wording import join_words
 
 Claims = Sequence[Mapping[str, Any]]
 Summary = Mapping[str, Any]

@@ -27,7 +27,8 @@ from cirm.report.drawing import (
     replace_unprintable,
 )
 from cirm.report.summary import Point, StageScores, Statistic
-from cirm.report.text import describe_metric, format_mean, join_words
+from cirm.report.text import describe_metric, format_mean
+from cirm.wording import join_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

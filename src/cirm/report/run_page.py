@@ -36,11 +36,11 @@ from cirm.report.text import (
     describe_settings_choices,
     format_bytes,
     format_seconds,
-    join_words,
     list_adapted_rows,
     list_headline_numbers,
     write_headline,
 )
+from cirm.wording import join_words
 
 SPLITS = {"train": "training", "test": "unseen"}
 ADAPTED_NOTE = (

@@ -10,7 +10,8 @@ from cirm.report.markup import Markup
 from cirm.report.page import Section
 from cirm.report.plots import plot_scores_of_trials
 from cirm.report.table import Column, Row, Table, build_statistic_cell
-from cirm.report.text import describe_metric, join_words
+from cirm.report.text import describe_metric
+from cirm.wording import join_words
 
 Search = Mapping[str, Any]
 ORACLE = "oracle (sees the test environment)"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cirm.report.summary import is_ceiling_learner
+from cirm.wording import join_words
 
 Entry = Mapping[str, Any]
 UNITS = {"accuracy": "accuracy, %", "error": "mean squared error"}
@@ -66,11 +67,6 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
-
-
-def join_words(words: Sequence[str]) -> str:
-    """Join words as a sentence does: a, b and c."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def describe_settings_choices(choices: Iterable[tuple[str, str]]) -> str:

@@ -10,7 +10,7 @@ from cirm.report.heat_map import HeatCell, plot_heat_map
 from cirm.report.markup import Markup, render_html_element
 from cirm.report.page import Picture, Section
 from cirm.report.table import Cell, Column, Table, build_statistic_cell
-from cirm.report.text import describe_adaptation, join_words, list_adapted_rows
+from cirm.report.text import describe_adaptation, list_adapted_rows
 from cirm.stress.cells import ADAPT, CONDITIONS
 from cirm.stress.results import (
     MAX_ADAPTATION_LOSS,
@@ -18,6 +18,7 @@ from cirm.stress.results import (
     MAX_GAP_IF_RARE,
     MAX_GAP_OF_ANY_SEED,
 )
+from cirm.wording import join_words
 
 Summary = Mapping[str, Any]
 CRITERION = (
@@ -104,10 +105,8 @@ def write_stress_lead(cells: Sequence[Summary], learner: str) -> str:
         f"{len(cells)} cells."
     )
     if failed:
-        names = [get_cell_name(cell) for cell in failed[:MOST_NAMED]]
-        more = len(failed) - len(names)
-        names += [f"{more} more"] if more else []
-        text += f" It fails in: {join_words(names)}."
+        names = join_words(map(get_cell_name, failed), MOST_NAMED + 1)
+        text += f" It fails in: {names}."
     return f"{text} To withstand it means that {CRITERION}."
 
 

@@ -18,13 +18,13 @@ from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.columns_words import (
     describe_seen,
     format_factor,
-    join_words,
     list_effects,
     list_unstable,
     name_features,
     pick_output,
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN
+from cirm.wording import join_words
 
 STRONG = 1.8  # log odds per standard deviation of such a column
 POLICIES = "invariant", "interval", "average", "adapted"

@@ -11,11 +11,11 @@ from cirm.learners.steady.columns_words import (
     convert_effect_to_number,
     describe_seen,
     format_factor,
-    join_words,
     list_effects,
     list_unstable,
     pick_output,
 )
+from cirm.wording import join_words
 
 REFUSALS = {
     refuse.FEW: "{name} was not adapted: {rows} rows are too few, at least 30 are "

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from cirm.learners.steady.columns_learn import summarise_effects
 from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.meta_analysis import UNKNOWN
+from cirm.wording import join_words
 
 MOST_NAMED = 20  # effects of environments that one sentence lists
 
@@ -25,11 +26,6 @@ def list_unstable(state: State, names: list[str]) -> list[int]:
     features = features[spread[features].argsort(descending=True, stable=True)]
     first = {names[int(j)]: int(j) for j in features.flip(0)}
     return sorted(first.values())
-
-
-def join_words(words: list[str]) -> str:
-    """Return words as text: a, b and c."""
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if words[1:] else words[0]
 
 
 def convert_effect_to_number(

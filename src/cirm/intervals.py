@@ -1,4 +1,4 @@
-"""Confidence intervals (95 %) of rates and areas."""
+"""Confidence intervals (95 %) of proportions, areas and errors."""
 
 from __future__ import annotations
 
@@ -26,3 +26,9 @@ def compute_logit_interval(value: float, variance: float) -> tuple[float, float]
     half = min(QUANTILE * math.sqrt(variance) / (value * (1 - value)), 50.0)
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
     return low, high
+
+
+def compute_rmse_interval(error: float, rows: float) -> tuple[float, float]:
+    """Return the interval of a root mean squared error of normal residuals."""
+    factor = math.exp(QUANTILE * math.sqrt(0.5 / rows))
+    return error / factor, error * factor

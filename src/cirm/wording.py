@@ -1,0 +1,27 @@
+"""Lists of words in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def join_words(
+    words: Iterable[str], most: int | None = None, others: str = "more"
+) -> str:
+    """Join words as a sentence does: a, b and c.
+
+    Args:
+        words: The words to join.
+        most: Largest number of parts. Words beyond it are counted in the last part.
+        others: What the last part calls the words that it counts.
+
+    Example:
+        >>> join_words(["a", "b", "c"])
+        'a, b and c'
+        >>> join_words(["a", "b", "c", "d"], most=3)
+        'a, b and 2 more'
+    """
+    parts = list(words)
+    if most is not None and len(parts) > most:
+        parts[most - 1 :] = [f"{len(parts) - most + 1} {others}"]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
