@@ -28,7 +28,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cirm.data.planted import Planted
+from cirm.data.planted import PlantedShortcutTable
 from cirm.environments import Environment, Problem
 from cirm.learners import create
 from cirm.randomness import Randomness
@@ -109,8 +109,10 @@ def measure_table(table: str, plant: str, size: int, seed: int) -> dict[str, Any
     settings: dict[str, Any] = {"path": folder, "target": target, "examples": size}
     settings["plant"] = "binary" if plant == "none" else plant
     try:
-        clean = Planted(**settings, shortcut=False).draw((seed,))
-        whole = clean if plant == "none" else Planted(**settings).draw((seed,))
+        clean = PlantedShortcutTable(**settings, shortcut=False).draw((seed,))
+        whole = (
+            clean if plant == "none" else PlantedShortcutTable(**settings).draw((seed,))
+        )
     except ValueError as error:
         print(f"{name}, {plant}, {size} rows: {error}")
         return {}

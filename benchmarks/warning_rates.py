@@ -52,7 +52,7 @@ def draw_table(
     return frame.assign(outcome=np.where(y, "yes", "no"))
 
 
-def draw_real_table(rng: Rng) -> tuple[pd.DataFrame, str]:
+def load_shuffled_sklearn_table(rng: Rng) -> tuple[pd.DataFrame, str]:
     """Return the shuffled rows of a table of scikit-learn, and its target."""
     name = rng.choice(["breast_cancer", "wine", "iris", "diabetes"])
     frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
@@ -77,7 +77,7 @@ def try_leak(rng: Rng, is_real: bool) -> list[Trial]:
     """A column that was derived from the target, or only tells it well."""
     leaks = bool(rng.integers(2))
     if is_real:
-        frame, target = draw_real_table(rng)
+        frame, target = load_shuffled_sklearn_table(rng)
     else:
         frame, target = draw_table(rng, int(rng.choice([40, 200, 1000]))), "outcome"
     codes = pd.factorize(frame[target])[0].astype(float)
@@ -102,7 +102,7 @@ def try_unit(rng: Rng, is_real: bool) -> list[Trial]:
     """A column in another unit, or at a place where columns merely differ."""
     changes = bool(rng.integers(2))
     if is_real:
-        frame, target = draw_real_table(rng)
+        frame, target = load_shuffled_sklearn_table(rng)
         first, later = frame[: len(frame) // 2], frame[len(frame) // 2 :].copy()
         columns = [c for c in frame.columns if c != target and frame[c].nunique() > 20]
         column = str(rng.choice(columns))

@@ -237,7 +237,7 @@ def scale(factor):
 
 
 WRONG = {
-    "'value' has 258 values that are not finite": scale(float("nan")),
+    "'value' has 258 NaN or infinite values. Try a smaller": scale(float("nan")),
     "'value' is float32 [1, 3], but float32 [1, 258] is expected": lambda t, n: (
         {name: values[:, :3] for name, values in t.items()},
         n,
@@ -247,7 +247,7 @@ WRONG = {
         {**n, "segment": [0, 0, *n["segment"][2:]]},
     ),
     "the arrays ['value'] are expected, but [] were sent": lambda t, n: ({}, n),
-    "its metrics must be named lists of numbers": lambda t, n: (
+    "its training metrics must be lists of numbers with names": lambda t, n: (
         t,
         {**n, "metrics": 3},
     ),
@@ -273,7 +273,7 @@ def test_a_study_in_which_nobody_can_be_used_stops_with_the_reason(tmp_path):
     both = alter_answers(scale(float("inf")))
     grid = start_sites(tmp_path, 2, north=both, south=both)
     with pytest.raises(
-        ValueError, match=r"all answers in 3 exchanges were refused: .*not finite"
+        ValueError, match=r"all answers in 3 exchanges were refused .*NaN or infinite"
     ):
         coordinate(grid, tmp_path, LINEAR).run()
 
@@ -506,7 +506,7 @@ def test_a_second_node_of_the_same_name_is_refused(tmp_path, capsys):
     grid = start_sites(tmp_path)
     grid.add(3, config(tmp_path, 1))
     coordinate(grid, tmp_path, LINEAR).run()
-    assert "the name 'south' is in use by another node" in capsys.readouterr().out
+    assert "another node already uses the name 'south'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -577,7 +577,7 @@ def test_arrays_are_decoded_only_if_they_are_what_is_expected():
         double,
         encode_tensor_as_npy(tensor.T),
     ):
-        message = f"must be an npy array of 152 bytes, but {len(content)} bytes"
+        message = f"must be an npy array of 152 bytes, but the {len(content)} bytes"
         with pytest.raises(ValueError, match=message):
             decode(content)
     with pytest.raises(

@@ -292,9 +292,13 @@ def test_nan_wrong_shapes_and_stale_rounds_are_refused_and_named(federation):
     wait_until(lambda: federation.is_done("faulty_study"))
     found = federation.list_exchanges("faulty_study")
     reasons = [entry["refused"].get("south", "") for entry in found]
-    assert reasons[0] == "site 'south': array 'value' has 3 values that are not finite"
+    assert reasons[0] == (
+        "site 'south': array 'value' has 3 NaN or infinite values. Try a smaller "
+        "learning rate or penalty"
+    )
     assert reasons[1] == (
-        "site 'south': array 'value' is float32 [1, 2], but float32 [1, 3] is expected"
+        "site 'south': array 'value' is float32 [1, 2], but float32 [1, 3] is "
+        "expected. Check that the server and its sites run the same version of cirm"
     )
     assert reasons[2].startswith("outdated answer: it is for segment [0, 5, ")
     assert [list(entry["up"]) for entry in found[:3]] == [["north"]] * 3

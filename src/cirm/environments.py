@@ -420,11 +420,12 @@ def check_environments_match(environments: Iterable[Environment]) -> None:
             raise ValueError(
                 f"environment {environment.name!r}: the features are "
                 f"{list(environment.features)}, but those of {first.name!r} are "
-                f"{list(first.features)}."
+                f"{list(first.features)}. All environments need the same features."
             )
         if environment.task != first.task:
             raise ValueError(
                 f"environment {environment.name!r}: the task is {environment.task}, "
-                f"but that of {first.name!r} is {first.task}."
+                f"but that of {first.name!r} is {first.task}. All environments need "
+                "the same task."
             )
         seen[environment.name] = environment

@@ -45,8 +45,11 @@ def test_a_data_set_is_fetched_and_then_listed_with_its_size(tmp_path, monkeypat
     monkeypatch.setitem(IMAGE_SETS, "tiny", source)
     result = call("fetch", "tiny")
     assert result.exit_code == 0
-    assert f"tiny: 4 + 2 images in {get_cache_folder() / 'tiny'}" in result.output
-    assert "not verified by hash: train-images-idx3-ubyte" in result.output
+    assert (
+        f"tiny: 4 training and 2 test images in {get_cache_folder() / 'tiny'}"
+        in result.output
+    )
+    assert "verified by SHA-256, except train-images-idx3-ubyte" in result.output
     line = next(row for row in call("list").output.splitlines() if "tiny" in row)
     assert line.split()[-4:] == ["0", "MB", "4", "2"]
 
@@ -65,7 +68,7 @@ def test_a_data_set_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, c
         cli.main()
     assert stopped.value.code == 2
     printed = capsys.readouterr()
-    assert printed.out.startswith("tiny: 4 + 2 images in")
+    assert printed.out.startswith("tiny: 4 training and 2 test images in")
     for line, name in zip(printed.err.splitlines()[-2:], ("gone", "lost"), strict=True):
         assert line.startswith(f"cirm: {name}: the download failed")
     assert [path.name for path in get_cache_folder().iterdir()] == ["tiny"]

@@ -92,7 +92,7 @@ def test_noise_is_called_constant_and_no_threshold_is_recommended(cirm, clinics)
 @pytest.mark.parametrize("rule", ["recall=0.8", "precision=0.2", "rate=0.1"])
 def test_a_threshold_is_chosen_on_held_out_rows_and_stored_and_said(cirm, fit, rule):
     printed, _ = fit("--threshold", rule)
-    assert "Predicts 'yes' from a probability of" in printed
+    assert "Predicts 'yes' if its probability is" in printed
     assert f"(threshold {rule}; on 480 held-out rows" in printed
     threshold = read_json(cirm, "inspect", "m.cirm")["threshold"]
     assert threshold["rule"] == rule
@@ -177,11 +177,11 @@ def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm,
         (["--threshold", "soon"], "--threshold: 'soon' is not a number such as 0.2"),
         (["--threshold", "recall=2"], "needs a number between 0 and 1"),
         (["--threshold", "cost=1:-1"], "needs positive numbers"),
-        (["--positive", "maybe"], "'maybe' is not one of the classes 'no' and 'yes'"),
-        (["--class-weight", "even"], "'even' is neither balanced nor a weight"),
+        (["--positive", "maybe"], "there is no class 'maybe'. Use 'no' or 'yes'"),
+        (["--class-weight", "even"], "'even' cannot be used. Give balanced, or"),
         (["--class-weight", "maybe=2"], "there is no class 'maybe'"),
         (["--class-weight", "yes=0"], "the weight of 'yes' must be a positive number"),
-        (["--class-weight", "yes=x"], "'yes=x' is not a class and a number"),
+        (["--class-weight", "yes=x"], "'yes=x' cannot be read. Write a class and"),
         (["--threshold", "precision=0.99"], "no threshold meets this rule"),
         (["--held-out", "0", "--threshold", "recall=0.9"], "0 held-out rows are of"),
         (

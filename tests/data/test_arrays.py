@@ -277,7 +277,7 @@ def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path, shape):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("X.npy", member(shape, bytes(96)))
         archive.writestr("y.npy", member((6,), bytes(48)))
-    with pytest.raises(ValueError, match=r"'X': .* needs more than its 224 bytes"):
+    with pytest.raises(ValueError, match=r"'X': .* needs more data than its 224 bytes"):
         Arrays(str(path)).draw((0,))
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cirm.data.planted import LOGIT_SPREAD, Planted
+from cirm.data.planted import LOGIT_SPREAD, PlantedShortcutTable
 
 SEEDS = tuple(range(4))
 
@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 
 def test_a_binary_column_contradicts_the_label_as_often_as_it_should():
-    problem = Planted(flips=(0.3, 0.05), test_flip=0.9).draw(SEEDS)
+    problem = PlantedShortcutTable(flips=(0.3, 0.05), test_flip=0.9).draw(SEEDS)
     for place, flip in zip(places(problem), (0.3, 0.05, 0.9), strict=True):
         differs = (place.inputs[..., -1] != place.targets).float()
         error = 4 * (flip * (1 - flip) / differs.numel()) ** 0.5
@@ -44,7 +44,7 @@ def test_a_binary_column_contradicts_the_label_as_often_as_it_should():
 
 
 def test_a_numeric_column_agrees_in_sign_and_has_variance_one_given_the_label():
-    problem = Planted(plant="numeric", flips=(0.3, 0.05)).draw(SEEDS)
+    problem = PlantedShortcutTable(plant="numeric", flips=(0.3, 0.05)).draw(SEEDS)
     for place, flip in zip(places(problem), (0.3, 0.05, 0.9), strict=True):
         u, y = place.inputs[..., -1], place.targets
         differs = ((u > 0).long() != y).float().mean().item()
@@ -54,7 +54,7 @@ def test_a_numeric_column_agrees_in_sign_and_has_variance_one_given_the_label():
 
 
 def test_in_a_regression_the_correlation_is_set_by_the_flip():
-    problem = Planted(task="regression", plant="numeric").draw(SEEDS)
+    problem = PlantedShortcutTable(task="regression", plant="numeric").draw(SEEDS)
     for place, flip in zip(places(problem), (0.1, 0.2, 0.9), strict=True):
         u, y = place.inputs[..., -1].flatten(), place.targets.flatten()
         found = torch.corrcoef(torch.stack([u, y]))[0, 1].item()
@@ -63,15 +63,17 @@ def test_in_a_regression_the_correlation_is_set_by_the_flip():
 
 def test_without_the_column_the_rows_are_the_same():
     for plant in ("binary", "numeric"):
-        there = places(Planted(plant=plant, examples=50).draw((5,)))
-        gone = places(Planted(plant=plant, examples=50, shortcut=False).draw((5,)))
+        there = places(PlantedShortcutTable(plant=plant, examples=50).draw((5,)))
+        gone = places(
+            PlantedShortcutTable(plant=plant, examples=50, shortcut=False).draw((5,))
+        )
         for one, other in zip(there, gone, strict=True):
             assert (one.inputs[..., :-1] == other.inputs).all()
             assert (one.targets == other.targets).all()
 
 
 def test_synthetic_labels_follow_the_known_truth_at_every_place():
-    problem = Planted(shortcut=False, examples=20_000).draw((0,))
+    problem = PlantedShortcutTable(shortcut=False, examples=20_000).draw((0,))
     slopes = []
     for place in problem.train:
         x = torch.cat([place.inputs[0], torch.ones(20_000, 1)], 1).double()
@@ -87,7 +89,7 @@ def test_synthetic_labels_follow_the_known_truth_at_every_place():
 
 
 def test_columns_are_standardised_by_the_first_place_alone():
-    problem = Planted(shortcut=False, task="regression").draw((0, 1))
+    problem = PlantedShortcutTable(shortcut=False, task="regression").draw((0, 1))
     first, second = problem.train
     assert first.inputs.mean(1).abs().max() < 1e-5
     assert first.targets.std(1).tolist() == pytest.approx([1.0, 1.0], abs=1e-4)
@@ -95,7 +97,7 @@ def test_columns_are_standardised_by_the_first_place_alone():
 
 
 def test_places_and_rows_of_files_are_drawn_for_each_seed(folder):
-    dataset = Planted(path=str(folder), target="ill", examples=50)
+    dataset = PlantedShortcutTable(path=str(folder), target="ill", examples=50)
     problem = dataset.draw(tuple(range(6)))
     assert [len(place) for place in places(problem)] == [50, 50, 60]
     assert problem.train[0].inputs.shape[2] >= 3
@@ -114,16 +116,20 @@ def test_many_classes_have_a_column_each(tmp_path):
         x = generator.normal(size=90)
         kind = np.array(["low", "mid", "top"])[np.digitize(x, (-0.5, 0.5))]
         pd.DataFrame({"x": x, "kind": kind}).to_csv(tmp_path / f"{name}.csv")
-    dataset = Planted(path=str(tmp_path), target="kind", examples=80)
+    dataset = PlantedShortcutTable(path=str(tmp_path), target="kind", examples=80)
     with_column, without = (
         dataset.draw((0,)).train[0],
-        Planted(path=str(tmp_path), target="kind", examples=80, shortcut=False)
+        PlantedShortcutTable(
+            path=str(tmp_path), target="kind", examples=80, shortcut=False
+        )
         .draw((0,))
         .train[0],
     )
     assert with_column.features[0] - without.features[0] == 3
-    with pytest.raises(ValueError, match="A numeric column needs two classes"):
-        Planted(str(tmp_path), "kind", plant="numeric", examples=80).draw((0,))
+    with pytest.raises(ValueError, match="A numeric shortcut needs a target with two"):
+        PlantedShortcutTable(str(tmp_path), "kind", plant="numeric", examples=80).draw(
+            (0,)
+        )
 
 
 @pytest.mark.parametrize(
@@ -138,18 +144,18 @@ def test_many_classes_have_a_column_each(tmp_path):
 )
 def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        Planted(**settings)
+        PlantedShortcutTable(**settings)
 
 
 def test_a_folder_with_too_few_places_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match=r"3 files of .* have 60 rows or more, but 4"):
-        Planted(str(folder), "ill", examples=60, environments=3).draw((0,))
+        PlantedShortcutTable(str(folder), "ill", examples=60, environments=3).draw((0,))
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        Planted(str(tmp_path / "nowhere"), "ill").draw((0,))
+        PlantedShortcutTable(str(tmp_path / "nowhere"), "ill").draw((0,))
 
 
 def test_the_planted_column_is_independent_of_the_others_given_the_label():
-    (place, _) = Planted(plant="numeric", examples=5000).draw((0,)).train
+    (place, _) = PlantedShortcutTable(plant="numeric", examples=5000).draw((0,)).train
     for label in (0, 1):
         rows = place.inputs[0][place.targets[0] == label]
         r = torch.corrcoef(rows.T)[-1, :-1].abs().max().item()

@@ -189,7 +189,8 @@ def test_settings_without_sense_are_refused(settings, message):
 def test_it_says_what_it_is():
     text = SCM(hidden=True, scramble=True).describe()
     assert text == (
-        "regression: 4 causes and 4 effects of the target, a hidden common cause, "
-        "features mixed; target noise; 1000 examples at each scale of 0.2, 2, 5; "
-        "test: scale 10"
+        "A regression on 4 causes and 4 effects of the target with a hidden common "
+        "cause (noise: target). The features are mixed by a random rotation. Each "
+        "training environment has 1000 examples; their scales are 0.2, 2, 5. The test "
+        "environment has the scale 10."
     )

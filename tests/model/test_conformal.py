@@ -153,8 +153,11 @@ def test_what_can_be_promised_depends_on_the_number_of_places(models):
     assert "not been scored on arrival at a new environment" in first["guarantee"]
     second = evaluate(models["values"], later)["coverage"]
     assert second["places"] == 2
-    assert "random-effects model of 2 arrivals" in second["guarantee"]
-    assert "needs 18 arrivals" in second["guarantee"]
+    assert "scores on arrival at 2 new environments" in second["guarantee"]
+    assert (
+        "scores on arrival at 18 environments, this assumption is not needed"
+        in second["guarantee"]
+    )
     many = evaluate(models["values"], later, level=0.5)["coverage"]
     assert "At least 50 % on average over new environments" in many["guarantee"]
 
@@ -334,7 +337,7 @@ def test_the_commands_say_what_the_sets_promise_and_what_was_left_out(
     )
     assert status == 0
     assert "Coverage of 90 % prediction sets" in printed
-    assert "Abstention for an error of 15 %" in printed
+    assert "Abstention, for at most 15 % wrong predictions" in printed
     page = tmp_path / "page.html"
     status, printed, _ = cirm(
         "evaluate", files / "clinic-c.csv", "--model", model, "--json",

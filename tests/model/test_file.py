@@ -179,11 +179,11 @@ def reseal(path, change, tensors=None, bind=True):
         (lambda d: d["plan"].update(learner="erm"), "is damaged"),
         (
             lambda d: d["plan"]["network"].update(sizes=[10**9, 10**9, 2]),
-            "its parts do not match",
+            "its settings are wrong",
         ),
         (
             lambda d: d["plan"]["network"].update(sizes=[7, 9, 2]),
-            "its parts do not match",
+            "its tensors do not match its description",
         ),
         (
             lambda d: d["schema"]["treatment"].update(shape=[10**12]),

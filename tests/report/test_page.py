@@ -141,8 +141,8 @@ def test_the_headline_tells_of_a_learner_worse_than_guessing():
     text = write(scores("erm", 86.0, 12.0), scores("c-bvirm", 70.0, 29.0))
     assert text == (
         "erm has an accuracy of 86.5 % in the training environments and 12.5 % in the "
-        "unseen environment, which is worse than chance (50 %). All 2 learners are "
-        "below chance there; the best learner, c-bvirm, reaches 29.5 %."
+        "unseen environment, which is worse than chance (50 %). All 2 learners do "
+        "worse than chance there; the best learner, c-bvirm, reaches 29.5 %."
     )
 
 
@@ -152,16 +152,18 @@ def test_the_headline_tells_of_one_who_only_guesses_and_of_the_ceiling():
         scores("c-virmv1", 51.0, 49.5),
         scores("erm on gray", 68.0, 65.5),
     )
-    assert "1 of 2 learners is below chance there" in text
+    assert "One of 2 learners does worse than chance there; the best" in text
     assert "the best learner, c-virmv1, reaches 50.0 %, no better than chance." in text
     assert text.endswith("cannot see colour (erm on gray) reaches 66.0 %.")
 
 
 def test_the_headline_does_not_find_failure_where_there_is_none():
     text = write(scores("erm", 86.0, 80.0), scores("irmv1", 85.0, 84.0))
-    assert "worse than chance" not in text
-    best = "No learner is below chance there; the best learner, irmv1, reaches 84.5 %"
-    assert best in text
+    assert "which is worse than chance" not in text
+    assert (
+        "No learner does worse than chance there; the best learner, irmv1, reaches "
+        "84.5 %" in text
+    )
     assert write(scores("erm", 86.0, 80.0), scores("irmv1", 85.0, 70.0)).endswith(
         "No other learner does better there."
     )

@@ -89,7 +89,6 @@ app.add_typer(data.app, name="data", rich_help_panel=REFERENCE)
 
 @app.callback(invoke_without_command=True)
 def set_global_options(
-    context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the full traceback of an error.")
     ] = False,
@@ -97,8 +96,7 @@ def set_global_options(
         bool, typer.Option("--version", help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Handle options that come before the command."""
-    context.obj = debug
+    """Handle options that come before the command; `main` looks for --debug."""
     if version:
         from cirm import __version__
 

@@ -23,7 +23,7 @@ def measure_learner_speed(
                 "Part of the benchmark: learners, growth, start or peers; can be "
                 "given several times."
             ),
-            show_default="all; peers only with --peers",
+            show_default="all parts; peers only if --peers is given",
         ),
     ] = None,
     rounds: Annotated[

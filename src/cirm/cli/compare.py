@@ -45,7 +45,7 @@ def compare_tables(
         typer.Option(
             help="Column to predict. If both files have it, the base rate and the "
             "meaning of columns are compared as well.",
-            show_default="the model's, or none",
+            show_default="the target of --model, if given; otherwise none",
         ),
     ] = "",
     model: Annotated[

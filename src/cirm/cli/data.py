@@ -103,7 +103,12 @@ def list_image_sets() -> None:
 def show_colored_images(
     source: Annotated[
         str,
-        typer.Option(help="digits, a data set in the cache, or a folder of IDX files."),
+        typer.Option(
+            help=(
+                "Images to colour: digits (built in), a data set in the "
+                "cache, or a folder of IDX files."
+            )
+        ),
     ] = "digits",
     scheme: Annotated[
         str | None,
@@ -159,8 +164,11 @@ def print_image_set_location(source: ImageSet, path: Path) -> None:
     train, test = source.counts
     verified = "verified by SHA-256"
     if source.unverified_files:
-        verified = f"not verified by hash: {', '.join(source.unverified_files)}"
-    typer.echo(f"{source.name}: {train:,} + {test:,} images in {path}; {verified}")
+        verified = f"verified by SHA-256, except {', '.join(source.unverified_files)}"
+    typer.echo(
+        f"{source.name}: {train:,} training and {test:,} test images in "
+        f"{path}; {verified}"
+    )
 
 
 def format_folder_size(path: Path) -> str:

@@ -64,12 +64,14 @@ def list_difference_rows(content: Mapping[str, Any]) -> list[list[str]]:
         rows.append(["environments that only this model has learned from", *both])
     if unstable["first"] or unstable["second"]:
         both = [", ".join(unstable[name]) for name in ("first", "second")]
-        rows.append(["columns unstable in this model only", *both])
+        rows.append(["columns that only this model calls unstable", *both])
     for name, pair in content["importance"].items():
         rows.append([f"importance of {name}", *(f"{value:.0f} %" for value in pair)])
     for one in content["scores"]:
         both = [f"{one[name]:.4g}" for name in ("first", "second")]
-        rows.append([f"{one['metric']} on {one['environment']}, held out", *both])
+        rows.append(
+            [f"{one['metric']} on held-out rows of {one['environment']}", *both]
+        )
     for word in ("settings", "columns"):
         for name, pair in content[word].items():
             kind = word.removesuffix("s")

@@ -37,7 +37,7 @@ def list_choices(
     name: Annotated[
         str,
         typer.Argument(
-            help="One of them, to show its settings and their defaults.",
+            help="Name of one of them, to show its settings and their defaults.",
             show_default=False,
         ),
     ] = "",
@@ -70,7 +70,10 @@ def print_choice_names(kind: str) -> None:
         text, package = registry.describe(key), registry.find_package(key)
         if key in registry.aliases:
             joint = registry.aliases[key]
-            text = f"{joint} on a sequence: the last posterior is the next prior"
+            text = (
+                f"{joint} for a sequence of environments: the posterior of each "
+                "stage is the prior of the next"
+            )
         rows.append([key, f"{text} (from {package})" if package else text])
     print_rows_as_table(
         kind.capitalize(), ("name", "description"), rows, text_columns=2

@@ -154,7 +154,8 @@ def describe_stored_data(content: Content) -> str:
     rows = "no training rows" if not count else f"{count:,} training rows"
     names = f"{content['category_names']:,} names of categories"
     return (
-        f"Stored from past data: {rows}, {names}, {content['bytes']:,} bytes in total"
+        f"The model stores of past data: {rows}, {names}, {content['bytes']:,} bytes "
+        "in total"
     )
 
 

@@ -280,8 +280,8 @@ def parse_class_weight(text: str) -> str | dict[str, float]:
             weights[name] = float(value)
         except ValueError:
             raise ValueError(
-                f"--class-weight: {part.strip()!r} is not a class and a number, such "
-                "as yes=5."
+                f"--class-weight: {part.strip()!r} cannot be read. Write a class and "
+                "its weight, such as yes=5."
             ) from None
     return weights
 

@@ -14,7 +14,7 @@ DATASETS = {
     "colored": "cirm.data.colored:Colored",
     "scm": "cirm.data.scm:SCM",
     "shortcuts": "cirm.data.shortcuts:Shortcuts",
-    "planted": "cirm.data.planted:Planted",
+    "planted": "cirm.data.planted:PlantedShortcutTable",
     "table": "cirm.data.user_data:Table",
     "arrays": "cirm.data.user_data:Arrays",
     "images": "cirm.data.user_data:ImageFolder",

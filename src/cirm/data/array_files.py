@@ -100,7 +100,8 @@ def _read_array_from_npz(
         size = math.prod(shape) * dtype.itemsize
         if min(shape, default=1) < 0 or size > member.file_size:
             raise ValueError(
-                f"a shape of {list(shape)} needs more than its {member.file_size} bytes"
+                f"its shape {list(shape)} needs more data than its {member.file_size} "
+                "bytes"
             )
         with archive.open(member) as file:
             array: AnyArray = npy.read_array(file, allow_pickle=False)

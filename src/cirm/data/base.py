@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from cirm.data import DATASETS
+
 if TYPE_CHECKING:
     from cirm.environments import Problem
 
@@ -72,9 +74,9 @@ class Dataset(ABC):
     def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
         value = getattr(self, name)
         value = list(value) if isinstance(value, tuple) else value
-        raise ValueError(
-            f"{type(self).__name__.lower()}: {name} is {value!r}. {remedy}."
-        )
+        own = f":{type(self).__name__}"
+        keys = [key for key, path in DATASETS.items() if path.endswith(own)]
+        raise ValueError(f"{(keys or [own[1:]])[0]}: {name} is {value!r}. {remedy}.")
 
     def _check_flips(self, flips: tuple[float, ...], environments: int) -> None:
         """Refuse flips that are given for another number of environments."""

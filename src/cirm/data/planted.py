@@ -44,7 +44,7 @@ MOST_UNSEEN = 2000  # rows of the unseen place; more would only take longer
 
 
 @dataclass(frozen=True)
-class Planted(Dataset):
+class PlantedShortcutTable(Dataset):
     """Tables with a planted column that means something different at each place.
 
     Each seed draws its own places, rows and planted column. Columns and the target of
@@ -67,7 +67,8 @@ class Planted(Dataset):
         columns: Number of other columns of synthetic rows.
 
     Example:
-        >>> problem = Planted(examples=100, columns=3).draw(seeds=(0, 1))
+        >>> table = PlantedShortcutTable(examples=100, columns=3)
+        >>> problem = table.draw(seeds=(0, 1))
         >>> problem.train[0].inputs.shape
         torch.Size([2, 100, 4])
     """
@@ -205,7 +206,8 @@ class Planted(Dataset):
             return (slope * y + (1 - slope**2) ** 0.5 * noise)[..., None]
         if classes > 2:
             self._raise_setting_error(
-                "plant", "A numeric column needs two classes; use binary"
+                "plant",
+                "A numeric shortcut needs a target with two classes; use binary",
             )
         distance = torch.special.ndtri(torch.tensor(1 - flip))
         return ((2 * y - 1) * distance + noise)[..., None]

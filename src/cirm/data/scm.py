@@ -130,13 +130,14 @@ class SCM(Dataset):
     def describe(self) -> str:
         """Return the model in one sentence."""
         half = self.dimension // 2
+        hidden = " with a hidden common cause" if self.hidden else ""
+        mixed = " The features are mixed by a random rotation." if self.scramble else ""
+        scales = ", ".join(f"{scale:g}" for scale in self.scales)
         return (
-            f"regression: {half} causes and {half} effects of the target"
-            f"{', a hidden common cause' if self.hidden else ''}"
-            f"{', features mixed' if self.scramble else ''}; {self.noise} noise; "
-            f"{self.examples} examples at each scale of "
-            f"{', '.join(f'{scale:g}' for scale in self.scales)}; "
-            f"test: scale {self.unseen:g}"
+            f"A regression on {half} causes and {half} effects of the target{hidden} "
+            f"(noise: {self.noise}).{mixed} Each training environment has "
+            f"{self.examples} examples; their scales are {scales}. The test "
+            f"environment has the scale {self.unseen:g}."
         )
 
     def _draw_weights(self, source: Randomness) -> CausalWeights:

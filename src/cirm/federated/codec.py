@@ -19,6 +19,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.lib import format as npy
 from torch import Tensor
 
+SAME_VERSION = "Check that the server and its sites run the same version of cirm"
 DTYPE = np.dtype("<f4")
 FLOWER_NPY_TYPE = "numpy.ndarray"  # Flower's name for npy bytes
 
@@ -48,13 +49,17 @@ def decode_message_content(
     """Return the arrays of a message, not yet decoded, and its notes."""
     arrays, config = content.get("arrays"), content.get("notes")
     if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
-        raise ValueError("the message does not consist of arrays and notes")
+        raise ValueError(
+            f"the message must consist of arrays and a description. {SAME_VERSION}"
+        )
     try:
         notes = json.loads(str(config.get("json")))
     except ValueError:
         notes = None
     if not isinstance(notes, dict):
-        raise ValueError("the notes of the message are not a JSON object")
+        raise ValueError(
+            f"the description of the message must be a JSON object. {SAME_VERSION}"
+        )
     return dict(arrays), notes
 
 
@@ -71,7 +76,7 @@ def decode_and_check_tensors(
     if set(arrays) != set(shapes):
         raise ValueError(
             f"{sender}: the arrays {sorted(shapes)} are expected, but "
-            f"{sorted(arrays)} were sent"
+            f"{sorted(arrays)} were sent. {SAME_VERSION}"
         )
     return {
         name: _decode_npy_tensor(arrays[name], shape, f"{sender}: array {name!r}")
@@ -83,20 +88,23 @@ def _decode_npy_tensor(array: Array, shape: Sequence[int], where: str) -> Tensor
     if (array.dtype, tuple(array.shape)) != (DTYPE.name, tuple(shape)):
         raise ValueError(
             f"{where} is {array.dtype} {list(array.shape)}, but {DTYPE.name} "
-            f"{list(shape)} is expected"
+            f"{list(shape)} is expected. {SAME_VERSION}"
         )
     content, header = array.data, _build_npy_header(shape)
     size = len(header) + DTYPE.itemsize * math.prod(shape)
     if len(content) != size or not content.startswith(header):
         raise ValueError(
-            f"{where} must be an npy array of {size} bytes, but {len(content)} bytes "
-            "were sent that are not one"
+            f"{where} must be an npy array of {size} bytes, but the {len(content)} "
+            "bytes received are not such an array"
         )
     values = np.frombuffer(content, DTYPE, offset=len(header)).reshape(shape)
     tensor = torch.from_numpy(values.copy())
     if not tensor.isfinite().all():
         count = int((~tensor.isfinite()).sum())
-        raise ValueError(f"{where} has {count} values that are not finite")
+        raise ValueError(
+            f"{where} has {count} NaN or infinite values. Try a smaller "
+            "learning rate or penalty"
+        )
     return tensor
 
 

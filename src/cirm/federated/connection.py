@@ -20,6 +20,7 @@ from torch import Tensor
 
 from cirm import __version__
 from cirm.federated.codec import (
+    SAME_VERSION,
     decode_and_check_tensors,
     decode_message_content,
     encode_message_content,
@@ -186,7 +187,10 @@ class SiteConnection:
             site = SiteInfo(int(notes["examples"]), shape, classes)
             before = self.nodes.get(name)
             if before is not None and before != node and before in self.online:
-                raise ValueError(f"the name {name!r} is in use by another node")
+                raise ValueError(
+                    f"another node already uses the name {name!r}; give "
+                    "each site its own name"
+                )
         except (ValueError, KeyError, TypeError) as error:
             exchange.refused[f"node {node}"] = f"it cannot join: {error}"
             self.log(f"refused node {node}: {exchange.refused[f'node {node}']}")
@@ -232,7 +236,7 @@ def _unpack_reply(reply: Message) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return arrays and notes of a reply; raise the reason if there is none."""
     if reply.has_error():
         lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
-        raise ValueError(f"the request failed: {lines[-1]}")
+        raise ValueError(f"the site could not answer: {lines[-1]}")
     arrays, notes = decode_message_content(reply.content)
     if "reason" in notes:
         kind = StageNotStartedError if notes.get("not_started") else ValueError
@@ -248,4 +252,6 @@ def _check_answer_metrics(metrics: Any) -> dict[str, list[float]]:  # noqa: ANN4
     try:
         return {str(n): [float(v) for v in values] for n, values in metrics.items()}
     except (AttributeError, TypeError, ValueError):
-        raise ValueError("its metrics must be named lists of numbers") from None
+        raise ValueError(
+            f"its training metrics must be lists of numbers with names. {SAME_VERSION}"
+        ) from None

@@ -171,11 +171,10 @@ class Coordinator:
                 self.log(exchange.describe())
             refusals = refusals + 1 if exchange.refused and not answers else 0
             if refusals == MAX_REFUSALS:
+                why = "; ".join(f"{n}: {text}" for n, text in exchange.refused.items())
                 raise ValueError(
-                    f"study: at least {self.min_sites} sites must answer, but all "
-                    f"answers in {MAX_REFUSALS} exchanges were refused: "
-                    f"{exchange.refused}. Check the logs of the sites, then start the "
-                    "study again."
+                    f"study: all answers in {MAX_REFUSALS} exchanges were refused "
+                    f"({why}). Check the logs of the sites, then start the study again."
                 )
             if len(collected) < self.min_sites:
                 if not has_logged:

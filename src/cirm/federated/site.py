@@ -131,7 +131,8 @@ class Site:
         if "prior" not in received:
             name = self.environment.name
             raise StageNotStartedError(
-                f"site {name!r}: the stage has not been started at this site"
+                f"site {name!r}: this stage has not started here, so the server must "
+                "send its initial tensors first"
             )
         weights = assignment.study.create_learner().admm.get_weights_at(0.0)
         carry = init_admm_variables(received["shared"], 1, weights)

@@ -87,7 +87,10 @@ class Study:
                 }
             )
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"study: invalid description: {error}") from None
+            raise ValueError(
+                f"study: its description cannot be read: {error}. Check "
+                "that server and sites run the same version of cirm."
+            ) from None
 
 
 class StageInfo(NamedTuple):

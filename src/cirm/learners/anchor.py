@@ -16,18 +16,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.linear_models import (
     MomentState,
-    add_stage_moments,
     centre_second_moments,
     check_network_is_linear,
     init_with_moments,
+    observe_with_moments,
     solve_normal_equations,
 )
-from cirm.randomness import Randomness
-from cirm.training import Watch, ignore_training_steps
+from cirm.training import Terms
 
 
 @dataclass(frozen=True)
@@ -51,29 +49,18 @@ class Anchor(Learner[MomentState]):
     defaults = {"network": "linear"}
     tasks = ("regression",)
 
-    init = init_with_moments
+    init, observe = init_with_moments, observe_with_moments
 
     def __post_init__(self) -> None:
         self.check_setting("gamma", self.gamma >= 0, "0 or more")
         check_network_is_linear("anchor", self.network)
 
-    def observe(
-        self,
-        state: MomentState,
-        stage: Stage,
-        randomness: Randomness,
-        watch: Watch = ignore_training_steps,
-    ) -> MomentState:
-        """Add the moments of the stage and fit the regression to all of them."""
-        moments = add_stage_moments(state.moments, stage)
-        watch(1, 1, {})
-        return MomentState(self.fit_regression(moments), moments)
-
-    def fit_regression(self, moments: Tensor) -> Tensor:
-        """Return coefficients [replica, d + 1] from moments by environment."""
+    def fit_regression(self, moments: Tensor) -> tuple[Tensor, Terms]:
+        """Return coefficients [replica, d + 1], and nothing to watch."""
         within = centre_second_moments(moments)[0].sum(1)
         total, means = centre_second_moments(moments.sum(1))
         products = within + self.gamma * (total - within)
-        return solve_normal_equations(
+        params = solve_normal_equations(
             products[..., :-1, :-1], products[..., :-1, -1], means
         )
+        return params, {}

@@ -221,7 +221,7 @@ class Learner(Generic[State]):
         """
         return {}
 
-    def get_residual_factor(self, state: State) -> float:
+    def get_residual_ratio_after_adapting(self, state: State) -> float:
         """Return by what factor an adaptation has made residuals smaller.
 
         Args:

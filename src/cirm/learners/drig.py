@@ -20,17 +20,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.linear_models import (
     MomentState,
-    add_stage_moments,
     check_network_is_linear,
     init_with_moments,
+    observe_with_moments,
     solve_normal_equations,
 )
-from cirm.randomness import Randomness
-from cirm.training import Watch, ignore_training_steps
+from cirm.training import Terms
 
 LEAST_EIGENVALUE = 1e-6  # of the largest; below, there is no clear minimum
 MOST_HALVINGS = 60
@@ -57,26 +55,13 @@ class DRIG(Learner[MomentState]):
     defaults = {"network": "linear"}
     tasks = ("regression",)
 
-    init = init_with_moments
+    init, observe = init_with_moments, observe_with_moments
 
     def __post_init__(self) -> None:
         self.check_setting("gamma", self.gamma >= 0, "0 or more")
         check_network_is_linear("drig", self.network)
 
-    def observe(
-        self,
-        state: MomentState,
-        stage: Stage,
-        randomness: Randomness,
-        watch: Watch = ignore_training_steps,
-    ) -> MomentState:
-        """Add the moments of the stage and fit the regression to all of them."""
-        moments = add_stage_moments(state.moments, stage)
-        params, gamma = self.fit_regression(moments)
-        watch(1, 1, {"gamma": gamma.float()})
-        return MomentState(params, moments)
-
-    def fit_regression(self, moments: Tensor) -> tuple[Tensor, Tensor]:
+    def fit_regression(self, moments: Tensor) -> tuple[Tensor, Terms]:
         """Return coefficients [replica, d + 1], and the gamma used, [replica]."""
         centred, means = centre_on_reference(moments)
         counts = moments[..., 0, 0]
@@ -94,7 +79,7 @@ class DRIG(Learner[MomentState]):
         params = solve_normal_equations(
             products[..., :-1, :-1], products[..., :-1, -1], means
         )
-        return params, gamma
+        return params, {"gamma": gamma.float()}
 
 
 def centre_on_reference(moments: Tensor) -> tuple[Tensor, Tensor]:

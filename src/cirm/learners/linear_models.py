@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from scipy.optimize import minimize
@@ -15,6 +15,7 @@ from cirm.likelihoods import Likelihood
 from cirm.networks import Network
 from cirm.objectives import apply_linear_heads
 from cirm.randomness import Randomness
+from cirm.training import Terms, Watch, ignore_training_steps
 
 MOST_ITERATIONS = 500  # of the optimiser, which usually needs a tenth
 TOLERANCE = 1e-7  # of the largest entry of the gradient of the mean loss
@@ -35,6 +36,30 @@ def init_with_moments(learner: Learner[Any], randomness: Randomness) -> MomentSt
     replicas, side = len(randomness.seeds), learner.network.size + 1
     moments = torch.zeros(replicas, 0, side, side, dtype=torch.float64)
     return MomentState(torch.zeros(replicas, learner.network.size), moments)
+
+
+class MomentRegression(Protocol):
+    """A learner whose regression is fitted to the moments of all environments."""
+
+    def fit_regression(self, moments: Tensor) -> tuple[Tensor, Terms]:
+        """Return coefficients [replica, d + 1], and numbers to watch."""
+
+
+def observe_with_moments(
+    learner: MomentRegression,
+    state: MomentState,
+    stage: Stage,
+    randomness: Randomness,
+    watch: Watch = ignore_training_steps,
+) -> MomentState:
+    """Add the moments of the stage and fit the regression to all of them.
+
+    Serves as a learner's `observe`.
+    """
+    moments = add_stage_moments(state.moments, stage)
+    params, numbers = learner.fit_regression(moments)
+    watch(1, 1, numbers)
+    return MomentState(params, moments)
 
 
 def add_stage_moments(moments: Tensor, stage: Stage) -> Tensor:

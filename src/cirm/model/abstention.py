@@ -159,9 +159,9 @@ def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> st
             f"{100 * abstention.rate:.3g} % of the predictions expected to be wrong "
             "at a new environment. Allow a larger error rate with --abstain"
         )
-    basis = f"{abstention.places} arrivals at new environments"
+    basis = f"the scores on arrival at {abstention.places} new environments"
     if abstention.places == 1:
-        basis = "one arrival at a new environment"
+        basis = "the scores on arrival at one new environment"
     if not abstention.places:
         basis = (
             "held-out rows, because the model has not been scored on arrival at "
@@ -173,7 +173,6 @@ def describe_abstention(abstention: Abstention, abstained: int, rows: int) -> st
             f", whose predicted class has a probability below {abstention.confidence:g}"
         )
     return (
-        f"{least}. Of the other predictions "
-        f"{100 * abstention.expected:.1f} % are expected to be wrong at a new "
-        f"environment, by {basis}"
+        f"{least}. Of the other predictions {100 * abstention.expected:.1f} % are "
+        f"expected to be wrong at a new environment (estimated from {basis})"
     )

@@ -187,7 +187,7 @@ def _compare_calibration(
     high = a - b + math.hypot(a_high - a, b - b_low)
     # The test takes the variance for granted that holds if nothing is worse.
     p_value = compute_p_value(estimate_calibration(here, old.value), old)
-    note = "root mean square, less what chance contributes"
+    note = "root mean square, corrected for chance"
     return Comparison("calibration_error", "", a, b, a - b, low, high, p_value, note)
 
 

@@ -171,7 +171,7 @@ def _choose_scores(model: ModelFacts, entry: HistoryEntry) -> Nonconformity:
         return adapted
     if model.task.classes:
         return plain
-    shift = np.log(model.get_residual_factor())
+    shift = np.log(model.get_residual_ratio_after_adapting())
     quantiles = tuple((np.array(plain.quantiles[""]) + shift).tolist())
     return replace(plain, quantiles={"": quantiles})
 
@@ -284,19 +284,20 @@ def _describe_guarantee(level: float, count: int, is_guaranteed: bool) -> str:
     if not count:
         return (
             "The model has not been scored on arrival at a new environment, so the "
-            f"{percent} are estimated from held-out rows and widened by how much "
-            "environments usually differ. This is no guarantee for a new "
-            "environment; update the model with one to measure it"
+            f"{percent} were estimated from held-out rows, with a margin for usual "
+            "differences between environments. This is no guarantee; update the "
+            "model with another environment to measure the differences"
         )
-    seen = f"{count} arrival{'s' * (count > 1)} at new environments"
+    seen = f"{count} new environment{'s' * (count > 1)}"
     if is_guaranteed:
         return (
             f"At least {percent} on average over new environments, whatever their "
-            f"distributions, if they come in no particular order (conformal prediction "
-            f"over {seen})"
+            "distributions, if they come in no particular order (conformal "
+            f"prediction from the scores on arrival at {seen})"
         )
     return (
-        f"About {percent} on average over new environments, if they differ as those "
-        f"seen did: a random-effects model of {seen}. A guarantee without such a "
-        f"model needs {needed} arrivals"
+        f"About {percent} on average over new environments, provided that these "
+        "differ no more than those seen so far (random-effects model of the scores on "
+        f"arrival at {seen}). With scores on arrival at {needed} environments, this "
+        "assumption is not needed"
     )

@@ -72,22 +72,32 @@ def _check_decisions(description: Description) -> None:
     """Refuse thresholds and class weights that do not fit the classes."""
     classes, plan = description.schema.task.classes, description.plan
     two = classes if len(classes) == 2 else ()
-    _require(plan.positive in ("", *two), "plan.positive", "not one of two classes")
+    _require(
+        plan.positive in ("", *two), "plan.positive", ("must be one of two classes")
+    )
     known = set(plan.class_weight) in (set(), set(classes))
-    _require(known, "plan.class_weight", "not of the classes")
+    _require(known, "plan.class_weight", "must have a weight for every class")
     smallest = min(plan.class_weight.values(), default=1.0)
-    _require(smallest > 0, "plan.class_weight", "not positive")
+    _require(smallest > 0, "plan.class_weight", "weights must be positive")
     if description.threshold is not None:
         value = description.threshold.value
         is_valid = 0 <= value <= 1 and description.threshold.positive in two
-        _require(is_valid, "threshold", "not a probability of one of two classes")
+        _require(is_valid, "threshold", "must be a probability of one of two classes")
     if (scores := description.held_out_scores) is not None:
         is_count = min(scores.rows) >= 0 and max(scores.rows) < LARGEST
-        _require(is_count and bool(two), "held_out_scores", "not of two classes")
+        _require(
+            is_count and bool(two),
+            "held_out_scores",
+            ("must count the rows of two classes"),
+        )
         for part in (scores.positives, scores.others):
             is_valid = list(part) == sorted(part) and len(part) <= MOST_SCORES
             is_valid &= not part or 0 <= part[0] <= part[-1] <= 1
-            _require(is_valid, "held_out_scores", "not probabilities in order")
+            _require(
+                is_valid,
+                "held_out_scores",
+                ("must be probabilities in increasing order"),
+            )
 
 
 def _check_sizes(data: Any, depth: int = 0) -> None:  # noqa: ANN401
@@ -125,7 +135,7 @@ def _check_schema(schema: Schema) -> None:
     _require(
         (treatment.kind == "table") == bool(treatment.encoding),
         "kind",
-        "does not match the encoding",
+        "columns must be described for a table, and only for a table",
     )
     if (encoder := treatment.encoder) is not None:
         _check_encoder(encoder, "encoder")
@@ -135,7 +145,9 @@ def _check_schema(schema: Schema) -> None:
     for column in (target, *columns):
         _check_column(column)
     names = [column.name for column in columns]
-    _require(len(set(names)) == len(names), "columns", "have equal names")
+    _require(
+        len(set(names)) == len(names), "columns", ("two columns have the same name")
+    )
     if treatment.encoding:
         features = len(treatment.encoding.features)
         _require(treatment.shape == (features,), "shape", "does not match the columns")
@@ -148,11 +160,19 @@ def _check_column(column: ColumnEncoding) -> None:
         len(set(categories)) == len(categories), place, "categories must be unique"
     )
     places = set(column.hashed) & set(range(len(categories)))
-    _require(len(places) == len(column.hashed), place, "hashed categories are unknown")
-    _require(is_known_format(column.kind, column.format), place, "unknown format")
-    _require(len(column.quartiles) in (0, 2), place, "needs two quartiles or none")
+    _require(
+        len(places) == len(column.hashed), place, ("a hashed category does not exist")
+    )
+    _require(
+        is_known_format(column.kind, column.format),
+        place,
+        ("the format of its values is unknown"),
+    )
+    _require(
+        len(column.quartiles) in (0, 2), place, ("there must be two quartiles or none")
+    )
     low, high = column.quartiles or (0.0, 0.0)
-    _require(low <= high, place, "quartiles must be in order")
+    _require(low <= high, place, "quartiles must be in increasing order")
     if column.encoder is not None:
         _check_encoder(column.encoder, place)
         is_text = column.kind == "text" and not column.encoder.side
@@ -207,7 +227,7 @@ def _check_arrival(
     names = set(arrival)
     is_complete = not names or needed <= names <= set(known)
     is_valid = is_complete and all(set(arrival[n]) == known[n] for n in names)
-    _require(is_valid, place, "scores are missing or unknown")
+    _require(is_valid, place, "a score is missing, or is not one that cirm stores")
     for name in names & {"error", "ranking", "calibration"}:
         largest = max(map(abs, arrival[name].values()))
         _require(largest < MOST_SCORE, place, "a score is too large")
@@ -225,20 +245,27 @@ def _check_nonconformity(
 ) -> None:
     """Refuse scores other than those that `measure_nonconformity` returns."""
     is_known = {""} <= set(one.quantiles) <= set(one.rows) <= {"", *classes}
-    _require(is_known, place, "has other classes")
+    _require(is_known, place, "classes differ from those of the target")
     for label, rows in one.rows.items():
         quantiles = one.quantiles.get(label, ())
         is_complete = len(quantiles) == (QUANTILES if rows else 0)
         _require(rows >= 0 and is_complete, place, "quantiles are missing")
         is_valid = max(map(abs, quantiles), default=0.0) < MOST_SCORE
         is_valid &= all(a <= b for a, b in itertools.pairwise(quantiles))
-        _require(is_valid, place, "quantiles must be in order")
+        _require(is_valid, place, "quantiles must be in increasing order")
     counts = (len(one.answered), len(one.wrong))
     wanted = len(CONFIDENCES) if classes else 0
     _require(counts == (wanted, wanted), place, "must count every confidence level")
     for answered, wrong in zip(one.answered, one.wrong, strict=True):
         is_count = 0 <= wrong <= answered < LARGEST
-        _require(is_count, place, "wrong must be from 0 to the number of answered rows")
+        _require(
+            is_count,
+            place,
+            (
+                "the number of wrong predictions must be from 0 to "
+                "the number of predictions"
+            ),
+        )
 
 
 def _require(is_valid: bool, place: str, problem: str) -> None:

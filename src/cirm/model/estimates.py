@@ -226,7 +226,7 @@ def compute_half_width(estimate: Estimate) -> float:
     return (high - low) / 2
 
 
-def _subtract_parts(one: Estimate, other: Estimate) -> Mixture:
+def _subtract_parts(one: Estimate, other: Estimate) -> NormalMixture:
     """Return the mixture of a difference; each part of a side with all of the other."""
     parts = [
         (a.mean - b.mean, a.variance + b.variance, a.weight * b.weight)
@@ -234,10 +234,10 @@ def _subtract_parts(one: Estimate, other: Estimate) -> Mixture:
         for b in other.list_parts()
     ]
     means, variances, weights = np.array(parts).T
-    return Mixture(means, np.sqrt(variances) + 1e-12, weights)
+    return NormalMixture(means, np.sqrt(variances) + 1e-12, weights)
 
 
-class Mixture(NamedTuple):
+class NormalMixture(NamedTuple):
     """A mixture of normal variables: means, deviations and weights, [m]."""
 
     means: NDArray[np.float64]

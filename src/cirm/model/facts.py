@@ -202,7 +202,7 @@ class ModelFacts:
         """Return what the learner reports about its decisions; {} if nothing."""
         return {}
 
-    def get_residual_factor(self) -> float:
+    def get_residual_ratio_after_adapting(self) -> float:
         """Return by what factor an adaptation has made residuals smaller."""
         return 1.0
 
@@ -214,7 +214,8 @@ def apply_threshold(model: AnyModel, rule: str) -> AnyModel:
     if not model.positive:
         raise ValueError(
             "--threshold: only a classification into two classes has a threshold; this "
-            f"model is a {model.task.kind} into {len(model.task.classes)} classes."
+            f"model is a {model.task.kind} into {len(model.task.classes)} classes. "
+            "Remove the option."
             if model.task.classes
             else "--threshold: a regression has no threshold. Remove the option."
         )

@@ -317,14 +317,14 @@ def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
     numbers = copies * learner.network.size + math.prod(schema.treatment.shape)
     if numbers > MOST_DRAWN:
         raise ValueError(
-            f"its parts do not match (a prediction would need {numbers:,} numbers in "
-            f"memory). {REMEDY}"
+            f"a prediction would need {4 * numbers / 1e9:,.0f} GB of memory, so its "
+            f"settings are wrong. {REMEDY}"
         )
 
 
 def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
-    misfit = "its parts do not match"
+    misfit = "its tensors do not match its description"
     if any(tensor.isnan().any() for tensor in list_state_tensors(model.state)):
         raise ValueError(f"its tensors contain values that are not finite. {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)

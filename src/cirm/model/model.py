@@ -101,9 +101,9 @@ class Model(ModelFacts):
         predictions = predict_inputs_in_chunks(self, inputs)
         return ArrayPredictions(*(part.numpy() for part in predictions))
 
-    def get_residual_factor(self) -> float:
+    def get_residual_ratio_after_adapting(self) -> float:
         """Return by what factor an adaptation has made residuals smaller."""
-        return self.learner.get_residual_factor(self.state)
+        return self.learner.get_residual_ratio_after_adapting(self.state)
 
     def to(self, device: str) -> Model:
         """Return the same model on another device.
@@ -269,7 +269,8 @@ def _check_network_inputs(network: Network, shape: tuple[int, ...]) -> None:
     except RuntimeError as error:
         reason = (str(error).splitlines() or ["unknown reason"])[0]
         raise ValueError(
-            f"The network cannot process inputs of shape {list(shape)}: {reason}"
+            f"The network cannot process inputs of shape {list(shape)}. Pass a "
+            f"network that accepts them. (PyTorch: {reason})"
         ) from None
 
 

@@ -49,7 +49,7 @@ def choose_positive_class(
         return ""
     if wanted and wanted not in classes:
         raise ValueError(
-            f"--positive: {wanted!r} is not one of the classes {classes[0]!r} and "
+            f"--positive: there is no class {wanted!r}. Use {classes[0]!r} or "
             f"{classes[1]!r}."
         )
     first, second = torch.bincount(rows.targets, minlength=2).tolist()
@@ -78,8 +78,8 @@ def choose_class_weights(
         return dict(zip(classes, weights, strict=True))
     if isinstance(wanted, str):
         raise ValueError(
-            f"--class-weight: {wanted!r} is neither balanced nor a weight for each "
-            "class, such as yes=5,no=1."
+            f"--class-weight: {wanted!r} cannot be used. Give balanced, or a weight "
+            "for each class, such as yes=5,no=1."
         )
     given = {str(name): float(value) for name, value in wanted.items()}
     if unknown := [name for name in given if name not in classes]:

@@ -42,7 +42,7 @@ def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  
             f"the learner has no tensor {next(iter(rest))!r}. {OTHER_VERSION}. {REMEDY}"
         )
     if {len(tensor) for tensor in tensors.values()} != {1}:
-        raise ValueError(f"the tensors are not of a single replica. {REMEDY}")
+        raise ValueError(f"its tensors are not those of a single model. {REMEDY}")
     return state
 
 

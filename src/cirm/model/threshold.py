@@ -188,8 +188,8 @@ def _compute_curve(
 def describe_threshold(threshold: Threshold, scores: HeldOutScores | None) -> str:
     """Return a sentence about a threshold and what it gives on held-out rows."""
     text = (
-        f"Predicts {threshold.positive!r} from a probability of "
-        f"{threshold.value:.4g} (threshold {threshold.rule}"
+        f"Predicts {threshold.positive!r} if its probability is {threshold.value:.4g} "
+        f"or more (threshold {threshold.rule}"
     )
     if scores is None or min(scores.rows) < 1:
         return f"{text})."

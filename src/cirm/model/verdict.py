@@ -132,7 +132,9 @@ def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> s
     """Return the result of all comparisons, and the line of the first one."""
     worse = [one for one in comparisons if one.is_worse]
     if not comparisons:
-        text = f"no score can be compared with the scores {expected.where}"
+        text = (
+            f"no score of these rows can be compared with the scores {expected.where}"
+        )
         return f"{text}{expected.caution}"
     if worse:
         titles = ", ".join(one.title for one in worse)
@@ -151,9 +153,9 @@ def _describe_spread(comparison: Comparison) -> str:
         return ""
     unit = "points" if comparison.score == "accuracy" else "%"
     return (
-        f". As far as the arrivals show, the {comparison.title} varies between places "
-        f"by a standard deviation of at most {comparison.spread:.1f} {unit}; a drop "
-        "of that size is not unusual"
+        f". Judging by the scores on arrival, the {comparison.title} varies between "
+        f"places with a standard deviation of up to {comparison.spread:.1f} {unit}, "
+        "so a drop of this size is not unusual"
     )
 
 

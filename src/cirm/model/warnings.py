@@ -140,7 +140,7 @@ def list_unusual_value_warnings(
                 f"column {column.name!r} is far from the data of the first "
                 f"environment: its mean is {mean:.4g}, but was {column.centre:.4g} "
                 f"with a standard deviation of {column.scale:.4g}. Predictions may be "
-                "poor."
+                "poor. Check the column, above all its unit."
             )
     return shifted + empty + _list_new_category_warnings(schema, inputs)
 
@@ -158,8 +158,9 @@ def _list_new_category_warnings(
             if fraction >= NEW_CATEGORIES:
                 warnings.append(
                     f"column {column.name!r}: {100 * fraction:.0f} % of the rows have "
-                    "categories that the model does not know. They are all treated as "
-                    "one category, 'other'."
+                    "categories that the model does not know. They are all treated "
+                    "as one category, 'other'. Check their spelling, or update the "
+                    "model with rows that contain them."
                 )
         start += len(column.features)
     return warnings

@@ -59,7 +59,7 @@ class Network(ABC):
         """
         raise NotImplementedError(
             f"{type(self).__name__} defines no method describe, so models with this "
-            "network cannot be saved."
+            "network cannot be saved. Add one."
         )
 
     def get_settings(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Network(ABC):
         """
         raise NotImplementedError(
             f"{cls.__name__} defines no method restore, so models with this network "
-            "cannot be loaded."
+            "cannot be loaded. Add one."
         )
 
     def find_normalisation_parameters(self) -> Tensor:

@@ -151,6 +151,50 @@ DATA_READINGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 """By learner and name: what a reading changes in the trial of table 1."""
 
+PHRASES = {
+    "KL per example": "KL divergence divided by the number of examples",
+    "KL as printed": "KL divergence as printed, without the factor 1/2",
+    "KL summed": "KL divergence not divided by the number of examples",
+    "no divergence": "without the KL divergence",
+    "spreads start at the prior's": "initial standard deviations those of the prior",
+    "spreads start at": "initial standard deviations",
+    "1 draw to predict": "1 weight sample per prediction",
+    "20 draws, ": "20 weight samples per prediction, ",
+    "draws to predict": "weight samples per prediction",
+    "1 draw a step": "1 weight sample per training step",
+    "a past at zero": "a past posterior of zeros in the first consensus",
+    "rounds of": "ADMM rounds of",
+    "rho grows by a factor": "the penalty rho of ADMM is multiplied, not increased",
+    "w is the last layer": "the classifier w is the last layer",
+    "w on learned features": "the classifiers w act on learned features",
+    "one output": "one output unit instead of two",
+    "the game with past players": "players of the last stage take part in the game",
+    "starts anew at": "restarts from random weights at",
+    "starts anew from small means": "restarts from small random weights",
+    "from small means": "from small random weights",
+    "ends below an accuracy": "the game ends when it falls below an accuracy",
+    "within-batch rate": "learning rate within a batch",
+    "coreset 400": "coreset of 400 examples",
+    "reference of": "reference model trained for",
+    "two given": "two, as given",
+    "one split": "one, split by EIIL",
+    "two pooled and split": "two, pooled and split by EIIL",
+}
+"""What tables say for words in the names of readings, which records contain."""
+
+
+def describe_reading(name: str) -> str:
+    """Return the name of a reading in plain words.
+
+    Example:
+        >>> describe_reading("KL per example, beta 30")
+        'KL divergence divided by the number of examples, beta 30'
+    """
+    for short, plain in PHRASES.items():
+        if short in name:
+            name = name.replace(short, plain, 1)
+    return name
+
 
 def build_alternative_readings_experiment() -> PaperExperiment:
     """Return every reading of each learner, below the one that table 1 has."""
@@ -179,7 +223,7 @@ def _build_readings_row(key: str) -> ExperimentRow:
 
 def _format_row_heading(row: ExperimentRow, label: str) -> tuple[str]:
     """Return a learner with the paper's train and test accuracy, and the reading."""
-    reading = label.partition(": ")[2] or AS_IN_TABLE_1
+    reading = describe_reading(label.partition(": ")[2]) or AS_IN_TABLE_1
     printed = read_published_table("table1")
     means = ", ".join(str(printed[split][row.name]["mean"]) for split in SPLITS)
     return (f"{LEARNERS[row.name]} ({means}): {reading}",)
@@ -235,7 +279,9 @@ def build_inference_readings_experiment() -> PaperExperiment:
     ]
     corner = ("environments", "learner: reading")
     layout = build_one_line_per_learner_layout(
-        rows, corner, lambda row, label: (row.name, label)
+        rows,
+        corner,
+        lambda row, label: (describe_reading(row.name), describe_reading(label)),
     )
     title = (
         f"Readings of tables 3 and 4, with {SIZE:,} examples unless stated otherwise"

@@ -22,7 +22,7 @@ COLUMNS = {
     "worst group": "worst group",
     "agreement": "agrees with the reference, %",
     "calibration": "calibration error, %",
-    "calibration spread": "its range over groups",
+    "calibration spread": "range of the calibration error over groups",
     "slope penalty": "slope penalty",
 }
 """What tables show for all environments together, with the headings."""

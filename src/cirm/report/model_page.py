@@ -189,13 +189,6 @@ def _build_explanation_section(content: Content) -> Section | None:
         return None
     parts: list[str | Table] = [add_full_stop(explanation["verdict"])]
     parts.append(page.render_notes_as_list(list_evidence_sentences(explanation)))
-    if counts := explanation.get("rows"):
-        rows = [["rows", *(f"{count:,}" for count in counts.values())]]
-        for kind in ("plain", "invariant"):
-            shares = [format_percent(explanation[kind][group]) for group in counts]
-            rows.append([f"{kind} model: classified correctly", *shares])
-        columns = ["", *(f"reference {group}" for group in counts)]
-        parts.append(Table("Models", columns, rows))
     return Section("What differs between environments", parts)
 
 

@@ -125,7 +125,7 @@ def build_coverage_tables(content: Content) -> list[Table]:
             [*_start_share_row(label, one, "error"), format_percent(one["answered"])]
             for label, one in _list_places(abstention)
         ]
-        title = f"Abstention for an error of {abstention['rate']:.3g} %"
+        title = f"Abstention, for at most {abstention['rate']:.3g} % wrong predictions"
         tables.append(Table(title, [*columns, "answered"], rows))
     return tables
 
@@ -141,7 +141,10 @@ def list_coverage_sentences(content: Content) -> list[str]:
         )
     if abstention := content.get("abstention"):
         wanted = f"at most {abstention['rate']:.3g} % of the predictions to be wrong"
-        text = f"No confidence is enough for {wanted}."
+        text = (
+            "The model abstains from all rows: no confidence is high enough for "
+            f"{wanted}."
+        )
         if abstention["confidence"] is not None:
             least = f"rows with a confidence of {abstention['confidence']:g} or more"
             text = (
@@ -207,7 +210,7 @@ def build_confusion_table(content: Content) -> Table:
 def summarise_adaptation(adaptation: Content) -> str:
     """Describe in a sentence or two what a model was adapted to, and what changed."""
     rows = adaptation["rows"]
-    text = f"Adapted to {adaptation['name']} by {rows:,} row{'s' * (rows != 1)} "
+    text = f"Adapted to {adaptation['name']} with {rows:,} row{'s' * (rows != 1)} "
     verdict = adaptation.get("verdict")
     return text + "without targets." + (f" {add_full_stop(verdict)}" if verdict else "")
 

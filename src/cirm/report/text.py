@@ -185,13 +185,16 @@ def _describe_other_learners(
     if chance is None or tested[best]["metric"] != "accuracy":
         return f"T{reached[1:]}"
     count = sum(_is_below_chance(other, chance) for other in tested.values())
-    some = f"{count} of {len(tested)} learners {'are' if count > 1 else 'is'}"
+    below = f"{count} of {len(tested)} learners do worse than chance there"
+    if count == 1:
+        below = f"One of {len(tested)} learners does worse than chance there"
     if count in (0, len(tested)):
-        some = f"All {count} learners are" if count else "No learner is"
+        some = f"All {count} learners do" if count else "No learner does"
+        below = f"{some} worse than chance there"
     test = tested[best]["test"]
     is_chance = count < len(tested) and test["mean"] - (test["std"] or 0.0) <= chance
     doubt = ", no better than chance" if is_chance else ""
-    return f"{some} below chance there; {reached}{doubt}"
+    return f"{below}; {reached}{doubt}"
 
 
 def _select_tested_learners(summary: Mapping[str, Any]) -> tuple[dict[str, Entry], ...]:

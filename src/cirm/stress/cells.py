@@ -20,7 +20,6 @@ from cirm.runs.jobs import Job, hash_dataset_files
 
 ADAPT: tuple[RowCount, ...] = (30, 100, 300, "all")
 BASELINE = "erm"
-ROLES = ("learner", "oracle", BASELINE)
 
 
 class ShortcutKind(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.data.planted import LOGIT_SPREAD, SHIFT, Planted
+from cirm.data.planted import LOGIT_SPREAD, SHIFT, PlantedShortcutTable
 from cirm.data.shortcuts import CUES, Shortcuts
 from cirm.stress.cells import StressCell
 
@@ -31,7 +31,7 @@ def compute_bayes_limit(cell: StressCell) -> float | None:
     data = cell.data
     if cell.kind.dataset == "shortcuts":
         return 100 * _compute_image_limit(Shortcuts(**data))
-    dataset = Planted(**data)
+    dataset = PlantedShortcutTable(**data)
     if dataset.path:
         return None
     if dataset.task != "regression":
@@ -88,7 +88,7 @@ def _compute_image_limit(dataset: Shortcuts) -> float:
     return compute_accuracy_of_channels(prior, shape, *[cue] * len(cues))
 
 
-def _compute_table_limit(dataset: Planted) -> float:
+def _compute_table_limit(dataset: PlantedShortcutTable) -> float:
     """Integrate over the log odds, whose mean differs from place to place."""
     grid = torch.linspace(-8, 8, GRID, dtype=torch.double)
     density = torch.exp(-(grid**2) / 2)

@@ -149,10 +149,10 @@ def test_a_regression_adapts_too():
 def test_residuals_of_an_adapted_regression_are_smaller():
     places = [make_place(name, values=True) for name in "abc"]
     learner, state = train(Stream.sequential(places[:2]))
-    assert learner.get_residual_factor(state) == 1
+    assert learner.get_residual_ratio_after_adapting(state) == 1
     adapted = learner.adapt(state, places[2].inputs[None])
     errors = [score(learner, s, places[2]) for s in (state, adapted)]
-    factor = learner.get_residual_factor(adapted)
+    factor = learner.get_residual_ratio_after_adapting(adapted)
     assert (errors[1] / errors[0]) ** 0.5 - 0.1 < factor < 0.95
 
 
@@ -259,7 +259,7 @@ def test_a_column_whose_meaning_the_rows_do_not_show_is_refused(fitted):
     inputs[..., -1] = torch.randint(2, (100,), generator=generator).float()
     adapted = learner.adapt(state, inputs)
     assert (
-        "does not explain these rows better"
+        "these rows do not show what it means here"
         in learner.explain(adapted)["adaptation"]["refusals"][0]
     )
     assert torch.equal(learner.outputs(state, inputs), learner.outputs(adapted, inputs))

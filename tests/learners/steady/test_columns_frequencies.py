@@ -5,8 +5,8 @@ import torch
 
 from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_frequencies import (
-    estimate_levels,
-    predict_frequencies,
+    compute_shifted_frequencies,
+    estimate_intercept_shifts,
 )
 from tests.learners.steady.test_columns import score, train
 
@@ -26,8 +26,10 @@ def draw_logits(n, truth, seed=0):
 @pytest.mark.parametrize("truth", [(0.2, 0.2, 0.6), (0.5, 0.3, 0.2), (0.05, 0.9, 0.05)])
 def test_known_frequencies_are_recovered(truth):
     truth = torch.tensor(truth).double()
-    found = estimate_levels(draw_logits(20_000, truth), USUAL, WIDE)
-    assert torch.allclose(predict_frequencies(found.mean, USUAL), truth, atol=0.02)
+    found = estimate_intercept_shifts(draw_logits(20_000, truth), USUAL, WIDE)
+    assert torch.allclose(
+        compute_shifted_frequencies(found.mean, USUAL), truth, atol=0.02
+    )
 
 
 def test_the_maximum_is_that_of_em():
@@ -36,12 +38,16 @@ def test_the_maximum_is_that_of_em():
     for _ in range(2000):  # Saerens et al. 2002
         weighted = soft * share / USUAL
         share = (weighted / weighted.sum(1, keepdim=True)).mean(0)
-    found = estimate_levels(logits, USUAL, 1e3 * WIDE)
-    assert torch.allclose(predict_frequencies(found.mean, USUAL), share, atol=1e-4)
+    found = estimate_intercept_shifts(logits, USUAL, 1e3 * WIDE)
+    assert torch.allclose(
+        compute_shifted_frequencies(found.mean, USUAL), share, atol=1e-4
+    )
 
 
 def test_without_rows_the_prior_is_left():
-    found = estimate_levels(torch.zeros(0, 3).double(), USUAL, 0.3 * WIDE / 10)
+    found = estimate_intercept_shifts(
+        torch.zeros(0, 3).double(), USUAL, 0.3 * WIDE / 10
+    )
     assert torch.equal(found.mean, torch.zeros(3).double())
     assert torch.allclose(found.samples.std(0, correction=0), 0.3 * WIDE / 10)
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_frequencies import (
-    estimate_levels,
-    predict_frequencies,
+    compute_shifted_frequencies,
+    estimate_intercept_shifts,
 )
 from cirm.learners.steady.columns_posterior import (
     build_effect_prior,
@@ -148,11 +148,11 @@ def _adapt_frequencies(adapted: Adapted, state: State) -> Adapted:
     rows = state.places.rows
     usual = rows @ state.places.targets / rows.sum()
     spread = measure_level_spread(state.arrivals, 0.0)
-    levels = estimate_levels(adapted.outputs, usual.clamp(min=1e-6), spread)
+    shifts = estimate_intercept_shifts(adapted.outputs, usual.clamp(min=1e-6), spread)
     return adapted._replace(
-        predictor=adapted.predictor._replace(levels=levels.samples),
-        outputs=adapted.outputs + levels.mean,
-        frequencies=predict_frequencies(levels.mean, usual),
+        predictor=adapted.predictor._replace(levels=shifts.samples),
+        outputs=adapted.outputs + shifts.mean,
+        frequencies=compute_shifted_frequencies(shifts.mean, usual),
     )
 
 

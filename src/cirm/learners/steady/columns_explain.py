@@ -89,12 +89,12 @@ def _mean(entries: list[Any]) -> str:
 
 def _describe_trust(trust: str) -> str:
     return {
-        "invariant": "; until it has rows of a new environment, the model does not "
-        "rely on what changes",
-        "interval": "; until it has rows of a new environment, the model relies on "
-        "such columns only as far as the environments seen agree",
-        "average": "; until it has rows of a new environment, the model uses the "
-        "average meaning",
+        "invariant": "; until the model is adapted to a new environment, it does not "
+        "use such columns",
+        "interval": "; until the model is adapted to a new environment, it uses such "
+        "columns only as far as the environments seen agree",
+        "average": "; until the model is adapted to a new environment, it uses the "
+        "average effect of such columns",
     }[trust]
 
 
@@ -127,7 +127,7 @@ def _describe_inseparable_columns(state: State, names: list[str]) -> list[str]:
     return [
         f"The effect of {words} changes too, but the model keeps using it: it cannot "
         "be separated from other columns, or without it nothing could be predicted. "
-        "To make the model ignore such a column, name it as unstable."
+        "To make the model ignore such a column, name it with --unstable."
     ]
 
 
@@ -150,7 +150,7 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
         change = limit * typical * float(state.noise[0]) ** 0.5
         return [
             "A change of a column's correlation with the target by about "
-            f"{min(change, 2.0):.2f} between two environments can be recognised."
+            f"{min(change, 2.0):.2f} between two environments can be detected."
         ]
     limit = _find_limit(state, level, LEAST_EFFECT)
     factor = format_factor(math.exp(min(limit * typical, 20.0)))
@@ -162,11 +162,11 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
     chance = float(stats.norm.cdf(strongest - limit))
     if chance < 0.9:
         text += (
-            " Smaller changes may stay unnoticed: a column which agrees with the "
-            "outcome for 90 % of the rows in one environment and 80 % in another "
-            f"reaches z = {strongest:.1f} at most, {limit:.1f} is needed, and the "
-            f"probability of detecting the change is {100 * chance:.0f} %. If you "
-            "suspect a column, name it as unstable."
+            " Smaller changes may stay unnoticed. For example, a column that agrees "
+            "with the outcome for 90 % of the rows in one environment and for 80 % "
+            f"in another would be detected with a probability of {100 * chance:.0f} % "
+            f"(its z-score would be {strongest:.1f} at most; {limit:.1f} is needed). "
+            "If you suspect a column, name it with --unstable."
         )
     return [text]
 

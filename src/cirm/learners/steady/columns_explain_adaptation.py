@@ -32,8 +32,8 @@ REFUSALS = {
     ),
     refuse.UNEARNED: "{name} was not adapted: when earlier environments arrived, "
     "adapting it did not clearly improve the predictions.",
-    refuse.UNCLEAR: "{name} was not adapted: giving it a meaning does not explain "
-    "these rows better than ignoring it.",
+    refuse.UNCLEAR: "{name} was not adapted: these rows do not show what it "
+    "means here.",
 }
 
 
@@ -108,7 +108,7 @@ def _describe_effect(
         now = f"here it is {here:.2f} (95 % interval {low:.2f} to {high:.2f}, {rows})"
     elif low <= 1 <= high:
         now = (
-            "here it says little: the odds are multiplied by between "
+            "here it says little about them: the factor is between "
             f"{format_factor(low)} and {format_factor(high)} (95 % interval, {rows})"
         )
     else:

@@ -131,7 +131,7 @@ class Steady(Learner[Any]):
         """Learn what unstable features mean in the environment of unlabelled inputs."""
         return self._make_engine().adapt(state, inputs)
 
-    def get_residual_factor(self, state: Any) -> float:  # noqa: ANN401
+    def get_residual_ratio_after_adapting(self, state: Any) -> float:  # noqa: ANN401
         """Return by what factor an adaptation has made residuals smaller."""
         return 1.0 if self.view == "directions" else float(state.adaptation.residual)
 
