@@ -52,6 +52,7 @@ SHARED = {
         "base",
         "category_names",
         "cell_errors",
+        "coloring",
         "columns",
         "sources",
         "schema",

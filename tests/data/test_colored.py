@@ -195,6 +195,20 @@ def test_inputs_are_the_bytes_of_the_image_in_the_channels_of_the_scheme(tiny, s
     assert x.dtype == torch.float32 and x.min() >= 0 and x.max() <= 1
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_standardised_inputs_are_the_same_shifted_and_scaled(tiny, scheme):
+    plain = Colored(source=tiny, scheme=scheme, examples="all", label_flip=0.0)
+    standard = dataclasses.replace(plain, standardise=True)
+    problems = plain.draw((1,)), standard.draw((1,))
+    parts = [[*p.train, *p.test, *p.fresh, *(e for _, e in p.sweep)] for p in problems]
+    raw, scaled = (torch.cat([e.take_all(1).x for e in some], 1) for some in parts)
+    mean, std = (
+        statistic(torch.cat([e.take_all(1).x for e in problems[0].train], 1))
+        for statistic in (torch.mean, torch.std)
+    )
+    torch.testing.assert_close(scaled, (raw - mean) / std, atol=2e-3, rtol=0)
+
+
 def test_gray_does_not_know_the_colour(tiny):
     same, other = (
         Colored(source=tiny, scheme="gray", examples=50, flips=(flip, flip)).draw((0,))

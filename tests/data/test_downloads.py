@@ -386,6 +386,32 @@ def test_letters_are_delivered_upright_and_counted_from_zero(tmp_path, names):
     assert images.test_labels.min() >= 0 and downloads.has_letter_classes(str(path))
 
 
+@pytest.mark.parametrize("prefix", ["", idx.LETTERS])
+def test_a_part_is_split_into_images_to_train_and_to_test_on(tmp_path, prefix):
+    part = image_sets.ImageSetPart(
+        "some", "CC0", "this test", (4, 8), 26, ("",) * 4, side=5, prefix=prefix,
+        images="t10k-images-idx3-ubyte", labels="t10k-labels-idx1-ubyte",
+    )  # fmt: skip
+    images, labels, *_ = arrays(26, first=1 if prefix else 0)
+    names = (part.images, part.labels)
+    source = fill(tmp_path / "given", map(encoded, (images, labels)), names, pack=True)
+    folder = import_image_set(part, source)
+    found = downloads.load_images(str(folder))
+    for got, expected in zip(found, (images, labels) * 2, strict=True):
+        rows = slice(4) if len(got) == 4 else slice(4, None)
+        first = 1 if prefix and expected.ndim == 1 else 0
+        assert torch.equal(got.long(), torch.from_numpy(expected[rows]).long() - first)
+    image_sets.verify_cached_files(part, folder)
+
+
+def test_a_part_that_is_not_in_the_cache_says_which_files_it_is_made_of(tmp_path):
+    part = image_sets.IMAGE_SETS["kmnist-part"]
+    with pytest.raises(
+        FileNotFoundError, match=r"t10k-images.* data import kmnist-part"
+    ):
+        downloads.download_image_set(part)
+
+
 def test_images_that_do_not_fit_their_labels_are_refused(tmp_path):
     contents = changed(3, encoded(np.zeros(5, np.uint8)))
     with pytest.raises(ValueError, match="one label for each image"):

@@ -97,6 +97,33 @@ def test_readings_hold_table_1s_own_and_others_that_all_differ():
         assert len(set(ways)) == len(ways)
 
 
+def test_readings_of_table_2_differ_from_it_and_are_beside_its_numbers():
+    table = {row.name: row for row in get_experiment("table2").rows}
+    for row in get_experiment("readings-table2").rows:
+        own = table[row.name]
+        jobs = {
+            (str(job.settings), str(job.data), job.order)
+            for trial in (*row.trials, *own.trials)
+            for job in trial.plan_jobs(range(1))
+        }
+        assert len(jobs) == len(row.trials) + len(own.trials)
+        assert len({job[1] for job in jobs if "standardise" in job[1]}) <= 1
+        printed = {w.learner: w.paper for w in own.cells}
+        for cell in row.cells:
+            expected = printed[cell.learner.partition(":")[0]]
+            assert cell.paper == (expected if cell.split == "test" else None)
+
+
+def test_parts_have_the_learners_and_numbers_of_table_2_on_other_images():
+    table = {row.name: row for row in get_experiment("table2").rows}
+    for row in get_experiment("parts").rows:
+        own = table[row.name.removesuffix(", a part")]
+        assert row.cells == own.cells
+        for mine, whole in zip(row.trials, own.trials, strict=True):
+            source = f"{whole.data['source']}-part"
+            assert mine.data == {**whole.data, "source": source}
+
+
 def test_readings_of_inference_change_the_tables_settings_each_in_its_own_way():
     rows = get_experiment("readings-inferred").rows
     assert [row.name[:9] for row in rows[:3]] == ["two given", "one split", "two poole"]

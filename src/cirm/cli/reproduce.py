@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from cirm.runs.jobs import Job
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
-READINGS = ("readings", "readings-inferred")
+READINGS = (
+    "readings", "readings-inferred", "readings-table2", "colourings", "parts"
+)  # fmt: skip
 NAMES = (*TABLES, *READINGS, "beyond", "ablation", "figures", "all")
 MAX_COLUMNS = 4  # wider tables do not fit on a terminal
 EXAMPLES = options.format_command_examples(

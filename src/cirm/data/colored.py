@@ -32,6 +32,12 @@ from torch import Tensor
 
 from cirm.data import idx
 from cirm.data.base import Dataset, check_example_count
+from cirm.data.coloring import (
+    FIGURE,
+    ColoredImages,
+    compute_input_moments,
+    standardise_problem,
+)
 from cirm.data.downloads import LabelledImages, has_letter_classes, load_images
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.environments import Environment, Problem, Task
@@ -42,42 +48,6 @@ TAIL = 10000  # the original IRM code tests on the last 10,000 training images
 MOST_FRESH, FEWEST_FRESH = 1000, 50  # spare examples of an environment to offer
 _PAPER_EXAMPLES = 1000  # of an environment
 _PAPER_LETTERS = "bdfhjlnprtwxz"  # those with the label 1
-_FIGURE = {
-    "b01": torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
-    "b11": torch.tensor([[0.0, 1.0], [1.0, 0.0]]),
-    "gray": torch.tensor([[0.5, 0.5], [0.5, 0.5]]),
-}  # factor of the image in each channel, [colour, channel]
-
-
-@dataclass(frozen=True, eq=False)
-class ColoredImages:
-    """Inputs [replica, n, 2, side, side], coloured on request from shared grey bytes.
-
-    `grey` is [images, side, side]; `rows` is the image of each example and `colors`
-    its colour, 0 or 1, both [replica, n].
-    """
-
-    grey: Tensor
-    rows: Tensor
-    colors: Tensor
-    scheme: str
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[replica, n, 2, side, side]."""
-        return (*self.rows.shape, 2, *self.grey.shape[1:])
-
-    def take(self, rows: Tensor) -> Tensor:
-        """Return inputs [replica, m, 2, side, side] of the rows [replica, m]."""
-        images = self.rows.gather(1, rows)
-        colors = self.colors.gather(1, rows).long()
-        grey = self.grey.index_select(0, images.flatten()).float()
-        grey = grey.view(*rows.shape, 1, *self.grey.shape[1:])
-        figure = _FIGURE[self.scheme] / 255
-        inputs = grey * figure[colors][..., None, None]
-        if self.scheme == "b11":
-            inputs += torch.eye(2)[colors][..., None, None]
-        return inputs
 
 
 @dataclass(frozen=True)
@@ -86,7 +56,8 @@ class Colored(Dataset):
 
     Args:
         source: "digits" (in scikit-learn), "mnist", "fashion-mnist", "kmnist",
-            "emnist-letters", or a folder with four IDX files.
+            "emnist-letters", a part of the last two ("kmnist-part" and
+            "emnist-letters-part"), or a folder with four IDX files.
         scheme: What is coloured: the figure ("b01"), the background ("b11"), or
             nothing ("gray").
         environments: The number of training environments.
@@ -105,6 +76,8 @@ class Colored(Dataset):
         sweep_examples: About how many test images each of them holds; 0 for all.
         test_from: "test" for the test file, or "train-tail" for the last 10,000
             training images, which are then not trained on.
+        standardise: Whether all inputs are shifted and scaled by the same two numbers,
+            so that those of the training images have mean 0 and standard deviation 1.
 
     Example:
         >>> problem = Colored(examples=100).draw(seeds=(0, 1))
@@ -126,10 +99,11 @@ class Colored(Dataset):
     sweep: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     sweep_examples: int = 2000
     test_from: Literal["test", "train-tail"] = "test"
+    standardise: bool = False
 
     def __post_init__(self) -> None:
-        if self.scheme not in _FIGURE:
-            self._raise_setting_error("scheme", f"Use one of {', '.join(_FIGURE)}")
+        if self.scheme not in FIGURE:
+            self._raise_setting_error("scheme", f"Use one of {', '.join(FIGURE)}")
         if self.test_from not in ("test", "train-tail"):
             self._raise_setting_error("test_from", "Use test or train-tail")
         if self.labels not in LABEL_RULES and not _parse_class_list(self.labels):
@@ -158,7 +132,7 @@ class Colored(Dataset):
         share = self._count_examples(len(images.train_labels))
         spare = len(images.train_labels) // self.environments - share
         at = randomness.at("train")
-        return Problem(
+        problem = Problem(
             train=self._draw_training_environments(images, at, share),
             test=(test,),
             sweep=tuple(zip(self.sweep, sweep, strict=True)),
@@ -168,6 +142,10 @@ class Colored(Dataset):
             if spare >= FEWEST_FRESH
             else (),
         )
+        if not self.standardise:
+            return problem
+        moments = compute_input_moments(images.train_images, self.scheme)
+        return standardise_problem(problem, *moments)
 
     def files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""

@@ -17,6 +17,7 @@ from cirm.data.image_sets import (
     IMAGE_SETS,
     Contents,
     ImageSet,
+    ImageSetPart,
     get_cache_folder,
     get_cached_image_folder,
     move_files_into_cache,
@@ -83,7 +84,7 @@ def load_images(source: str) -> LabelledImages:
         if not path.is_dir():
             raise FileNotFoundError(
                 f"source: {source} is not in the cache {get_cache_folder()}. Run "
-                f"`cirm data fetch {source}`."
+                f"`{IMAGE_SETS[source].command}`."
             )
     else:
         path = Path(source).expanduser()
@@ -100,7 +101,7 @@ def load_images(source: str) -> LabelledImages:
 def has_letter_classes(source: str) -> bool:
     """Whether the classes of a source of `load_images` are EMNIST's letters."""
     if source == "digits" or source in IMAGE_SETS:
-        return source == "emnist-letters"
+        return source != "digits" and IMAGE_SETS[source].prefix == idx.LETTERS
     return idx.detect_file_prefix(Path(source).expanduser()) == idx.LETTERS
 
 
@@ -118,6 +119,12 @@ def download_image_set(
     if folder.is_dir():
         verify_cached_files(image_set, folder)
         return folder
+    if isinstance(image_set, ImageSetPart):
+        raise FileNotFoundError(
+            f"{image_set.name}: it cannot be downloaded. Put the files "
+            f"{image_set.images} and {image_set.labels} (or .gz) into a folder, then "
+            f"run `{image_set.command}`."
+        )
     failures = []
     with open_temporary_cache_folder() as work:
         for place, get in _list_download_sources(image_set, work, create_progress_bar):

@@ -51,6 +51,12 @@ def view_bytes_as_array(content: bytearray) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
+def encode_idx(array: NDArray[np.uint8]) -> bytearray:
+    """Return the bytes of an IDX file of labels [n] or images [n, height, width]."""
+    head = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    return bytearray(head + array.tobytes())
+
+
 def read_idx_bytes(path: Path, axes: int) -> bytearray:
     """Return the checked and decompressed bytes of an IDX file."""
     if not path.is_file():

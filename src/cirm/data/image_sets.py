@@ -60,6 +60,11 @@ class ImageSet:
         return idx.list_idx_file_names(self.prefix)
 
     @property
+    def command(self) -> str:
+        """The command that brings it into the cache."""
+        return f"cirm data fetch {self.name}"
+
+    @property
     def unverified_files(self) -> list[str]:
         """Files whose SHA-256 nobody has published."""
         pairs = zip(self.files, self.hashes, strict=True)
@@ -94,6 +99,44 @@ class ImageSet:
                     f"{name}: its SHA-256 is {digest}, but that of {self.name} is "
                     f"{known}. Use the original file."
                 )
+
+
+@dataclass(frozen=True)
+class ImageSetPart(ImageSet):
+    """Some images of a data set that cannot be had whole, split into two parts.
+
+    It is made of one file of images and one of labels, in random order and upright. The
+    first images are to train on, the others are to test on.
+
+    Attributes:
+        images: The name of the file of images.
+        labels: The name of the file of labels.
+    """
+
+    images: str = ""
+    labels: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command that brings it into the cache."""
+        return f"cirm data import {self.name} FOLDER"
+
+    def read_folder(self, path: Path) -> Contents:
+        """Return the four files of a folder, made of the two if they are there."""
+        paths = [idx.find_idx_file(path, name) for name in (self.images, self.labels)]
+        if idx.list_idx_files(path)[2:] or not all(paths):
+            return super().read_folder(path)
+        contents = [
+            idx.read_idx_bytes(file, axes)
+            for file, axes in zip(paths, (3, 1), strict=True)
+            if file
+        ]
+        images, labels = map(idx.view_bytes_as_array, contents)
+        if self.prefix == idx.LETTERS:
+            images = images.swapaxes(1, 2)  # as in the files of the whole data set
+        cut = self.counts[0]
+        parts = (images[:cut], labels[:cut], images[cut:], labels[cut:])
+        return dict(zip(self.files, map(idx.encode_idx, parts), strict=True))
 
 
 IMAGE_SETS = {
@@ -155,6 +198,37 @@ IMAGE_SETS = {
             hashes=("", "", "", ""),
             archive="https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
             prefix=idx.LETTERS,
+        ),
+        ImageSetPart(
+            "kmnist-part",
+            licence="CC BY-SA 4.0",
+            origin="ROIS-DS CODH; the test images of kmnist",
+            counts=(4000, 6000),
+            classes=10,
+            hashes=(
+                "f618d98cb5cc648c834a4699f17d8d861471937a0c575174af17f2b4fdb403f7",
+                "48504932e5d975cea1e7ffb0431d065572b57c9c419cd77874e5610ec9456eb6",
+                "08409ee84adcb94e45a8584488cd802b8630662bbd2868047ef0dcb3808599c7",
+                "344a364e02b1da032388d3ba8b4273cb371a179a657a27b3a505bff42ec2a151",
+            ),
+            images="t10k-images-idx3-ubyte",
+            labels="t10k-labels-idx1-ubyte",
+        ),
+        ImageSetPart(
+            "emnist-letters-part",
+            licence="public domain",
+            origin="NIST; 10,000 test images of emnist-letters, A to M",
+            counts=(4000, 6000),
+            classes=13,
+            hashes=(
+                "1c7b2bf12d376af5fbc9c2626efb9569b613559c87ed07509abc8cd457826e35",
+                "ccd8b11214b756a396e68645cc0a28064d3dd2ea12e5207db1852adfc694a7c1",
+                "d5d4d505bd5f5ac8a766f6bd9ba4cabcb2500f198ac157ddcd50b5bfaf750ec1",
+                "81cacfb691da9b7b7592d20b616fd6a8079aa69fadb38ff5fd71441a24490a3a",
+            ),
+            prefix=idx.LETTERS,
+            images="images-idx3-ubyte",
+            labels="labels-idx1-ubyte",
         ),
     )
 }

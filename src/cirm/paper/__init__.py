@@ -5,7 +5,14 @@ Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", 2023.
 
 from __future__ import annotations
 
-from cirm.paper import beyond, readings, table_5, tables_1_2, tables_3_4
+from cirm.paper import (
+    beyond,
+    readings,
+    table_2_readings,
+    table_5,
+    tables_1_2,
+    tables_3_4,
+)
 from cirm.paper.experiment import PaperExperiment
 
 EXPERIMENTS: dict[str, PaperExperiment] = {
@@ -18,6 +25,9 @@ EXPERIMENTS: dict[str, PaperExperiment] = {
         table_5.build_table5_experiment(),
         readings.build_alternative_readings_experiment(),
         readings.build_inference_readings_experiment(),
+        table_2_readings.build_table2_readings_experiment(),
+        table_2_readings.build_colourings_experiment(),
+        table_2_readings.build_parts_experiment(),
         beyond.build_steady_experiment(),
         beyond.build_steady_ablation_experiment(),
     )

@@ -130,12 +130,18 @@ class ExperimentTrial:
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """Trials on the same data, and the table cells that they fill."""
+    """Trials on the same data, and the table cells that they fill.
+
+    Attributes:
+        pools: Names of rows whose runs, taken together, fill the cells, if any. Such a
+            row has no trials of its own.
+    """
 
     name: str
     title: str
     trials: tuple[ExperimentTrial, ...]
     cells: tuple[TableCell, ...]
+    pools: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -169,6 +175,8 @@ class PaperExperiment:
         seeds: The paper's number of runs.
         chance: The accuracy of guessing in percent.
         axis: What the sweep varies.
+        repeats: Whether the paper's numbers in it are those of a table, run in another
+            way. They are then not counted again, and decide no claim.
     """
 
     name: str
@@ -178,6 +186,7 @@ class PaperExperiment:
     layouts: tuple[PrintedTableLayout, ...]
     chance: float | None = None
     axis: str = ""
+    repeats: bool = False
 
     @property
     def keys(self) -> list[str]:

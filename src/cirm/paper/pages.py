@@ -79,8 +79,7 @@ def draw_example_images_of_sources(
     """Draw examples of each source and scheme that is in the cache, by name."""
     datasets: dict[str, Colored] = {}
     for experiment in experiments:
-        for row in experiment.rows:
-            trial = row.trials[0]
+        for trial in (t for row in experiment.rows for t in row.trials[:1]):
             if trial.dataset == "colored" and not explain_missing_data(trial):
                 dataset = Colored(**trial.data)
                 name = f"{Path(dataset.source).name}-{dataset.scheme}"

@@ -139,6 +139,13 @@ FIRST_ONLY: dict[str, Any] = {
     "data": {**MNIST, "environments": 1, "flips": (0.2,)},
 }
 DATA_READINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "irmv1": {
+        "all data at once, no dropout": {
+            "data": MNIST,
+            "order": "joint",
+            "settings": NO_DROPOUT["no dropout"],
+        },
+    },
     "vcl": {
         "all data at once": {"data": MNIST, "order": "joint"},
         "the first environment only": FIRST_ONLY,

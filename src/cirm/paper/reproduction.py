@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from cirm.data.colored import Colored
-from cirm.data.image_sets import IMAGE_SETS, get_cached_image_folder
+from cirm.data.image_sets import (
+    IMAGE_SETS,
+    ImageSetPart,
+    get_cached_image_folder,
+)
 from cirm.paper import EXPERIMENTS, get_experiment
 from cirm.paper.experiment import ExperimentRow, ExperimentTrial, PaperExperiment
+from cirm.paper.pooling import pool_row_numbers
 from cirm.paper.verdicts import (
     check_claims,
     compare_cells_with_paper,
@@ -91,6 +96,8 @@ def describe_how_to_get_data(trial: ExperimentTrial) -> str:
     source = trial.source
     if source not in IMAGE_SETS:
         return ""
+    if isinstance(IMAGE_SETS[source], ImageSetPart):
+        return f"`{IMAGE_SETS[source].command}`"
     return (
         f"`cirm data fetch {source}`, or `cirm data import {source} FOLDER` with its "
         "four files"
@@ -149,6 +156,9 @@ def summarise_experiment(
     """Summarise an experiment from the records of an archive."""
     records = collect_records_by_row(experiment, archive, range(seeds))
     numbers = {name: summarise_row(rows) for name, rows in records.items() if rows}
+    for row in experiment.rows:
+        if row.pools and set(row.pools) <= numbers.keys():
+            numbers[row.name] = pool_row_numbers([numbers[name] for name in row.pools])
     cells = compare_cells_with_paper(experiment, numbers, notes)
     command = f"cirm reproduce {experiment.name} --seeds {seeds}"
     data = [
@@ -196,11 +206,13 @@ def combine_summaries(parts: Sequence[ExperimentReport]) -> dict[str, Any]:
         for part in parts
         for cell in part.summary["cells"]
     ]
+    repeats = {p.summary["experiment"] for p in parts if p.summary.get("repeats")}
+    counted = [cell for cell in cells if cell["experiment"] not in repeats]
     return {
         "experiment": "all",
-        "verdicts": count_verdicts(cells),
+        "verdicts": count_verdicts(counted),
         "cells": cells,
-        "claims": check_claims(cells),
+        "claims": check_claims(counted),
     }
 
 

@@ -156,6 +156,7 @@ def summarise_verdicts(
         "cells": list(cells),
         "claims": check_claims(cells),
         "tables": [asdict(layout) for layout in experiment.layouts],
+        **({"repeats": True} if experiment.repeats else {}),
     }
 
 

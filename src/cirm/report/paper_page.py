@@ -200,8 +200,14 @@ def describe_missing_numbers(summary: Summary) -> list[str]:
 
 
 def count_paper_verdicts(parts: Sequence[ExperimentReport]) -> dict[str, int]:
-    """Count the paper's numbers by verdict, over all parts."""
-    cells = [cell for part in parts for cell in part.summary["cells"] if cell["paper"]]
+    """Count the paper's numbers by verdict, over all parts.
+
+    Those that repeat numbers of a table count only if there are no others.
+    """
+    counted = [part for part in parts if not part.summary.get("repeats")] or parts
+    cells = [
+        cell for part in counted for cell in part.summary["cells"] if cell["paper"]
+    ]
     return {v: sum(cell["verdict"] == v for cell in cells) for v in MARKS}
 
 

@@ -1,0 +1,62 @@
+"""Runs on several data sets taken as one sample, as the paper seems to have done.
+
+In the paper's table 1, and in the rows n = 2 and d = MNIST of its table 2, the spreads
+of the reference methods are those of its rows c = b01 and c = b11 taken together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cirm.paper.experiment import PublishedValue, read_published_table
+
+PAPER_RUNS = 5
+
+
+def pool_statistics(parts: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
+    """Return mean and standard deviation of several samples taken together.
+
+    Args:
+        parts: Mean, standard deviation and size of each sample.
+
+    Example:
+        >>> pool_statistics([(1.0, 0.0, 2), (3.0, 0.0, 2)])
+        (2.0, 1.1547005383792515)
+    """
+    total = sum(size for _, _, size in parts)
+    mean = sum(size * mean for mean, _, size in parts) / total
+    squares = sum((n - 1) * std**2 + n * (m - mean) ** 2 for m, std, n in parts)
+    return mean, math.sqrt(squares / (total - 1))
+
+
+def pool_published_rows(learner: str) -> PublishedValue:
+    """Return the numbers of the paper's rows c = b01 and c = b11 taken together."""
+    rows = read_published_table("table2")["rows"]
+    cells = [row["cells"][learner] for row in rows if row["group"] == "c"]
+    return PublishedValue(
+        *pool_statistics([(cell["mean"], cell["std"], PAPER_RUNS) for cell in cells])
+    )
+
+
+def pool_row_numbers(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the test numbers, by learner, of rows taken together.
+
+    A learner is left out unless each row has at least two seeds of it.
+    """
+    numbers = {}
+    for learner in rows[0]:
+        entries = [row[learner] for row in rows if learner in row]
+        parts = [
+            (entry["test"]["mean"], entry["test"]["std"], entry["test"]["seeds"])
+            for entry in entries
+            if entry["test"]["std"] is not None
+        ]
+        if len(parts) == len(rows):
+            mean, std = pool_statistics(parts)
+            seeds = sum(size for *_, size in parts)
+            test = {"mean": mean, "std": std, "seeds": seeds}
+            seconds = sum(entry["seconds"] for entry in entries)
+            numbers[learner] = {**entries[0], "test": test, "seconds": seconds}
+    return numbers
