@@ -19,7 +19,12 @@ from cirm.paper.experiment import (
     PrintedTableLine,
     read_published_table,
 )
-from cirm.paper.readings import GAME_ENDS, NO_DROPOUT, PRINTED_KL
+from cirm.paper.readings import (
+    GAME_ENDS,
+    NO_DROPOUT,
+    PRINTED_KL,
+    describe_reading,
+)
 from cirm.paper.tables_1_2 import (
     DATA,
     JOINT,
@@ -67,7 +72,9 @@ def build_table2_readings_experiment() -> PaperExperiment:
         for name in [f"{group}={value}"]
     ]  # fmt: skip
     layout = build_one_line_per_learner_layout(
-        rows, ("row", "learner: reading"), lambda row, label: (row.name, label)
+        rows,
+        ("row", "learner: reading"),
+        lambda row, label: (row.name, describe_reading(label)),
     )
     title = "Alternative readings on the data of table 2"
     return _build_repeating_experiment("readings-table2", title, 3, rows, layout)
