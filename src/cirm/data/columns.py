@@ -61,6 +61,7 @@ from cirm.data.values import (
 
 MOST_CATEGORIES = 50  # one-hot features of a column; rarer categories share one
 MAX_LISTED_COLUMNS = 20  # names of columns in a message, which should stay readable
+ROWS_AT_ONCE = 1024  # rows of numbers encoded at once, to stay in the cache
 MIN_CELLS_TO_DEDUPLICATE = (
     1_000  # cells of text, from which on it pays to parse equal ones only once
 )
@@ -318,18 +319,25 @@ class TableEncoding:
         columns = list(plain.values())
         places = np.array(list(plain))
         numbers = frame[[column.name for column in columns]].to_numpy()
-        gaps = np.isnan(numbers)
         centre, scale, fill = (
             np.array([getattr(column, name) for column in columns])
             for name in ("centre", "scale", "fill")
         )
+        marked = np.flatnonzero([column.missing for column in columns])
+        for start in range(0, len(numbers), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            gaps = np.isnan(numbers[rows])
+            with np.errstate(over="ignore", invalid="ignore"):
+                scaled = (numbers[rows] - centre) / scale
+                if gaps.any():
+                    scaled = np.where(gaps, (fill - centre) / scale, scaled)
+                encoded[rows, places] = scaled
+            encoded[rows, places[marked] + 1] = gaps[:, marked]
+        # A sum is finite if all its terms are, and is far faster to check.
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (np.where(gaps, fill, numbers) - centre) / scale
-            encoded[:, places] = scaled
-        marked = np.array([column.missing for column in columns])
-        encoded[:, places[marked] + 1] = gaps[:, marked]
-        for bad in np.flatnonzero(~np.isfinite(encoded[:, places]).all(0)):
-            column = columns[bad]  # which explains what is wrong with it
+            sums = encoded.sum(0)[places]
+        for suspect in np.flatnonzero(~np.isfinite(sums)):
+            column = columns[suspect]  # which explains what is wrong with it
             column.encode(frame[column.name])
 
     @property

@@ -7,7 +7,6 @@ gains little on small networks and takes many times as long on a busy machine.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,14 +19,38 @@ import torch
 from torch import Tensor
 
 from cirm.data.rows import EncodedRows
+from cirm.learners import LEARNERS, get_learner_class
 from cirm.model.metrics import Predictions
 from cirm.model.model import Model
-from cirm.model.outputs import summarise_outputs
+from cirm.model.numpy_predict import (
+    ROWS_AT_ONCE,
+    build_predictor,
+    count_available_threads,
+    predict_by_numpy,
+)
+from cirm.model.outputs import ArrayPredictions, summarise_outputs
+from cirm.model.state_tensors import flatten_state
 
-ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
-MOST_THREADS = 4  # more would wait for one another and for reading the files
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+
+def predict_as_arrays(model: Model, inputs: np.ndarray) -> ArrayPredictions:
+    """Return predictions for inputs [n, *shape], by NumPy where it can."""
+    key = model.plan.learner
+    is_known = key in LEARNERS and get_learner_class(key) is type(model.learner)
+    if is_known and model.learner.descent.device == "cpu":
+        tensors = flatten_state(model.state, copy=False)
+        state = {
+            name.removeprefix("state."): tensor[0].numpy()
+            for name, tensor in tensors.items()
+        }
+        predictor = build_predictor(model.plan, state)
+        if predictor is not None:
+            shifts = compute_class_shifts(model)
+            return predict_by_numpy(predictor, inputs, len(model.task.classes), shifts)
+    predictions = predict_inputs_in_chunks(model, inputs)
+    return ArrayPredictions(*(part.numpy() for part in predictions))
 
 
 def predict_inputs_in_chunks(
@@ -115,16 +138,6 @@ def map_in_threads(
             threads, initializer=torch.set_num_threads, initargs=(1,)
         ) as pool:
             return list(pool.map(work, items))
-
-
-def count_available_threads() -> int:
-    """Return the number of cores or OMP_NUM_THREADS, at most four."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted):
-        return min(int(wanted), MOST_THREADS)
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    return min(os.cpu_count() or 1, MOST_THREADS)
 
 
 @contextmanager

@@ -96,10 +96,9 @@ class Model(ModelFacts):
         Args:
             inputs: Encoded rows.
         """
-        from cirm.model.compute import predict_inputs_in_chunks
+        from cirm.model.compute import predict_as_arrays
 
-        predictions = predict_inputs_in_chunks(self, inputs)
-        return ArrayPredictions(*(part.numpy() for part in predictions))
+        return predict_as_arrays(self, inputs)
 
     def get_residual_ratio_after_adapting(self) -> float:
         """Return by what factor an adaptation has made residuals smaller."""

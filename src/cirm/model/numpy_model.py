@@ -1,24 +1,18 @@
 """Models that predict by NumPy alone, straight from their file.
 
-Importing torch takes longer than predicting a few rows. Where a prediction is a network
-of fully connected layers or a generalised linear model, the tensors of the file and a
-few lines of NumPy are enough. Any other model, and any file that is not as expected, is
-left to `cirm.model.file.load`, which also explains what is wrong with it.
+Importing torch takes longer than predicting a few rows. Models that NumPy cannot
+predict with, and files that are not as expected, are left to `cirm.model.file.load`,
+which also explains what is wrong with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cirm.learners import NETWORK_LEARNERS
 from cirm.model.container import (
     DIGEST_TENSOR,
     EARLIER,
@@ -28,16 +22,8 @@ from cirm.model.container import (
     read_file_content,
 )
 from cirm.model.facts import ModelFacts
-from cirm.model.outputs import ArrayPredictions, summarise_outputs
-
-ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
-BASIS = ("centre", "scale", "limit", "knots", "slopes", "pairs", "factors")
-"""The parts of the basis of `steady`; a file with others is left to torch."""
-
-DTYPES = {"params": np.float32, "basis.pairs": np.int64}
-"""Types of the arrays that are not of double precision."""
-
-Array = NDArray[Any]
+from cirm.model.numpy_predict import Predictor, build_predictor, predict_by_numpy
+from cirm.model.outputs import ArrayPredictions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,71 +31,14 @@ class NumpyModel(ModelFacts):
     """A model as its file describes it, which can predict and nothing else.
 
     Attributes:
-        arrays: The tensors of the state that predictions use, by path, without the
-            replica axis.
+        predictor: What computes outputs.
     """
 
-    arrays: Mapping[str, Array]
+    predictor: Predictor
 
     def predict_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
         """Return predictions for inputs [n, *shape]."""
-        rows = inputs.reshape(len(inputs), -1)
-        compute = run_columns if self.plan.learner == "steady" else self.run_network
-        pieces = [
-            summarise_outputs(
-                compute(self.arrays, rows[start : start + ROWS_AT_ONCE]),
-                len(self.task.classes),
-            )
-            for start in range(0, len(rows), ROWS_AT_ONCE)
-        ]
-        return ArrayPredictions(*map(np.concatenate, zip(*pieces, strict=True)))
-
-    def run_network(self, arrays: Mapping[str, Array], rows: Array) -> Array:
-        """Return outputs [1, n, k] of the network of a plan for rows [n, d]."""
-        last = len(self.layers) - 1
-        for index, (weight, bias) in enumerate(self.layers):
-            rows = rows @ weight + bias
-            if index < last and self.plan.network["activation"] == "elu":
-                rows = np.where(rows > 0, rows, np.expm1(np.minimum(rows, 0)))
-            elif index < last and self.plan.network["activation"] == "relu":
-                rows = np.maximum(rows, 0)
-        return rows[None]
-
-    @cached_property
-    def layers(self) -> list[tuple[Array, Array]]:
-        """Weights [in, out] and biases [out] of the layers of a network."""
-        layers, start, params = [], 0, self.arrays["params"]
-        for width, outputs in pairwise(self.plan.network["sizes"]):
-            middle, end = start + width * outputs, start + (width + 1) * outputs
-            weight = params[start:middle].reshape(width, outputs)
-            layers.append((weight, params[middle:end]))
-            start = end
-        if start != len(params):
-            raise ValueError("the parameters are not those of the layers")
-        return layers
-
-
-def run_columns(arrays: Mapping[str, Array], rows: Array) -> Array:
-    """Return outputs [samples, n, k] of the columns engine of `steady` for rows [n, d].
-
-    The basis functions are the standardised features, their hinges, products of two
-    features, and a constant; see `cirm.learners.steady.columns_basis`.
-    """
-    centre, scale, limit, knots, slopes, pairs, factors = (
-        arrays[f"basis.{name}"] for name in BASIS
-    )
-    features = ((rows - centre) * scale).clip(-limit, limit).astype(np.float32)
-    hinges = np.maximum(features[:, None] - knots.astype(np.float32), 0)
-    hinges *= slopes.astype(np.float32)
-    products = features[:, pairs[:, 0]] * features[:, pairs[:, 1]]
-    products *= factors.astype(np.float32)
-    one = np.ones((len(rows), 1), np.float32)
-    basis = np.concatenate([features, hinges.reshape(len(rows), -1), products, one], 1)
-    coefficients = arrays["predictor.coefficients"].astype(np.float32)
-    samples, outputs, size = coefficients.shape
-    flat = basis @ coefficients.reshape(samples * outputs, size).T
-    levels = arrays["predictor.levels"].astype(np.float32)
-    return np.moveaxis(flat.reshape(-1, samples, outputs), 0, 1) + levels[:, None]
+        return predict_by_numpy(self.predictor, inputs, len(self.task.classes))
 
 
 def load_numpy_model(path: str | Path, key: bytes = b"") -> NumpyModel | None:
@@ -153,41 +82,34 @@ def _build_numpy_model(content: bytes, text: str, version: int) -> NumpyModel | 
     from safetensors.numpy import load as load_arrays
 
     data = parse_file_description(text, version)
-    has_network = data.plan.learner in NETWORK_LEARNERS
-    has_network &= data.plan.network["kind"] == "mlp"
-    has_columns = data.plan.learner == "steady"
-    has_columns &= data.plan.settings.get("view") == "columns"
-    is_plain = data.adaptation is None and not data.plan.class_weight
-    if not (is_plain and (has_network or has_columns)):
-        return None
+    if data.adaptation is not None or data.plan.class_weight:
+        return None  # explaining the one, and weighing classes, is the learner's
     arrays = load_arrays(content)
     binding = arrays.pop(DIGEST_TENSOR, None)
     digest = None if binding is None else binding.tobytes()
     check_description_matches(text, digest, version)
-    if any(not n.startswith(("state.", EARLIER)) for n in arrays):
+    if any(not name.startswith(("state.", EARLIER)) for name in arrays):
         return None
-    used = ("params",) if has_network else ("basis.", "predictor.")
     state = {
         name.removeprefix("state."): array[0]
         for name, array in arrays.items()
-        if name.removeprefix("state.").startswith(used)
+        if name.startswith("state.")
     }
-    parts = {name for name in state if name.startswith("basis.")}
-    if has_columns and parts != {f"basis.{name}" for name in BASIS}:
+    floats = [array for array in state.values() if array.dtype.kind == "f"]
+    if any(np.isnan(array).any() for array in floats):
         return None
+    predictor = build_predictor(data.plan, state)
     facts = {name: value for name, value in vars(data).items() if name != "cirm"}
-    return NumpyModel(arrays=state, **facts)
+    return NumpyModel(predictor=predictor, **facts) if predictor else None
 
 
 def _can_predict(model: NumpyModel) -> bool:
-    """Return whether the numbers are finite, and one prediction can be made."""
-    for name, array in model.arrays.items():
-        if array.dtype != DTYPES.get(name, np.float64) or not np.isfinite(array).all():
-            return False
+    """Return whether the model makes a finite prediction of the right shape."""
     inputs = np.zeros((1, *model.schema.treatment.shape), np.float32)
     try:
-        mean = model.predict_inputs(inputs).mean
-    except (ValueError, IndexError):
+        with np.errstate(invalid="ignore"):
+            mean = model.predict_inputs(inputs).mean
+    except (ValueError, IndexError, TypeError):
         return False
     shape = (1, max(1, len(model.task.classes)))
     return mean.shape == shape and bool(np.isfinite(mean).all())

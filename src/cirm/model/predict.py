@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -175,7 +175,7 @@ def _build_prediction_columns(
     probabilities: bool,
     calibration: Calibration | None,
     abstention: Abstention | None,
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     mean, std = (part.astype(np.float64) for part in predictions)
     empty = np.full(len(mean), np.nan)
     if not model.task.classes:
@@ -184,16 +184,17 @@ def _build_prediction_columns(
         values = target.centre + target.scale * mean[:, 0]
         half = target.scale * calibration.half_width
         spread = target.scale * std[:, 0] if std.any() else empty
-        columns = {"prediction": values, "low": values - half, "high": values + half}
-        return columns | {"uncertainty": spread}
+        ends = {"low": values - half, "high": values + half}
+        return {"prediction": values, **ends, "uncertainty": spread}
     index = decide_classes(mean, model.task.classes, model.threshold)
     rows = np.arange(len(mean))
     probability, spread = mean[rows, index], std[rows, index].round(6)
-    names = np.array(model.task.classes, dtype=object)
-    labels = names[index]
+    places = index
     if abstention is not None:
-        labels[probability < abstention.confidence] = None
-    columns = {
+        places = np.where(probability < abstention.confidence, -1, index)
+    # By position: making text of every label takes longer than predicting it.
+    labels = pd.Series(model.task.classes).array.take(places, allow_fill=True)
+    columns: dict[str, Any] = {
         "prediction": labels,
         "probability": probability.round(6),
         "uncertainty": spread if std.any() else empty,

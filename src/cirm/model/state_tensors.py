@@ -14,15 +14,22 @@ from cirm.randomness import Randomness
 OTHER_VERSION = "Another version of the learner may have written the file"
 
 
-def flatten_state(state: Any, prefix: str = "state") -> dict[str, Tensor]:  # noqa: ANN401
-    """Return the tensors of nested named tuples by path, as state.posterior.mean."""
+def flatten_state(
+    state: Any,  # noqa: ANN401
+    prefix: str = "state",
+    copy: bool = True,
+) -> dict[str, Tensor]:
+    """Return the tensors of nested named tuples by path, as state.posterior.mean.
+
+    They are copies, since safetensors refuses tensors that share memory, unless `copy`
+    is false.
+    """
     if isinstance(state, Tensor):
-        # A copy, since safetensors refuses tensors that share memory.
-        return {prefix: state.detach().cpu().clone().contiguous()}
+        return {prefix: state.detach().cpu().clone().contiguous() if copy else state}
     return {
         name: tensor
         for field, part in state._asdict().items()
-        for name, tensor in flatten_state(part, f"{prefix}.{field}").items()
+        for name, tensor in flatten_state(part, f"{prefix}.{field}", copy).items()
     }
 
 

@@ -1,0 +1,215 @@
+"""Predictions computed by NumPy: fully connected networks, and `steady` on tables.
+
+NumPy starts in a tenth of torch's time, and computes these few operations as fast.
+`build_predictor` returns None for anything else, which is left to torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cirm.learners import NETWORK_LEARNERS
+from cirm.model.facts import TrainingPlan
+from cirm.model.outputs import Array, ArrayPredictions, summarise_outputs
+
+ROWS_AT_ONCE = 2048  # rows predicted at once, so that the layers stay in the cache
+MOST_THREADS = 4  # more would wait for one another and for reading the files
+BASIS = ("centre", "scale", "limit", "knots", "slopes", "pairs", "factors")
+"""The parts of the basis of `steady`; a state with others is left to torch."""
+
+
+class Predictor(Protocol):
+    """Computes outputs from rows."""
+
+    def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
+        """Return outputs [samples, n, k] of rows [n, d]."""
+
+
+class NetworkPredictor(NamedTuple):
+    """A network of fully connected layers.
+
+    Attributes:
+        layers: Weights [in, out] and biases [out] of each layer.
+        activation: What follows each layer but the last: "elu", "relu" or "linear".
+    """
+
+    layers: list[tuple[Array, Array]]
+    activation: str
+
+    def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
+        """Return outputs [1, n, k] of rows [n, d]."""
+        sums: Array = rows
+        for index, (weight, bias) in enumerate(self.layers):
+            if index and self.activation == "elu":
+                below = np.minimum(sums, 0)
+                sums = np.maximum(sums, 0, out=sums)
+                sums += np.expm1(below, out=below)
+            elif index and self.activation == "relu":
+                sums = np.maximum(sums, 0, out=sums)
+            sums = sums @ weight
+            sums += bias
+        return sums[None]
+
+
+class ColumnsPredictor(NamedTuple):
+    """The generalised linear model of `steady` for the columns of a table.
+
+    The basis functions are those of `cirm.learners.steady.columns_basis`, without the
+    hinges and products that are not used, whose factors stand in the coefficients.
+
+    Attributes:
+        scale: Factor of each feature, [d, 1].
+        shift: What is added to each scaled feature, [d, 1].
+        limit: Largest absolute value of each feature, [d, 1].
+        bent: Features that have hinges, [b].
+        knots: Where hinges of these features start, [hinges, b, 1].
+        pairs: Features whose products are used, [2, m].
+        coefficients: Of features, hinges and products, [samples * k, p].
+        levels: What is added to each output, [samples * k, 1].
+        outputs: Number of outputs k.
+    """
+
+    scale: Array
+    shift: Array
+    limit: Array
+    bent: Array
+    knots: Array
+    pairs: Array
+    coefficients: Array
+    levels: Array
+    outputs: int
+
+    def compute_outputs(self, rows: NDArray[np.float32]) -> Array:
+        """Return outputs [samples, n, k] of rows [n, d]; rows are last in between."""
+        d, bent = len(self.scale), len(self.bent)
+        basis = np.empty((self.coefficients.shape[1], len(rows)), np.float32)
+        features = np.multiply(rows.T, self.scale, out=basis[:d])
+        features += self.shift
+        np.clip(features, -self.limit, self.limit, out=features)
+        chosen, end = features[self.bent], d
+        for knots in self.knots:
+            own = np.subtract(chosen, knots, out=basis[end : end + bent])
+            np.maximum(own, 0, out=own)
+            end += bent
+        np.multiply(features[self.pairs[0]], features[self.pairs[1]], out=basis[end:])
+        flat = self.coefficients @ basis
+        flat += self.levels
+        return np.moveaxis(flat.reshape(-1, self.outputs, len(rows)), 1, 2)
+
+
+def build_predictor(plan: TrainingPlan, state: Mapping[str, Array]) -> Predictor | None:
+    """Return what predicts by the state of a plan; None if that takes torch.
+
+    Args:
+        plan: How the model was trained.
+        state: Its arrays by path, without the replica axis.
+    """
+    if plan.learner in NETWORK_LEARNERS and plan.network["kind"] == "mlp":
+        layers = _split_layers(state["params"], plan.network["sizes"])
+        return NetworkPredictor(layers, plan.network["activation"])
+    basis = {name.removeprefix("basis.") for name in state if name.startswith("basis.")}
+    if plan.learner != "steady" or basis != set(BASIS):
+        return None
+    return _build_columns_predictor(state)
+
+
+def _split_layers(params: Array, sizes: list[int]) -> list[tuple[Array, Array]]:
+    """Return weights [in, out] and biases [out] in flat parameters [p]."""
+    ends = np.cumsum([n for a, b in pairwise(sizes) for n in (a * b, b)])
+    if params.shape != (ends[-1],) or params.dtype != np.float32:
+        raise ValueError("the parameters are not those of the layers")
+    parts = np.split(params, ends[:-1])
+    weights = (w.reshape(s) for w, s in zip(parts[::2], pairwise(sizes), strict=True))
+    return list(zip(weights, parts[1::2], strict=True))
+
+
+def _build_columns_predictor(state: Mapping[str, Array]) -> ColumnsPredictor:
+    """Return the predictor of the columns engine, adapted if the state is."""
+    centre, scale, limit, knots, slopes, pairs, factors = (
+        state[f"basis.{name}"] for name in BASIS
+    )
+    prefix = "adaptation.predictor" if int(state["adaptation.rows"]) else "predictor"
+    coefficients, levels = (
+        state[f"{prefix}.{name}"] for name in ("coefficients", "levels")
+    )
+    if coefficients.dtype != np.float64:
+        raise ValueError("the coefficients are not of double precision")
+    samples, outputs, p = coefficients.shape
+    d, hinges = len(centre), len(knots)
+    bent, used = np.flatnonzero(slopes.any(0)), np.flatnonzero(factors)
+    sizes = np.cumsum([d, d * hinges, len(factors)])
+    own, bends, products, constant = np.split(
+        coefficients.reshape(samples * outputs, p), sizes, axis=1
+    )
+    bends = bends.reshape(-1, hinges, d) * slopes
+    parts = [own, bends[:, :, bent].reshape(len(own), hinges * len(bent))]
+    parts.append((products * factors)[:, used])
+    single = np.float32  # the precision of the inputs
+    return ColumnsPredictor(
+        scale[:, None].astype(single),
+        (-centre * scale)[:, None].astype(single),
+        limit[:, None].astype(single),
+        bent,
+        knots[:, bent, None].astype(single),
+        pairs[used].T,
+        np.concatenate(parts, 1).astype(single),
+        (levels.reshape(-1, 1) + constant).astype(single),
+        outputs,
+    )
+
+
+def predict_by_numpy(
+    predictor: Predictor,
+    inputs: NDArray[np.float32],
+    classes: int,
+    shifts: Array | None = None,
+) -> ArrayPredictions:
+    """Return predictions for inputs [n, *shape], computed by one thread per core.
+
+    Args:
+        predictor: What computes outputs.
+        inputs: Encoded rows.
+        classes: Number of classes; 0 for regression.
+        shifts: What is added to the logit of each class, [classes].
+    """
+    rows = inputs.reshape(len(inputs), -1)
+    starts = range(0, len(rows), ROWS_AT_ONCE)
+
+    def predict_part(start: int) -> ArrayPredictions:
+        outputs = predictor.compute_outputs(rows[start : start + ROWS_AT_ONCE])
+        return summarise_outputs(outputs, classes, shifts)
+
+    threads = min(count_available_threads(), len(starts))
+    if threads < 2:
+        pieces = [predict_part(start) for start in starts]
+    else:
+        with limit_blas_threads(), ThreadPoolExecutor(threads) as pool:
+            pieces = list(pool.map(predict_part, starts))
+    return ArrayPredictions(*map(np.concatenate, zip(*pieces, strict=True)))
+
+
+@contextmanager
+def limit_blas_threads() -> Iterator[None]:
+    """Make the products of NumPy compute on the thread that calls them."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(1, "blas"):
+        yield
+
+
+def count_available_threads() -> int:
+    """Return the number of cores or OMP_NUM_THREADS, at most four."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted):
+        return min(int(wanted), MOST_THREADS)
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    return min(os.cpu_count() or 1, MOST_THREADS)
