@@ -250,6 +250,17 @@ Workers = Annotated[
     ),
 ]
 
+BudgetText = Annotated[
+    str,
+    typer.Option(
+        "--budget",
+        metavar="TIME",
+        help="Stop when this time is spent, for example 30m, 2h or 90s, with the most "
+        "informative jobs first; the same command continues with the others.",
+        show_default="no limit",
+    ),
+]
+
 
 def format_command_examples(*commands: str) -> str:
     """Return the end of a command's help: example invocations, one per line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +17,9 @@ from cirm.cli.exit_codes import ExitCode
 from cirm.cli.output import remove_control_characters
 
 if TYPE_CHECKING:
-    from cirm.runs.engines import Engine
+    from cirm.runs.driver import Report
     from cirm.runs.jobs import Job
-    from cirm.runs.local import Report
-    from cirm.runs.tracker import JobTime, JobTracker
+    from cirm.runs.tracker import JobTracker
 
 PAUSE = 10.0  # seconds between two lines where standard error is not a terminal
 
@@ -194,45 +193,9 @@ class DownloadBar:
         self._display.update(self._task, total=self._done, completed=self._done)
 
 
-def run_jobs_with_progress(
-    jobs: Sequence[Job],
-    list_waiting: Callable[[], Sequence[Job]],
-    folder: Path,
-    engine: Engine,
-    title: str,
-    times: Sequence[JobTime] = (),
-    on_finish: Callable[[Job], object] = lambda job: None,
-) -> dict[str, str]:
-    """Run the jobs that are still waiting; return reasons of failures by job key.
-
-    `times` are those of jobs that finished earlier. `on_finish` is called once for
-    each job whose records have been written.
-    """
-    from cirm.runs.tracker import JobTracker
-
-    waiting = list_waiting()
-
-    def describe_kept() -> str:
-        done = len(jobs) - len(list_waiting())
-        return (
-            f"{done} of {len(jobs)} jobs are finished and kept in {folder}. Run the "
-            "same command again to continue."
-        )
-
-    tracker = JobTracker(waiting, engine.job_limit, times)
-    with (
-        exit_on_interrupt(describe_kept),
-        show_job_progress(tracker, folder, title, on_finish) as report,
-    ):
-        return engine(waiting, folder, report)
-
-
 @contextmanager
 def show_job_progress(
-    tracker: JobTracker,
-    folder: Path,
-    title: str,
-    on_finish: Callable[[Job], object] = lambda job: None,
+    tracker: JobTracker, folder: Path, title: str
 ) -> Iterator[Report]:
     """Show the progress of jobs; yield the function that reports it."""
     from cirm.runs.local import get_records_path, read_job_duration
@@ -246,7 +209,6 @@ def show_job_progress(
         with lock:  # reports come from several threads
             if job.key not in finished:
                 finished.add(job.key)
-                on_finish(job)
                 tracker.finish(job, read_job_duration(job, folder))
 
     def refresh(display: ProgressDisplay) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +10,14 @@ import typer
 
 from cirm.cli import options
 from cirm.cli.exit_codes import ExitCode
-from cirm.cli.options import Address, EngineName, Workers
+from cirm.cli.options import Address, BudgetText, EngineName, Workers
 
 if TYPE_CHECKING:
     from cirm.paper.experiment import PaperExperiment
     from cirm.paper.reproduction import ReproductionPlan
     from cirm.report.paper_page import ExperimentReport
     from cirm.runs.engines import Engine
+    from cirm.runs.job_queue import Budget
     from cirm.runs.jobs import Job
 
 TABLES = ("table1", "table2", "table3", "table4", "table5")
@@ -52,6 +53,7 @@ def reproduce_paper(
     engine: EngineName = "local",
     address: Address = "",
     workers: Workers = 0,
+    budget: BudgetText = "",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -64,14 +66,18 @@ def reproduce_paper(
     Jobs that have finished are not run again: the same command continues an
     interrupted reproduction, and tables in neighbouring folders share their jobs.
     Data sets that are not in the cache are skipped; `cirm data fetch` downloads them.
+    With --budget, one seed of every cell comes first, then a second seed, and so on;
+    from then on cells whose verdict is still open come before the others.
     """
     if name not in NAMES:
         raise ValueError(
             f"reproduce: {name!r} is not an experiment of the paper. Use one of "
             f"{', '.join(NAMES)}."
         )
+    from cirm.cli.jobs import start_budget
     from cirm.cli.progress import show_single_step
 
+    limit = start_budget(budget)
     root = out or Path("reproduction") / ("" if name == "all" else name)
     failures: list[str] = []
     parts = []
@@ -89,11 +95,13 @@ def reproduce_paper(
             plan_reproduction(experiment, seeds or experiment.seeds, keys)
             for experiment, keys in choose_experiments_and_learners(name, learner or [])
         ]
-    for plan in plans:
-        folder = root / plan.experiment.name if name == "all" else root
-        part, failed = run_reproduction_plan(plan, folder, place)
-        parts.append(part)
-        failures += failed
+    folders = [root / p.experiment.name if name == "all" else root for p in plans]
+    for folder in folders:
+        options.create_result_folder(folder)
+    reasons = run_reproduction_plans(plans, folders, place, limit)
+    for plan, folder in zip(plans, folders, strict=True):
+        parts.append(write_reproduction(plan, folder, reasons))
+        failures += list_failures_of_plan(plan, reasons)
     if name in ("figures", "all"):
         folder = root / "figures" if name == "all" else root
         with show_single_step("drawing the figures"):
@@ -136,11 +144,66 @@ def choose_experiments_and_learners(
     return [(one, chosen) for one, chosen in pairs if chosen or not keys]
 
 
+def run_reproduction_plans(
+    plans: Sequence[ReproductionPlan],
+    folders: Sequence[Path],
+    engine: Engine,
+    budget: Budget | None,
+) -> dict[str, str]:
+    """Run what the folders lack of the experiments; return reasons of failures.
+
+    With a budget, the experiments take turns: one seed of each, then the next.
+    """
+    rounds: list[int | None] = [None]
+    if budget and len(plans) > 1:
+        rounds = [*range(max(plan.seeds for plan in plans))]
+    failures: dict[str, str] = {}
+    for seed in rounds:
+        for plan, folder in zip(plans, folders, strict=True):
+            if seed == rounds[0]:
+                print_reproduction_plan(plan, plan.list_waiting_jobs(folder))
+            failures |= run_reproduction_plan(plan, folder, engine, budget, seed)
+    return failures
+
+
 def run_reproduction_plan(
-    plan: ReproductionPlan, folder: Path, engine: Engine
-) -> tuple[ExperimentReport, list[str]]:
-    """Run what a folder lacks of an experiment and write it; also return failures."""
-    from cirm.cli.progress import run_jobs_with_progress, show_single_step
+    plan: ReproductionPlan,
+    folder: Path,
+    engine: Engine,
+    budget: Budget | None,
+    seed: int | None,
+) -> dict[str, str]:
+    """Run what a folder lacks of an experiment, or only the jobs of a seed."""
+    from cirm.cli.jobs import run_jobs_with_progress
+    from cirm.paper.priorities import rank_jobs_by_open_verdicts
+    from cirm.runs.archive import add_finished_jobs_to_archive
+    from cirm.runs.provenance import find_source_commit
+
+    commit = find_source_commit()
+    archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
+
+    def list_waiting() -> list[Job]:
+        waiting = plan.list_waiting_jobs(folder)
+        return [job for job in waiting if seed is None or job.seeds[0] == seed]
+
+    def rank(jobs: Sequence[Job]) -> dict[str, int]:
+        archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
+        return rank_jobs_by_open_verdicts(plan, jobs, archive)
+
+    if not list_waiting():
+        return {}
+    times = archive.list_job_times()
+    name = plan.experiment.name
+    return run_jobs_with_progress(
+        plan.all_jobs, list_waiting, folder, engine, name, times, budget, rank
+    )
+
+
+def write_reproduction(
+    plan: ReproductionPlan, folder: Path, failures: Mapping[str, str]
+) -> ExperimentReport:
+    """Write and print the results that a folder has of an experiment."""
+    from cirm.cli.progress import show_single_step
     from cirm.paper.pages import draw_example_images_of_sources, write_experiment_files
     from cirm.paper.reproduction import (
         list_reasons_for_missing_records,
@@ -148,44 +211,27 @@ def run_reproduction_plan(
     )
     from cirm.runs.archive import add_finished_jobs_to_archive
     from cirm.runs.provenance import find_source_commit
-    from cirm.runs.tracker import describe_job, estimate_data_work
 
-    options.create_result_folder(folder)
-    waiting = plan.list_waiting_jobs(folder)
-    print_reproduction_plan(plan, waiting)
-    commit = find_source_commit()
-    archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
-    failures: dict[str, str] = {}
-    if waiting:
-        times = [
-            (entry["setup"]["learner"], size, entry["seconds"])
-            for entry in archive.entries.values()
-            if (
-                size := estimate_data_work(
-                    entry["setup"]["dataset"], len(entry["seeds"])
-                )
-            )
-        ]
-        failures = run_jobs_with_progress(
-            plan.all_jobs,
-            lambda: plan.list_waiting_jobs(folder),
-            folder,
-            engine,
-            plan.experiment.name,
-            times,
-            lambda job: add_finished_jobs_to_archive([job], folder, commit),
-        )
-        archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
+    archive = add_finished_jobs_to_archive(plan.all_jobs, folder, find_source_commit())
     with show_single_step("writing the report"):
         notes = list_reasons_for_missing_records(plan, failures, archive)
         part = summarise_experiment(plan.experiment, archive, plan.seeds, notes)
         pictures = draw_example_images_of_sources([plan.experiment]).values()
         write_experiment_files(part, folder, pictures)
     print_comparison_with_paper(part, folder)
-    jobs = {job.key: job for job in waiting}
-    return part, [
-        f"failed: {describe_job(jobs[key])}: {reason}"
-        for key, reason in failures.items()
+    return part
+
+
+def list_failures_of_plan(
+    plan: ReproductionPlan, failures: Mapping[str, str]
+) -> list[str]:
+    """Return a line for each job of a plan that has failed."""
+    from cirm.runs.tracker import describe_job
+
+    return [
+        f"failed: {describe_job(job)}: {failures[job.key]}"
+        for job in plan.all_jobs
+        if job.key in failures
     ]
 
 

@@ -15,6 +15,7 @@ from cirm.cli import options
 from cirm.cli.exit_codes import ExitCode
 from cirm.cli.options import (
     Address,
+    BudgetText,
     EngineName,
     LearnerSettings,
     Preset,
@@ -26,6 +27,7 @@ from cirm.records import Curve, Record
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
+    from cirm.runs.job_queue import Budget
     from cirm.runs.jobs import Job
 
 EXAMPLES = options.format_command_examples(
@@ -102,6 +104,7 @@ def run_learners(
     engine: EngineName = "local",
     address: Address = "",
     workers: Workers = 0,
+    budget: BudgetText = "",
     tensorboard: Annotated[
         Path | None,
         typer.Option(
@@ -117,8 +120,10 @@ def run_learners(
     --environments 3 --examples 1000; `cirm list datasets NAME` shows them. If a run is
     interrupted, the same command continues it.
     """
+    from cirm.cli.jobs import start_budget
     from cirm.cli.progress import show_step_progress
 
+    limit = start_budget(budget)
     texts = options.parse_dataset_options(context.args, "run")
     if tensorboard is not None:
         check_tensorboard_is_installed()
@@ -146,7 +151,9 @@ def run_learners(
         typer.echo(data.description, err=as_json)
     name = options.make_file_name_from_key(dataset)
     folder = out or Path("runs") / f"{name}-{hash_jobs(jobs)}"
-    run_jobs_and_report(jobs, folder, chosen, tensorboard, as_json=as_json)
+    run_jobs_and_report(
+        jobs, folder, chosen, tensorboard, as_json=as_json, budget=limit
+    )
 
 
 def run_jobs_and_report(
@@ -156,12 +163,13 @@ def run_jobs_and_report(
     tensorboard: Path | None = None,
     title: str = "cirm run",
     as_json: bool = False,
+    budget: Budget | None = None,
 ) -> None:
     """Run the unfinished jobs, then write and print the results of all of them.
 
     As JSON, standard output has the summary and the reasons of failures only.
     """
-    from cirm.cli.progress import run_jobs_with_progress
+    from cirm.cli.jobs import run_jobs_with_progress
     from cirm.runs.local import (
         collect_records_of_jobs,
         list_unfinished_jobs,
@@ -191,6 +199,7 @@ def run_jobs_and_report(
             engine,
             title,
             times,
+            budget,
         )
     summary: dict[str, Any] = {}
     if records := collect_records_of_jobs(jobs, folder):

@@ -12,6 +12,7 @@ import typer
 from cirm.cli import options
 from cirm.cli.options import (
     Address,
+    BudgetText,
     EngineName,
     LearnerSettings,
     Preset,
@@ -22,6 +23,7 @@ from cirm.cli.output import format_typed_command, print_table
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
+    from cirm.runs.job_queue import Budget
     from cirm.runs.jobs import Job
     from cirm.runs.search import RandomSearch
 
@@ -113,6 +115,7 @@ def select_settings(
     engine: EngineName = "local",
     address: Address = "",
     workers: Workers = 0,
+    budget: BudgetText = "",
 ) -> None:
     """Choose settings of a learner by random search, without the test environment.
 
@@ -122,9 +125,11 @@ def select_settings(
     the same command continues it; with more trials or rules, it reuses the trials that
     have finished.
     """
+    from cirm.cli.jobs import start_budget
     from cirm.cli.progress import show_single_step
     from cirm.cli.run import exit_if_jobs_failed
 
+    limit = start_budget(budget)
     learner, dataset, texts = parse_learner_and_dataset(context.args, data or [])
     with show_single_step("preparing the data set"):
         from cirm.runs.engines import Engine
@@ -147,15 +152,15 @@ def select_settings(
     name = options.make_file_name_from_key(learner)
     folder = out or Path("runs") / f"select-{name}-{search.key}"
     jobs: list[Job] = [*search.plan()]
-    failures = run_search_trials(search, jobs, folder, chosen)
-    summary = summarise_search(search, folder)
+    failures = run_search_trials(search, jobs, folder, chosen, limit)
+    summary = summarise_search(search, folder, failures)
     if reveal:
         reveal_range = tuple(range(reveal_seeds or seeds))
         picked = plan_jobs_of_selected_trials(
             search, prepared, reveal_range, summary["picks"].values()
         )
         jobs += [job for some in picked.values() for job in some]
-        failures |= add_test_scores_of_picks(picked, summary, folder, chosen)
+        failures |= add_test_scores_of_picks(picked, summary, folder, chosen, limit)
     write_and_print_selected_settings(search, summary, folder)
     exit_if_jobs_failed(jobs, failures)
 
@@ -186,7 +191,11 @@ def parse_learner_and_dataset(
 
 
 def run_search_trials(
-    search: RandomSearch, jobs: Sequence[Job], folder: Path, engine: Engine
+    search: RandomSearch,
+    jobs: Sequence[Job],
+    folder: Path,
+    engine: Engine,
+    budget: Budget | None = None,
 ) -> dict[str, str]:
     """Run the trials that have no scores yet; return reasons of failures by job."""
     from cirm.runs.local import list_unfinished_jobs
@@ -198,12 +207,16 @@ def run_search_trials(
         f"{trials} of {search.learner_key}: {len(jobs)} training jobs, {left} to run."
     )
     return run_unfinished_jobs(
-        jobs, folder, engine, f"cirm select {search.learner_key}"
+        jobs, folder, engine, f"cirm select {search.learner_key}", budget
     )
 
 
 def add_test_scores_of_picks(
-    jobs: dict[int, list[Job]], summary: Summary, folder: Path, engine: Engine
+    jobs: dict[int, list[Job]],
+    summary: Summary,
+    folder: Path,
+    engine: Engine,
+    budget: Budget | None = None,
 ) -> dict[str, str]:
     """Train with the selected settings and add their test scores to the summary.
 
@@ -218,7 +231,7 @@ def add_test_scores_of_picks(
     )
     every = [job for some in jobs.values() for job in some]
     failures = run_unfinished_jobs(
-        every, folder, engine, "scoring the selected settings"
+        every, folder, engine, "scoring the selected settings", budget
     )
     for pick in summary["picks"].values():
         records = collect_records_of_jobs(jobs[pick["trial"]], folder)
@@ -229,16 +242,25 @@ def add_test_scores_of_picks(
 
 
 def run_unfinished_jobs(
-    jobs: Sequence[Job], folder: Path, engine: Engine, title: str
+    jobs: Sequence[Job],
+    folder: Path,
+    engine: Engine,
+    title: str,
+    budget: Budget | None,
 ) -> dict[str, str]:
     """Run the jobs that have not finished; return reasons of failures by job."""
-    from cirm.cli.progress import run_jobs_with_progress
+    from cirm.cli.jobs import run_jobs_with_progress
     from cirm.runs.local import list_unfinished_jobs
 
     if not list_unfinished_jobs(jobs, folder):
         return {}
     return run_jobs_with_progress(
-        jobs, lambda: list_unfinished_jobs(jobs, folder), folder, engine, title
+        jobs,
+        lambda: list_unfinished_jobs(jobs, folder),
+        folder,
+        engine,
+        title,
+        budget=budget,
     )
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.options import Address, EngineName, Workers
+from cirm.cli.options import Address, BudgetText, EngineName, Workers
 
 if TYPE_CHECKING:
     from cirm.runs.engines import Engine
+    from cirm.runs.job_queue import Budget
     from cirm.stress.cells import StressCell
     from cirm.stress.results import StressPlan
 
@@ -76,6 +77,7 @@ def stress(
     engine: EngineName = "local",
     address: Address = "",
     workers: Workers = 0,
+    budget: BudgetText = "",
     out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path(
         "stress"
     ),
@@ -87,8 +89,10 @@ def stress(
     without the shortcut), with plain training, and with the best that is possible where
     this is known. If it is interrupted, the same command continues it.
     """
+    from cirm.cli.jobs import start_budget
     from cirm.cli.progress import show_single_step
 
+    limit = start_budget(budget)
     source = source or ("digits" if quick else "mnist")
     with show_single_step("preparing the stress map"):
         from cirm.runs.engines import Engine
@@ -108,7 +112,7 @@ def stress(
         check_data_of_cells(cells)
         count = seeds or (QUICK_SEEDS if quick else SEEDS)
         plan = StressPlan.from_cells(cells, learner, range(count))
-    run_stress_map(plan, out, place, source)
+    run_stress_map(plan, out, place, source, limit)
 
 
 def check_data_of_cells(cells: Sequence[StressCell]) -> None:
@@ -122,10 +126,17 @@ def check_data_of_cells(cells: Sequence[StressCell]) -> None:
             create_dataset(cell.kind.dataset, cell.data).draw((0,))
 
 
-def run_stress_map(plan: StressPlan, folder: Path, engine: Engine, source: str) -> None:
+def run_stress_map(
+    plan: StressPlan,
+    folder: Path,
+    engine: Engine,
+    source: str,
+    budget: Budget | None = None,
+) -> None:
     """Run the unfinished jobs of a stress map, then write and print its results."""
+    from cirm.cli.jobs import run_jobs_with_progress
     from cirm.cli.output import format_typed_command, print_table
-    from cirm.cli.progress import run_jobs_with_progress, show_single_step
+    from cirm.cli.progress import show_single_step
     from cirm.cli.run import exit_if_jobs_failed
     from cirm.records import write_text_atomically
     from cirm.runs.archive import add_finished_jobs_to_archive
@@ -154,7 +165,7 @@ def run_stress_map(plan: StressPlan, folder: Path, engine: Engine, source: str) 
             folder,
             engine,
             "cirm stress",
-            on_finish=lambda job: add_finished_jobs_to_archive([job], folder, commit),
+            budget=budget,
         )
     with show_single_step("writing the report"):
         cells = summarise_cells(

@@ -9,6 +9,7 @@ there it is 0.02, the same part of their range.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -64,6 +65,22 @@ def compare_with_published_value(
     if metric == "accuracy":
         return "better" if gap > 0 and split == "test" else "differs"
     return "better" if gap < 0 else "differs"
+
+
+def is_verdict_decided(cell: Mapping[str, Any]) -> bool:
+    """Return whether more seeds are unlikely to change the verdict of a cell.
+
+    That is so if the mean is further than two standard errors from the nearer edge of
+    the band in which it would match, or if the paper prints no number.
+    """
+    paper, mean, std = cell["paper"], cell["mean"], cell["std"]
+    if not paper:
+        return True
+    if mean is None or std is None:
+        return False
+    spread = max(std, paper["std"] or 0.0, TOLERANCE_FLOORS[cell["metric"]])
+    distance = abs(abs(mean - paper["mean"]) - 2 * spread)
+    return bool(distance > 2 * std / math.sqrt(cell["seeds"]))
 
 
 def compare_cells_with_paper(

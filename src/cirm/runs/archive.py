@@ -26,6 +26,7 @@ from cirm.records import (
 )
 from cirm.runs.jobs import Job, format_trial_identity
 from cirm.runs.local import get_records_path
+from cirm.runs.tracker import JobTime, estimate_data_work
 
 ARCHIVE_NAME = "records.json"
 CURVES = ("consensus", "constraint")
@@ -40,13 +41,20 @@ class JobArchive:
 
     entries: dict[str, Entry] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._keys: dict[str, list[str]] = {}  # of the jobs of each trial
+        for key, entry in self.entries.items():
+            self._keys.setdefault(get_trial_identity(entry), []).append(key)
+
     def add_job(self, key: str, entry: Entry) -> None:
         """Add a packed job, and drop those of the trial with other settings or code."""
-        self.entries = {
-            old_key: old
-            for old_key, old in self.entries.items()
-            if not is_packed_job_superseded(old, entry)
-        }
+        keys = self._keys.setdefault(get_trial_identity(entry), [])
+        for old in [
+            k for k in keys if is_packed_job_superseded(self.entries[k], entry)
+        ]:
+            keys.remove(old)
+            del self.entries[old]
+        keys.append(key)
         self.entries[key] = entry
 
     def records(self, trial: str, seeds: Iterable[int]) -> list[Record]:
@@ -62,8 +70,20 @@ class JobArchive:
 
     def list_entries(self, trial: str) -> list[Entry]:
         """List the packed jobs of a trial, by its identity, in order of their seeds."""
-        entries = [e for e in self.entries.values() if get_trial_identity(e) == trial]
+        entries = [self.entries[key] for key in self._keys.get(trial, [])]
         return sorted(entries, key=lambda entry: entry["seeds"])
+
+    def list_job_times(self) -> list[JobTime]:
+        """Return the name, the work and the seconds of each job."""
+        return [
+            (entry["setup"]["learner"], work, entry["seconds"])
+            for entry in self.entries.values()
+            if (
+                work := estimate_data_work(
+                    entry["setup"]["dataset"], len(entry["seeds"])
+                )
+            )
+        ]
 
 
 def pack_job_records(records: Sequence[Record]) -> Entry:
@@ -197,9 +217,7 @@ def get_trial_identity(entry: Mapping[str, Any]) -> str:
 def is_packed_job_superseded(old: Entry, new: Entry) -> bool:
     """Return whether a newer packed job replaces an old one."""
     one, other = old["setup"], new["setup"]
-    if one["learner"] != other["learner"] or get_trial_identity(
-        old
-    ) != get_trial_identity(new):
+    if get_trial_identity(old) != get_trial_identity(new):
         return False
     # The identity of a trial leaves out the inference; here it counts.
     same = _format_json(one["dataset"]) == _format_json(other["dataset"])

@@ -9,8 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from cirm.runs import local
+from cirm.runs.driver import Report
+from cirm.runs.job_queue import JobQueue
 from cirm.runs.jobs import Job
-from cirm.runs.local import Report, ignore_job_progress
+from cirm.runs.local import ignore_job_progress
 
 ENGINES = ("local", "ray")
 
@@ -57,7 +59,11 @@ class Engine:
         return self.workers or cores
 
     def __call__(
-        self, jobs: Sequence[Job], folder: Path, report: Report = ignore_job_progress
+        self,
+        jobs: Sequence[Job],
+        folder: Path,
+        report: Report = ignore_job_progress,
+        queue: JobQueue | None = None,
     ) -> dict[str, str]:
         """Run the jobs without records in the folder.
 
@@ -65,14 +71,16 @@ class Engine:
             jobs: The jobs.
             folder: Where each job writes its records.
             report: Called with a job and the part of it that is done.
+            queue: The jobs in the order in which they start, and their budget;
+                without it they start in rounds of seeds.
 
         Returns:
             The reason of each failure, by the job's key.
         """
         if self.name == "local":
-            return local.run_jobs_locally(jobs, folder, self.job_limit, report)
+            return local.run_jobs_locally(jobs, folder, self.job_limit, report, queue)
         from cirm.runs import ray_engine
 
         return ray_engine.run_jobs_on_ray(
-            jobs, folder, self.workers, report, self.address
+            jobs, folder, self.workers, report, self.address, queue
         )

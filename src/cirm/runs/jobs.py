@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import lru_cache, singledispatch
+from functools import cached_property, lru_cache, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,7 @@ class Job:
     diagnose: bool = True
     adapt: tuple[RowCount, ...] = ()
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Name of the job's file; it changes with the learner's revision."""
         content = {"version": __version__, **dataclasses.asdict(self)}

@@ -5,19 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+import time
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from multiprocessing.managers import SyncManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cirm.records import Record, Run, parse_record, read_records, write_records
+from cirm.runs.driver import LOST, Report, drive_jobs
+from cirm.runs.job_queue import BudgetSpentError, JobQueue
 from cirm.runs.jobs import Job, execute_job
-
-Report = Callable[[Job, float], None]
-"""Called with a job and the part of it that is done, from 0 to 1."""
 
 MAX_ATTEMPTS = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
 KILLED_MESSAGE = (
@@ -59,91 +58,112 @@ def run_jobs_locally(
     folder: Path,
     workers: int,
     report: Report = ignore_job_progress,
+    queue: JobQueue | None = None,
 ) -> dict[str, str]:
     """Run the unfinished jobs and return the reason of each failure by job key.
 
-    A failed job does not stop the others.
+    A failed job does not stop the others. The jobs start in the order of the queue.
     """
     waiting = list_unfinished_jobs(jobs, folder)
+    queue = queue or JobQueue(waiting)
     if workers == 1 or len(waiting) <= 1:
-        return _run_jobs_in_turn(waiting, folder, report)
-    failures: dict[str, str] = {}
-    for _ in range(MAX_ATTEMPTS):
-        for job in waiting:
-            failures.pop(job.key, None)
-        failures |= _run_jobs_in_process_pool(waiting, folder, workers, report)
-        waiting = [job for job in waiting if failures.get(job.key) == KILLED_MESSAGE]
-        if not waiting:
-            break
-    return failures
+        return _run_jobs_in_turn(queue, folder, report)
+    with ProcessWorkers(folder, min(workers, len(waiting))) as processes:
+        return drive_jobs(queue, processes, report)
 
 
-def _run_jobs_in_turn(jobs: list[Job], folder: Path, report: Report) -> dict[str, str]:
+def _run_jobs_in_turn(queue: JobQueue, folder: Path, report: Report) -> dict[str, str]:
     failures = {}
-    for job in jobs:
+    while job := queue.take():
+
+        def progress(done: float, job: Job = job) -> None:
+            queue.check_budget()
+            report(job, done)
+
+        start = time.monotonic()
         try:
-            records = execute_job(job, partial(report, job), folder)
+            records = execute_job(job, progress, folder)
             write_records(get_records_path(job, folder), records)
+            queue.record_duration(job.key, time.monotonic() - start)
             report(job, 1.0)
+        except BudgetSpentError:
+            queue.unstarted.append(job)
         except FAILURES as error:
             failures[job.key] = str(error) or type(error).__name__
     return failures
 
 
-def _run_jobs_in_process_pool(
-    jobs: list[Job], folder: Path, workers: int, report: Report
-) -> dict[str, str]:
-    context = multiprocessing.get_context("spawn")
-    # A plain queue would stay locked by a worker that is killed while it reports.
-    manager = SyncManager(ctx=context)
-    manager.start(_exit_with_parent)
-    queue: Any = manager.Queue()
-    jobs_by_key = {job.key: job for job in jobs}
-    listener = threading.Thread(
-        target=_report_worker_progress, args=(queue, jobs_by_key, report)
-    )
-    listener.start()
-    failures: dict[str, str] = {}
-    pool = ProcessPoolExecutor(
-        min(workers, len(jobs)),
-        context,
-        initializer=_init_worker_process,
-        initargs=(queue,),
-    )
-    try:
-        futures: dict[Future[None], Job] = {
-            pool.submit(_run_job_in_worker, job, folder): job for job in jobs
-        }
-        for future in as_completed(futures):
-            job = futures[future]
-            try:
-                future.result()
-                report(job, 1.0)
-            except BrokenProcessPool:
-                failures[job.key] = KILLED_MESSAGE
-            except FAILURES as error:
-                failures[job.key] = str(error) or type(error).__name__
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
+class ProcessWorkers:
+    """Processes of this machine, each of which runs one job at a time.
+
+    If one of them is killed, all are started again: the jobs that were running are
+    tried once more.
+    """
+
+    attempts = MAX_ATTEMPTS
+    lost_message = KILLED_MESSAGE
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder, self.limit = folder, limit
+        self._context = multiprocessing.get_context("spawn")
+        # A plain queue would stay locked by a worker that is killed while it reports.
+        self._manager = SyncManager(ctx=self._context)
+        self._manager.start(_exit_with_parent)
+        self._progress: Any = self._manager.Queue()
+        self._pool = self._start_pool()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._manager.shutdown()
+
+    def _start_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self.limit,
+            self._context,
+            initializer=_init_worker_process,
+            initargs=(self._progress,),
+        )
+
+    def submit(self, job: Job) -> Future[None]:
+        """Start a job, in new processes if one of the old ones was killed."""
+        try:
+            return self._pool.submit(_run_job_in_worker, job, self.folder)
+        except BrokenProcessPool:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = self._start_pool()
+            return self._pool.submit(_run_job_in_worker, job, self.folder)
+
+    def wait(
+        self, running: Collection[Future[None]], seconds: float
+    ) -> Iterable[Future[None]]:
+        """Return the finished jobs; wait for one, but not for longer."""
+        return wait(running, seconds, FIRST_COMPLETED).done
+
+    def collect(self, reference: Future[None], job: Job) -> str:
+        """Return why a job has failed, "" if it has not; its worker has stored it."""
+        try:
+            reference.result()
+        except BrokenProcessPool:
+            return LOST
+        except FAILURES as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    def read_progress(self) -> dict[str, float]:
+        """Return what the workers have put into the queue."""
+        parts = {}
+        for _ in range(self._progress.qsize()):
+            key, part = self._progress.get()
+            parts[key] = part
+        return parts
+
+    def cancel(self, running: Collection[Future[None]]) -> None:
+        """Stop all processes."""
+        for process in list((self._pool._processes or {}).values()):
             process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-        queue.put(None)
-        listener.join()
-        manager.shutdown()
-    return failures
-
-
-def _report_worker_progress(
-    queue: Any,  # noqa: ANN401
-    jobs_by_key: dict[str, Job],
-    report: Report,
-) -> None:
-    """Report the progress that workers put into the queue, until None is put."""
-    while (message := queue.get()) is not None:
-        key, done = message
-        report(jobs_by_key[key], done)
 
 
 def _init_worker_process(queue: Any) -> None:  # noqa: ANN401  a queue of a context

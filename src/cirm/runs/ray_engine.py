@@ -11,18 +11,18 @@ import logging
 import os
 import socket
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cirm import __version__
 from cirm.records import format_record, write_text_atomically
+from cirm.runs.driver import LOST, Report, drive_jobs
+from cirm.runs.job_queue import JobQueue
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import (
     FAILURES,
-    Report,
     get_records_path,
     ignore_job_progress,
     list_unfinished_jobs,
@@ -30,6 +30,7 @@ from cirm.runs.local import (
 
 MAX_ATTEMPTS = 4  # of a job whose worker is lost: machines of a cluster come and go
 PAUSE = 1.0  # seconds between two reports of a job
+JOBS_PER_CORE = 2  # one runs and one waits, so that a core that gets free is not idle
 TIMEOUT = 5.0  # seconds in which a cluster must answer
 
 
@@ -39,16 +40,21 @@ def run_jobs_on_ray(
     workers: int,
     report: Report = ignore_job_progress,
     address: str = "",
+    queue: JobQueue | None = None,
 ) -> dict[str, str]:
     """Run the unfinished jobs and return the reason of each failure by job key.
 
-    At most `workers` run at a time; 0: as many as the cluster has cores.
+    At most `workers` run at a time; 0: as many as the cluster has cores. The jobs start
+    in the order of the queue.
     """
     waiting = list_unfinished_jobs(jobs, folder)
     if not waiting:
         return {}
-    with connect_to_ray(address):
-        return _run_jobs_as_ray_tasks(waiting, folder, workers, report)
+    queue = queue or JobQueue(waiting)
+    # With a budget no job may wait on the cluster, where its time would run.
+    depth = 1 if queue.budget else JOBS_PER_CORE
+    with connect_to_ray(address), RayWorkers(folder, workers, depth) as cores:
+        return drive_jobs(queue, cores, report)
 
 
 @contextmanager
@@ -90,67 +96,95 @@ def check_ray_address(address: str) -> None:
         ) from None
 
 
-def _run_jobs_as_ray_tasks(
-    jobs: list[Job], folder: Path, workers: int, report: Report
-) -> dict[str, str]:
-    import ray
+class RayWorkers:
+    """The cores of a Ray cluster; Ray itself tries a job again whose worker is lost."""
 
-    board: Any = ray.remote(num_cpus=0, max_restarts=-1)(ProgressBoard).remote()
-    task = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(run_job_on_worker)
-    jobs_by_key = {job.key: job for job in jobs}
-    waiting, running = deque(jobs), dict[Any, Job]()
-    failures: dict[str, str] = {}
-    try:
-        while waiting or running:
-            while waiting and (not workers or len(running) < workers):
-                job = waiting.popleft()
-                running[task.remote(job, __version__, board)] = job
-            ready, _ = ray.wait(list(running), timeout=PAUSE)
-            if ready:  # then all that are ready, not only the first
-                ready, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
-            for key, part in _read_progress_from_board(board).items():
-                report(jobs_by_key[key], part)
-            for reference in ready:
-                job = running.pop(reference)
-                text, reason = _get_task_result(reference)
-                if reason:
-                    failures[job.key] = reason
-                else:
-                    write_text_atomically(get_records_path(job, folder), text)
-                    report(job, 1.0)
-    finally:
-        for reference in running:  # only after an interrupt
-            ray.cancel(reference, force=True)
-        ray.kill(board)
-    return failures
+    attempts = 1
+    lost_message = (
+        f"its worker was lost in each of {MAX_ATTEMPTS} attempts: check the memory of "
+        "the machines"
+    )
 
+    def __init__(self, folder: Path, most: int, depth: int = 1) -> None:
+        import ray
 
-def _get_task_result(reference: Any) -> tuple[str, str]:  # noqa: ANN401  a reference of ray
-    """Return the text of a task's records, or "" and the reason of the failure."""
-    import ray
-
-    try:
-        result: tuple[str, str] = ray.get(reference)
-        return result
-    except ray.exceptions.RayTaskError as error:
-        return "", str(error).strip().splitlines()[-1]
-    except ray.exceptions.RayError as error:
-        kind = type(error).__name__
-        return "", (
-            f"its worker was lost in each of {MAX_ATTEMPTS} attempts ({kind}): "
-            "check the memory of the machines"
+        self.folder, self._most, self._depth = folder, most, depth
+        self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(
+            ProgressBoard
+        ).remote()
+        self._task = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(
+            run_job_on_worker
         )
+        self._cores = 0
+        self._counted = self._read = -PAUSE  # when cores and progress were asked for
 
+    def __enter__(self) -> Self:
+        return self
 
-def _read_progress_from_board(board: Any) -> dict[str, float]:  # noqa: ANN401  a handle of ray
-    """Return the progress reported since the last call, {} while the board restarts."""
-    import ray
+    def __exit__(self, *_: object) -> None:
+        import ray
 
-    try:
-        parts: dict[str, float] = ray.get(board.take_new_progress.remote())
-    except ray.exceptions.RayActorError:
-        return {}
-    return parts
+        ray.kill(self._board)
+
+    @property
+    def limit(self) -> int:
+        """How many jobs may be on the cluster, which may grow meanwhile."""
+        import ray
+
+        if self._most:
+            return self._most
+        if time.monotonic() - self._counted >= PAUSE:
+            self._counted = time.monotonic()
+            self._cores = int(ray.cluster_resources().get("CPU", 1))
+        return max(self._depth * self._cores, 1)
+
+    def submit(self, job: Job) -> Any:  # noqa: ANN401  a reference of ray
+        """Send a job to the cluster."""
+        return self._task.remote(job, __version__, self._board)
+
+    def wait(self, running: Collection[Any], seconds: float) -> Iterable[Any]:
+        """Return the finished jobs; wait for one, but not for longer."""
+        import ray
+
+        references = list(running)
+        ready, _ = ray.wait(references, timeout=seconds)
+        if ready:  # then all that are ready, not only the first
+            ready, _ = ray.wait(references, num_returns=len(references), timeout=0)
+        return ready
+
+    def collect(self, reference: Any, job: Job) -> str:  # noqa: ANN401
+        """Write the records of a job, or return why it has failed."""
+        import ray
+
+        try:
+            text, reason = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            return str(error).strip().splitlines()[-1]
+        except ray.exceptions.RayError:
+            return LOST
+        if not reason:
+            write_text_atomically(get_records_path(job, self.folder), text)
+        return str(reason)
+
+    def read_progress(self) -> dict[str, float]:
+        """Return the progress since the last call, {} while the board restarts."""
+        import ray
+
+        if time.monotonic() - self._read < PAUSE:
+            return {}
+        self._read = time.monotonic()
+        try:
+            parts: dict[str, float] = ray.get(self._board.take_new_progress.remote())
+        except ray.exceptions.RayActorError:
+            return {}
+        return parts
+
+    def cancel(self, running: Collection[Any]) -> None:
+        """Stop jobs that are still running."""
+        import ray
+
+        for reference in running:
+            ray.cancel(reference, force=True)
 
 
 class ProgressBoard:

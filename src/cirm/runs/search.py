@@ -12,7 +12,7 @@ import hashlib
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -262,10 +262,18 @@ def _load_rules_of_job(job: CandidateJob) -> list[Rule]:
     return [rule for rule in rules if rule.leaves_out == (job.left is not None)]
 
 
-def summarise_search(search: RandomSearch, folder: Path) -> dict[str, Any]:
-    """Return the trials with their scores, and what each rule picks."""
+def summarise_search(
+    search: RandomSearch, folder: Path, failures: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the trials with their scores, and what each rule picks.
+
+    `failures` are the keys of jobs that have failed; others without records were not
+    run, as when a budget was spent.
+    """
     rules = search.load_rules()
-    trials = [_summarise_trial(search, n, folder) for n in range(search.trials)]
+    trials = [
+        _summarise_trial(search, n, folder, failures) for n in range(search.trials)
+    ]
     return {
         "learner": search.learner_key,
         "dataset": {"name": search.on.dataset, **search.on.data},
@@ -285,14 +293,18 @@ def summarise_search(search: RandomSearch, folder: Path) -> dict[str, Any]:
     }
 
 
-def _summarise_trial(search: RandomSearch, trial: int, folder: Path) -> dict[str, Any]:
+def _summarise_trial(
+    search: RandomSearch, trial: int, folder: Path, failures: Collection[str]
+) -> dict[str, Any]:
     """Return a trial's state, and mean and standard deviation over seeds by rule."""
     jobs = search.plan_trial(trial)
     paths = [path for job in jobs if (path := get_records_path(job, folder)).exists()]
     rows = [
         row for path in paths for row in read_records(path) if isinstance(row, Score)
     ]
-    state = "done" if len(paths) == len(jobs) else "failed"
+    state = "done" if len(paths) == len(jobs) else "not run"
+    if any(job.key in failures for job in jobs):
+        state = "failed"
     if any(row.metric == DIVERGED for row in rows):
         state = DIVERGED
     scores = {}

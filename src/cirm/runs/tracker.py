@@ -32,6 +32,7 @@ class JobTracker:
     are those of jobs that finished earlier: a learner is assumed to take as long per
     unit of `estimate_job_work` on other data and seeds. All units and seconds of a
     learner are added up, so that large jobs count most: small ones are mostly overhead.
+    `expected` are the seconds, by job key, until jobs have been timed.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class JobTracker:
         workers: int,
         times: Sequence[JobTime],
         clock: Callable[[], float] = time.monotonic,
+        expected: Mapping[str, float] | None = None,
     ) -> None:
         self.jobs = {job.key: job for job in jobs}
         self.fractions = dict.fromkeys(self.jobs, 0.0)
@@ -49,6 +51,15 @@ class JobTracker:
         self.clock = clock
         self.first_reports: dict[str, tuple[float, float]] = {}
         self.times = list(times)
+        self._work = {key: estimate_job_work(job) for key, job in self.jobs.items()}
+        self._guessed_rates = {
+            job.name: (
+                expected[key] / self._work[key]
+                if expected and key in expected
+                else guess_seconds_per_work_unit(job.name)
+            )
+            for key, job in self.jobs.items()
+        }
 
     def update(self, job: Job, fraction: float) -> None:
         """Record that a fraction of a job is done, from 0 to 1."""
@@ -103,13 +114,14 @@ class JobTracker:
     def _estimate_seconds(self) -> dict[str, float]:
         """Return the expected seconds of each job, at the speed seen so far."""
         rates = self._measure_seconds_per_work_unit()
+        guesses = self._guessed_rates
         ratios = [
-            rate / guess_seconds_per_work_unit(name) for name, rate in rates.items()
+            rate / guesses.get(name, guess_seconds_per_work_unit(name))
+            for name, rate in rates.items()
         ]
         slowdown = sum(ratios) / len(ratios) if ratios else 1.0
         return {
-            key: estimate_job_work(job)
-            * rates.get(job.name, slowdown * guess_seconds_per_work_unit(job.name))
+            key: self._work[key] * rates.get(job.name, slowdown * guesses[job.name])
             for key, job in self.jobs.items()
         }
 

@@ -1,0 +1,132 @@
+"""Run the jobs of a command: what they cost, a budget, progress, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cirm.cli.output import print_to_stderr
+from cirm.cli.progress import (
+    exit_on_interrupt,
+    format_duration,
+    show_job_progress,
+    show_single_step,
+)
+
+if TYPE_CHECKING:
+    from cirm.runs.cost import CostEstimate
+    from cirm.runs.engines import Engine
+    from cirm.runs.job_queue import Budget, JobQueue
+    from cirm.runs.jobs import Job
+    from cirm.runs.tracker import JobTime
+
+    Rank = Callable[[Sequence[Job]], dict[str, Any]]
+
+CALIBRATION_SHARE = 0.1  # of a budget that may be spent on estimating the cost
+BUSY = 0.8  # a process that gets less of a core than this shares it with others
+
+
+def start_budget(text: str) -> Budget | None:
+    """Return the budget of a command, which begins now, or None without one."""
+    from cirm.runs.job_queue import Budget, parse_budget
+
+    return Budget(parse_budget(text)) if text else None
+
+
+def run_jobs_with_progress(
+    jobs: Sequence[Job],
+    list_waiting: Callable[[], Sequence[Job]],
+    folder: Path,
+    engine: Engine,
+    title: str,
+    times: Sequence[JobTime] = (),
+    budget: Budget | None = None,
+    rank: Rank | None = None,
+) -> dict[str, str]:
+    """Run the jobs that are still waiting; return reasons of failures by job key.
+
+    `times` are those of jobs that finished earlier. With a budget, jobs of the same
+    round start in the order of their `rank`, and short ones before long ones; without
+    one, long ones start first, so that all workers finish at about the same time.
+    """
+    from cirm.runs.cost import estimate_cost
+    from cirm.runs.durations import CALIBRATION_SECONDS
+    from cirm.runs.job_queue import JobQueue
+    from cirm.runs.tracker import JobTracker
+
+    with show_single_step("estimating the cost"):
+        workers, is_local = engine.job_limit, engine.name == "local"
+        share = budget.seconds * CALIBRATION_SHARE if budget else CALIBRATION_SECONDS
+        limit = min(share, CALIBRATION_SECONDS)
+        cost = estimate_cost(list_waiting(), times, workers, is_local, folder, limit)
+    print_to_stderr(describe_cost(cost))
+    waiting, seconds = list_waiting(), cost.seconds_by_job
+
+    def order(jobs: list[Job]) -> list[Job]:
+        ranks = rank(jobs) if rank and budget else {}
+        sign = 1 if budget else -1
+        return sorted(
+            jobs,
+            key=lambda job: (ranks.get(job.key, 0), sign * seconds.get(job.key, 0)),
+        )
+
+    def describe_kept() -> str:
+        done = len(jobs) - len(list_waiting())
+        return (
+            f"{done} of {len(jobs)} jobs are finished and kept in {folder}. Run the "
+            "same command again to continue."
+        )
+
+    queue = JobQueue(waiting, order, budget, seconds)
+    tracker = JobTracker(waiting, workers, times, expected=seconds)
+    with (
+        exit_on_interrupt(describe_kept),
+        show_job_progress(tracker, folder, title) as report,
+    ):
+        failures = engine(waiting, folder, report, queue)
+    if queue.unstarted:
+        print_to_stderr(describe_unstarted_jobs(queue, cost, len(jobs)))
+    return failures
+
+
+def describe_cost(cost: CostEstimate) -> str:
+    """Describe in one line what jobs are expected to cost, and how this is known."""
+    if not cost.estimates.seconds:
+        return "Expected cost: not known, since no job could be timed."
+    text = f"Expected cost: {format_core_minutes(cost.core_seconds)}"
+    if cost.workers:
+        count = f"{cost.workers} worker{'s' if cost.workers > 1 else ''}"
+        text += f", {format_duration(cost.wall_seconds)} with {count}"
+    sources = []
+    if cost.estimates.recorded:
+        sources.append("recorded durations")
+    if cost.estimates.calibrated:
+        sources.append("the first steps of some jobs")
+    text += f" (from {' and '.join(sources)})"
+    if cost.is_local and cost.speed.share < BUSY:
+        text += (
+            f"; other programs leave {cost.speed.share:.0%} of a core to each process"
+        )
+    return f"{text}."
+
+
+def describe_unstarted_jobs(queue: JobQueue, cost: CostEstimate, total: int) -> str:
+    """Say what a budget has left undone, and how to continue."""
+    left = queue.unstarted
+    seconds = [cost.estimates.seconds.get(job.key, 0.0) for job in left]
+    budget = format_duration(queue.budget.seconds if queue.budget else 0.0)
+    text = (
+        f"The budget of {budget} is spent: {len(left)} of {total} jobs are left, "
+        f"{format_core_minutes(sum(seconds))}."
+    )
+    if len(left) == total:
+        shortest = format_duration(min(cost.seconds_by_job.values(), default=0.0))
+        text = f"{text} The shortest is expected to take {shortest}."
+    return f"{text} Run the same command again to continue with them."
+
+
+def format_core_minutes(seconds: float) -> str:
+    """Format processor time."""
+    minutes = seconds / 60
+    return f"{minutes:.{0 if minutes >= 10 else 1}f} core-minutes"

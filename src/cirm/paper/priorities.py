@@ -1,0 +1,40 @@
+"""Which jobs of a reproduction say most, if there is not time for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cirm.paper.reproduction import ReproductionPlan, summarise_experiment
+from cirm.paper.verdicts import is_verdict_decided
+from cirm.runs.archive import JobArchive
+from cirm.runs.jobs import Job
+
+
+def rank_jobs_by_open_verdicts(
+    plan: ReproductionPlan, jobs: Sequence[Job], archive: JobArchive
+) -> dict[str, int]:
+    """Return 0 for a job whose trial has a cell with an open verdict, else 1, by key.
+
+    Args:
+        plan: The plan of the reproduction.
+        jobs: Jobs of the plan.
+        archive: The results so far.
+    """
+    report = summarise_experiment(plan.experiment, archive, plan.seeds, {})
+    decided: dict[tuple[str, str], bool] = {}
+    for cell in report.summary["cells"]:
+        place = cell["row"], cell["learner"]
+        decided[place] = decided.get(place, True) and is_verdict_decided(cell)
+    open_trials = {
+        trial.identity
+        for row in plan.experiment.rows
+        for trial in row.trials
+        if not decided.get((row.name, trial.label), False)
+    }
+    keys = {
+        job.key
+        for trial, trial_jobs in plan.jobs.items()
+        if trial in open_trials
+        for job in trial_jobs
+    }
+    return {job.key: int(job.key not in keys) for job in jobs}

@@ -1,0 +1,56 @@
+"""Time the first steps of a job, to expect from them how long all of it takes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from cirm.records import write_records
+from cirm.runs.jobs import Job, execute_job
+from cirm.runs.local import FAILURES, get_records_path
+
+
+class _EnoughError(Exception):
+    """Enough steps have been timed."""
+
+
+def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
+    """Run a job for a few moments, and return the processor seconds of all of it.
+
+    Args:
+        job: The job.
+        limit: Processor seconds after which it is stopped, when it next reports its
+            progress. What it has computed is then thrown away.
+        folder: Where its records are written if it finishes before.
+
+    Returns:
+        The expected processor seconds, or those that it took if it has finished. None
+        if it fails: this is found again, and reported, when it is run.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> data = {"source": "digits", "examples": 50, "sweep": ()}
+        >>> job = Job("colored", "erm", "joint", (0,), data, {"epochs": 2})
+        >>> with TemporaryDirectory() as folder:
+        ...     seconds = time_first_steps(job, 60.0, Path(folder))
+        ...     get_records_path(job, Path(folder)).exists()
+        True
+    """
+    start = time.process_time()
+    reports: list[tuple[float, float]] = []
+
+    def progress(done: float) -> None:
+        now = time.process_time() - start
+        reports.append((now, done))
+        if now > limit and reports[0][1] < done < 1:
+            raise _EnoughError
+
+    try:
+        records = execute_job(job, progress, folder)
+    except _EnoughError:
+        (begin, first), (end, last) = reports[0], reports[-1]
+        return begin + (end - begin) / (last - first) * (1 - first)
+    except FAILURES:
+        return None
+    write_records(get_records_path(job, folder), records)
+    return time.process_time() - start

@@ -1,0 +1,126 @@
+"""Hand jobs to workers, whatever these are, until all have finished or failed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from cirm.runs.job_queue import BudgetSpentError, JobQueue
+from cirm.runs.jobs import Job
+
+Report = Callable[[Job, float], None]
+"""Called with a job and the part of it that is done, from 0 to 1."""
+
+Reference = Any  # what a kind of workers knows a running job by
+
+LOST = "lost"
+"""What `Workers.collect` returns if the worker of a job was lost."""
+
+PAUSE = 0.25  # seconds between two looks at the progress of running jobs
+
+
+class Workers(Protocol):
+    """Processes, a cluster, or anything else that runs jobs."""
+
+    attempts: int
+    """How often a job is tried whose worker is lost."""
+
+    lost_message: str
+    """Why a job has failed whose worker was lost in every attempt."""
+
+    @property
+    def limit(self) -> int:
+        """How many jobs may run at a time."""
+
+    def submit(self, job: Job) -> Reference:
+        """Start a job, and return a reference to it."""
+
+    def wait(
+        self, running: Collection[Reference], seconds: float
+    ) -> Iterable[Reference]:
+        """Return the references of finished jobs; wait for one, but not for longer."""
+
+    def collect(self, reference: Reference, job: Job) -> str:
+        """Store the records of a finished job; return why it failed, "" or `LOST`."""
+
+    def read_progress(self) -> Mapping[str, float]:
+        """Return what running jobs have reported since the last call, by key."""
+
+    def cancel(self, running: Collection[Reference]) -> None:
+        """Stop jobs that are still running."""
+
+
+def drive_jobs(queue: JobQueue, workers: Workers, report: Report) -> dict[str, str]:
+    """Run the jobs of a queue and return the reason of each failure by job key.
+
+    A failed job does not stop the others. When the budget of the queue is overrun, the
+    jobs that are still running are cancelled.
+    """
+    driver = _Driver(queue, workers, report)
+    try:
+        while driver.start_jobs():
+            driver.handle_finished_jobs()
+            queue.check_budget()
+    except BudgetSpentError:
+        queue.unstarted += [one.job for one in driver.running.values()]
+    finally:
+        if driver.running:
+            workers.cancel(driver.running.keys())
+    return driver.failures
+
+
+class _RunningJob(NamedTuple):
+    """A job that was started, with its key, which takes a moment to compute."""
+
+    job: Job
+    key: str
+    start: float
+
+
+class _Driver:
+    """The jobs that are running, and the failures so far.
+
+    The time of each step depends on the jobs that run, not on those that wait.
+    """
+
+    def __init__(self, queue: JobQueue, workers: Workers, report: Report) -> None:
+        self.queue, self.workers, self.report = queue, workers, report
+        self.failures: dict[str, str] = {}
+        self.running: dict[Reference, _RunningJob] = {}
+        self.jobs: dict[str, Job] = {}  # those that are running, by key
+        self.attempts: Counter[str] = Counter()
+
+    def start_jobs(self) -> bool:
+        """Start as many jobs as may run; return whether any is running."""
+        while len(self.running) < self.workers.limit:
+            job = self.queue.take()
+            if job is None:
+                break
+            one = _RunningJob(job, job.key, time.monotonic())
+            self.jobs[one.key] = job
+            self.running[self.workers.submit(job)] = one
+        return bool(self.running)
+
+    def handle_finished_jobs(self) -> None:
+        """Wait a little, report progress, and deal with what has finished."""
+        finished = list(self.workers.wait(self.running.keys(), PAUSE))
+        for key, part in self.workers.read_progress().items():
+            if key in self.jobs:  # else a late report
+                self.report(self.jobs[key], part)
+        for reference in finished:
+            one = self.running.pop(reference)
+            del self.jobs[one.key]
+            self._handle_result(one, self.workers.collect(reference, one.job))
+
+    def _handle_result(self, one: _RunningJob, reason: str) -> None:
+        self.attempts[one.key] += 1
+        if reason == LOST and self.attempts[one.key] < self.workers.attempts:
+            self.queue.put_back(one.job)
+        elif reason:
+            lost = self.workers.lost_message
+            self.failures[one.key] = lost if reason == LOST else reason
+        else:
+            self.queue.record_duration(one.key, time.monotonic() - one.start)
+            self.report(one.job, 1.0)

@@ -1,0 +1,192 @@
+"""How long jobs take: from recorded durations, or from the first steps of a job.
+
+`durations.json` has the seconds of the jobs of the paper's tables, and how long the
+same machine took for `time_reference_steps`. On another machine, or on one that other
+programs use as well, these steps say how much longer jobs take there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cirm.data.image_sets import IMAGE_SETS
+from cirm.runs.calibration import time_first_steps
+from cirm.runs.jobs import Job
+from cirm.runs.tracker import JobTime, estimate_job_work
+
+DURATIONS_NAME = "durations.json"
+REFERENCE_SECONDS = 0.3  # of processor time, which suffices for a tenth
+MAX_REFERENCE_WAIT = 2.0  # seconds of the clock, on a busy machine
+CALIBRATION_SECONDS = 10.0  # for all learners without a recorded duration
+MAX_CALIBRATION = 2.0  # seconds for one of them
+
+
+class MachineSpeed(NamedTuple):
+    """How fast this machine is now.
+
+    Attributes:
+        slowness: Processor time of a step, as a multiple of the recorded one.
+        share: Part of a core that a process gets.
+    """
+
+    slowness: float
+    share: float
+
+
+class JobEstimates(NamedTuple):
+    """The expected processor seconds of jobs.
+
+    Attributes:
+        seconds: By job key; jobs without an estimate are missing.
+        recorded: How many come from recorded durations.
+        calibrated: How many come from the first steps of a job.
+    """
+
+    seconds: dict[str, float]
+    recorded: int
+    calibrated: int
+
+
+@cache
+def load_recorded_durations() -> Any:  # noqa: ANN401  parsed JSON
+    """Return the recorded durations: `step`, and `jobs` by their `hash_work`."""
+    text = files(__package__).joinpath(DURATIONS_NAME).read_text("utf-8")
+    return json.loads(text)
+
+
+def hash_work(job: Job) -> str:
+    """Return a short name for what decides the time of a job, except its size.
+
+    Args:
+        job: A job of any kind.
+
+    Returns:
+        The same text for jobs that differ only in their seeds, in the number of
+        environments and examples, or in images of the same size.
+
+    Example:
+        >>> one = Job("colored", "erm", "joint", (0,), {"source": "mnist"})
+        >>> other = Job("colored", "erm", "joint", (1, 2), {"source": "kmnist"})
+        >>> hash_work(one) == hash_work(other)
+        True
+    """
+    from cirm.learners import get_preset_settings
+
+    source = job.data.get("source", "")
+    work = [
+        type(job).__name__,
+        job.dataset,
+        "28x28" if source in IMAGE_SETS else source,
+        job.data.get("side", 0),
+        job.data.get("scheme") == "gray",
+        job.learner,
+        {**get_preset_settings(job.learner, job.preset), **job.settings},
+        job.infer,
+        job.inference,
+        list(getattr(job, "values", ())),
+    ]
+    text = json.dumps(work, sort_keys=True, default=list)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def measure_machine_speed() -> MachineSpeed:
+    """Measure how fast this machine is now, in about a third of a second."""
+    step, share = time_reference_steps()
+    return MachineSpeed(step / load_recorded_durations()["step"], share)
+
+
+def time_reference_steps() -> tuple[float, float]:
+    """Return the processor seconds of a training step, and our share of a core.
+
+    The step has the matrix products and the passes over parameters of ERM on table 1.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(250, 1568, generator=generator)
+    weights = [torch.randn(n, 100, generator=generator) for n in (1568, 100)]
+    averages = [torch.zeros_like(w) for w in weights]
+    count, clock, used = 0, time.perf_counter(), time.process_time()
+    while (
+        time.process_time() - used < REFERENCE_SECONDS
+        and time.perf_counter() - clock < MAX_REFERENCE_WAIT
+    ):
+        hidden = torch.tanh(x @ weights[0])
+        error = torch.tanh(hidden @ weights[1])
+        gradients = [x.T @ (error @ weights[1].T), hidden.T @ error]
+        for average, gradient in zip(averages, gradients, strict=True):
+            average.mul_(0.9).add_(gradient, alpha=0.1).square().sqrt_()
+        count += 1
+    used = time.process_time() - used
+    clock = time.perf_counter() - clock
+    return used / count, min(used / clock, 1.0)
+
+
+def estimate_recorded_seconds(job: Job) -> float | None:
+    """Return the recorded seconds of such a job, or None if none was recorded.
+
+    A job of another size takes as long per example as the recorded one whose size is
+    nearest.
+    """
+    known: Sequence[Sequence[float]] = load_recorded_durations()["jobs"].get(
+        hash_work(job), ()
+    )
+    if not known:
+        return None
+    work = estimate_job_work(job)
+    size, seconds = min(known, key=lambda pair: abs(math.log(pair[0] / work)))
+    return seconds / size * work
+
+
+def estimate_jobs(
+    jobs: Sequence[Job],
+    times: Sequence[JobTime],
+    speed: MachineSpeed,
+    folder: Path,
+    calibration: float = CALIBRATION_SECONDS,
+) -> JobEstimates:
+    """Estimate the processor seconds of jobs on this machine.
+
+    A job takes as long as a recorded one of the same learner, settings and size, else
+    as the jobs in `times` of the same name, which finished here earlier, else as the
+    first steps of one such job let expect: it is run for up to two seconds, all such
+    jobs together for `calibration` seconds, and its records are written to the folder
+    if it finishes.
+    """
+    rates = _average_rates(times)
+    unknown: dict[tuple[str, str], list[Job]] = {}
+    seconds: dict[str, float] = {}
+    for job in jobs:
+        recorded = estimate_recorded_seconds(job)
+        if recorded is not None:
+            seconds[job.key] = recorded * speed.slowness
+        elif job.name in rates:
+            seconds[job.key] = rates[job.name] * estimate_job_work(job)
+        else:
+            unknown.setdefault((job.name, hash_work(job)), []).append(job)
+    recorded_count = len(seconds)
+    limit = min(calibration / max(len(unknown), 1), MAX_CALIBRATION)
+    for alike in unknown.values():
+        smallest = min(alike, key=estimate_job_work)
+        measured = time_first_steps(smallest, limit, folder)
+        if measured is not None:
+            rate = measured / estimate_job_work(smallest)
+            seconds |= {job.key: rate * estimate_job_work(job) for job in alike}
+    return JobEstimates(seconds, recorded_count, len(seconds) - recorded_count)
+
+
+def _average_rates(times: Sequence[JobTime]) -> Mapping[str, float]:
+    """Return seconds per unit of work by the name of the learner."""
+    totals: dict[str, tuple[float, float]] = {}
+    for name, size, seconds in times:
+        units, spent = totals.get(name, (0.0, 0.0))
+        totals[name] = units + size, spent + seconds
+    return {name: spent / units for name, (units, spent) in totals.items() if spent}

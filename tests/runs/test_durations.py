@@ -1,0 +1,123 @@
+import time
+from dataclasses import replace
+
+import pytest
+
+from cirm.paper import EXPERIMENTS
+from cirm.runs.cost import CostEstimate, estimate_cost
+from cirm.runs.durations import (
+    JobEstimates,
+    MachineSpeed,
+    estimate_jobs,
+    estimate_recorded_seconds,
+    hash_work,
+    measure_machine_speed,
+)
+from cirm.runs.jobs import Job, execute_job
+from cirm.runs.local import list_unfinished_jobs
+
+NORMAL = MachineSpeed(1.0, 1.0)
+
+
+def plan(label, seeds=(0,), table="table1"):
+    trials = EXPERIMENTS[table].list_trials()
+    (trial,) = (one for one in trials if one.label == label)
+    return trial.plan_jobs(seeds)
+
+
+def small_job(epochs, seed=0, learner="erm"):
+    data = {"source": "digits", "environments": 2, "examples": 200, "sweep": ()}
+    settings = {"epochs": epochs, "hidden": (16,)}
+    return Job("colored", learner, "sequential", (seed,), data, settings)
+
+
+def test_every_job_of_the_tables_has_a_recorded_duration():
+    for name in ("table1", "table2", "table3", "table4", "table5"):
+        for trial in EXPERIMENTS[name].list_trials():
+            (job,) = trial.plan_jobs((0,))
+            assert estimate_recorded_seconds(job), (name, trial.label)
+
+
+def test_other_settings_are_other_work_and_a_preset_is_its_settings():
+    (job,) = plan("erm")
+    assert hash_work(job) == hash_work(replace(job, seeds=(3,)))
+    assert hash_work(job) == hash_work(replace(job, settings={}))
+    slower = {**job.settings, "epochs": 1000}
+    assert hash_work(job) != hash_work(replace(job, settings=slower))
+
+
+def test_a_job_of_another_size_takes_as_long_per_example_as_the_nearest():
+    (job,) = plan("erm")
+    most = replace(job, data={**job.data, "environments": 10})
+    twice = replace(most, seeds=(0, 1))
+    assert estimate_recorded_seconds(twice) == pytest.approx(
+        2 * estimate_recorded_seconds(most)
+    )
+
+
+def test_a_slower_machine_takes_longer(tmp_path):
+    (job,) = plan("mer")
+    slow = estimate_jobs([job], [], MachineSpeed(3.0, 1.0), tmp_path)
+    normal = estimate_jobs([job], [], NORMAL, tmp_path)
+    assert slow.seconds[job.key] == pytest.approx(3 * normal.seconds[job.key])
+    assert (normal.recorded, normal.calibrated) == (1, 0)
+
+
+def test_jobs_that_finished_here_earlier_are_used_before_anything_is_run(tmp_path):
+    job = small_job(epochs=10**6)
+    estimates = estimate_jobs([job], [("erm", 0.2, 12.0)], NORMAL, tmp_path)
+    assert estimates.seconds == {job.key: pytest.approx(12.0)}
+    assert list_unfinished_jobs([job], tmp_path) == [job]
+
+
+@pytest.mark.parametrize("learner", ["erm", "vcl"])
+def test_the_first_steps_of_a_job_tell_its_time_within_a_factor_of_two(
+    learner, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("cirm.runs.durations.MAX_CALIBRATION", 0.15)
+    job = small_job(epochs=60 if learner == "vcl" else 200, learner=learner)
+    execute_job(replace(job, settings={**job.settings, "epochs": 1}), lambda done: None)
+    estimates = estimate_jobs([job], [], NORMAL, tmp_path)
+    assert estimates.calibrated == 1
+    assert list_unfinished_jobs([job], tmp_path) == [job]
+    start = time.process_time()
+    execute_job(job, lambda done: None)
+    ratio = estimates.seconds[job.key] / (time.process_time() - start)
+    assert 0.5 < ratio < 2
+
+
+def test_a_job_that_ends_while_it_is_timed_is_not_run_again(tmp_path):
+    first, second = small_job(1), small_job(1, seed=1)
+    estimates = estimate_jobs([first, second], [], NORMAL, tmp_path)
+    assert estimates.seconds[first.key] == estimates.seconds[second.key] > 0
+    assert list_unfinished_jobs([first, second], tmp_path) == [second]
+
+
+def test_a_job_that_fails_while_it_is_timed_has_no_estimate(tmp_path):
+    job = small_job(2)
+    bad = replace(job, settings={**job.settings, "rate": 1e30, "optimiser": "sgd"})
+    cost = estimate_cost([bad], [], 2, True, tmp_path)
+    assert (cost.estimates.seconds, cost.core_seconds) == ({}, 0.0)
+    assert list_unfinished_jobs([bad], tmp_path) == [bad]
+
+
+def test_workers_share_the_time_but_the_longest_job_is_one_job():
+    seconds = {str(n): 10.0 for n in range(9)} | {"long": 100.0}
+    cost = CostEstimate(JobEstimates(seconds, 10, 0), NORMAL, 4, False, 10)
+    assert cost.core_seconds == 190.0
+    assert cost.wall_seconds == pytest.approx(104.0)
+    even = CostEstimate(JobEstimates(seconds, 10, 0), NORMAL, 1, False, 10)
+    assert even.wall_seconds == pytest.approx(194.0)
+
+
+def test_a_busy_machine_needs_more_time_by_the_clock_not_more_processor_time():
+    seconds = {str(n): 10.0 for n in range(10)}
+    busy = MachineSpeed(1.0, 0.25)
+    cost = CostEstimate(JobEstimates(seconds, 10, 0), busy, 1, True, 10)
+    assert (cost.core_seconds, cost.wall_seconds) == (100.0, pytest.approx(400.0))
+
+
+def test_the_speed_of_this_machine_is_a_share_and_a_multiple():
+    speed = measure_machine_speed()
+    assert 0 < speed.share <= 1
+    assert 0.02 < speed.slowness < 50
