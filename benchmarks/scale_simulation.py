@@ -21,7 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cirm.cli.progress import show_job_progress
-from cirm.records import Curve, Run, Score, format_record, write_text_atomically
+from cirm.records import (
+    Curve,
+    Record,
+    Run,
+    Score,
+    format_record,
+    write_text_atomically,
+)
 from cirm.runs.archive import add_finished_jobs_to_archive
 from cirm.runs.driver import LOST, drive_jobs
 from cirm.runs.job_queue import JobQueue
@@ -131,20 +138,20 @@ class SimulatedWorkers:
 def format_usual_records(job: Job, seconds: float) -> str:
     """Return records of the size of a job of table 1, about 60 kB."""
     (seed,) = job.seeds
-    curves = [
+    curves: list[Record] = [
         Curve(job.name, job.order, seed, stage, step, metric, 0.123456789)
         for stage in range(STAGES)
         for step in range(EPOCHS)
         for metric in ("risk", "penalty")
     ]
-    scores = [
+    scores: list[Record] = [
         Score(job.name, job.order, seed, stage, name, "test", "accuracy", 71.5)
         for stage in range(STAGES)
         for name in ("train-1", "train-2", "test")
     ]
     data = {"name": job.dataset, **job.data}
     run = Run(job.name, job.order, job.seeds, {}, data, "", {}, seconds)
-    return "".join(format_record(row) + "\n" for row in (*curves, *scores, run))
+    return "".join(format_record(row) + "\n" for row in [*curves, *scores, run])
 
 
 def plan_simulated_jobs(count: int) -> list[Job]:
