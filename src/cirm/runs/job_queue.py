@@ -73,14 +73,14 @@ class Budget:
             self.start = self.clock()
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds that are left; negative if the budget is overrun."""
         return self.start + self.seconds - self.clock()
 
     @property
     def is_overrun(self) -> bool:
         """Whether running jobs must stop: the grace period is over as well."""
-        return self.left < -max(GRACE * self.seconds, MIN_GRACE)
+        return self.remaining < -max(GRACE * self.seconds, MIN_GRACE)
 
 
 class JobQueue:
@@ -152,5 +152,5 @@ class JobQueue:
         if self.budget is None:
             return True
         ratio = self._spent / self._expected if self._expected else 1.0
-        left = self.budget.left
-        return left > 0 and self._seconds.get(job.key, 0.0) * ratio <= left
+        remaining = self.budget.remaining
+        return remaining > 0 and self._seconds.get(job.key, 0.0) * ratio <= remaining
