@@ -82,7 +82,12 @@ def test_a_folder_is_imported(tmp_path, monkeypatch):
 
 def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
     unknown = call("fetch", "mnist", "minst").exception
-    assert isinstance(unknown, ValueError) and "mnist, fashion-mnist" in str(unknown)
+    assert isinstance(unknown, ValueError)
+    assert str(unknown) == (
+        "data set: 'minst' cannot be downloaded or imported. Choose one of mnist, "
+        "fashion-mnist, kmnist, emnist-letters, pacs, gas-drift, gas-turbine, "
+        "brain-age, gusto, covertype."
+    )
     wrong = call("import", "mnist", write(tmp_path / "mine")).exception
     assert isinstance(wrong, ValueError) and "mnist is [60000, 28, 28]" in str(wrong)
     assert not (get_cache_folder() / "mnist").exists()

@@ -1,17 +1,14 @@
 """Data sets reach the cache whole and verified, or not at all."""
 
 import dataclasses
-import functools
 import gzip
 import hashlib
-import http.server
 import io
 import os
 import struct
 import subprocess
 import sys
 import tarfile
-import threading
 import zipfile
 from pathlib import Path
 
@@ -69,29 +66,6 @@ def fill(folder: Path, contents=FOUR, names=idx.IDX_PARTS, pack=False) -> Path:
 
 def cached() -> list[str]:
     return sorted(path.name for path in get_cache_folder().glob("*"))
-
-
-@pytest.fixture
-def serve(monkeypatch):
-    """Serve folders over HTTP on this machine; gives the address of each."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    servers = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *arguments):
-            pass
-
-    def start(folder: Path) -> str:
-        handler = functools.partial(Handler, directory=str(folder))
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}/"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture
@@ -438,8 +412,6 @@ def test_what_is_not_in_the_cache_says_how_to_get_it():
         downloads.load_images("fashion-mnist")
     with pytest.raises(FileNotFoundError, match=r"Use digits, mnist, .* or a folder"):
         downloads.load_images("nowhere")
-    with pytest.raises(ValueError, match=r"Choose one of mnist, fashion-mnist, kmnist"):
-        image_sets.get_image_set("minst")
 
 
 def test_files_are_read_once_per_process_unless_they_change(tmp_path):

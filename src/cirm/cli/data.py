@@ -1,4 +1,4 @@
-"""`cirm data`: download image data sets, list the cache, draw coloured images."""
+"""`cirm data`: download and import data sets, list the cache, draw coloured images."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from cirm.data.image_sets import ImageSet
 
 app = typer.Typer(
-    help="Download image data sets, list the cache, draw coloured images.",
+    help="Download and import data sets, list the cache, draw coloured images.",
     no_args_is_help=True,
 )
 
 
-def fetch_image_sets(
+def fetch_data_sets(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Data sets: mnist, fashion-mnist, kmnist or emnist-letters.",
+            help="Data sets that `cirm data list` shows, for example mnist or "
+            "gas-turbine.",
             show_default=False,
         ),
     ],
@@ -35,54 +36,89 @@ def fetch_image_sets(
 
     If one of them fails, the others are still downloaded.
     """
-    from cirm.cli.progress import show_download_progress
-    from cirm.data.downloads import download_image_set
-    from cirm.data.image_sets import get_image_set
-
-    sources = [get_image_set(name) for name in names]
+    for name in names:
+        check_data_set_name(name)
     failures: list[ValueError | OSError] = []
-    for source in sources:
+    for name in names:
         try:
-            with show_download_progress() as add_bar:
-                echo = functools.partial(typer.echo, err=True)
-                path = download_image_set(source, add_bar, echo)
+            fetch_data_set(name)
         except (ValueError, OSError) as error:
             failures.append(error)
-        else:
-            print_image_set_location(source, path)
     for failure in failures[:-1]:
         typer.echo(f"cirm: {failure}", err=True)
     if failures:
         raise failures[-1]  # `main` prints it like the others, and exits
 
 
-def import_idx_folder(
+def fetch_data_set(name: str) -> None:
+    """Download one data set and print where it is."""
+    from cirm.cli.progress import show_download_progress
+    from cirm.data.downloads import download_image_set
+    from cirm.data.image_sets import IMAGE_SETS
+    from cirm.data.public_downloads import download_public_dataset
+
+    echo = functools.partial(typer.echo, err=True)
+    with show_download_progress() as add_bar:
+        if name in IMAGE_SETS:
+            path = download_image_set(IMAGE_SETS[name], add_bar, echo)
+        else:
+            path, rows = download_public_dataset(name, add_bar, echo)
+    if name in IMAGE_SETS:
+        print_image_set_location(IMAGE_SETS[name], path)
+    else:
+        print_public_dataset_location(name, path, rows)
+
+
+def import_folder(
     name: Annotated[
         str,
         typer.Argument(
-            help="Data set that the files contain, for example mnist.",
+            help="Data set that the files contain, for example mnist or gas-turbine.",
             show_default=False,
         ),
     ],
     folder: Annotated[
         Path,
         typer.Argument(
-            help=(
-                "Folder with the four IDX files of the data set, plain or "
-                "compressed (.gz)."
-            ),
+            help="Folder with the original files of the data set: for mnist and the "
+            "like four IDX files, plain or compressed (.gz).",
             show_default=False,
         ),
     ],
 ) -> None:
-    """Verify the four IDX files of a data set and copy them to the cache."""
+    """Check the files of a data set, convert them, and put them into the cache.
+
+    The original files are not changed. If the folder has only a part of the data
+    set, this part is imported, and the output says so.
+    """
+    from cirm.cli.progress import show_single_step
     from cirm.data import image_sets
+    from cirm.data.public import import_public_dataset
 
-    source = image_sets.get_image_set(name)
-    print_image_set_location(source, image_sets.import_image_set(source, folder))
+    check_data_set_name(name)
+    if name in image_sets.IMAGE_SETS:
+        source = image_sets.IMAGE_SETS[name]
+        path = image_sets.import_image_set(source, folder)
+        print_image_set_location(source, path)
+        return
+    with show_single_step(f"importing {name}"):
+        path, rows = import_public_dataset(name, folder)
+    print_public_dataset_location(name, path, rows)
 
 
-def list_image_sets() -> None:
+def check_data_set_name(name: str) -> None:
+    """Raise an error unless a data set of this name can be fetched or imported."""
+    from cirm.data import PUBLIC
+    from cirm.data.image_sets import IMAGE_SETS
+
+    if name not in (*IMAGE_SETS, *PUBLIC):
+        raise ValueError(
+            f"data set: {name!r} cannot be downloaded or imported. Choose one of "
+            f"{', '.join((*IMAGE_SETS, *PUBLIC))}."
+        )
+
+
+def list_data_sets() -> None:
     """List the data sets, their licences, and which are in the cache."""
     from cirm.data.image_sets import (
         IMAGE_SETS,
@@ -97,6 +133,7 @@ def list_image_sets() -> None:
         rows.append([source.name, source.licence, source.origin, size, *counts])
     headings = ("name", "licence", "origin", "in the cache", "train", "test")
     print_rows_as_table("Image data sets", headings, rows, text_columns=4)
+    print_public_datasets()
     typer.echo(f"The cache is in {get_cache_folder()}")
 
 
@@ -171,18 +208,50 @@ def print_image_set_location(source: ImageSet, path: Path) -> None:
     )
 
 
+def print_public_datasets() -> None:
+    """Print a table of the public data sets: licence, environments and size."""
+    from cirm.data import PUBLIC
+    from cirm.data.image_sets import get_cached_image_folder
+    from cirm.data.public import get_public_dataset_class
+
+    rows = []
+    for name in PUBLIC:
+        origin = get_public_dataset_class(name).origin
+        size = format_folder_size(get_cached_image_folder(name))
+        numbers = [f"{len(origin.rows)}", f"{sum(origin.rows.values()):,}"]
+        way = "fetch" if origin.address else "import"
+        rows.append([name, origin.licence, origin.authors, way, size, *numbers])
+    headings = ("name", "licence", "origin", "get by", "in the cache")
+    print_rows_as_table(
+        "Public data sets with environments",
+        (*headings, "environments", "examples"),
+        rows,
+        text_columns=5,
+    )
+
+
+def print_public_dataset_location(name: str, path: Path, rows: dict[str, int]) -> None:
+    """Print where a public data set is, and whether it is complete."""
+    from cirm.data.public import describe_completeness, get_public_dataset_class
+
+    origin = get_public_dataset_class(name).origin
+    found = describe_completeness(origin, rows) if rows else "already"
+    typer.echo(f"{name}: {found} in {path}")
+    typer.echo(f"Use it with `cirm run --dataset {name}`.")
+
+
 def format_folder_size(path: Path) -> str:
     """Format the size of a folder; "no" if there is none."""
     if not path.is_dir():
         return "no"
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return f"{size / 1e6:.0f} MB"
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
-    "fetch": (fetch_image_sets, "cirm data fetch mnist fashion-mnist"),
-    "import": (import_idx_folder, "cirm data import mnist downloads"),
-    "list": (list_image_sets, "cirm data list"),
+    "fetch": (fetch_data_sets, "cirm data fetch mnist fashion-mnist"),
+    "import": (import_folder, "cirm data import gas-turbine downloads"),
+    "list": (list_data_sets, "cirm data list"),
     "show": (show_colored_images, "cirm data show --scheme b11 --out coloured.png"),
 }
 for command, (function, example) in COMMANDS.items():

@@ -15,11 +15,21 @@ DATASETS = {
     "scm": "cirm.data.scm:SCM",
     "shortcuts": "cirm.data.shortcuts:Shortcuts",
     "planted": "cirm.data.planted:PlantedShortcutTable",
+    "rotated": "cirm.data.rotated:Rotated",
+    "pacs": "cirm.data.pacs:Pacs",
+    "gas-drift": "cirm.data.gas_drift:GasDrift",
+    "gas-turbine": "cirm.data.gas_turbine:GasTurbine",
+    "brain-age": "cirm.data.brain_age:BrainAge",
+    "gusto": "cirm.data.gusto:Gusto",
+    "covertype": "cirm.data.covertype:Covertype",
     "table": "cirm.data.user_data:Table",
     "arrays": "cirm.data.user_data:Arrays",
     "images": "cirm.data.user_data:ImageFolder",
 }
 """Import path of the class by key."""
+
+PUBLIC = ("pacs", "gas-drift", "gas-turbine", "brain-age", "gusto", "covertype")
+"""Data sets that `cirm data import` and `cirm data fetch` put into the cache."""
 
 REGISTRY = Registry("dataset", "cirm.datasets", __name__, DATASETS)
 """The data sets here and those that installed packages offer."""

@@ -173,7 +173,7 @@ def _get_files_from_mirror(
 ) -> Contents:
     packed = {}
     for name in image_set.files:
-        path = _download_file(
+        path = download_file(
             f"{mirror}{name}.gz", work / f"{name}.gz", create_progress_bar
         )
         packed[name] = path.read_bytes()
@@ -183,7 +183,7 @@ def _get_files_from_mirror(
 def _get_files_from_archive(
     image_set: ImageSet, work: Path, create_progress_bar: CreateProgressBar | None
 ) -> Contents:
-    path = _download_file(image_set.archive, work / "archive.zip", create_progress_bar)
+    path = download_file(image_set.archive, work / "archive.zip", create_progress_bar)
     return _unpack_image_files(image_set, read_files_from_zip(path, image_set.files))
 
 
@@ -236,9 +236,10 @@ def _unpack_image_files(image_set: ImageSet, packed: dict[str, bytes]) -> Conten
     }
 
 
-def _download_file(
+def download_file(
     address: str, path: Path, create_progress_bar: CreateProgressBar | None
 ) -> Path:
+    """Download a file to a path, which is replaced."""
     import pooch
 
     pooch.get_logger().setLevel("ERROR")

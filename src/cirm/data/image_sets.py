@@ -234,16 +234,6 @@ IMAGE_SETS = {
 }
 
 
-def get_image_set(name: str) -> ImageSet:
-    """Return the image set of that name."""
-    if name not in IMAGE_SETS:
-        raise ValueError(
-            f"data set: {name!r} cannot be downloaded. Choose one of "
-            f"{', '.join(IMAGE_SETS)}."
-        )
-    return IMAGE_SETS[name]
-
-
 def get_cache_folder() -> Path:
     """Return the cache: the folder that CIRM_DATA names, or the user's cache folder."""
     chosen = os.environ.get("CIRM_DATA")

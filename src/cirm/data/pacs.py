@@ -1,0 +1,175 @@
+"""PACS: photos, paintings, cartoons and sketches of seven kinds of things."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cirm.data.image_files import list_image_files, read_image
+from cirm.data.public import Origin, PublicDataset
+from cirm.data.schema import ReadOptions
+from cirm.data.sources import ArraySource, Source
+from cirm.data.user_data import prepare_environments
+from cirm.environments import Problem
+
+DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+ROOTS = ("", "pacs", "PACS", "kfold", "PACS/kfold")  # where archives keep the domains
+PIXELS = ".pixels"  # a hidden folder in the cache: images that were decoded once
+
+
+@dataclass(frozen=True)
+class Pacs(PublicDataset):
+    """Photos, art paintings, cartoons and sketches of seven classes.
+
+    Da Li et al., "Deeper, Broader and Artier Domain Generalization", 2017. 9,991
+    images. An environment is a kind of picture; the sketches are unseen unless `test`
+    names another. Pixels alone give low scores: published ones use pretrained
+    networks. Every seed gets the same images unless `examples` is set. Images in the
+    cache are decoded once for each size.
+
+    Args:
+        path: A folder with photo, art_painting, cartoon and sketch in it, and in each
+            of them a folder for each class; empty for the cache.
+        train: The environments to train on, in order of arrival; empty for all that
+            are not held out, in the order photo, art_painting, cartoon, sketch.
+        test: The environments to hold out, separated by commas; empty for sketch.
+        examples: Images of each training environment, drawn for each seed; None for
+            all.
+        side: The width and height in pixels to which images are resized.
+        channels: 1 for grey images, 3 for coloured ones.
+    """
+
+    held_out = "sketch"
+    origin = Origin(
+        "pacs",
+        authors="Li and others 2017",
+        licence="for research",
+        environment="kind of picture: photo, art_painting, cartoon or sketch",
+        rows={"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929},
+        advice=(
+            "Its authors offer it on Google Drive, from which it cannot be downloaded "
+            "by a program: follow the link of PACS on https://domaingeneralization."
+            "github.io, and unpack the folders photo, art_painting, cartoon and sketch "
+            "into a folder."
+        ),
+    )
+
+    side: int = 32
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.side < 1:
+            self._raise_setting_error("side", "Use 1 or more")
+        if self.channels not in (1, 3):
+            self._raise_setting_error("channels", "Use 1 or 3")
+
+    @classmethod
+    def convert(cls, folder: Path, into: Path) -> dict[str, int]:
+        """Check that every image can be read, and copy them."""
+        root = find_domain_folder(folder)
+        rows = {}
+        for domain in list_domains(root):
+            files = list_domain_images(root, domain)
+            for file in files:
+                read_image(file, 8, 3)
+                copy = into / file.relative_to(root)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copy)
+            rows[domain] = len(files)
+        return rows
+
+    def draw(self, seeds: tuple[int, ...]) -> Problem:
+        """Return images [n, channels, side, side] of each environment."""
+        root = find_domain_folder(self.folder)
+        train, test = self.arrange_environments(list_domains(root))
+        problem = prepare_environments(
+            [self._open_domain(root, domain) for domain in (*train, *test)],
+            ReadOptions(classes=CLASSES, task="classification"),
+            ",".join(test) or "none",
+            self.origin.name,
+            len(seeds),
+        ).problem
+        return self.draw_examples(problem, seeds)
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the images below the folder."""
+        return tuple(list_image_files(find_domain_folder(self.folder)))
+
+    def _open_domain(self, root: Path, domain: str) -> Source:
+        """Return the images of one domain with their classes."""
+        files = list_domain_images(root, domain)
+        classes = [file.parent.name for file in files]
+        frame = pd.DataFrame({"class": classes, "environment": domain})
+        known = {"target": "class", "environment": "environment"}
+        return ArraySource(
+            self._read_pixels(root, domain, files), frame, domain, **known
+        )
+
+    def _read_pixels(
+        self, root: Path, domain: str, files: Sequence[Path]
+    ) -> NDArray[Any]:
+        """Return the decoded images [n, channels, side, side], kept in the cache."""
+        store = root / PIXELS / f"{domain}-{self.side}-{self.channels}.npy"
+        if not self.path and store.is_file():
+            pixels: NDArray[Any] = np.load(store, allow_pickle=False)
+            if len(pixels) == len(files):
+                return pixels
+        pixels = np.stack([read_image(f, self.side, self.channels) for f in files])
+        if not self.path:
+            write_array_atomically(store, pixels)
+        return pixels
+
+
+def find_domain_folder(folder: Path) -> Path:
+    """Return the folder that holds the domains: this one, or one in it."""
+    for root in ROOTS:
+        if any((folder / root / domain).is_dir() for domain in DOMAINS):
+            return folder / root
+    raise FileNotFoundError(
+        f"{folder}: there is none of the folders {', '.join(DOMAINS)}. "
+        f"{Pacs.origin.advice}"
+    )
+
+
+def list_domains(root: Path) -> list[str]:
+    """Return the domains that a folder has, in the usual order."""
+    return [domain for domain in DOMAINS if (root / domain).is_dir()]
+
+
+def list_domain_images(root: Path, domain: str) -> list[Path]:
+    """Return the images of a domain, sorted by class and name."""
+    files = [
+        file
+        for name in CLASSES
+        for file in list_image_files(root / domain / name)
+        if file.parent.name == name
+    ]
+    if not files:
+        raise ValueError(
+            f"{root / domain}: it contains no images in folders named "
+            f"{', '.join(CLASSES)}. Use the original folders."
+        )
+    return files
+
+
+def write_array_atomically(path: Path, array: NDArray[Any]) -> None:
+    """Write an array so that readers see all of it or nothing."""
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_name(f"{uuid.uuid4().hex}.part")
+    try:
+        with part.open("wb") as file:
+            np.save(file, array)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

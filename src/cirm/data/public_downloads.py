@@ -1,0 +1,89 @@
+"""Downloads of public data sets, converted and kept in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cirm.data.downloads import CreateProgressBar, download_file, read_files_from_zip
+from cirm.data.image_sets import get_cached_image_folder, open_temporary_cache_folder
+from cirm.data.public import (
+    Origin,
+    describe_how_to_get,
+    get_public_dataset_class,
+    import_public_dataset,
+)
+
+SCIKIT_LEARN = "scikit-learn"  # in place of an address: it downloads by itself
+
+
+def download_public_dataset(
+    name: str,
+    create_progress_bar: CreateProgressBar | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> tuple[Path, dict[str, int]]:
+    """Download a public data set into the cache, unless it is there.
+
+    Args:
+        name: The key of the data set.
+        create_progress_bar: Returns the bar of a named download.
+        report: Called with what is being tried.
+
+    Returns:
+        The folder in the cache, and the number of examples of each environment; none
+        if the data set was there already.
+
+    Raises:
+        FileNotFoundError: If it cannot be downloaded. The message says where to get it.
+    """
+    origin, home = get_public_dataset_class(name).origin, get_cached_image_folder(name)
+    if home.is_dir():
+        return home, {}
+    if not origin.address:
+        raise FileNotFoundError(
+            f"{name}: it cannot be downloaded by a program. "
+            f"{describe_how_to_get(origin)}"
+        )
+    report(f"{name}: trying {origin.address}")
+    with open_temporary_cache_folder() as work:
+        try:
+            _download_original_files(origin, work, create_progress_bar)
+            return import_public_dataset(name, work)
+        except (ConnectionError, ValueError) as error:
+            raise FileNotFoundError(
+                f"{name}: the download failed ({error}). {origin.advice} Then run "
+                f"`cirm data import {name} FOLDER`."
+            ) from None
+
+
+def _download_original_files(
+    origin: Origin, work: Path, create_progress_bar: CreateProgressBar | None
+) -> None:
+    """Write the original files of a data set into a folder."""
+    if origin.address == SCIKIT_LEARN:
+        return _download_covertype(work)
+    name = origin.address.rpartition("/")[2]
+    path = download_file(origin.address, work / name, create_progress_bar)
+    if not origin.members:
+        return None
+    contents = read_files_from_zip(path, origin.members)
+    absent = [member for member in origin.members if member not in contents]
+    if absent:
+        raise ValueError(f"the file {absent[0]} is missing from it")
+    for member, content in contents.items():
+        (work / member).write_bytes(content)
+    return None
+
+
+def _download_covertype(work: Path) -> None:
+    """Write covtype.data as scikit-learn downloads it, with its check by SHA-256."""
+    from sklearn.datasets import fetch_covtype
+
+    try:
+        data = fetch_covtype(data_home=work / "scikit-learn", random_state=0)
+    except OSError as error:
+        raise ConnectionError(f"it could not be reached: {error}") from None
+    rows = np.column_stack([data.data, data.target])
+    np.savetxt(work / "covtype.data", rows, fmt="%d", delimiter=",")

@@ -1,0 +1,134 @@
+"""Public tables whose environments are batches, years, sites or regions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+
+from cirm.data.base import summarise_error
+from cirm.data.public import PublicDataset, sort_by_number, stamp_files
+from cirm.data.schema import TaskName
+from cirm.data.user_data import Table
+from cirm.environments import Problem
+
+ENVIRONMENT = "environment (of the data set)"  # a column that no table should have
+SUFFIXES = (".csv", ".csv.gz")
+
+
+@dataclass(frozen=True)
+class PublicTable(PublicDataset):
+    """A public table with a file `environment.csv` for each environment."""
+
+    target: ClassVar[str]
+    task: ClassVar[TaskName]
+    columns: ClassVar[tuple[str, ...]] = ()  # besides the target; empty for any numbers
+
+    @classmethod
+    @abstractmethod
+    def split_original_files(cls, folder: Path) -> dict[str, pd.DataFrame]:
+        """Return a table for each environment; none if there are no original files."""
+
+    @classmethod
+    def read_tables(cls, folder: Path) -> dict[str, pd.DataFrame]:
+        """Return the checked table of each environment, in order."""
+        tables = cls.split_original_files(folder) or {
+            path.name.partition(".")[0]: read_csv_table(path)
+            for path in sorted(folder.iterdir())
+            if path.name.endswith(SUFFIXES)
+        }
+        if not tables:
+            raise FileNotFoundError(
+                f"{folder}: there are no tables of {cls.origin.name}. "
+                f"{cls.origin.advice}"
+            )
+        return {
+            name: cls._check_table(tables[name], f"{folder}, {name}")
+            for name in sort_by_number(list(tables))
+        }
+
+    @classmethod
+    def _check_table(cls, table: pd.DataFrame, where: str) -> pd.DataFrame:
+        """Return the columns of the data set, if the table has them all."""
+        absent = [n for n in (cls.target, *cls.columns) if n not in table.columns]
+        if absent:
+            raise ValueError(
+                f"{where}: the column {absent[0]!r} is absent. Use the files of "
+                f"{cls.origin.name}. {cls.origin.advice}"
+            )
+        inputs = cls.columns or table.select_dtypes("number").columns
+        return table[[cls.target, *(name for name in inputs if name != cls.target)]]
+
+    @classmethod
+    def convert(cls, folder: Path, into: Path) -> dict[str, int]:
+        """Check the tables of a folder and write one file for each environment."""
+        tables = cls.read_tables(folder)
+        for name, table in tables.items():
+            table.to_csv(into / f"{name}.csv", index=False)
+        return {name: len(table) for name, table in tables.items()}
+
+    def draw(self, seeds: tuple[int, ...]) -> Problem:
+        """Return the environments; rows are drawn for each seed if `examples` is set.
+
+        Columns are encoded and standardised by all rows of the first environment.
+        """
+        problem = _prepare_public_table(
+            self, self.folder, stamp_files(self.files()), len(seeds)
+        )
+        return self.draw_examples(problem, seeds)
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the files of the folder; one in the cache may be imported anew."""
+        return tuple(sorted(file for file in self.folder.iterdir() if file.is_file()))
+
+    def select_tables(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        """Return the tables that are large enough to be an environment."""
+        return tables
+
+
+@lru_cache(maxsize=2)
+def _prepare_public_table(
+    dataset: PublicTable,
+    folder: Path,
+    stamps: tuple[tuple[str, int, int], ...],
+    replicas: int,
+) -> Problem:
+    """Return the encoded rows; read anew when a file of the folder has changed."""
+    tables = dataset.select_tables(dataset.read_tables(folder))
+    train, test = dataset.arrange_environments(list(tables))
+    rows = pd.concat({name: tables[name] for name in (*train, *test)})
+    names = pd.Series(rows.index.get_level_values(0), rows.index, name=ENVIRONMENT)
+    rows = pd.concat([rows, names], axis=1).reset_index(drop=True)
+    table = Table(
+        target=dataset.target,
+        environment=ENVIRONMENT,
+        task=dataset.task,
+        test=",".join(test) or "none",
+    )
+    return table.prepare(rows, replicas).problem
+
+
+def read_csv_table(path: Path) -> pd.DataFrame:
+    """Return a CSV file as a table, without a nameless column of row numbers."""
+    try:
+        table = pd.read_csv(path, index_col=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(
+            f"{path}: it is not a readable CSV file ({summarise_error(error)}). Use "
+            "the original file."
+        ) from None
+    return table.loc[:, ~table.columns.str.startswith("Unnamed:")]
+
+
+def split_table_by_column(
+    table: pd.DataFrame, column: str, pattern: str = "{}"
+) -> dict[str, pd.DataFrame]:
+    """Return the rows of each value of a column, by a name with the value in it."""
+    return {
+        pattern.format(value): rows.drop(columns=column)
+        for value, rows in table.groupby(column, sort=True)
+    }
