@@ -101,3 +101,23 @@ def test_decoded_images_keep_every_byte(tmp_path):
     Pacs(side=4).draw((0,))
     stored = np.load(home / ".pixels" / "photo-4-3.npy")
     assert stored.dtype == np.uint8 and stored.shape == (14, 3, 4, 4)
+
+
+def count_bright_pixels(images):
+    """An encoder of two features."""
+    return torch.stack([images.mean((1, 2, 3)), images.amax((1, 2, 3))], 1)
+
+
+def test_an_encoder_turns_the_images_into_features(tmp_path):
+    folder = str(write_pictures(tmp_path))
+    path = f"{__name__}:count_bright_pixels"
+    dataset = Pacs(path=folder, encoder=path, side=4)
+    shares = []
+    dataset.compute_features(lambda what, share: shares.append(share))
+    assert shares[-1] == 1 and list(dataset.checksums()) == ["encoder"]
+    environment = dataset.draw((0,)).train[0]
+    assert environment.features == (2,)
+    pixels = Pacs(path=folder, side=4).draw((0,)).train[0].take_all(1).x
+    torch.testing.assert_close(
+        environment.take_all(1).x[0, :, 0], pixels[0].mean((1, 2, 3))
+    )

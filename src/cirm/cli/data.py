@@ -250,7 +250,7 @@ def format_folder_size(path: Path) -> str:
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "fetch": (fetch_data_sets, "cirm data fetch mnist fashion-mnist"),
-    "import": (import_folder, "cirm data import gas-turbine downloads"),
+    "import": (import_folder, "cirm data import mnist downloads"),
     "list": (list_data_sets, "cirm data list"),
     "show": (show_colored_images, "cirm data show --scheme b11 --out coloured.png"),
 }

@@ -98,6 +98,19 @@ def load_images(source: str) -> LabelledImages:
     return _load_image_folder(path.resolve(), key)
 
 
+def load_images_and_count_classes(source: str) -> tuple[LabelledImages, int]:
+    """Return images as `load_images` does, with labels from 0 on, and their number."""
+    import torch
+
+    images = load_images(source)
+    known = torch.cat([images.train_labels, images.test_labels]).unique()
+    train, test = (
+        torch.searchsorted(known, labels)
+        for labels in (images.train_labels, images.test_labels)
+    )
+    return images._replace(train_labels=train, test_labels=test), len(known)
+
+
 def has_letter_classes(source: str) -> bool:
     """Whether the classes of a source of `load_images` are EMNIST's letters."""
     if source == "digits" or source in IMAGE_SETS:

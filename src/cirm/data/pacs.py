@@ -14,10 +14,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cirm.data.encoded_sources import (
+    SIDE,
+    compute_source_features,
+    list_encoder_checksums,
+    open_image_folder,
+)
+from cirm.data.encoders import open_encoder
+from cirm.data.features import encode_image_files
 from cirm.data.image_files import list_image_files, read_image
 from cirm.data.public import Origin, PublicDataset
 from cirm.data.schema import ReadOptions
-from cirm.data.sources import ArraySource, Source
+from cirm.data.sources import ArraySource, Progress, Source
 from cirm.data.user_data import prepare_environments
 from cirm.environments import Problem
 
@@ -33,9 +41,9 @@ class Pacs(PublicDataset):
 
     Da Li et al., "Deeper, Broader and Artier Domain Generalization", 2017. 9,991
     images. An environment is a kind of picture; the sketches are unseen unless `test`
-    names another. Pixels alone give low scores: published ones use pretrained
-    networks. Every seed gets the same images unless `examples` is set. Images in the
-    cache are decoded once for each size.
+    names another. Pixels alone give low scores: use an encoder, as published scores
+    use pretrained networks. Every seed gets the same images unless `examples` is set.
+    Images in the cache are decoded once for each size.
 
     Args:
         path: A folder with photo, art_painting, cartoon and sketch in it, and in each
@@ -45,8 +53,11 @@ class Pacs(PublicDataset):
         test: The environments to hold out, separated by commas; empty for sketch.
         examples: Images of each training environment, drawn for each seed; None for
             all.
-        side: The width and height in pixels to which images are resized.
+        side: The width and height in pixels to which images are resized; None for 32,
+            or for what the encoder was made for.
         channels: 1 for grey images, 3 for coloured ones.
+        encoder: A frozen encoder that turns images into features, such as
+            efficientnet-lite0; empty for pixels.
     """
 
     held_out = "sketch"
@@ -64,12 +75,13 @@ class Pacs(PublicDataset):
         ),
     )
 
-    side: int = 32
+    side: int | None = None
     channels: int = 3
+    encoder: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.side < 1:
+        if self.side is not None and self.side < 1:
             self._raise_setting_error("side", "Use 1 or more")
         if self.channels not in (1, 3):
             self._raise_setting_error("channels", "Use 1 or 3")
@@ -106,26 +118,41 @@ class Pacs(PublicDataset):
         """Return the images below the folder."""
         return tuple(list_image_files(find_domain_folder(self.folder)))
 
+    def checksums(self) -> dict[str, str]:
+        """Return the checksum of the encoder's weights."""
+        return list_encoder_checksums(self.encoder, "images", self.side)
+
+    def compute_features(self, progress: Progress) -> None:
+        """Compute the features of all images, if there is an encoder."""
+        if self.encoder:
+            folder = find_domain_folder(self.folder)
+            source = open_image_folder(folder, encoder=self.encoder, side=self.side)
+            compute_source_features([source], progress)
+
     def _open_domain(self, root: Path, domain: str) -> Source:
-        """Return the images of one domain with their classes."""
+        """Return the images of one domain, or their features, with their classes."""
         files = list_domain_images(root, domain)
         classes = [file.parent.name for file in files]
         frame = pd.DataFrame({"class": classes, "environment": domain})
         known = {"target": "class", "environment": "environment"}
-        return ArraySource(
-            self._read_pixels(root, domain, files), frame, domain, **known
-        )
+        if self.encoder:
+            encoder = open_encoder(self.encoder, "images", self.side or 0)
+            inputs: NDArray[Any] = encode_image_files(files, encoder)
+        else:
+            inputs = self._read_pixels(root, domain, files)
+        return ArraySource(inputs, frame, domain, **known)
 
     def _read_pixels(
         self, root: Path, domain: str, files: Sequence[Path]
     ) -> NDArray[Any]:
         """Return the decoded images [n, channels, side, side], kept in the cache."""
-        store = root / PIXELS / f"{domain}-{self.side}-{self.channels}.npy"
+        side = self.side or SIDE
+        store = root / PIXELS / f"{domain}-{side}-{self.channels}.npy"
         if not self.path and store.is_file():
             pixels: NDArray[Any] = np.load(store, allow_pickle=False)
             if len(pixels) == len(files):
                 return pixels
-        pixels = np.stack([read_image(f, self.side, self.channels) for f in files])
+        pixels = np.stack([read_image(f, side, self.channels) for f in files])
         if not self.path:
             write_array_atomically(store, pixels)
         return pixels

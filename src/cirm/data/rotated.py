@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cirm.data import idx
 from cirm.data.base import Dataset, check_example_count
-from cirm.data.downloads import load_images
+from cirm.data.downloads import load_images_and_count_classes
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.data.shortcut_images import ShortcutImages
 from cirm.environments import Environment, Problem, Task
@@ -64,12 +64,8 @@ class Rotated(Dataset):
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, 1, side, side] for each seed."""
-        images = load_images(self.source)
-        known = torch.cat([images.train_labels, images.test_labels]).unique()
-        train, test = (
-            torch.searchsorted(known, labels)
-            for labels in (images.train_labels, images.test_labels)
-        )
+        images, classes = load_images_and_count_classes(self.source)
+        train, test = images.train_labels, images.test_labels
         share = self._count_examples(len(train))
         order = Randomness(tuple(seeds)).at("rotated").permutation(len(train))
         every = torch.arange(len(test)).expand(len(seeds), -1)
@@ -80,13 +76,13 @@ class Rotated(Dataset):
                 train,
                 order[:, i * share : (i + 1) * share],
                 angle,
-                len(known),
+                classes,
             )
             for i, angle in enumerate(self.angles)
         ]
         unseen = [
             build_rotated_environment(
-                name, images.test_images, test, every, angle, len(known)
+                name, images.test_images, test, every, angle, classes
             )
             for name, angle in (
                 (f"{self.test_angle:g}", self.test_angle),

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from cirm.data import idx
 from cirm.data.base import Dataset, check_example_count
-from cirm.data.downloads import load_images
+from cirm.data.downloads import load_images_and_count_classes
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.data.shortcut_images import CHANNELS, ShortcutImages
 from cirm.environments import Environment, Problem, Task
@@ -126,13 +126,9 @@ class Shortcuts(Dataset):
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, channels, side, side] for each seed."""
-        images = load_images(self.source)
-        known = torch.cat([images.train_labels, images.test_labels]).unique()
-        train, test = (
-            torch.searchsorted(known, labels)
-            for labels in (images.train_labels, images.test_labels)
-        )
-        classes = len(known) if self.has_many_classes else 2
+        images, found = load_images_and_count_classes(self.source)
+        train, test = images.train_labels, images.test_labels
+        classes = found if self.has_many_classes else 2
         randomness = Randomness(tuple(seeds)).at("shortcuts")
         share = self._count_examples(len(train))
         order = randomness.at("images").permutation(len(train))
