@@ -24,7 +24,7 @@ from cirm.data.encoders import open_encoder
 from cirm.data.features import encode_image_files
 from cirm.data.image_files import list_image_files, read_image
 from cirm.data.public import Origin, PublicDataset
-from cirm.data.schema import ReadOptions
+from cirm.data.schema_inference import ReadOptions
 from cirm.data.sources import ArraySource, Progress, Source
 from cirm.data.user_data import prepare_environments
 from cirm.environments import Problem
