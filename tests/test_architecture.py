@@ -64,6 +64,7 @@ SHARED = {
     | {"table_files", "array_files", "image_files", "standard_input"}
     | {"values", "number_formats", "date_formats"}
     | {"downloads", "image_sets", "idx", "shortcut_images"}
+    | {"public", "public_tables", "public_downloads"}
     | {"encoders", "encoder_packages", "encoded_sources", "features", "text_columns"},
 }
 
