@@ -127,11 +127,8 @@ class Draws:
         Monte-Carlo averages.
         """
         places = self._draw_bits(*shape).view(torch.uint16).int()
-        return (
-            compute_normal_quantiles()
-            .index_select(0, places.flatten())
-            .view(places.shape)
-        )
+        values = _list_normal_values().index_select(0, places.flatten())
+        return values.view(places.shape)
 
     def _draw_bits(self, *shape: int) -> Tensor:
         """Draw 16 random bits as integers from -32768 on, [replica, *shape]."""
@@ -143,8 +140,18 @@ class Draws:
 
 
 @lru_cache(maxsize=1)
-def compute_normal_quantiles() -> Tensor:
-    """Return the normal quantiles at 65536 midpoints, scaled to variance one."""
-    levels = (torch.arange(65536, dtype=torch.float64) + 0.5) / 65536
+def _list_normal_values() -> Tensor:
+    """Return the values of `Draws.approximate_normal`, which are equally likely."""
+    return compute_normal_quantiles(65536).float()
+
+
+def compute_normal_quantiles(count: int) -> Tensor:
+    """Return normal quantiles at evenly spaced probabilities, scaled to variance one.
+
+    Example:
+        >>> compute_normal_quantiles(4)
+        tensor([-1.3629, -0.3775,  0.3775,  1.3629], dtype=torch.float64)
+    """
+    levels = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     values = torch.special.ndtri(levels)
-    return (values / values.square().mean().sqrt()).float()
+    return values / values.square().mean().sqrt()

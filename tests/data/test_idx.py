@@ -11,7 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from cirm.data.idx import decompress_and_check_idx, read_idx_bytes, view_bytes_as_array
+from cirm.data.idx import (
+    decompress_and_check_idx,
+    read_idx_bytes,
+    view_idx_bytes_as_array,
+)
 from tests.data.sentences import has_remedy
 
 IMAGES = arrays(np.uint8, array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=6))
@@ -25,7 +29,7 @@ def encoded(array: np.ndarray) -> bytes:
 
 
 def parse(data: bytes, axes: int, where: str) -> np.ndarray:
-    return view_bytes_as_array(decompress_and_check_idx(data, axes, where))
+    return view_idx_bytes_as_array(decompress_and_check_idx(data, axes, where))
 
 
 def refused(data: bytes, axes: int) -> str:
@@ -133,7 +137,7 @@ def test_a_file_is_read_by_its_path(tmp_path, wrap):
     images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     (tmp_path / "images").write_bytes(wrap(encoded(images)))
     np.testing.assert_array_equal(
-        view_bytes_as_array(read_idx_bytes(tmp_path / "images", 3)), images
+        view_idx_bytes_as_array(read_idx_bytes(tmp_path / "images", 3)), images
     )
 
 

@@ -312,7 +312,7 @@ def test_a_new_place_is_predicted_as_by_a_normal_model_if_there_are_many():
     new = predict_new_place(values, np.full(4000, 1e-4))
     points = np.array([1.0, 2.0, 3.0])
     expected = stats.norm.cdf(points, 2.0, 0.7)
-    assert np.allclose(new.cumulative(points), expected, atol=0.03)
+    assert np.allclose(new.cumulative_probability(points), expected, atol=0.03)
 
 
 def test_the_commands_say_what_the_sets_promise_and_what_was_left_out(

@@ -69,7 +69,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "serve": (serve.serve_model, MODELS, serve.EXAMPLES),
     "run": (run.run_learners, EXPERIMENTS, run.EXAMPLES),
     "select": (select.select_settings, EXPERIMENTS, select.EXAMPLES),
-    "stress": (stress.stress, EXPERIMENTS, stress.EXAMPLES),
+    "stress": (stress.run_stress_command, EXPERIMENTS, stress.EXAMPLES),
     "reproduce": (reproduce.reproduce_paper, EXPERIMENTS, reproduce.EXAMPLES),
     "report": (report.write_paper_report, EXPERIMENTS, report.EXAMPLES),
     "bench": (bench.measure_learner_speed, EXPERIMENTS, bench.EXAMPLES),

@@ -162,7 +162,7 @@ def fit_model(
             metavar="N",
             min=1,
             help="Width and height, in pixels, to resize images to.",
-            show_default="32, or what the encoder was made for",
+            show_default="32, or the size that the encoder expects",
         ),
     ] = None,
     channels: Annotated[
@@ -173,7 +173,7 @@ def fit_model(
         typer.Option(
             help="Frozen encoder that turns images or columns of text into features: "
             f"{options.ENCODERS}.",
-            show_default="none: pixels, and hashed words",
+            show_default="none: images are used as pixels, text as counts of words",
         ),
     ] = None,
     text: Annotated[

@@ -168,8 +168,8 @@ ModelEncoder = Annotated[
     str | None,
     typer.Option(
         "--encoder",
-        help=f"Frozen encoder of the model: {ENCODERS}. Another one is refused; only "
-        "needed if it is your own.",
+        help=f"Frozen encoder that the model was fitted with: {ENCODERS}. Only needed "
+        "if it is one of your own.",
         show_default="as stored in the model file",
     ),
 ]

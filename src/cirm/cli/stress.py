@@ -26,7 +26,7 @@ EXAMPLES = options.format_command_examples(
 )
 
 
-def stress(
+def run_stress_command(
     quick: Annotated[
         bool,
         typer.Option(
@@ -203,10 +203,10 @@ def describe_stress_data(plan: StressPlan, source: str) -> str:
     count = len(plan.seeds)
     size = "719 examples" if source == "digits" else "1,000 examples"
     return (
-        f"Images: {source}. In the usual condition, two places of {size} arrive one "
-        "after the other (tables: 1,000 rows each). The shortcut contradicts 20 % "
-        "and then 10 % of their labels (tables: 10 % and 20 %), and 90 % of the "
-        "labels at the unseen place. 25 % of the labels are noise (none for ten "
-        f"hues). The network is a multilayer perceptron. {count} "
-        f"seed{'s' if count > 1 else ''}."
+        f"Images: {source}. Unless a cell says otherwise, two places with {size} each "
+        "(tables: 1,000 rows) arrive one after the other. The shortcut contradicts "
+        "20 % of the labels at the first place, 10 % at the second (tables: 10 % and "
+        "20 %), and 90 % at the unseen place. 25 % of the labels are wrong at random, "
+        "except where there are ten hues. The network is a multilayer perceptron. "
+        f"{count} seed{'s' if count > 1 else ''}."
     )

@@ -273,8 +273,9 @@ def _compute_checksum(name: str, function: Callable[[Any], Any]) -> str:
         source = inspect.getsource(function)
     except (OSError, TypeError):
         raise ValueError(
-            f"encoder {name}: its weights cannot be recognised later. Use a torch "
-            "module or a plain function, or give it an attribute `checksum`."
+            f"encoder {name}: cirm could not tell later whether it is the same "
+            "encoder. Use a torch module or a plain function, or give it an "
+            "attribute `checksum`."
         ) from None
     digest.update(source.encode())
     return digest.hexdigest()

@@ -45,7 +45,7 @@ def decompress_and_check_idx(data: bytes, axes: int, where: str) -> bytearray:
     return bytearray(data)
 
 
-def view_bytes_as_array(content: bytearray) -> NDArray[np.uint8]:
+def view_idx_bytes_as_array(content: bytearray) -> NDArray[np.uint8]:
     """Return labels [n] or images [n, height, width] of unpacked bytes, not copied."""
     shape = _read_shape_from_header(content)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
@@ -122,7 +122,8 @@ def read_idx_images(folder: Path) -> list[NDArray[np.uint8]]:
     """
     prefix = detect_file_prefix(folder)
     arrays = [
-        view_bytes_as_array(content) for content in read_four_idx_files(folder, prefix)
+        view_idx_bytes_as_array(content)
+        for content in read_four_idx_files(folder, prefix)
     ]
     side = arrays[0].shape[1]
     for images, labels in (arrays[:2], arrays[2:]):

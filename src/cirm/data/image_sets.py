@@ -80,7 +80,7 @@ class ImageSet:
         first = 1 if self.prefix == idx.LETTERS else 0
         last = first + self.classes - 1
         for part, (name, known) in enumerate(zip(self.files, self.hashes, strict=True)):
-            values = idx.view_bytes_as_array(contents[name])
+            values = idx.view_idx_bytes_as_array(contents[name])
             count = self.counts[part // 2]
             shape = (count,) if part % 2 else (count, self.side, self.side)
             if values.shape != shape:
@@ -131,7 +131,7 @@ class ImageSetPart(ImageSet):
             for file, axes in zip(paths, (3, 1), strict=True)
             if file
         ]
-        images, labels = map(idx.view_bytes_as_array, contents)
+        images, labels = map(idx.view_idx_bytes_as_array, contents)
         if self.prefix == idx.LETTERS:
             images = images.swapaxes(1, 2)  # as in the files of the whole data set
         cut = self.counts[0]

@@ -53,7 +53,9 @@ def choose_abstention(model: ModelFacts, rate: float) -> Abstention:
     _check_abstention(model, rate)
     places, is_arrival = collect_nonconformity(model)
     count = len(places) if is_arrival else 0
-    arrivals = [_count_bins(one.answered, one.wrong) for one in places]
+    arrivals = [
+        _count_rows_and_errors_in_bins(one.answered, one.wrong) for one in places
+    ]
     mix = _count_held_out(model)
     if mix.sum() < FEWEST_ANSWERED:
         mix = np.sum([rows for rows, _ in arrivals], axis=0)
@@ -65,7 +67,7 @@ def choose_abstention(model: ModelFacts, rate: float) -> Abstention:
         ]
         if not known or not mix[index:].any():
             break
-        expected = _expect_error(known, mix[index:], PROMISED[index:])
+        expected = _compute_expected_error(known, mix[index:], PROMISED[index:])
         if expected <= rate:
             return Abstention(rate, confidence, expected, count)
     return Abstention(rate, np.inf, np.nan, count)
@@ -96,7 +98,9 @@ def _check_abstention(model: ModelFacts, rate: float) -> None:
         )
 
 
-def _count_bins(answered: Sequence[int], wrong: Sequence[int]) -> tuple[Numbers, ...]:
+def _count_rows_and_errors_in_bins(
+    answered: Sequence[int], wrong: Sequence[int]
+) -> tuple[Numbers, ...]:
     """Return the rows and the errors in each bin of confidence, [c] each."""
     counts = np.array([answered, wrong], dtype=float)
     return tuple(counts - np.pad(counts[:, 1:], ((0, 0), (0, 1))))
@@ -107,10 +111,10 @@ def _count_held_out(model: ModelFacts) -> Numbers:
     last = [e for e in model.history if e.stage == model.stages - 1 and e.confident]
     empty = [0] * len(CONFIDENCES)
     totals = np.sum([empty, *(entry.confident for entry in last)], axis=0).tolist()
-    return _count_bins(totals, empty)[0]
+    return _count_rows_and_errors_in_bins(totals, empty)[0]
 
 
-def _expect_error(
+def _compute_expected_error(
     known: Sequence[tuple[Numbers, ...]], mix: Numbers, promised: Numbers
 ) -> float:
     """Return the expected fraction of errors at a new place.
@@ -126,7 +130,8 @@ def _expect_error(
     )
     new = predict_new_place(np.array(shifts), np.array(variances))
     errors = [
-        new._replace(means=new.means + logit).expect_probability() for logit in logits
+        new._replace(means=new.means + logit).compute_expected_probability()
+        for logit in logits
     ]
     return float(mix @ errors / mix.sum())
 

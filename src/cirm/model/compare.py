@@ -22,7 +22,7 @@ from cirm.model.compare_columns import (
     compare_columns,
     compare_values,
 )
-from cirm.model.compare_relations import compare_jointly, compare_meaning
+from cirm.model.compare_relations import compare_by_classifier, compare_meaning
 from cirm.model.compute import predict_inputs_in_chunks
 from cirm.model.model import Model
 from cirm.model.table_pair import TablePair, read_table_pair
@@ -114,7 +114,7 @@ def _compare_pair(pair: TablePair, model: Model | None, level: float) -> dict[st
     inputs = tuple(
         torch.from_numpy(pair.encoding.encode(frame)) for frame in pair.frames
     )
-    joint = compare_jointly(*inputs)
+    joint = compare_by_classifier(*inputs)
     if joint is not None:
         joint["significant"] = joint["p_value"] <= shares["joint"]
     changes = compare_columns(pair.encoding.columns, *pair.frames)

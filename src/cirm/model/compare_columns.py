@@ -91,10 +91,10 @@ def compare_columns(
         one, other = first[column.name], second[column.name]
         gaps = [is_missing(values) for values in (one, other)]
         if gaps[0].any() or gaps[1].any():
-            found.append(_compare_missing(column.name, *gaps))
+            found.append(_compare_missing_values(column.name, *gaps))
         present = [one[~gaps[0]], other[~gaps[1]]]
         if min(map(len, present)):
-            found.append(_compare_present(column, *present))
+            found.append(_compare_present_values(column, *present))
     return adjust_by_holm(found)
 
 
@@ -109,7 +109,7 @@ def adjust_by_holm(changes: list[ColumnChange]) -> list[ColumnChange]:
     return adjusted
 
 
-def _compare_present(
+def _compare_present_values(
     column: ColumnEncoding, one: Values, other: Values
 ) -> ColumnChange:
     if column.kind in ("number", "date"):
@@ -234,7 +234,9 @@ def compute_counts_p_value(table: Numbers) -> float:
     return float(stats.chi2_contingency(table, correction=False).pvalue)
 
 
-def _compare_missing(name: str, one: np.ndarray, other: np.ndarray) -> ColumnChange:
+def _compare_missing_values(
+    name: str, one: np.ndarray, other: np.ndarray
+) -> ColumnChange:
     shares = [float(gaps.mean()) for gaps in (one, other)]
     counts = [[gaps.sum(), (~gaps).sum()] for gaps in (one, other)]
     verb = "rose" if shares[1] > shares[0] else "fell"

@@ -25,7 +25,7 @@ LEAST_AUC = 0.55  # that is worth a word, even if significant
 FIRST_LOOK = math.pi**2 / 6  # of the level that `steady` spends on its first comparison
 
 
-def compare_jointly(first: Tensor, second: Tensor) -> dict[str, float] | None:
+def compare_by_classifier(first: Tensor, second: Tensor) -> dict[str, float] | None:
     """Test whether a classifier can tell the rows of two tables [n, d] apart.
 
     Lopez-Paz and Oquab, "Revisiting classifier two-sample tests", 2017. Each half of

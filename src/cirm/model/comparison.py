@@ -138,7 +138,7 @@ def compare_scores(
     """
     here = collect_score_statistics(model, mean, targets, weights)
     if not model.task.classes:
-        error = _compare_errors(*_estimate_and_expect_score(here, past, "error"))
+        error = _compare_errors(*_estimate_and_predict_score(here, past, "error"))
         scale = model.schema.target.scale
         value, expected = scale * error.value, scale * error.expected
         return [replace(error, value=value, expected=expected)]
@@ -146,12 +146,12 @@ def compare_scores(
     if known := [one["calibration"] for one in past if "calibration" in one]:
         found.append(_compare_calibration(here["calibration"], known))
     if "ranking" in here and any("ranking" in one for one in past):
-        new, old = _estimate_and_expect_score(here, past, "ranking")
+        new, old = _estimate_and_predict_score(here, past, "ranking")
         found.append(_compare_values("roc_auc", "", new, old, 1.0))
     return _adjust_p_values([*found, *_compare_recalls(here, past)])
 
 
-def _estimate_and_expect_score(
+def _estimate_and_predict_score(
     here: Measured, past: Sequence[Measured], name: str
 ) -> tuple[Estimate, Estimate]:
     """Return an estimate here, and what the others predict for it."""

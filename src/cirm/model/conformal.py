@@ -95,12 +95,12 @@ def measure_nonconformity(
     return Nonconformity(
         {name: len(part) for name, part in parts.items()},
         {name: _find_quantiles(part) for name, part in parts.items() if len(part)},
-        count_confident(mean),
-        count_confident(mean[mean.argmax(1) != targets]),
+        count_rows_by_confidence(mean),
+        count_rows_by_confidence(mean[mean.argmax(1) != targets]),
     )
 
 
-def count_confident(probabilities: Numbers) -> tuple[int, ...]:
+def count_rows_by_confidence(probabilities: Numbers) -> tuple[int, ...]:
     """Return how many of n rows have at least each of the confidences."""
     confidence = probabilities.max(1, initial=0.0)
     return tuple(int((confidence >= least).sum()) for least in CONFIDENCES)
@@ -140,14 +140,17 @@ def collect_nonconformity(model: ModelFacts) -> tuple[list[Nonconformity], bool]
         ValueError: If there are none, as in files of earlier versions.
     """
     arrivals = [
-        _choose_scores(model, entry)
+        _choose_scores_on_arrival(model, entry)
         for entry in model.history
         if entry.metrics_before and entry.nonconformity
     ]
     arrivals = [one for one in arrivals if one.rows[""] >= FEWEST_ROWS]
     if arrivals:
         return arrivals, True
-    others = [entry.nonconformity or _restore(model, entry) for entry in model.history]
+    others = [
+        entry.nonconformity or _restore_earlier_version_scores(model, entry)
+        for entry in model.history
+    ]
     if not (known := [one for one in others if one is not None]):
         raise ValueError(
             "The model was trained by an earlier version, which did not measure what "
@@ -157,7 +160,7 @@ def collect_nonconformity(model: ModelFacts) -> tuple[list[Nonconformity], bool]
     return known, False
 
 
-def _choose_scores(model: ModelFacts, entry: HistoryEntry) -> Nonconformity:
+def _choose_scores_on_arrival(model: ModelFacts, entry: HistoryEntry) -> Nonconformity:
     """Return the scores on arrival, for an adapted model those after adapting.
 
     Where adapting changed nothing then, since no column was known to be unstable, the
@@ -176,7 +179,9 @@ def _choose_scores(model: ModelFacts, entry: HistoryEntry) -> Nonconformity:
     return replace(plain, quantiles={"": quantiles})
 
 
-def _restore(model: ModelFacts, entry: HistoryEntry) -> Nonconformity | None:
+def _restore_earlier_version_scores(
+    model: ModelFacts, entry: HistoryEntry
+) -> Nonconformity | None:
     """Return scores of a file of an earlier version, as if errors were normal.
 
     It has a 90 % quantile of the residuals, in units of their root mean square.
@@ -256,7 +261,7 @@ def _find_modelled_threshold(
     weights = np.repeat(weights / weights.sum() / QUANTILES, QUANTILES)
 
     def exceed(threshold: float) -> float:
-        return float(new.cumulative(threshold - around) @ weights) - level
+        return float(new.cumulative_probability(threshold - around) @ weights) - level
 
     return float(optimize.brentq(exceed, -100.0, 100.0, xtol=1e-4))
 

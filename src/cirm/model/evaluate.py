@@ -373,7 +373,7 @@ def _predict_held_out_rows(
     return predict_and_group_examples(model.learner, model.state, held, reference, 1)
 
 
-def warn_of_flat_values(model: Model, diagnostics: dict[str, float]) -> list[str]:
+def warn_of_constant_values(model: Model, diagnostics: dict[str, float]) -> list[str]:
     """Warn if a regression predicts nearly the same value for every row."""
     is_flat = not model.task.classes and diagnostics.get("constant") == 1
     return [FLAT_VALUES] if is_flat else []

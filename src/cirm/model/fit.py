@@ -21,10 +21,10 @@ from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
 from cirm.model.adapt import adapt_to_inputs
 from cirm.model.compute import predict_rows
-from cirm.model.conformal import count_confident, measure_nonconformity
+from cirm.model.conformal import count_rows_by_confidence, measure_nonconformity
 from cirm.model.data_notes import list_data_notes
 from cirm.model.estimates import collect_score_statistics
-from cirm.model.evaluate import diagnose_stage_environments, warn_of_flat_values
+from cirm.model.evaluate import diagnose_stage_environments, warn_of_constant_values
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
 from cirm.model.facts import HistoryEntry, Nonconformity, format_current_time
 from cirm.model.file import MOST_EARLIER
@@ -46,7 +46,7 @@ from cirm.model.rare_classes import (
     warn_of_constant_predictions,
     weigh_stage,
 )
-from cirm.model.verdict import warn_of_fall_on_arrival
+from cirm.model.verdict import warn_of_drop_on_arrival
 from cirm.model.versions import keep_version
 from cirm.model.warnings import (
     check_inputs_of_environment,
@@ -374,7 +374,7 @@ def _train_stage(
         for n, scored in before.items()
     }
     fallen = {
-        n: warn_of_fall_on_arrival(model, n, scored.predictions.mean, scored.targets)
+        n: warn_of_drop_on_arrival(model, n, scored.predictions.mean, scored.targets)
         for n, scored in before.items()
     }
     learner = model.learner
@@ -421,10 +421,10 @@ def _train_stage(
                 *warn_of_constant_predictions(
                     after, rows, rows.rows[name], scored[name]
                 ),
-                *warn_of_flat_values(after, diagnostics[name]),
+                *warn_of_constant_values(after, diagnostics[name]),
             ),
             confident=(
-                count_confident(scored[name][0].mean.numpy())
+                count_rows_by_confidence(scored[name][0].mean.numpy())
                 if model.task.classes
                 else ()
             ),

@@ -22,14 +22,14 @@ USUAL_SPREAD = 0.5  # of logarithms and log odds: a factor of 1.6 between places
 NODES = 15  # of a Gauss-Hermite rule, exact for polynomials of degree 29
 
 
-class NewPlace(NamedTuple):
+class NewPlaceDistribution(NamedTuple):
     """The distribution of a quantity at a new place: a mixture of normal ones, [s]."""
 
     means: Numbers
     deviations: Numbers
     weights: Numbers
 
-    def cumulative(self, points: Numbers) -> Numbers:
+    def cumulative_probability(self, points: Numbers) -> Numbers:
         """Return the probability that the quantity is at most each of points [n]."""
         from scipy import special
 
@@ -37,7 +37,7 @@ class NewPlace(NamedTuple):
         below: Numbers = special.ndtr(scaled) @ self.weights
         return below
 
-    def expect_probability(self) -> float:
+    def compute_expected_probability(self) -> float:
         """Return the mean of a probability whose log odds have this distribution."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         odds = np.exp(-(self.means[:, None] + self.deviations[:, None] * nodes))
@@ -45,7 +45,7 @@ class NewPlace(NamedTuple):
         return float(means @ self.weights)
 
 
-def predict_new_place(values: Numbers, variances: Numbers) -> NewPlace:
+def predict_new_place(values: Numbers, variances: Numbers) -> NewPlaceDistribution:
     """Predict a quantity for a new place.
 
     Args:
@@ -59,7 +59,7 @@ def predict_new_place(values: Numbers, variances: Numbers) -> NewPlace:
     Example:
         >>> import numpy as np
         >>> new = predict_new_place(np.array([1.0, 3.0]), np.array([0.1, 0.1]))
-        >>> float(new.cumulative(np.array([2.0]))[0].round(3))
+        >>> float(new.cumulative_probability(np.array([2.0]))[0].round(3))
         0.5
     """
     precisions = 1 / (variances[:, None] + SPREADS**2)
@@ -70,4 +70,6 @@ def predict_new_place(values: Numbers, variances: Numbers) -> NewPlace:
     # The grid is even in the logarithm, hence the last term.
     evidence += np.log(SPREADS) - 0.5 * (SPREADS / USUAL_SPREAD) ** 2
     weights = np.exp(evidence - evidence.max())
-    return NewPlace(means, np.sqrt(1 / total + SPREADS**2), weights / weights.sum())
+    return NewPlaceDistribution(
+        means, np.sqrt(1 / total + SPREADS**2), weights / weights.sum()
+    )

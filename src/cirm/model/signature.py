@@ -12,7 +12,9 @@ LEAST_KEY, MOST_KEY = 16, 4096  # bytes; a shorter key could be guessed
 def add_digest_and_signature(content: bytes, key: bytes = b"") -> bytes:
     """Return content with its digests in place of zeros, signed if there is a key."""
     if key:
-        content = _replace_digest(content, "hmac", BLANK, _sign(content, key))
+        content = _replace_digest(
+            content, "hmac", BLANK, _compute_signature(content, key)
+        )
     digest = hashlib.sha256(content).hexdigest()
     return _replace_digest(content, "sha256", BLANK, digest)
 
@@ -39,14 +41,16 @@ def check_signature(
         )
     blank = _replace_digest(content, "sha256", metadata["sha256"], BLANK)
     blank = _replace_digest(blank, "hmac", signature, BLANK)
-    if not hmac.compare_digest(_sign(blank, key).encode(), signature.encode()):
+    if not hmac.compare_digest(
+        _compute_signature(blank, key).encode(), signature.encode()
+    ):
         raise ValueError(
             f"{where} was not signed with this key. Check the key; if it is right, do "
             "not use the file."
         )
 
 
-def _sign(content: bytes, key: bytes) -> str:
+def _compute_signature(content: bytes, key: bytes) -> str:
     if not LEAST_KEY <= len(key) <= MOST_KEY:
         raise ValueError(
             f"The key has {len(key)} bytes, but {LEAST_KEY} to {MOST_KEY} are needed. "

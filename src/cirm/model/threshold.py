@@ -144,7 +144,7 @@ def choose_threshold(
             "threshold. Fit with more rows or a larger --held-out (up to 0.5), or give "
             "a number, as in --threshold 0.2."
         )
-    cuts, recall, alarms = _compute_curve(scores)
+    cuts, recall, alarms = _compute_recall_at_thresholds(scores)
     found, false = recall * count, alarms * rest
     if rule.name == "cost":
         best = np.argmin(rule.first * (count - found) + rule.second * false)
@@ -167,7 +167,7 @@ def choose_threshold(
     return Threshold(float(value), text, positive)
 
 
-def _compute_curve(
+def _compute_recall_at_thresholds(
     scores: HeldOutScores,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return thresholds, ascending, with recall and false positive rate at each.

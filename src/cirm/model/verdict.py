@@ -159,7 +159,7 @@ def _describe_spread(comparison: Comparison) -> str:
     )
 
 
-def warn_of_fall_on_arrival(
+def warn_of_drop_on_arrival(
     model: Model, name: str, mean: Tensor, targets: Tensor
 ) -> list[str]:
     """Warn if an environment is predicted worse than held-out rows of the last ones.

@@ -143,12 +143,13 @@ def _find_named_version(versions: Sequence[Version], key: str) -> Version:
 
 def _find_parent(versions: Sequence[Version], model: Model) -> Version:
     """Return the last version that the model was updated from."""
-    lineage = _list_marks(model.history)
+    lineage = _list_entry_fingerprints(model.history)
     parents = [
         version
         for version in versions
         if len(version.model.history) < len(lineage)
-        and _list_marks(version.model.history) == lineage[: len(version.model.history)]
+        and _list_entry_fingerprints(version.model.history)
+        == lineage[: len(version.model.history)]
     ]
     if not parents:
         raise ValueError(
@@ -158,7 +159,7 @@ def _find_parent(versions: Sequence[Version], model: Model) -> Version:
     return max(parents, key=lambda version: len(version.model.history))
 
 
-def _list_marks(history: Sequence[HistoryEntry]) -> list[tuple[str, ...]]:
+def _list_entry_fingerprints(history: Sequence[HistoryEntry]) -> list[tuple[str, ...]]:
     return [(entry.name, entry.time, entry.fingerprint) for entry in history]
 
 

@@ -134,7 +134,7 @@ def project_onto_mean_families() -> MeanFamilyProjections:
         torch.tensor(START, dtype=torch.float64), turns * ROUNDS
     )
     ends = [
-        _find_ends_of_mean_family(row.tolist(), float(row @ meeting))
+        _find_edge_points_with_mean(row.tolist(), float(row @ meeting))
         for row in statistics
     ]
     return MeanFamilyProjections(tuple(STATISTICS), ends, [p.tolist() for p in path])
@@ -168,7 +168,7 @@ def compute_belief_densities() -> list[BeliefDensities]:
     return updates
 
 
-def _find_ends_of_mean_family(
+def _find_edge_points_with_mean(
     statistic: Sequence[float], mean: float
 ) -> tuple[Values, Values]:
     """Return the two points on the triangle's edges where a statistic has this mean."""

@@ -49,15 +49,20 @@ INFERENCE: dict[str, Any] = {
     "reference_rate": 1e-2,
 }
 FIXED = "values of this project, not tuned (the paper gives none)"
-FITTED = "values of this project that come near the paper's figures (it gives none)"
-CHOSEN = (
-    "for each seed the {} with the least error in the third environment, which is not "
-    "trained on; else values of this project (the paper gives none)"
+FITTED = (
+    "values of this project, chosen to come near the paper's results (the paper gives "
+    "none)"
 )
-NEAREST = "; the slope in the head: the reading that comes near the published figures"
+CHOSEN = (
+    "for each seed the {} with the smallest error in the third environment, which is "
+    "not used for training; all other values are this project's (the paper gives none)"
+)
+NEAREST = (
+    "; the gradient is that of the last layer, which comes near the published results"
+)
 POOLED = (
-    "values of this project (the paper gives none); the reading with all environments "
-    "and a fixed penalty was kept after others had been tried and their errors seen"
+    "values of this project (the paper gives none); training on all environments with "
+    "a fixed penalty was chosen after the errors of other readings had been seen"
 )
 PENALTIES: dict[str, Any] = {
     "setting": "penalty",

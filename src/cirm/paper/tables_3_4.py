@@ -53,8 +53,8 @@ PRESETS = {"irmv1": ("irm", PENALTY), "c-virmv1": ("eiil", {})}
 SELECTION = "the published values of IRM and EIIL (chosen there by test accuracy)"
 SELECTIONS = {
     "irmv1": SELECTION,
-    "c-virmv1": f"{SELECTION}; those of the posterior are the paper's where it gives "
-    "any, else values of this project, not tuned",
+    "c-virmv1": f"{SELECTION}; the settings of the posterior are the paper's where it "
+    "gives any, and otherwise this project's, not tuned",
     "erm": "the values of IRM's own ERM, which its authors did not tune",
 }
 

@@ -200,7 +200,7 @@ def _measure_seed(scores: list[Score]) -> list[Score]:
         ends = [s.value for s in main if s.split == split and s.stage == last]
         values[name] = worst(ends) if len(ends) > 1 else None
     rows = [
-        Score(*_get_address(train[0]), "all", "measures", name, value)
+        Score(*_get_environment_key(train[0]), "all", "measures", name, value)
         for name, value in values.items()
         if value is not None
     ]
@@ -209,7 +209,7 @@ def _measure_seed(scores: list[Score]) -> list[Score]:
     return rows + [s for s in kept if s.environment in (unseen or set(names))]
 
 
-def _get_address(score: Score) -> tuple[str, str, int, int]:
+def _get_environment_key(score: Score) -> tuple[str, str, int, int]:
     return score.learner, score.order, score.seed, score.stage
 
 

@@ -33,7 +33,7 @@ def answer_what_model_relies_on(content: Content) -> str:
     text = f"Relies on {_join_columns(relied or list(shares)[:1])}"
     if unstable:
         return f"{text}; {_describe_unstable(unstable, shares, content)}."
-    return f"{text}. {_describe_doubt(content)}"
+    return f"{text}. {_describe_what_is_unknown(content)}"
 
 
 def _describe_unstable(
@@ -65,7 +65,7 @@ def _describe_unstable(
     return "; ".join(parts)
 
 
-def _describe_doubt(content: Content) -> str:
+def _describe_what_is_unknown(content: Content) -> str:
     """Say how far it is known that the meaning of columns holds elsewhere."""
     verdict = content["explanation"].get("verdict")
     if verdict:

@@ -53,7 +53,9 @@ def compute_percentage_interval(percent: float, rows: float) -> tuple[float, flo
 def render_importance_figure(content: Content) -> Markup:
     """Render the importance of columns after the first environment, and now."""
     history = [one for one in content["history"] if one["importance"]]
-    now, first = (_share_importance(history[n]["importance"]) for n in (-1, 0))
+    now, first = (
+        _convert_importance_to_percent(history[n]["importance"]) for n in (-1, 0)
+    )
     unstable = {one["feature"] for one in content["explanation"].get("unstable", ())}
     when = "before adapting" if content["adaptation"] else "now"
     names = sorted(now, key=lambda name: -max(now[name], first.get(name, 0)))
@@ -227,7 +229,7 @@ def render_confusion_figure(matrix: Content) -> Markup:
     return page.render_figure(caption, box)
 
 
-def _share_importance(importance: Mapping[str, float]) -> dict[str, float]:
+def _convert_importance_to_percent(importance: Mapping[str, float]) -> dict[str, float]:
     total = sum(importance.values()) or 1.0
     return {name: 100 * value / total for name, value in importance.items()}
 

@@ -114,7 +114,10 @@ def build_coverage_tables(content: Content) -> list[Table]:
         kind = "sets" if name == "size" else "intervals"
         columns = ["", "rows", "coverage, %", "95 % interval", f"mean {name}"]
         rows = [
-            [*_start_share_row(label, one, "coverage"), format_score(one[name])]
+            [
+                *_format_share_with_interval(label, one, "coverage"),
+                format_score(one[name]),
+            ]
             for label, one in _list_places(coverage)
         ]
         title = f"Coverage of {coverage['level']:.3g} % prediction {kind}"
@@ -122,7 +125,10 @@ def build_coverage_tables(content: Content) -> list[Table]:
     if abstention := content.get("abstention"):
         columns = ["", "rows", "error of the answered rows, %", "95 % interval"]
         rows = [
-            [*_start_share_row(label, one, "error"), format_percent(one["answered"])]
+            [
+                *_format_share_with_interval(label, one, "error"),
+                format_percent(one["answered"]),
+            ]
             for label, one in _list_places(abstention)
         ]
         title = f"Abstention, for at most {abstention['rate']:.3g} % wrong predictions"
@@ -165,7 +171,7 @@ def _list_places(part: Content) -> list[tuple[str, Content]]:
     return places
 
 
-def _start_share_row(label: str, one: Content, name: str) -> list[str]:
+def _format_share_with_interval(label: str, one: Content, name: str) -> list[str]:
     """Return a label, the number of rows, and a percentage with its interval."""
     if name not in one:
         return [label, f"{one['rows']:,}", "", ""]

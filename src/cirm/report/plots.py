@@ -75,7 +75,7 @@ def plot_scores_over_sweep(
     xlim, ylim = _find_x_range(points), _choose_score_limits(points, metric)
     shown = [*lines, *_build_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
-    ax = _make_page_axes(shown, width, 380, xlim, ylim, (axis, unit))
+    ax = _create_page_axes(shown, width, 380, xlim, ylim, (axis, unit))
     if trained:
         _shade_x_range(ax, min(trained), max(trained), "training")
     for line in shown:
@@ -102,7 +102,9 @@ def plot_training_curves(
         _find_x_range(points),
         choose_round_limits([p.mean for p in points], log),
     )
-    ax = _make_page_axes(lines, width, 320, xlim, ylim, ("training step", metric), log)
+    ax = _create_page_axes(
+        lines, width, 320, xlim, ylim, ("training step", metric), log
+    )
     for start in starts[1:]:
         ax.axvline(start, color=get_css_color("muted"), lw=1, ls=(0, (1, 4)))
     for line in lines:
@@ -134,7 +136,7 @@ def plot_training_against_unseen(
     shown = [*lines, *_build_chance_lines(chance, xlim)]
     unit = describe_metric(metric)
     titles = (f"training {unit}", f"unseen {unit}")
-    ax = _make_page_axes(shown, width, 400, xlim, ylim, titles)
+    ax = _create_page_axes(shown, width, 400, xlim, ylim, titles)
     low, high = max(xlim[0], ylim[0]), min(xlim[1], ylim[1])
     if low < high:
         ax.plot([low, high], [low, high], color=get_css_color("muted"), lw=1)
@@ -264,7 +266,7 @@ def spread_label_positions(
     return places
 
 
-def _make_page_axes(
+def _create_page_axes(
     lines: Sequence[PlotLine],
     width: int,
     height: int,

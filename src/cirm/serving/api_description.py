@@ -36,7 +36,7 @@ def describe_api(
     schemas = {
         "Row": describe_row(model, how.fill_missing),
         "Prediction": describe_prediction(model, how),
-        "Error": _make_object(error=_make_object(**ERROR)),
+        "Error": _build_object_schema(error=_build_object_schema(**ERROR)),
     }
     description: Json = {
         "openapi": "3.1.0",
@@ -91,12 +91,12 @@ def describe_prediction(model: Model, how: PredictionOptions) -> Json:
     """Return the JSON schema of a prediction."""
     classes = model.task.classes
     if not classes:
-        return _make_object(
+        return _build_object_schema(
             prediction={"type": "number"}, low=NUMBER, high=NUMBER, uncertainty=NUMBER
         )
     shares = {name: {"type": "number"} for name in classes}
     abstains = how.abstain is not None
-    return _make_object(
+    return _build_object_schema(
         prediction={"enum": [*classes, *([None] if abstains else [])]},
         probability={"type": "number"},
         uncertainty=NUMBER,
@@ -106,11 +106,16 @@ def describe_prediction(model: Model, how: PredictionOptions) -> Json:
 
 
 def _describe_predict(most_rows: int) -> Json:
-    row, prediction = _refer("Row"), _refer("Prediction")
+    row, prediction = (
+        _build_schema_reference("Row"),
+        _build_schema_reference("Prediction"),
+    )
     rows = {"type": "array", "items": row, "minItems": 1, "maxItems": most_rows}
     predictions = {"type": "array", "items": prediction}
     notes = {"type": "array", "items": TEXT}
-    answer = _make_object(fingerprint=TEXT, predictions=predictions, notes=notes)
+    answer = _build_object_schema(
+        fingerprint=TEXT, predictions=predictions, notes=notes
+    )
     csv = {name: {"schema": TEXT} for name in ("text/csv", "text/tab-separated-values")}
     refusals = {
         400: "The body cannot be read",
@@ -145,13 +150,13 @@ def _describe_get(summary: str, content_type: str) -> Json:
 
 
 def _describe_error(description: str) -> Json:
-    content = {"application/json": {"schema": _refer("Error")}}
+    content = {"application/json": {"schema": _build_schema_reference("Error")}}
     return {"description": description, "content": content}
 
 
-def _make_object(**properties: Json) -> Json:
+def _build_object_schema(**properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _refer(name: str) -> Json:
+def _build_schema_reference(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}

@@ -103,7 +103,7 @@ class Endpoints:
 
     async def report_health(self) -> Response:
         "Report whether the server works, and which model it uses."
-        await self._run(self.served.refresh)
+        await self._run_in_model_thread(self.served.refresh)
         current, problem = self.served.current, self.served.problem
         content = {
             "status": "stale" if problem else "ok",
@@ -115,12 +115,12 @@ class Endpoints:
 
     async def report_metrics(self) -> Response:
         """Return counts in the text format of Prometheus."""
-        self.measurements.note_model(self.served)
+        self.measurements.record_model_in_use(self.served)
         return Response(self.measurements.format(), media_type=CONTENT_TYPE_LATEST)
 
     async def describe(self) -> Response:
         """Describe the interface, with the columns of the model."""
-        await self._run(self.served.refresh)
+        await self._run_in_model_thread(self.served.refresh)
         model, limits = self.served.current.model, self.limits
         how, has_token = self.served.how, self.has_token
         return JSONResponse(describe_api(model, limits.rows, how, has_token))
@@ -134,7 +134,9 @@ class Endpoints:
             )
         body = await read_body(request, self.limits.bytes)
         wants_csv = "text/csv" in request.headers.get("accept", "")
-        return await self._run(self._predict_body, body, kind, wants_csv)
+        return await self._run_in_model_thread(
+            self._predict_body, body, kind, wants_csv
+        )
 
     def _predict_body(self, body: bytes, kind: str, wants_csv: bool) -> Response:
         self.served.refresh()
@@ -161,7 +163,11 @@ class Endpoints:
         except ValueError as error:
             raise RequestError(422, str(error)) from None
 
-    async def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+    async def _run_in_model_thread(
+        self,
+        work: Callable[..., Any],
+        *arguments: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._queue)
 
 
@@ -181,7 +187,7 @@ class Guard:
         start, status = time.perf_counter(), 500
         path = request.url.path if request.url.path in PATHS else "other"
         try:
-            response = self._refuse(request) or await pass_on(request)
+            response = self._find_refusal(request) or await pass_on(request)
             status = response.status_code
             response.headers.update(HEADERS)
             return response
@@ -189,7 +195,7 @@ class Guard:
             seconds = time.perf_counter() - start
             self.measurements.count_request(path, status, seconds)
 
-    def _refuse(self, request: Request) -> Response | None:
+    def _find_refusal(self, request: Request) -> Response | None:
         if self.hosts and request.url.hostname not in self.hosts:
             text = (
                 "this server does not answer requests for the host "

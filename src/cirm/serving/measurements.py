@@ -27,8 +27,8 @@ class Measurements:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = self._count("requests", "Requests.", "path", "status")
-        self.errors = self._count(
+        self.requests = self._create_counter("requests", "Requests.", "path", "status")
+        self.errors = self._create_counter(
             "errors", "Requests that were refused or failed.", "path", "status"
         )
         self.seconds = Histogram(
@@ -38,12 +38,14 @@ class Measurements:
             registry=self.registry,
             buckets=LATENCIES,
         )
-        self.rows = self._count("rows", "Rows that were predicted.")
-        self.predictions = self._count(
+        self.rows = self._create_counter("rows", "Rows that were predicted.")
+        self.predictions = self._create_counter(
             "predictions", "Rows by predicted class.", "prediction"
         )
-        self.missing = self._count("missing_values", "Missing values.", "column")
-        self.categories = self._count(
+        self.missing = self._create_counter(
+            "missing_values", "Missing values.", "column"
+        )
+        self.categories = self._create_counter(
             "new_categories",
             ("Number of values whose category the model does not know."),
             "column",
@@ -83,7 +85,7 @@ class Measurements:
             if column.kind == "category":
                 self.categories.labels(column.name).inc(unknown)
 
-    def note_model(self, served: ServedModel) -> None:
+    def record_model_in_use(self, served: ServedModel) -> None:
         """Note which model is in use, and whether its file could be loaded."""
         time = datetime.fromisoformat(served.current.time)
         self.loaded.set(time.timestamp())
@@ -93,7 +95,7 @@ class Measurements:
         """Return all counts in the text format of Prometheus."""
         return generate_latest(self.registry)
 
-    def _count(self, name: str, description: str, *labels: str) -> Counter:
+    def _create_counter(self, name: str, description: str, *labels: str) -> Counter:
         return Counter(f"cirm_{name}", description, labels, registry=self.registry)
 
 

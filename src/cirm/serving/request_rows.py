@@ -77,7 +77,7 @@ def parse_rows(
 
 def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
     try:
-        rows = json.loads(body, parse_constant=_refuse_constant)
+        rows = json.loads(body, parse_constant=_reject_json_constant)
     except (ValueError, RecursionError) as error:
         raise RequestError(
             400,
@@ -108,7 +108,7 @@ def _read_json(body: bytes, most_rows: int, wanted: Collection[str]) -> Cells:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _refuse_constant(name: str) -> float:
+def _reject_json_constant(name: str) -> float:
     raise ValueError(f"{name} is not a valid number in JSON")
 
 

@@ -80,16 +80,16 @@ TITLES = {
     "corner": "square in a corner",
     "stripes": "faint stripes",
     "two": "colour and square at once",
-    "new": "a different one at each place",
-    "classes-random": "ten hues, random later",
-    "classes-opposite": "ten hues, opposite later",
+    "new": "another shortcut at each place",
+    "classes-random": "ten hues, random when unseen",
+    "classes-opposite": "ten hues, opposite when unseen",
     "none": "no shortcut",
 }
 PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "binary": ("binary column", {"plant": "binary"}),
     "numeric": ("numeric column", {"plant": "numeric"}),
     "mild": (
-        "mild column",
+        "weak binary column",
         {"plant": "binary", "flips": (0.15, 0.3), "test_flip": 0.5},
     ),
 }

@@ -7,10 +7,10 @@ import torch
 
 from cirm.learners.steady.columns_posterior import (
     Prior,
-    convert_tilt_to_logits,
+    convert_effects_to_logits,
+    estimate_category_table,
     estimate_effect,
     estimate_slope,
-    estimate_table,
 )
 
 FLAT = Prior(0.0, 100.0, 1.0)
@@ -62,7 +62,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 
 def test_the_constant_of_two_classes_keeps_the_mean_probability():
     _, u, _ = draw_classes(3_000, 0.9)
-    slope, level = convert_tilt_to_logits(torch.tensor([1.5]).double(), u, 0.4, 1)
+    slope, level = convert_effects_to_logits(torch.tensor([1.5]).double(), u, 0.4, 1)
     shifted = slope * u[:, None] + level + math.log(0.4 / 0.6)
     assert float(shifted.sigmoid().mean()) == pytest.approx(0.4, abs=1e-4)
 
@@ -96,13 +96,15 @@ def draw_categories(n, seed=0):
 
 def test_em_recovers_the_known_table_of_a_category():
     soft, members, truth = draw_categories(20_000)
-    table = estimate_table(soft, members)
+    table = estimate_category_table(soft, members)
     assert torch.allclose(table.logs.exp(), truth, atol=0.03)
     assert torch.allclose(table.overall, truth.mean(1), atol=0.02)
 
 
 def test_the_errors_of_a_table_match_its_spread_over_draws():
-    tables = [estimate_table(*draw_categories(600, seed)[:2]) for seed in range(40)]
+    tables = [
+        estimate_category_table(*draw_categories(600, seed)[:2]) for seed in range(40)
+    ]
     spread = torch.stack([table.logs for table in tables]).std(0)
     claimed = torch.stack([table.errors for table in tables]).mean(0)
     assert 0.6 < float((claimed / spread).median()) < 1.8
@@ -111,5 +113,5 @@ def test_the_errors_of_a_table_match_its_spread_over_draws():
 def test_a_category_that_says_nothing_gives_no_evidence():
     soft, members, _ = draw_categories(5_000)
     members = members[torch.randperm(5_000, generator=torch.Generator().manual_seed(1))]
-    evidence = estimate_table(soft, members).draw().mean(0)
+    evidence = estimate_category_table(soft, members).draw().mean(0)
     assert float(evidence.abs().max()) < 0.15

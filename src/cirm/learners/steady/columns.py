@@ -17,14 +17,14 @@ from torch.nn import functional as F
 
 from cirm.environments import Stage
 from cirm.learners.steady import columns_learn as learn
-from cirm.learners.steady.columns_adapt import adapt_predictor, find_residual_factor
+from cirm.learners.steady.columns_adapt import adapt_predictor, compute_residual_ratio
 from cirm.learners.steady.columns_arrival import score_on_arrival
 from cirm.learners.steady.columns_explain import explain_state
 from cirm.learners.steady.columns_predict import apply_predictor
 from cirm.learners.steady.columns_refuse import (
     FEWEST_ROWS,
     UNCLEAR,
-    have_frequencies_earned,
+    has_adapting_frequencies_helped,
     list_reasons_not_to_adapt,
 )
 from cirm.learners.steady.columns_search import (
@@ -81,7 +81,7 @@ class ColumnsEngine:
         states = []
         for replica in range(replicas):
             data = [
-                (x[replica].flatten(1).double(), self._encode(y[replica]))
+                (x[replica].flatten(1).double(), self._encode_targets(y[replica]))
                 for x, y in rows
             ]
             source = Randomness((randomness.seeds[replica],), ("steady",))
@@ -90,7 +90,7 @@ class ColumnsEngine:
             watch(replica + 1, replicas, {})
         return stack_replicas(states)
 
-    def _encode(self, targets: Tensor) -> Tensor:
+    def _encode_targets(self, targets: Tensor) -> Tensor:
         """Return targets [n] as one column per class, or as values [n, 1]."""
         if not self.classes:
             return targets.double()[:, None]
@@ -165,7 +165,9 @@ class ColumnsEngine:
         basis = state.basis.expand(inputs)
         reasons = list_reasons_not_to_adapt(state, inputs)
         chosen = (state.unstable & state.needed & (reasons == 0)).nonzero()[:, 0]
-        has_frequencies = len(inputs) >= FEWEST_ROWS and have_frequencies_earned(state)
+        has_frequencies = len(
+            inputs
+        ) >= FEWEST_ROWS and has_adapting_frequencies_helped(state)
         adapted = adapt_predictor(
             state,
             basis,
@@ -184,7 +186,7 @@ class ColumnsEngine:
                 adapted.effects,
                 reasons,
                 adapted.frequencies,
-                find_residual_factor(state, adapted.variance),
+                compute_residual_ratio(state, adapted.variance),
             )
         )
 

@@ -21,12 +21,15 @@ from cirm.learners.steady.columns_frequencies import (
 )
 from cirm.learners.steady.columns_posterior import (
     build_effect_prior,
-    convert_tilt_to_logits,
+    convert_effects_to_logits,
+    estimate_category_table,
     estimate_effect,
     estimate_slope,
-    estimate_table,
 )
-from cirm.learners.steady.columns_predict import apply_predictor, measure_level_spread
+from cirm.learners.steady.columns_predict import (
+    apply_predictor,
+    measure_intercept_spread,
+)
 from cirm.learners.steady.columns_residual import compute_residual_direction
 from cirm.learners.steady.columns_state import SAMPLES, Predictor, State
 from cirm.learners.steady.meta_analysis import MetaAnalysis
@@ -35,7 +38,7 @@ LEAST_SUPPORT = 1.0  # gain of log likelihood that one more free number must hav
 MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
 
 
-def limit_rows_deterministically(basis: Tensor, score: Tensor) -> Tensor:
+def sort_and_limit_rows(basis: Tensor, score: Tensor) -> Tensor:
     """Return rows in an order that is theirs: at most `MOST_ROWS`, by a score [n]."""
     ties = basis @ torch.linspace(1, 2, basis.shape[1], dtype=basis.dtype)
     order = torch.from_numpy(np.lexsort((ties.numpy(), score.numpy())))
@@ -83,7 +86,7 @@ def adapt_predictor(
         least_support: Gain of log likelihood below which a feature is not adapted.
     """
     outputs = apply_predictor(state.base, basis).mean(0)
-    rows = limit_rows_deterministically(basis, outputs[:, 0])
+    rows = sort_and_limit_rows(basis, outputs[:, 0])
     basis = basis[rows]
     given = state.basis.scale.gt(0) & ~state.unstable
     done = torch.zeros_like(given)
@@ -129,7 +132,7 @@ def adapt_predictor(
     return adapted
 
 
-def find_residual_factor(state: State, variance: float) -> Tensor:
+def compute_residual_ratio(state: State, variance: float) -> Tensor:
     """Return the size of residuals relative to those before an adaptation, [].
 
     By the model it follows from the remaining variance. Residuals were smaller by less
@@ -147,7 +150,7 @@ def _adapt_frequencies(adapted: Adapted, state: State) -> Adapted:
     """Replace the intercepts by those that the rows show."""
     rows = state.places.rows
     usual = rows @ state.places.targets / rows.sum()
-    spread = measure_level_spread(state.arrivals, 0.0)
+    spread = measure_intercept_spread(state.arrivals, 0.0)
     shifts = estimate_intercept_shifts(adapted.outputs, usual.clamp(min=1e-6), spread)
     return adapted._replace(
         predictor=adapted.predictor._replace(levels=shifts.samples),
@@ -176,7 +179,7 @@ def _add_numeric_evidence_for_classes(
         found = estimate_effect(own, values, prior)
         support = max(support, found.support)
         effects[:, feature, output] = torch.tensor(found[1:4])
-        slope, level = convert_tilt_to_logits(
+        slope, level = convert_effects_to_logits(
             found.samples[order], values, float(own.mean()), outputs
         )
         coefficients[:, output] += slope[:, None] * direction
@@ -250,7 +253,7 @@ def _add_category_evidence(
     if is_binary:
         soft = torch.cat([1 - soft, soft], 1)
     marked = _extract_indicators(state, basis, members).round()
-    table = estimate_table(soft, marked)
+    table = estimate_category_table(soft, marked)
     evidence = table.draw()
     if is_binary:
         evidence = evidence[..., 1:] - evidence[..., :1]

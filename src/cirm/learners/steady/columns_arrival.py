@@ -50,7 +50,7 @@ def score_on_arrival(
         ).predictor
     )
     losses, scores = zip(
-        *(_score(p, basis, targets, noise) for p in predictors), strict=True
+        *(_score_predictor(p, basis, targets, noise) for p in predictors), strict=True
     )
     d = len(state.unit)
     gains = torch.zeros(d, dtype=torch.float64)
@@ -62,7 +62,7 @@ def score_on_arrival(
         alone = adapt_predictor(
             state, basis, summary, features, trust, has_frequencies, least_support=0.0
         ).predictor
-        gain = losses[0] - _score(alone, basis, targets, noise)[0]
+        gain = losses[0] - _score_predictor(alone, basis, targets, noise)[0]
         return gain.mean(), gain.std() / len(gain) ** 0.5 + 1e-9
 
     for unit in state.unit[chosen].unique().tolist():
@@ -89,7 +89,9 @@ def score_on_arrival(
         errors,
         torch.stack(
             [
-                compute_correlation(_predict(predictor, basis, is_value), aims)
+                compute_correlation(
+                    _compute_mean_predictions(predictor, basis, is_value), aims
+                )
                 for predictor in (base, predictors[2])
             ]
         ),
@@ -107,7 +109,9 @@ def compute_correlation(predictions: Tensor, targets: Tensor) -> Tensor:
     return (one * other).sum() / norms.sqrt().clamp(min=1e-12)
 
 
-def _predict(predictor: Predictor, basis: Tensor, is_value: bool) -> Tensor:
+def _compute_mean_predictions(
+    predictor: Predictor, basis: Tensor, is_value: bool
+) -> Tensor:
     """Return probabilities or values [n, k], averaged over samples."""
     outputs = apply_predictor(predictor, basis)
     if is_value:
@@ -117,11 +121,11 @@ def _predict(predictor: Predictor, basis: Tensor, is_value: bool) -> Tensor:
     return outputs.softmax(-1).mean(0)
 
 
-def _score(
+def _score_predictor(
     predictor: Predictor, basis: Tensor, targets: Tensor, noise: float
 ) -> tuple[Tensor, Tensor]:
     """Return the loss and the score of each row, [n] each."""
-    prediction = _predict(predictor, basis, noise > 0)
+    prediction = _compute_mean_predictions(predictor, basis, noise > 0)
     if noise > 0:
         squares = (prediction - targets)[:, 0].square()
         total = (targets - targets.mean()).square().mean().clamp(min=1e-12)

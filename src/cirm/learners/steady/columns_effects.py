@@ -127,9 +127,11 @@ def _measure_contrasts_of_output(
         both = torch.cat([members, torch.tensor([d])])
         residuals = projected[:, both] @ torch.linalg.inv(inverse[both][:, both])
         own[:, members], other[:, members] = residuals[:, :-1], residuals[:, -1:]
-    partial = _regress_each(own, other, n / max(n - d, n / 2))
-    plain = _regress_each(joint[:, :d], joint[:, d:], 1.0)
-    simple = _find_independent_features(gram, n) & _find_equal(plain, partial)
+    partial = _regress_each_feature(own, other, n / max(n - d, n / 2))
+    plain = _regress_each_feature(joint[:, :d], joint[:, d:], 1.0)
+    simple = _find_independent_features(gram, n) & _find_agreeing_effects(
+        plain, partial
+    )
     contrasts = Contrasts(
         *(torch.where(simple, a, b) for a, b in zip(plain, partial, strict=True))
     )
@@ -138,7 +140,7 @@ def _measure_contrasts_of_output(
     return _replace_by_log_odds_ratios(features, float(target.mean()), contrasts)
 
 
-def _regress_each(own: Tensor, other: Tensor, lost: float) -> Contrasts:
+def _regress_each_feature(own: Tensor, other: Tensor, lost: float) -> Contrasts:
     """Regress features [n, d] each on its own regressor [n, d] or on one [n, 1].
 
     Args:
@@ -157,7 +159,7 @@ def _regress_each(own: Tensor, other: Tensor, lost: float) -> Contrasts:
     return Contrasts(slope, variance + 1e-9, noise, noise_variance)
 
 
-def _find_equal(plain: Contrasts, partial: Contrasts) -> Tensor:
+def _find_agreeing_effects(plain: Contrasts, partial: Contrasts) -> Tensor:
     """Return for which features plain and partial effects agree, [d].
 
     That is Hausman's test: if both estimate the same, the variance of their difference
@@ -312,7 +314,7 @@ def divide_by_common_factors(
     return effects / factors, torch.where(known, variances / factors.square(), UNKNOWN)
 
 
-def find_changes(
+def find_changed_effects(
     summary: MetaAnalysis, tested: Tensor, level: float, least: float
 ) -> Tensor:
     """Return which effects [d, k] differ between environments.
@@ -335,7 +337,7 @@ def find_changes(
     return summary.p_value() < shares
 
 
-def find_relevant(summary: MetaAnalysis, least: float) -> Tensor:
+def find_large_effects(summary: MetaAnalysis, least: float) -> Tensor:
     """Return which effects [d, k] are large, and vary by much of their size."""
     size = (summary.mean.square() + summary.spread.square()).sqrt()
     return (size > least) & (summary.spread > LEAST_CHANGE * size)

@@ -16,12 +16,12 @@ from cirm.learners.steady.columns_residual import compute_residual_direction
 from cirm.learners.steady.columns_search import MOST_OF_LEVEL
 from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.columns_words import (
-    describe_seen,
+    describe_effects_seen,
+    find_most_variable_output,
     format_factor,
     list_effects,
-    list_unstable,
+    list_unstable_features,
     name_features,
-    pick_output,
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN
 from cirm.wording import join_words
@@ -45,7 +45,7 @@ def explain_state(
     names = name_features(columns, len(state.unit))
     unstable = [
         _describe_feature(state, feature, names[feature], classes)
-        for feature in list_unstable(state, names)
+        for feature in list_unstable_features(state, names)
     ]
     for entry in unstable:
         entry["copies"] = sorted(
@@ -55,7 +55,8 @@ def explain_state(
     environments = len(state.places.rows)
     if unstable:
         words = join_words(sorted({f"`{entry['feature']}`" for entry in unstable}))
-        verdict = f"{words} {_mean(unstable)} something different in each environment"
+        verb = "means" if len({entry["feature"] for entry in unstable}) == 1 else "mean"
+        verdict = f"{words} {verb} something different in each environment"
         verdict += _describe_trust(trust)
     elif environments < 2:
         verdict = "One environment cannot show which columns are unstable"
@@ -82,11 +83,6 @@ def _find_features_in_unit(state: State, feature: int) -> Tensor:
     return (state.unit == state.unit[feature]).nonzero()[:, 0]
 
 
-def _mean(entries: list[Any]) -> str:
-    names = {entry["feature"] for entry in entries}
-    return "mean" if len(names) > 1 else "means"
-
-
 def _describe_trust(trust: str) -> str:
     return {
         "invariant": "; until the model is adapted to a new environment, it does not "
@@ -101,12 +97,12 @@ def _describe_trust(trust: str) -> str:
 def _describe_feature(
     state: State, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
-    output = pick_output(state, feature)
+    output = find_most_variable_output(state, feature)
     effects = list_effects(state, feature, output)
     p_value = float(summarise_effects(state).p_value()[feature, output])
     given = state.basis.scale.gt(0) & ~state.unstable
     leak = compute_residual_direction(state, feature, given)[1]
-    told = describe_seen(effects, classes, output)
+    told = describe_effects_seen(effects, classes, output)
     sentence = f"`{name}` changes its meaning: in the environments seen it {told}"
     sentence += f" (p = {p_value:.1g})." if p_value < 0.05 else "."
     return {
@@ -146,19 +142,19 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
     errors = variances[:, known].sort(0).values[:2].sum(0).sqrt()
     typical = float(errors.median())
     if not classes:
-        limit = _find_limit(state, level, LEAST_VALUE_EFFECT)
+        limit = _find_needed_z_score(state, level, LEAST_VALUE_EFFECT)
         change = limit * typical * float(state.noise[0]) ** 0.5
         return [
             "A change of a column's correlation with the target by about "
             f"{min(change, 2.0):.2f} between two environments can be detected."
         ]
-    limit = _find_limit(state, level, LEAST_EFFECT)
+    limit = _find_needed_z_score(state, level, LEAST_EFFECT)
     factor = format_factor(math.exp(min(limit * typical, 20.0)))
     text = (
         "With this number of rows, a change can be detected if the odds per standard "
         f"deviation of a column change by a factor of about {factor} or more."
     )
-    strongest = _compute_largest_z(state)
+    strongest = _compute_largest_z_score(state)
     chance = float(stats.norm.cdf(strongest - limit))
     if chance < 0.9:
         text += (
@@ -171,7 +167,7 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
     return [text]
 
 
-def _find_limit(state: State, level: float, least: float) -> float:
+def _find_needed_z_score(state: State, level: float, least: float) -> float:
     """Return the z that a column as strong as all others together needs."""
     common = summarise_effects(state).common[state.needed]
     rest = float((common.square() + least**2).amax(1).sum())
@@ -181,7 +177,7 @@ def _find_limit(state: State, level: float, least: float) -> float:
     return float(stats.norm.isf(share / 2))
 
 
-def _compute_largest_z(state: State) -> float:
+def _compute_largest_z_score(state: State) -> float:
     """Return the z of a column that agrees with a class in 90 % and 80 % of the rows.
 
     The log odds ratio has the variance (1 / n1 + 1 / n0) / (a (1 - a)) for an agreement

@@ -9,11 +9,11 @@ from cirm.learners.steady import columns_refuse as refuse
 from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.columns_words import (
     convert_effect_to_number,
-    describe_seen,
+    describe_effects_seen,
+    find_most_variable_output,
     format_factor,
     list_effects,
-    list_unstable,
-    pick_output,
+    list_unstable_features,
 )
 from cirm.wording import join_words
 
@@ -42,7 +42,7 @@ def describe_adaptation(state: State, names: list[str], classes: int) -> dict[st
     adaptation = state.adaptation
     rows = int(adaptation.rows)
     effects, refusals = [], []
-    for feature in list_unstable(state, names):
+    for feature in list_unstable_features(state, names):
         reason = int(adaptation.reasons[feature])
         name = f"`{names[feature]}`"
         if reason:
@@ -91,7 +91,7 @@ def _describe_frequencies(state: State) -> list[str]:
 def _describe_effect(
     state: State, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
-    output = pick_output(state, feature)
+    output = find_most_variable_output(state, feature)
     seen = list_effects(state, feature, output)
     adaptation, places = state.adaptation, state.places
     offset = places.targets.shape[1] - adaptation.effects.shape[2]
@@ -103,7 +103,7 @@ def _describe_effect(
         for value in adaptation.effects[:, feature, output]
     )
     rows = f"from {int(adaptation.rows)} rows without labels"
-    told = describe_seen(seen, classes, output)
+    told = describe_effects_seen(seen, classes, output)
     if not classes:
         now = f"here it is {here:.2f} (95 % interval {low:.2f} to {high:.2f}, {rows})"
     elif low <= 1 <= high:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_predict import normal_quantiles
 from cirm.learners.steady.columns_state import SAMPLES
+from cirm.randomness import compute_normal_quantiles
 
 STEPS = 50  # of Newton's method; a concave function of few numbers needs about eight
 
@@ -67,7 +67,7 @@ def estimate_intercept_shifts(
             break
     values, vectors = torch.linalg.eigh(hessian)
     root = vectors / values.clamp(min=float(precision.diagonal().min())).sqrt()
-    quantiles = normal_quantiles(SAMPLES)
+    quantiles = compute_normal_quantiles(SAMPLES)
     normals = torch.stack([quantiles.roll(3 * i) for i in range(k)], 1)
     return InterceptShifts(shift, shift + normals @ root.T)
 

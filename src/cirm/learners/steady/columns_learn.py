@@ -20,18 +20,18 @@ from cirm.learners.steady.columns_glm import (
 from cirm.learners.steady.columns_predict import (
     draw_coefficients,
     draw_intercept_differences,
-    measure_level_spread,
+    measure_intercept_spread,
 )
 from cirm.learners.steady.columns_search import (
     Summary,
     add_environment_summary,
     refit_regressions,
-    set_aside,
+    remove_features_from_stable_model,
 )
 from cirm.learners.steady.columns_state import (
+    ModelsWithoutUnit,
     Predictor,
     State,
-    Without,
     create_empty_state,
     find_basis_functions_of_features,
     list_ridge_groups,
@@ -69,7 +69,7 @@ def _choose_basis(
     state: State, inputs: Tensor, targets: Tensor, is_value: bool
 ) -> tuple[State, Tensor]:
     """Return the state with products of features, and the ridge [p]."""
-    model, ridge = _fit_first(state, inputs, targets, is_value)
+    model, ridge = _fit_first_environment(state, inputs, targets, is_value)
     outputs = state.basis.expand(inputs) @ model.T
     residuals = targets - outputs
     if not is_value:
@@ -80,10 +80,10 @@ def _choose_basis(
     if not bool((basis.factors > 0).any()):
         return state, ridge
     state = state._replace(basis=basis)
-    return state, _fit_first(state, inputs, targets, is_value)[1]
+    return state, _fit_first_environment(state, inputs, targets, is_value)[1]
 
 
-def _fit_first(
+def _fit_first_environment(
     state: State, inputs: Tensor, targets: Tensor, is_value: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the coefficients [k, p] and the ridge [p] of the first environment."""
@@ -99,7 +99,7 @@ def _fit_first(
     ridge[active] = choose_ridge(basis[:, active], targets, groups[active])
     zero = torch.zeros_like(state.whole.mean)
     prior = Posterior(zero, torch.diag(ridge).expand(len(zero), -1, -1))
-    return _update(prior, basis, targets, active).mean, ridge
+    return _update_posterior(prior, basis, targets, active).mean, ridge
 
 
 def has_two_classes(targets: Tensor) -> bool:
@@ -130,11 +130,11 @@ def learn_environment(
 
 def _learn_classification(state: State, basis: Tensor, targets: Tensor) -> State:
     active = state.basis.active
-    whole = _update(state.whole, basis, targets, active)
+    whole = _update_posterior(state.whole, basis, targets, active)
     rest = active & ~find_basis_functions_of_features(state, state.unstable)
     stable = whole
     if bool(state.unstable.any()):
-        stable = _update(state.stable, basis, targets, rest)
+        stable = _update_posterior(state.stable, basis, targets, rest)
     without = state.without
     if not bool((without.ratio > 0).any()) and not len(state.places.rows):
         without = _choose_units_to_leave_out(state, stable)
@@ -146,7 +146,7 @@ def _learn_classification(state: State, basis: Tensor, targets: Tensor) -> State
             continue
         used = rest & ~find_basis_functions_of_features(state, state.unit == unit)
         prior = Posterior(means[position], state.stable.precision)
-        left = _update(prior, basis, targets, used, stable.mean)
+        left = _update_posterior(prior, basis, targets, used, stable.mean)
         gained = [
             (model.precision - state.stable.precision).diagonal(dim1=1, dim2=2)[:, used]
             for model in (left, stable)
@@ -159,7 +159,7 @@ def _learn_classification(state: State, basis: Tensor, targets: Tensor) -> State
     )
 
 
-def _choose_units_to_leave_out(state: State, model: Posterior) -> Without:
+def _choose_units_to_leave_out(state: State, model: Posterior) -> ModelsWithoutUnit:
     """Choose the units whose removal changes the model of the first place most."""
     impacts = {}
     for unit in state.unit[state.needed & ~state.unstable].unique().tolist():
@@ -174,10 +174,10 @@ def _choose_units_to_leave_out(state: State, model: Posterior) -> Without:
     unit, ratio = state.without.unit.clone(), state.without.ratio.clone()
     unit[: len(best)] = torch.tensor(best, dtype=torch.int64)
     ratio[: len(best)] = 1.0
-    return Without(unit, torch.zeros_like(state.without.mean), ratio)
+    return ModelsWithoutUnit(unit, torch.zeros_like(state.without.mean), ratio)
 
 
-def _update(
+def _update_posterior(
     prior: Posterior,
     basis: Tensor,
     targets: Tensor,
@@ -223,7 +223,11 @@ def draw_trusted_predictor(state: State, trust: str, normals: Tensor) -> Predict
         return _draw_predictor(state, state.whole, state.basis.active, noise, normals)
     partly = state._replace(unstable=aside, stable=state.whole)
     is_value = float(state.noise[0]) > 0
-    partly = refit_regressions(partly) if is_value else set_aside(partly, aside)
+    partly = (
+        refit_regressions(partly)
+        if is_value
+        else remove_features_from_stable_model(partly, aside)
+    )
     return draw_stable_predictor(partly, normals)
 
 
@@ -247,5 +251,5 @@ def _draw_predictor(
         ]
     else:
         pieces = [draw_coefficients(model, used, normals)]
-    levels = draw_intercept_differences(measure_level_spread(state.arrivals, noise))
+    levels = draw_intercept_differences(measure_intercept_spread(state.arrivals, noise))
     return Predictor(torch.cat(pieces), levels)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cirm.learners.steady.columns_predict import normal_quantiles
 from cirm.learners.steady.columns_state import SAMPLES
 from cirm.learners.steady.meta_analysis import MetaAnalysis
+from cirm.randomness import compute_normal_quantiles
 
 WIDEST = 6.0  # largest effect considered, in log odds per standard deviation
 GRID = 61  # values of an effect; a second grid is finer
@@ -30,14 +30,14 @@ class Prior(NamedTuple):
 
     mean: float
     scale: float
-    freedom: float
+    degrees_of_freedom: float
 
     def log_density(self, grid: Tensor) -> Tensor:
         """Return the log density, up to a constant, at evenly spaced values."""
         distance = ((grid - self.mean) / self.scale).square()
-        power = -0.5 * (self.freedom + 1)
-        student = power * (1 + distance / self.freedom).log()
-        half = 0.5 * torch.tensor(self.freedom, dtype=grid.dtype)
+        power = -0.5 * (self.degrees_of_freedom + 1)
+        student = power * (1 + distance / self.degrees_of_freedom).log()
+        half = 0.5 * torch.tensor(self.degrees_of_freedom, dtype=grid.dtype)
         constant = torch.lgamma(half + 0.5) - torch.lgamma(half)
         constant = constant - 0.5 * (torch.pi * 2 * half).log()
         student = student + constant - torch.log(torch.tensor(self.scale))
@@ -65,7 +65,7 @@ def build_effect_prior(
     square = spread**2 + float(summary.error[at]) ** 2
     if trust == "invariant":
         mean, square = 0.0, square + mean**2
-    return Prior(mean, max(square**0.5, 1e-3), float(summary.freedom[at]))
+    return Prior(mean, max(square**0.5, 1e-3), float(summary.degrees_of_freedom[at]))
 
 
 class EffectPosterior(NamedTuple):
@@ -198,7 +198,7 @@ def estimate_slope(
     return summary, posterior.samples, total
 
 
-def convert_tilt_to_logits(
+def convert_effects_to_logits(
     effects: Tensor, values: Tensor, frequency: float, outputs: int
 ) -> tuple[Tensor, Tensor]:
     """Return slope and constant, [s] each, by which a feature changes a class's logit.
@@ -217,7 +217,7 @@ def convert_tilt_to_logits(
     return slope, below - slope * low - torch.log(torch.tensor(frequency))
 
 
-class Table(NamedTuple):
+class CategoryTable(NamedTuple):
     """How often each of m categories occurs in each of c classes.
 
     Attributes:
@@ -233,7 +233,7 @@ class Table(NamedTuple):
     def draw(self) -> Tensor:
         """Draw evidence [s, m, c]: log probabilities less those of the category."""
         m, c = self.logs.shape
-        quantiles = normal_quantiles(SAMPLES)
+        quantiles = compute_normal_quantiles(SAMPLES)
         places = torch.arange(m * c)
         order = torch.arange(SAMPLES)[:, None] * (2 * places + 1) + places
         normals = quantiles[order % SAMPLES].view(SAMPLES, m, c)
@@ -241,7 +241,7 @@ class Table(NamedTuple):
         return logs - logs.logsumexp(1, keepdim=True) - self.overall.log()[:, None]
 
 
-def estimate_table(soft: Tensor, members: Tensor) -> Table:
+def estimate_category_table(soft: Tensor, members: Tensor) -> CategoryTable:
     """Estimate the table of a categorical feature by EM.
 
     The class frequencies are those of the stable model. A few rows of each class in
@@ -277,4 +277,4 @@ def estimate_table(soft: Tensor, members: Tensor) -> Table:
     whole = (shares.mean(0) * (1 - shares.mean(0))).clamp(min=1e-6)
     informed = (1 - doubt / whole).clamp(0.02, 1.0)
     errors = ((1 - table) / (counts * informed)).sqrt()
-    return Table(table.log(), errors, overall)
+    return CategoryTable(table.log(), errors, overall)

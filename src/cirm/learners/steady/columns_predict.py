@@ -11,15 +11,9 @@ from torch import Tensor
 
 from cirm.learners.steady.columns_glm import Posterior
 from cirm.learners.steady.columns_state import SAMPLES, Arrivals, Predictor
+from cirm.randomness import compute_normal_quantiles
 
 USUAL_SPREAD = 0.3  # between intercepts; counts as much as one more environment
-
-
-def normal_quantiles(count: int) -> Tensor:
-    """Return the normal quantiles at evenly spaced probabilities, [count]."""
-    levels = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    values = torch.special.ndtri(levels)
-    return values / values.square().mean().sqrt()
 
 
 def find_logit_shift(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -58,7 +52,7 @@ def draw_coefficients(posterior: Posterior, used: Tensor, normals: Tensor) -> Te
     return coefficients
 
 
-def measure_level_spread(arrivals: Arrivals, noise: float) -> Tensor:
+def measure_intercept_spread(arrivals: Arrivals, noise: float) -> Tensor:
     """Return by how much intercepts differ between environments, [k].
 
     Args:
@@ -73,7 +67,7 @@ def measure_level_spread(arrivals: Arrivals, noise: float) -> Tensor:
 def draw_intercept_differences(spread: Tensor) -> Tensor:
     """Draw by how much the intercept of a new environment differs, [s, k]."""
     # An order in which the intercepts do not follow the coefficients.
-    quantiles = normal_quantiles(SAMPLES)[torch.arange(SAMPLES) * 5 % SAMPLES]
+    quantiles = compute_normal_quantiles(SAMPLES)[torch.arange(SAMPLES) * 5 % SAMPLES]
     rolled = [quantiles.roll(3 * i) for i in range(len(spread))]
     return spread * torch.stack(rolled, 1)
 

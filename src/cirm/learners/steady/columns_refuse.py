@@ -68,7 +68,7 @@ def has_adapting_helped(state: State, feature: int) -> bool:
     return float(gains.sum()) > EARNED * float(errors[tried].square().sum().sqrt())
 
 
-def have_frequencies_earned(state: State) -> bool:
+def has_adapting_frequencies_helped(state: State) -> bool:
     """Return whether adapting the class frequencies has helped on arrival.
 
     Any change of the inputs can look like one of the frequencies, by more than the

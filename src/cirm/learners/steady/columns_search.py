@@ -14,8 +14,8 @@ from cirm.learners.steady.columns_effects import (
     LEAST_VALUE_EFFECT,
     combine_alignments,
     divide_by_common_factors,
-    find_changes,
-    find_relevant,
+    find_changed_effects,
+    find_large_effects,
     measure_alignment_with_first,
     measure_effects,
 )
@@ -26,7 +26,7 @@ from cirm.learners.steady.columns_residual import (
     compute_residual_direction,
 )
 from cirm.learners.steady.columns_state import (
-    Places,
+    EnvironmentSummaries,
     State,
     append_entry,
     center_moments,
@@ -41,9 +41,9 @@ MOST_TOGETHER = 3  # units that change together; more are another kind of enviro
 
 
 class Summary(NamedTuple):
-    """What an environment adds to the state: an entry of `Places`, and moments."""
+    """What an environment adds to the state: a summary of it, and moments."""
 
-    place: Places
+    place: EnvironmentSummaries
     moments: Tensor
 
 
@@ -64,7 +64,7 @@ def summarise_environment(
     all_contrasts = append_entry(state.places.contrasts, contrasts)
     first = all_contrasts.slope[0] / all_contrasts.noise[0]
     alignment = measure_alignment_with_first(basis[:, :d], aims, first, state.unit)
-    place = Places(rows, means[:p], means[p:], contrasts, *alignment)
+    place = EnvironmentSummaries(rows, means[:p], means[p:], contrasts, *alignment)
     return Summary(place, joint.T @ joint)
 
 
@@ -124,7 +124,11 @@ def search_unstable_features(
     new = unstable & ~state.unstable
     state = state._replace(unstable=unstable, entangled=entangled, looks=looks)
     if bool(new.any()) and len(state.places.rows):
-        state = refit_regressions(state) if is_value else set_aside(state, new)
+        state = (
+            refit_regressions(state)
+            if is_value
+            else remove_features_from_stable_model(state, new)
+        )
     return state, sure
 
 
@@ -145,7 +149,11 @@ def restore_features(state: State, sure: Tensor, is_value: bool) -> State:
     )
     if is_value:
         return refit_regressions(state)
-    return set_aside(state, state.unstable) if bool(state.unstable.any()) else state
+    return (
+        remove_features_from_stable_model(state, state.unstable)
+        if bool(state.unstable.any())
+        else state
+    )
 
 
 def _test_features(
@@ -191,21 +199,21 @@ def _find_changed_units(
         leaders = torch.zeros_like(tested)
         leaders[state.unit[tested]] = True
         alignment = combine_alignments(places.alignment, places.alignment_variance)
-        found = find_changes(alignment, leaders, level, LEAST_ALIGNMENT)
+        found = find_changed_effects(alignment, leaders, level, LEAST_ALIGNMENT)
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
         effects = places.contrasts.compute_effects()
         summary = combine_effects(*effects)
         least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
-        found = find_changes(summary, tested, level, least)
-        found = found & find_relevant(summary, least)
+        found = find_changed_effects(summary, tested, level, least)
+        found = found & find_large_effects(summary, least)
         if noise > 0:
             relative = combine_effects(*divide_by_common_factors(*effects))
-            found = found & find_changes(relative, tested, level, least)
+            found = found & find_changed_effects(relative, tested, level, least)
     return torch.isin(state.unit, state.unit[found.any(1)])
 
 
-def set_aside(state: State, new: Tensor) -> State:
+def remove_features_from_stable_model(state: State, new: Tensor) -> State:
     """Remove features [d] from the stable model of classes.
 
     If a model without the unit was kept, it is used. Other features are removed by the

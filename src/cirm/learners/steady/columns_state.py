@@ -16,7 +16,7 @@ Part = TypeVar("Part", bound=tuple[Any, ...])
 SAMPLES = 16  # posterior samples of a prediction: enough for a mean and its spread
 
 
-class Places(NamedTuple):
+class EnvironmentSummaries(NamedTuple):
     """Means and effects of each environment seen, in order.
 
     Attributes:
@@ -36,7 +36,7 @@ class Places(NamedTuple):
     alignment_variance: Tensor
 
 
-class Without(NamedTuple):
+class ModelsWithoutUnit(NamedTuple):
     """Models of classes that never saw one unit, for the units that matter most.
 
     Attributes:
@@ -142,9 +142,9 @@ class State(NamedTuple):
     looks: Tensor
     whole: Posterior
     stable: Posterior
-    without: Without
+    without: ModelsWithoutUnit
     moments: Tensor
-    places: Places
+    places: EnvironmentSummaries
     arrivals: Arrivals
     base: Predictor
     predictor: Predictor
@@ -193,9 +193,9 @@ def create_empty_state(
         looks=whole_numbers(),
         whole=posterior,
         stable=posterior,
-        without=Without(whole_numbers(kept), zeros(kept, k, p), zeros(kept)),
+        without=ModelsWithoutUnit(whole_numbers(kept), zeros(kept, k, p), zeros(kept)),
         moments=zeros(p + c, p + c),
-        places=Places(
+        places=EnvironmentSummaries(
             rows=zeros(0),
             inputs=zeros(0, p),
             targets=zeros(0, c),

@@ -19,7 +19,7 @@ def name_features(columns: Mapping[str, int], count: int) -> list[str]:
     return names if len(names) == count else [f"feature {i}" for i in range(count)]
 
 
-def list_unstable(state: State, names: list[str]) -> list[int]:
+def list_unstable_features(state: State, names: list[str]) -> list[int]:
     """Return one feature of each unstable column, the one that changes most."""
     spread = summarise_effects(state).spread.amax(1)
     features = (state.unstable & state.needed).nonzero()[:, 0]
@@ -70,7 +70,7 @@ def _compute_rates_by_class(
     return ones, max(1 / (1 + math.exp(-max(-40.0, min(40.0, odds)))), 1e-9)
 
 
-def pick_output(state: State, feature: int) -> int:
+def find_most_variable_output(state: State, feature: int) -> int:
     """Return the output whose effect varies most between environments."""
     return int(summarise_effects(state).spread[feature].argmax())
 
@@ -99,7 +99,7 @@ def _describe_outcome(classes: int, output: int) -> str:
     return "the odds of the outcome"
 
 
-def describe_seen(effects: list[float], classes: int, output: int) -> str:
+def describe_effects_seen(effects: list[float], classes: int, output: int) -> str:
     """Say what a column did in the environments seen."""
     shown = effects[-MOST_NAMED:]
     if not shown:

@@ -42,20 +42,20 @@ class MetaAnalysis(NamedTuple):
         return (self.spread.square() + self.error.square()).sqrt()
 
     @property
-    def freedom(self) -> Tensor:
+    def degrees_of_freedom(self) -> Tensor:
         """Degrees of freedom of the prediction for a new environment, at least one."""
         return (self.environments - 1).clamp(min=1)
 
     def p_value(self) -> Tensor:
         """Return the p-value of the hypothesis that all environments are equal."""
-        freedom = (self.environments - 1).clamp(min=0)
+        degrees_of_freedom = (self.environments - 1).clamp(min=0)
         half = 0.5 * self.heterogeneity.clamp(min=0)
-        p_value = torch.special.gammaincc(0.5 * freedom.clamp(min=1), half)
-        return torch.where(freedom > 0, p_value, 1.0)
+        p_value = torch.special.gammaincc(0.5 * degrees_of_freedom.clamp(min=1), half)
+        return torch.where(degrees_of_freedom > 0, p_value, 1.0)
 
     def prediction_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Return the interval that holds the effect of a new environment."""
-        quantile = stats.t.ppf(0.5 + level / 2, self.freedom.numpy())
+        quantile = stats.t.ppf(0.5 + level / 2, self.degrees_of_freedom.numpy())
         half = torch.as_tensor(quantile, dtype=self.mean.dtype) * self.scale
         return self.mean - half, self.mean + half
 
