@@ -16,9 +16,9 @@ from cirm.learners.steady.directions_features import (
     compute_values,
     find_feature,
     find_traces,
-    make_guesses,
+    make_first_guesses,
 )
-from cirm.learners.steady.directions_stage import set_aside
+from cirm.learners.steady.directions_stage import remove_directions
 from cirm.learners.steady.directions_statistics import (
     append_statistics,
     count_statistics,
@@ -62,7 +62,7 @@ def test_em_does_not_depend_on_the_order_of_rows_and_is_deterministic():
 def test_em_with_a_perfect_model_counts_as_if_there_were_labels():
     _, values, y = draw_rows(2)
     logits = 100 * torch.nn.functional.one_hot(y, 2).float()
-    counted = tables.normalise(tables.count_values(values, y, 2))
+    counted = tables.normalise_counts(tables.count_values(values, y, 2))
     estimate = tables.estimate_tables(logits, values)
     torch.testing.assert_close(estimate.tables, counted, atol=1e-3, rtol=0)
 
@@ -104,7 +104,9 @@ def test_ten_values_are_learned_again_or_left_alone():
 
     def right(values):
         estimate = tables.estimate_tables(logits, values[None])
-        scores = logits + tables.score_values(estimate.draws, values[None])
+        scores = logits + tables.compute_log_evidence_of_values(
+            estimate.draws, values[None]
+        )
         return (scores.softmax(-1).mean(0).argmax(-1) == y).double().mean()
 
     stable = (logits.argmax(-1) == y).double().mean()
@@ -275,14 +277,17 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     rows, u, y, shape, moments, axes = search_pictures(kind)
     change = search.measure_change(*moments, axes)
     assert change.p_value < 0.01
-    guesses = make_guesses(rows, count_statistics(shape), y, change, axes)
+    guesses = make_first_guesses(rows, count_statistics(shape), y, change, axes)
     finding = find_feature(rows, y, guesses, *moments, axes)
     assert (finding.values == u).double().mean() > 0.99
     assert finding.separation > 4
     torch.testing.assert_close(compute_values(finding.feature, rows), finding.values)
     traces = find_traces(rows, finding.values, y, 2)
     left = [
-        search.Moments(m.counts, *(set_aside(part, traces) for part in m[1:]))
+        search.Moments(
+            m.counts,
+            *(remove_directions(part, traces) for part in m[1:]),
+        )
         for m in moments
     ]
     axes = search.find_axes(search.pool_moments(*left))

@@ -32,16 +32,20 @@ from cirm.learners.steady.directions_reference import (
     predict_with_reference,
     train_reference,
 )
-from cirm.learners.steady.directions_stable import Seen, centre_logits, train_stable
+from cirm.learners.steady.directions_stable import (
+    Seen,
+    centre_logits,
+    train_stable_ensemble,
+)
 from cirm.learners.steady.directions_stage import (
     Outcome,
     Search,
     StageRows,
     Teacher,
-    see_rows,
+    remove_features_from_rows,
 )
 from cirm.learners.steady.directions_state import (
-    Reference,
+    EasiestPredictor,
     State,
     pick_replica,
     stack_replicas,
@@ -50,11 +54,11 @@ from cirm.learners.steady.directions_statistics import Scale, fit_scale
 from cirm.learners.steady.directions_training import (
     Ensemble,
     Rows,
-    compute_members,
-    pick_held_out,
+    compute_member_outputs,
+    select_held_out_outputs,
     train_members,
 )
-from cirm.learners.steady.directions_update import conclude
+from cirm.learners.steady.directions_update import build_state_after_search
 from cirm.randomness import Draws, Randomness
 from cirm.training import Watch
 
@@ -89,13 +93,13 @@ class Directions:
         places = torch.repeat_interleave(torch.arange(len(stage)), sizes)
         shape = tuple(inputs.shape[2:])
         if not state.tables.numel():
-            state = states.allocate(state, shape, self.learner.classes)
+            state = states.allocate_state(state, shape, self.learner.classes)
         state = states.forget_adaptation(state)
         is_first = not bool(state.places[0])
         if is_first:
             state = state._replace(scale=self._fit_scales(inputs, targets))
-        hypotheses = self._ask(state, inputs, targets, places, randomness)
-        answers = self._ask_taught(state, inputs)
+        hypotheses = self._score_reference(state, inputs, targets, places, randomness)
+        answers = self._predict_with_feature_network(state, inputs)
         at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
         outcomes = []
         for r in range(replicas):
@@ -116,7 +120,7 @@ class Directions:
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
         gone = torch.tensor([outcome.is_gone for outcome in outcomes])
         new = self.init(randomness.at("restart")).members
-        fit, judgements = train_stable(
+        fit, judgements = train_stable_ensemble(
             self._run_network,
             torch.where(gone[:, None, None], new, state.members),
             seen,
@@ -131,7 +135,9 @@ class Directions:
             watch,
         )
         parts = [
-            conclude(pick_replica(state, r), outcomes[r], judgements[r], t, places)
+            build_state_after_search(
+                pick_replica(state, r), outcomes[r], judgements[r], t, places
+            )
             for r, t in enumerate(targets)
         ]
         state = stack_replicas(parts)._replace(members=fit.params)
@@ -141,17 +147,21 @@ class Directions:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
         inputs = inputs.float()
         if not self.learner.classes:
-            mean = compute_members(self._run_network, state.members, inputs).mean(1)
+            mean = compute_member_outputs(
+                self._run_network, state.members, inputs
+            ).mean(1)
             shift, scale = state.frame[:, :, None, None].unbind(1)
             return (mean * scale + shift).unsqueeze(1)
         if not state.tables.numel():  # nothing learned yet
-            outputs = compute_members(self._run_network, state.members, inputs)
+            outputs = compute_member_outputs(self._run_network, state.members, inputs)
             return outputs.mean(1, keepdim=True)
-        stable, values = self._compute_stable(state, inputs)
+        stable, values = self._compute_stable_logits(state, inputs)
         results = []
         for r, logits in enumerate(stable):
             draws = choose_log_tables(pick_replica(state, r), self.learner.trust)
-            evidence = tables.score_values(draws[:, : len(values[r])], values[r])
+            evidence = tables.compute_log_evidence_of_values(
+                draws[:, : len(values[r])], values[r]
+            )
             results.append(logits + evidence)
         return torch.stack(results).float()
 
@@ -161,7 +171,7 @@ class Directions:
             return state
         state = states.forget_adaptation(state)
         with torch.no_grad():
-            stable, values = self._compute_stable(state, inputs.float())
+            stable, values = self._compute_stable_logits(state, inputs.float())
         parts = [
             adapt_replica(pick_replica(state, r), stable[r], values[r])
             for r in range(len(stable))
@@ -189,28 +199,30 @@ class Directions:
         pairs = zip(inputs.flatten(2).double(), targets, strict=True)
         return stack_replicas([fit_scale(rows, y, shape) for rows, y in pairs])
 
-    def _see(
+    def _remove_features_from_inputs(
         self, state: State, inputs: Tensor, views: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return inputs without the first so many features, and values [feature, n]."""
         shape = tuple(inputs.shape[2:])
-        answers = self._ask_taught(state, inputs)
+        answers = self._predict_with_feature_network(state, inputs)
         rows, values = [], []
         for r, count in enumerate(views.tolist()):
             one = pick_replica(state, r)
             features = states.list_features(one)[: int(count)]
             flat = inputs[r].flatten(1)
-            seen, _, known = see_rows(flat, features, shape, one.scale, answers[r])
+            seen, _, known = remove_features_from_rows(
+                flat, features, shape, one.scale, answers[r]
+            )
             rows.append(seen)
             none = torch.zeros(0, len(seen)).long()
             values.append(torch.stack(known) if known else none)
         return torch.stack(rows).view(inputs.shape), values
 
-    def _ask_taught(self, state: State, inputs: Tensor) -> Tensor:
+    def _predict_with_feature_network(self, state: State, inputs: Tensor) -> Tensor:
         """Return the answers [replica, n] of networks that read a feature, if any."""
         if not state.taught.any():
             return torch.zeros(inputs.shape[:2], dtype=torch.long)
-        outputs = compute_members(self._run_network, state.taught, inputs)
+        outputs = compute_member_outputs(self._run_network, state.taught, inputs)
         return outputs.log_softmax(-1).mean(1).argmax(-1)
 
     def _make_teacher(
@@ -228,17 +240,19 @@ class Directions:
             start = self.init(at).members
             likelihood, descent = self.learner.likelihood, self.learner.descent
             fit = train_members(self._run_network, start, rows, likelihood, descent, at)
-            outputs = compute_members(self._run_network, fit.params, inputs)
-            return fit.params[0], pick_held_out(outputs, fit.folds)[0].argmax(-1)
+            outputs = compute_member_outputs(self._run_network, fit.params, inputs)
+            return fit.params[0], select_held_out_outputs(outputs, fit.folds)[0].argmax(
+                -1
+            )
 
         return teach
 
-    def _compute_stable(
+    def _compute_stable_logits(
         self, state: State, inputs: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
-        seen, values = self._see(state, inputs, state.found)
-        logits = compute_members(self._run_network, state.members, seen)
+        seen, values = self._remove_features_from_inputs(state, inputs, state.found)
+        logits = compute_member_outputs(self._run_network, state.members, seen)
         logits = centre_logits(logits).mean(1)
         corrected = [
             correct_logits(pick_replica(state, r), logits[r], values[r])
@@ -246,7 +260,7 @@ class Directions:
         ]
         return torch.stack(corrected), values
 
-    def _ask(
+    def _score_reference(
         self,
         state: State,
         inputs: Tensor,
@@ -269,7 +283,9 @@ class Directions:
                 randomness.at("reference"),
             )
         else:
-            seen, _ = self._see(state, inputs, state.reference.views)
+            seen, _ = self._remove_features_from_inputs(
+                state, inputs, state.reference.views
+            )
             params = state.reference.params
             answers, right = predict_with_reference(
                 self._run_network, params, seen, targets
@@ -299,8 +315,10 @@ class Directions:
         A reference is kept until a feature was found, which is what it answered by.
         """
         is_first = not state.reference.tally.any()
-        outputs = compute_members(self._run_network, fit.early, seen)
-        right = (pick_held_out(outputs, fit.folds).argmax(-1) == targets).double()
+        outputs = compute_member_outputs(self._run_network, fit.early, seen)
+        right = (
+            select_held_out_outputs(outputs, fit.folds).argmax(-1) == targets
+        ).double()
         params, tally, views = (part.clone() for part in state.reference)
         for r, hypothesis in enumerate(hypotheses):
             if hypothesis is None or outcomes[r].found or is_first:
@@ -310,7 +328,7 @@ class Directions:
                 )
             else:
                 tally[r] = torch.stack(hypothesis.tallies).sum(0)
-        return state._replace(reference=Reference(params, tally, views))
+        return state._replace(reference=EasiestPredictor(params, tally, views))
 
     def _observe_regression(
         self,

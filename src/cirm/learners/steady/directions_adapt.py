@@ -37,7 +37,7 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
         estimate = tables.estimate_tables(logits, values, pool_tables(state, found))
         table[:found] = estimate.tables.to(table)
         error[:found] = estimate.error.to(error)
-        before, after = compare_fit(logits, values, estimate.tables)
+        before, after = compare_likelihoods_of_values(logits, values, estimate.tables)
         if estimate.nothing < CHANCE:
             draws[:, :found] = estimate.draws.to(draws)
         else:
@@ -49,7 +49,7 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
 def pool_tables(state: State, found: int) -> Tensor | None:
     """Return the tables of all environments with labels so far, if there are any."""
     counts = state.tables[: int(state.places), :found].double().sum(0)
-    return tables.normalise(counts) if bool(counts.any()) else None
+    return tables.normalise_counts(counts) if bool(counts.any()) else None
 
 
 def correct_logits(state: State, logits: Tensor, values: Tensor) -> Tensor:
@@ -59,20 +59,26 @@ def correct_logits(state: State, logits: Tensor, values: Tensor) -> Tensor:
     """
     for j, feature in enumerate(values):
         logits = logits - state.correction[j][feature]
-    frequencies = tables.normalise(state.moments.counts)
+    frequencies = tables.normalise_counts(state.moments.counts)
     return state.temperature * logits + frequencies.log().to(logits)
 
 
-def compare_fit(logits: Tensor, values: Tensor, table: Tensor) -> tuple[float, float]:
+def compare_likelihoods_of_values(
+    logits: Tensor, values: Tensor, table: Tensor
+) -> tuple[float, float]:
     """Return the mean log likelihood of values if they say nothing, and with tables."""
     classes = logits.shape[1]
     even = torch.zeros_like(table)
     for j, feature in enumerate(values):
         counts = torch.bincount(feature, minlength=classes).double()
-        even[j] = tables.normalise(counts)
+        even[j] = tables.normalise_counts(counts)
     log_f = logits.double().log_softmax(-1)
     fits = [
-        float((log_f + tables.score_values(t.log(), values)).logsumexp(-1).mean())
+        float(
+            (log_f + tables.compute_log_evidence_of_values(t.log(), values))
+            .logsumexp(-1)
+            .mean()
+        )
         for t in (even, table)
     ]
     return fits[0], fits[1]
@@ -85,7 +91,7 @@ def measure_gain_of_adapting(
     if not len(values):
         return torch.zeros(5)
     estimate = tables.estimate_tables(logits, values, seen)
-    evidence = tables.score_values(estimate.draws, values)
+    evidence = tables.compute_log_evidence_of_values(estimate.draws, values)
     adapted = (logits + evidence).softmax(-1).mean(0).log()
     numbers = [float(len(targets))]
     for scores in (logits.double().log_softmax(-1), adapted):
@@ -103,7 +109,7 @@ def _refuse(state: State, logits: Tensor, values: Tensor) -> int:
         return 2
     _, error, accuracy = state.leak.tolist()
     rows = float(state.gains[:, 0].max())
-    frequencies = tables.normalise(state.moments.counts)
+    frequencies = tables.normalise_counts(state.moments.counts)
     chance = float(frequencies.max())
     if accuracy < chance + 2 * (chance * (1 - chance) / max(rows, 1.0)) ** 0.5:
         return 3

@@ -87,14 +87,14 @@ def fit_feature(
     return Feature(scores @ root, centres, torch.tensor(0.0))
 
 
-def make_taught(values: Tensor, rows: Tensor, classes: int) -> Finding:
+def make_network_feature(values: Tensor, rows: Tensor, classes: int) -> Finding:
     """Return a feature that a network was taught, with its held-out values [n]."""
     scores = torch.zeros(rows.shape[1], classes).to(rows)
     centres = torch.zeros(classes, classes).to(rows)
     return Finding(Feature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0)
 
 
-def make_guesses(
+def make_first_guesses(
     rows: Tensor,
     statistics: int,
     targets: Tensor,
@@ -117,11 +117,11 @@ def make_guesses(
     if statistics:
         few = _restrict_axes(rows, targets, statistics, classes)
         scores = rows @ fit_feature(rows, targets, none, classes, few).scores
-        guesses.append(Guess(_ask_neighbours(scores, targets, classes), few))
+        guesses.append(Guess(_predict_by_neighbours(scores, targets, classes), few))
     return guesses
 
 
-def _ask_neighbours(scores: Tensor, values: Tensor, classes: int) -> Tensor:
+def _predict_by_neighbours(scores: Tensor, values: Tensor, classes: int) -> Tensor:
     """Return the most frequent value [n] among the nearest rows, of some rows."""
     known = scores[:MOST_NEIGHBOURS]
     near = torch.cdist(scores, known).topk(min(NEIGHBOURS, len(known)), largest=False)
@@ -146,7 +146,10 @@ def find_feature(
     findings = []
     classes = len(new.counts)
     for guess in guesses:
-        for values in (guess.values, _refine(rows, targets, guess, classes)):
+        for values in (
+            guess.values,
+            _refine_guess(rows, targets, guess, classes),
+        ):
             if len(values.unique()) > 1:
                 pair = values, targets
                 apart = _measure_separation(rows, *pair, classes, guess.axes)
@@ -206,7 +209,9 @@ def _split_rows() -> list[tuple[slice, slice]]:
     return [(first, second), (second, first)]
 
 
-def _refine(rows: Tensor, targets: Tensor, guess: Guess, classes: int) -> Tensor:
+def _refine_guess(
+    rows: Tensor, targets: Tensor, guess: Guess, classes: int
+) -> Tensor:
     """Return the values [n] that a guess leads to.
 
     Along many axes, those of one half of the rows are read by discriminants of the

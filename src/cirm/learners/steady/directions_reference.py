@@ -18,8 +18,8 @@ from cirm.learners.steady.directions_training import (
     EARLY,
     Model,
     Rows,
-    compute_members,
-    pick_held_out,
+    compute_member_outputs,
+    select_held_out_outputs,
     train_members,
 )
 from cirm.likelihoods import Likelihood
@@ -53,8 +53,8 @@ def train_reference(
     rows = Rows(inputs, targets, offset, offset[..., :0])
     short = replace(descent, epochs=EARLY)
     fit = train_members(model, start, rows, likelihood, short, randomness)
-    outputs = compute_members(model, fit.early, inputs)
-    answers = pick_held_out(outputs, fit.folds).argmax(-1)
+    outputs = compute_member_outputs(model, fit.early, inputs)
+    answers = select_held_out_outputs(outputs, fit.folds).argmax(-1)
     return answers, (answers == targets).double()
 
 
@@ -62,7 +62,7 @@ def predict_with_reference(
     model: Model, params: Tensor, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the answers [replica, n] on new rows, and the share of right members."""
-    outputs = compute_members(model, params, inputs)
+    outputs = compute_member_outputs(model, params, inputs)
     answers = outputs.log_softmax(-1).mean(1).argmax(-1)
     return answers, (outputs.argmax(-1) == targets[:, None]).double().mean(1)
 

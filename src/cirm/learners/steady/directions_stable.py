@@ -18,8 +18,8 @@ from cirm.learners.steady.directions_training import (
     Ensemble,
     Model,
     Rows,
-    compute_members,
-    pick_held_out,
+    compute_member_outputs,
+    select_held_out_outputs,
     train_members,
 )
 from cirm.likelihoods import Likelihood
@@ -54,8 +54,10 @@ class Seen(NamedTuple):
             table = tables.count_values(
                 values[:, here], self.targets[here], self.classes
             )
-            said = tables.score_values(tables.normalise(table).log(), values[:, here])
-            offset[here] = tables.normalise(counts.double()).log() + said
+            said = tables.compute_log_evidence_of_values(
+                tables.normalise_counts(table).log(), values[:, here]
+            )
+            offset[here] = tables.normalise_counts(counts.double()).log() + said
         return offset
 
 
@@ -72,7 +74,7 @@ class Judgement(NamedTuple):
     temperature: float
 
 
-def train_stable(
+def train_stable_ensemble(
     model: Model,
     start: Tensor,
     inputs: Tensor,
@@ -84,7 +86,7 @@ def train_stable(
     watch: Watch,
 ) -> tuple[Ensemble, list[Judgement]]:
     """Train an ensemble on inputs [replica, n, ...] in the view of their replica."""
-    before = centre_logits(compute_members(model, start, inputs)).mean(1)
+    before = centre_logits(compute_member_outputs(model, start, inputs)).mean(1)
     corrections = [
         torch.zeros(len(s.values), s.classes, s.classes).double()
         if is_first
@@ -102,13 +104,15 @@ def train_stable(
     pace = torch.where(slow, SLOW, 1.0)
     parts = likelihood, descent, randomness, watch, pace
     fit = train_members(model, start, rows, *parts)
-    outputs = compute_members(model, fit.params, inputs)
-    held_out = centre_logits(pick_held_out(outputs, fit.folds))
+    outputs = compute_member_outputs(model, fit.params, inputs)
+    held_out = centre_logits(select_held_out_outputs(outputs, fit.folds))
     judged = zip(held_out, seen, corrections, strict=True)
-    return fit, [judge(*part) for part in judged]
+    return fit, [correct_held_out_logits(*part) for part in judged]
 
 
-def judge(held_out: Tensor, seen: Seen, correction: Tensor) -> Judgement:
+def correct_held_out_logits(
+    held_out: Tensor, seen: Seen, correction: Tensor
+) -> Judgement:
     """Return held-out logits [n, k] of one replica, corrected and calibrated."""
     logits = held_out.double() - _look_up(correction, seen.values)
     leak = tables.measure_leak(logits, seen.values, seen.targets)

@@ -17,8 +17,8 @@ from cirm.learners.steady.directions_features import (
     compute_values,
     find_feature,
     find_traces,
-    make_guesses,
-    make_taught,
+    make_first_guesses,
+    make_network_feature,
 )
 from cirm.learners.steady.directions_reference import Hypothesis, compare_tallies
 from cirm.learners.steady.directions_search import Axes, Moments
@@ -134,16 +134,18 @@ class Search:
         """
         rows = self.stage.rows.double()
         parts = self.shape, self.scale, answers
-        seen, rows, values = see_rows(rows, features, *parts)
+        seen, rows, values = remove_features_from_rows(rows, features, *parts)
         hidden = [known.view.changes_rows() for known in features]
         found: list[Found] = []
         is_gone, taught = False, None
         comparisons = int(self.stage.places.max()) + (self.past is not None)
-        alpha = spend_level(self.level, self.looks, comparisons)
-        series = _measure_series(rows, self.stage, self.past, self.classes)
+        alpha = compute_level_of_comparison(self.level, self.looks, comparisons)
+        series = _measure_moments_of_environments(
+            rows, self.stage, self.past, self.classes
+        )
         while len(values) < MOST_FEATURES and comparisons:
             tested = None if found else self.hypothesis
-            compared = _compare_series(series, tested)
+            compared = _find_clearest_change(series, tested)
             if compared.p_value >= alpha:
                 break
             finding, network = self._find(rows, compared, tested, not values)
@@ -159,9 +161,15 @@ class Search:
             found.append(Found(known, compared.p_value, table))
             values = [*values, finding.values]
             hidden.append(view.changes_rows())
-            rows = set_aside(rows, traces)
+            rows = remove_directions(rows, traces)
             series = [
-                Moments(m.counts, *(set_aside(part, traces) for part in m[1:]))
+                Moments(
+                    m.counts,
+                    *(
+                        remove_directions(part, traces)
+                        for part in m[1:]
+                    ),
+                )
                 for m in series
             ]
         moments = series[0]
@@ -186,7 +194,7 @@ class Search:
         targets, axes = self.stage.targets, compared.axes
         change = search.measure_change(compared.before, compared.here, axes)
         count = count_statistics(self.shape)
-        guesses = make_guesses(rows, count, targets, change, axes)
+        guesses = make_first_guesses(rows, count, targets, change, axes)
         if tested is not None:
             guesses.append(Guess(tested.answers, axes))
         parts = compared.before, compared.here, axes
@@ -198,7 +206,7 @@ class Search:
         if tested is None:
             return finding, None
         network, held_out = self.teach(tested.answers)
-        return make_taught(held_out, rows, self.classes), network
+        return make_network_feature(held_out, rows, self.classes), network
 
     def _fit_view(self, seen: Tensor, values: Tensor) -> tuple[View, Tensor]:
         """Return a view that hides a feature, or none, and rows as seen in it."""
@@ -221,7 +229,7 @@ class Search:
         return table * past.counts[:, None]
 
 
-def see_rows(
+def remove_features_from_rows(
     rows: Tensor,
     features: list[Known],
     shape: tuple[int, ...],
@@ -238,17 +246,17 @@ def see_rows(
         is_taught = bool(feature.is_taught)
         values.append(answers if is_taught else compute_values(feature, rows))
         seen = apply_view(view, seen, values[-1])
-        rows = set_aside(rows, traces)
+        rows = remove_directions(rows, traces)
     return seen, rows, values
 
 
-def set_aside(rows: Tensor, traces: Tensor) -> Tensor:
+def remove_directions(rows: Tensor, traces: Tensor) -> Tensor:
     """Return rows [n, d] without what they have along orthonormal traces [k, d]."""
     traces = traces.to(rows)
     return rows - rows @ traces.T @ traces
 
 
-def spend_level(level: float, looks: int, comparisons: int) -> float:
+def compute_level_of_comparison(level: float, looks: int, comparisons: int) -> float:
     """Return the level of the next comparisons, after so many earlier ones.
 
     All levels of a sequence, however long, add up to `level`.
@@ -260,7 +268,7 @@ def spend_level(level: float, looks: int, comparisons: int) -> float:
     return total
 
 
-def _measure_series(
+def _measure_moments_of_environments(
     rows: Tensor, stage: StageRows, past: Moments | None, classes: int
 ) -> list[Moments]:
     """Return the moments of the past, if any, and of each environment."""
@@ -273,7 +281,9 @@ def _measure_series(
     return series
 
 
-def _compare_series(series: list[Moments], hypothesis: Hypothesis | None) -> Comparison:
+def _find_clearest_change(
+    series: list[Moments], hypothesis: Hypothesis | None
+) -> Comparison:
     """Compare each environment with all before, and return the clearest change."""
     results = []
     before = series[0]

@@ -23,7 +23,7 @@ MOST_FEATURES = 4  # unstable features that are kept apart
 MOST_PLACES = 32  # environments whose tables are kept apart
 
 
-class Reference(NamedTuple):
+class EasiestPredictor(NamedTuple):
     """The easiest predictor: members [replica, member, p], and how often it is right.
 
     `tally` [replica, k, 3] has for each class the rows so far, the sum of the share of
@@ -95,7 +95,7 @@ class State(NamedTuple):
     places: Tensor
     gains: Tensor
     leak: Tensor
-    reference: Reference
+    reference: EasiestPredictor
     adaptation: Adaptation
 
 
@@ -129,12 +129,12 @@ def start_state(members: Tensor) -> State:
         places=zero,
         gains=empty,
         leak=torch.zeros(replicas, 3),
-        reference=Reference(members, empty, zero),
+        reference=EasiestPredictor(members, empty, zero),
         adaptation=Adaptation(empty, empty, empty, torch.zeros(replicas, 4)),
     )
 
 
-def allocate(state: State, shape: tuple[int, ...], classes: int) -> State:
+def allocate_state(state: State, shape: tuple[int, ...], classes: int) -> State:
     """Return the first state with room for what inputs of a shape need."""
     k, c, s = classes, count_channels(shape), count_statistics(shape)
     d = torch.Size(shape).numel() + s

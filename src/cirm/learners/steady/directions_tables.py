@@ -46,13 +46,13 @@ def count_values(values: Tensor, targets: Tensor, classes: int) -> Tensor:
     return counts.unflatten(1, (classes, classes))
 
 
-def normalise(counts: Tensor) -> Tensor:
+def normalise_counts(counts: Tensor) -> Tensor:
     """Return the tables of counts, with the pseudo-rows of the prior."""
     counts = counts + PSEUDO_ROWS / counts.shape[-1]
     return counts / counts.sum(-1, keepdim=True)
 
 
-def score_values(log_tables: Tensor, values: Tensor) -> Tensor:
+def compute_log_evidence_of_values(log_tables: Tensor, values: Tensor) -> Tensor:
     """Return what values [feature, n] say of each class, [..., n, class].
 
     `log_tables` are [..., feature, class, value]; the evidence of features adds up.
@@ -78,14 +78,14 @@ def estimate_tables(
     """
     logits = logits.double()
     member = F.one_hot(values, logits.shape[1]).double()  # [feature, n, value]
-    even = normalise(member.sum(1))[:, None].expand(-1, logits.shape[1], -1)
+    even = normalise_counts(member.sum(1))[:, None].expand(-1, logits.shape[1], -1)
     weights = logits.softmax(-1)
-    start = normalise(torch.einsum("nc,jnv->jcv", weights, member))
+    start = normalise_counts(torch.einsum("nc,jnv->jcv", weights, member))
     starts = [start, start.flip(1)] if logits.shape[1] == 2 else [start]
     modes: list[_Mode] = []
     for tables in starts:
         for i, rows in enumerate(CONCENTRATIONS):
-            tables = _climb(tables, rows * even, logits, values, member)
+            tables = _run_em(tables, rows * even, logits, values, member)
             known = modes[i].tables if len(modes) > i else None
             if known is None or (known - tables).abs().max() > SAME:
                 parts = rows * even, logits, values, member
@@ -93,7 +93,7 @@ def estimate_tables(
     images = [] if seen is None else [seen.double(), seen.double().flip(1)]
     for tables in images[: len(starts)]:
         parts = SEEN * tables, logits, values, member
-        modes.append(_approximate(_climb(tables, *parts), *parts))
+        modes.append(_approximate(_run_em(tables, *parts), *parts))
     priors = len(CONCENTRATIONS) + (seen is not None)
     nothing = float(_score_rows(even, logits, values)) + math.log(priors)
     evidence = torch.tensor([*(mode.evidence for mode in modes), nothing])
@@ -139,12 +139,14 @@ def _draw_tables(modes: list[_Mode], even: Tensor, shares: Tensor) -> Tensor:
     return draws
 
 
-def _climb(
+def _run_em(
     tables: Tensor, prior: Tensor, logits: Tensor, values: Tensor, member: Tensor
 ) -> Tensor:
     """Return the tables to which EM leads with the pseudo-rows of a prior."""
     for _ in range(STEPS):
-        weights = (logits + score_values(tables.log(), values)).softmax(-1)
+        weights = (
+            logits + compute_log_evidence_of_values(tables.log(), values)
+        ).softmax(-1)
         last = tables
         tables = torch.einsum("nc,jnv->jcv", weights, member) + prior
         tables = tables / tables.sum(-1, keepdim=True)
@@ -155,7 +157,9 @@ def _climb(
 
 def _score_rows(tables: Tensor, logits: Tensor, values: Tensor) -> Tensor:
     """Return the log likelihood of the values of all rows."""
-    scores = logits.log_softmax(-1) + score_values(tables.log(), values)
+    scores = logits.log_softmax(-1) + compute_log_evidence_of_values(
+        tables.log(), values
+    )
     return scores.logsumexp(-1).sum()
 
 
@@ -166,7 +170,9 @@ def _approximate(
 
     The information is that of the rows (the scatter of their scores) and of the prior.
     """
-    weights = (logits + score_values(tables.log(), values)).softmax(-1)
+    weights = (logits + compute_log_evidence_of_values(tables.log(), values)).softmax(
+        -1
+    )
     # The derivative of a row's log likelihood in the log odds of the tables.
     slopes = weights[None, :, :, None] * (member[:, :, None] - tables[:, None])
     slopes = slopes.transpose(0, 1).flatten(1)

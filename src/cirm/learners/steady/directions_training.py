@@ -128,13 +128,13 @@ def train_members(
     return Ensemble(best[:, :size].view(shape), early[:, :size].view(shape), folds)
 
 
-def compute_members(model: Model, params: Tensor, inputs: Tensor) -> Tensor:
+def compute_member_outputs(model: Model, params: Tensor, inputs: Tensor) -> Tensor:
     """Return outputs [replica, member, n, k] of members [replica, member, p]."""
     outputs = [model(weights, inputs, None) for weights in params.unbind(1)]
     return torch.stack(outputs, 1)
 
 
-def pick_held_out(outputs: Tensor, folds: Tensor) -> Tensor:
+def select_held_out_outputs(outputs: Tensor, folds: Tensor) -> Tensor:
     """Return, of outputs [replica, member, n, k], those of the member without the row.
 
     `folds` [replica, n] is the member that left each row out.

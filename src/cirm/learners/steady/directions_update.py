@@ -17,7 +17,7 @@ from cirm.learners.steady.directions_state import MOST_PLACES, State
 from cirm.learners.steady.directions_views import View
 
 
-def conclude(
+def build_state_after_search(
     state: State, outcome: Outcome, judged: Judgement, targets: Tensor, places: Tensor
 ) -> State:
     """Return the state after a stage; its networks are left as they were."""
@@ -27,7 +27,7 @@ def conclude(
     correction = torch.zeros_like(state.correction)
     if len(outcome.values):
         correction[: len(outcome.values)] = judged.correction.to(correction)
-    logits = judged.logits + tables.normalise(outcome.moments.counts).log()
+    logits = judged.logits + tables.normalise_counts(outcome.moments.counts).log()
     right = float((logits.argmax(-1) == targets).double().mean())
     if outcome.taught is not None:
         state = state._replace(taught=outcome.taught)
