@@ -25,7 +25,13 @@ from cirm.learners.steady.directions_statistics import (
     fit_scale,
     measure_statistics,
 )
-from cirm.learners.steady.directions_views import apply_view, fit_view, hides_feature
+from cirm.learners.steady.directions_views import (
+    HIDDEN,
+    add_pattern,
+    apply_view,
+    fit_view,
+    measure_visibility,
+)
 from cirm.randomness import Randomness
 
 
@@ -217,8 +223,8 @@ def test_a_view_takes_a_colour_out_of_pictures_exactly():
     view = fit_view(rows, values, targets, 2, shape)
     seen = apply_view(view, rows, values)
     scale = fit_scale(rows, targets, shape)
-    assert hides_feature(seen, values, targets, 2, shape, scale)
-    assert not hides_feature(rows, values, targets, 2, shape, scale)
+    assert measure_visibility(seen, values, targets, 2, shape, scale) < HIDDEN
+    assert measure_visibility(rows, values, targets, 2, shape, scale) > 0.9
     common = int(torch.bincount(values).argmax())
     pixels = seen.unflatten(1, (2, -1))
     torch.testing.assert_close(pixels[:, common].float(), grey, atol=0.02, rtol=0)
@@ -237,17 +243,30 @@ def test_a_view_takes_an_inversion_and_a_brightness_out_of_grey_pictures(kind):
     assert (seen - wanted).square().mean() < 0.02 * (rows - wanted).square().mean()
 
 
-def test_a_mark_leaves_pictures_as_they_are():
-    rows, values, targets, _ = paint("corner")
-    view = fit_view(rows, values, targets, 2, (1, 6, 6))
-    assert not hides_feature(
-        apply_view(view, rows, values),
-        values,
-        targets,
-        2,
-        (1, 6, 6),
-        fit_scale(rows, targets, (1, 6, 6)),
-    )
+def test_a_pattern_takes_a_mark_out_of_pictures_and_nothing_else():
+    grey, values, targets, _ = paint("none")
+    rows, mark = grey.clone(), torch.zeros(36).double()
+    mark[:2] = 0.7
+    rows[values == 1] += mark
+    channels = fit_view(rows, values, targets, 2, (1, 6, 6))
+    assert not channels.changes_rows()
+    view = add_pattern(channels, rows, values, targets, 2)
+    common = int(torch.bincount(values).argmax())
+    wanted = mark if common == 1 else -mark
+    torch.testing.assert_close(view.pattern[1 - common], wanted, atol=0.1, rtol=0)
+    assert not view.pattern[1 - common, 2:].any() and not view.pattern[common].any()
+    scale = fit_scale(rows, targets, (1, 6, 6))
+    parts = values, targets, 2, (1, 6, 6), scale
+    assert measure_visibility(rows, *parts) > 0.6
+    assert measure_visibility(apply_view(view, rows, values), *parts) < HIDDEN
+
+
+def test_a_spread_that_no_mean_shows_is_visible():
+    rows, values, targets, _ = paint("none")
+    rows = rows - rows.mean(0)
+    rows[values == 1] *= 3
+    parts = values, targets, 2, (36,), fit_scale(rows, targets, (36,))
+    assert measure_visibility(rows, *parts) > 0.5
 
 
 def test_shares_of_channels_do_not_depend_on_the_brightness():

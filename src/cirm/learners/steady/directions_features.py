@@ -209,9 +209,7 @@ def _split_rows() -> list[tuple[slice, slice]]:
     return [(first, second), (second, first)]
 
 
-def _refine_guess(
-    rows: Tensor, targets: Tensor, guess: Guess, classes: int
-) -> Tensor:
+def _refine_guess(rows: Tensor, targets: Tensor, guess: Guess, classes: int) -> Tensor:
     """Return the values [n] that a guess leads to.
 
     Along many axes, those of one half of the rows are read by discriminants of the

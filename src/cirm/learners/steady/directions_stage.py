@@ -12,6 +12,7 @@ from torch import Tensor
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import (
+    Feature,
     Finding,
     Guess,
     compute_values,
@@ -29,11 +30,13 @@ from cirm.learners.steady.directions_statistics import (
     count_statistics,
 )
 from cirm.learners.steady.directions_views import (
+    HIDDEN,
     View,
+    add_pattern,
     apply_view,
     fit_view,
-    hides_feature,
     make_identity,
+    measure_visibility,
 )
 
 FIRST_LOOK = (
@@ -135,8 +138,8 @@ class Search:
         rows = self.stage.rows.double()
         parts = self.shape, self.scale, answers
         seen, rows, values = remove_features_from_rows(rows, features, *parts)
-        hidden = [known.view.changes_rows() for known in features]
-        found: list[Found] = []
+        found: list[tuple[Feature, Tensor]] = []
+        past: list[tuple[float, Tensor]] = []
         is_gone, taught = False, None
         comparisons = int(self.stage.places.max()) + (self.past is not None)
         alpha = compute_level_of_comparison(self.level, self.looks, comparisons)
@@ -153,32 +156,36 @@ class Search:
                 is_gone = compared.is_gone()
                 break
             taught = network if network is not None else taught
-            view, seen = self._fit_view(seen, finding.values)
             pair = finding.values, self.stage.targets
             traces = find_traces(rows, *pair, self.classes)
             table = self._infer_table(rows, series, finding)
-            known = Known(finding.feature, view, traces)
-            found.append(Found(known, compared.p_value, table))
+            found.append((finding.feature, traces))
+            past.append((compared.p_value, table))
             values = [*values, finding.values]
-            hidden.append(view.changes_rows())
             rows = remove_directions(rows, traces)
             series = [
                 Moments(
                     m.counts,
-                    *(
-                        remove_directions(part, traces)
-                        for part in m[1:]
-                    ),
+                    *(remove_directions(part, traces) for part in m[1:]),
                 )
                 for m in series
             ]
         moments = series[0]
         for one in series[1:]:
             moments = search.pool_moments(moments, one)
+        views, seen = self._fit_views(seen, values[len(features) :], len(features))
+        hidden = [known.view.changes_rows() for known in features]
+        hidden += [view.changes_rows() for view in views]
+        new = [
+            Found(Known(feature, view, traces), p_value, table)
+            for (feature, traces), view, (p_value, table) in zip(
+                found, views, past, strict=True
+            )
+        ]
         none = torch.zeros(0, len(rows)).long()
         stacked = torch.stack(values) if values else none
         looks = self.looks + comparisons
-        return Outcome(found, seen, stacked, hidden, is_gone, taught, moments, looks)
+        return Outcome(new, seen, stacked, hidden, is_gone, taught, moments, looks)
 
     def _find(
         self,
@@ -208,14 +215,51 @@ class Search:
         network, held_out = self.teach(tested.answers)
         return make_network_feature(held_out, rows, self.classes), network
 
+    def _fit_views(
+        self, seen: Tensor, values: list[Tensor], first: int
+    ) -> tuple[list[View], Tensor]:
+        """Return views that hide features with values [n], and rows as seen in them.
+
+        The order matters: a mark on a coloured picture must be taken out before the
+        colour, a mark that was coloured with it afterwards. The order in which features
+        were found and its reverse are tried; the one that hides them better is taken.
+        """
+        best: tuple[float, list[View], Tensor] = torch.inf, [], seen
+        orders = [list(range(len(values)))]
+        orders += [orders[0][::-1]] if len(values) > 1 else []
+        for order in orders:
+            views: dict[int, View] = {}
+            rows = seen
+            for turn, j in enumerate(order, first):
+                view, rows = self._fit_view(rows, values[j])
+                views[j] = view._replace(turn=torch.tensor(float(turn)))
+            total = sum(self._measure_visibility(rows, v) for v in values)
+            if total < best[0] or not best[1]:
+                best = total, [views[j] for j in orders[0]], rows
+        return best[1], best[2]
+
     def _fit_view(self, seen: Tensor, values: Tensor) -> tuple[View, Tensor]:
-        """Return a view that hides a feature, or none, and rows as seen in it."""
+        """Return the simplest view that hides a feature, and rows as seen in it.
+
+        If none does, it is the view in which rows look as they are.
+        """
+        targets, k = self.stage.targets, self.classes
+        channels = fit_view(seen, values, targets, k, self.shape)
+        none = make_identity(channels)
+        mixed = apply_view(channels, seen, values)
+        views = [channels, add_pattern(none, seen, values, targets, k)]
+        if channels.changes_rows():
+            views.append(add_pattern(channels, mixed, values, targets, k))
+        for view in filter(View.changes_rows, views):
+            apart = apply_view(view, seen, values)
+            if self._measure_visibility(apart, values) < HIDDEN:
+                return view, apart
+        return none, seen
+
+    def _measure_visibility(self, seen: Tensor, values: Tensor) -> float:
+        """Return how well rows still show the values [n] of a feature."""
         pair = values, self.stage.targets
-        view = fit_view(seen, *pair, self.classes, self.shape)
-        apart = apply_view(view, seen, values)
-        if hides_feature(apart, *pair, self.classes, self.shape, self.scale):
-            return view, apart
-        return make_identity(view), seen
+        return measure_visibility(seen, *pair, self.classes, self.shape, self.scale)
 
     def _infer_table(
         self, rows: Tensor, series: list[Moments], finding: Finding
@@ -242,11 +286,12 @@ def remove_features_from_rows(
     """
     seen, values = rows, []
     rows = append_statistics(rows, shape, scale)
-    for feature, view, traces in features:
+    for feature, _, traces in features:
         is_taught = bool(feature.is_taught)
         values.append(answers if is_taught else compute_values(feature, rows))
-        seen = apply_view(view, seen, values[-1])
         rows = remove_directions(rows, traces)
+    for j in sorted(range(len(features)), key=lambda j: float(features[j].view.turn)):
+        seen = apply_view(features[j].view, seen, values[j])
     return seen, rows, values
 
 

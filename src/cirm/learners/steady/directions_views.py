@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cirm.learners.steady.directions_features import fit_discriminants
 from cirm.learners.steady.directions_search import (
+    AXES,
     find_axes,
     mean_by_group,
     measure_moments,
@@ -35,15 +36,22 @@ SMALLEST = 1e-3  # of the largest variance: channels that vary less hold no pict
 
 
 class View(NamedTuple):
-    """Mixing [value, channel, channel] and offset [value, channel] of a feature."""
+    """How inputs are seen without a feature, for each of its values.
+
+    Channels are mixed by `mixing` [value, channel, channel] and moved by `offset`
+    [value, channel]; then `pattern` [value, d] is added. Views of several features are
+    applied in the order of their `turn`.
+    """
 
     mixing: Tensor
     offset: Tensor
+    pattern: Tensor
+    turn: Tensor
 
     def changes_rows(self) -> bool:
         """Whether rows look different in the view, so that it hides the feature."""
         even = torch.eye(self.mixing.shape[-1]).to(self.mixing)
-        return bool((self.mixing != even).any())
+        return bool((self.mixing != even).any()) or bool(self.pattern.any())
 
 
 def apply_view(view: View, rows: Tensor, values: Tensor) -> Tensor:
@@ -55,7 +63,7 @@ def apply_view(view: View, rows: Tensor, values: Tensor) -> Tensor:
         pixels = rows[values == value].unflatten(1, (view.mixing.shape[-1], -1))
         mixed = view.mixing[value].to(rows) @ pixels
         mixed = mixed + view.offset[value].to(rows)[:, None]
-        seen[values == value] = mixed.flatten(1)
+        seen[values == value] = mixed.flatten(1) + view.pattern[value].to(rows)
     return seen
 
 
@@ -73,7 +81,9 @@ def fit_view(
     """
     k, channels = classes, count_channels(shape)
     even = torch.eye(channels).to(rows).expand(k, -1, -1)
-    none = View(even, torch.zeros(k, channels).to(rows))
+    nothing = torch.zeros(k, rows.shape[1]).to(rows)
+    zero = torch.tensor(0.0)
+    none = View(even, torch.zeros(k, channels).to(rows), nothing, zero)
     if len(shape) != 3:
         return none
     cells = torch.nn.functional.one_hot(values * k + targets, k * k).to(rows)
@@ -88,29 +98,56 @@ def fit_view(
     if not _matters(mixing, pixels - means[values, targets], values, common):
         return none
     offset = _fit_offset(mixing, pixels.mean(2), values, targets, shared, common)
-    return View(mixing, offset)
+    return View(mixing, offset, nothing, zero)
+
+
+def add_pattern(
+    view: View, seen: Tensor, values: Tensor, targets: Tensor, classes: int
+) -> View:
+    """Return a view that also gives each value the mean picture of the common one.
+
+    A mark, a frame or a texture adds the same to every picture. Means are those of
+    rows [n, d], as seen in the view so far, of the same class.
+    """
+    k = classes
+    counts = torch.bincount(values * k + targets, minlength=k * k).to(seen)
+    counts = counts.unflatten(0, (k, k))  # [value, class]
+    means = mean_by_group(seen, values * k + targets, k * k).unflatten(0, (k, k))
+    common = int(counts.sum(1).argmax())
+    shared = counts * counts[common] / (counts + counts[common]).clamp(min=1)
+    rows = shared.sum(1, keepdim=True).clamp(min=1e-9)
+    gaps = torch.einsum("vk,vkd->vd", shared, means[common] - means) / rows
+    noise = (seen - means[values, targets]).square().mean(0).clamp(min=1e-12) / rows
+    clear = 2 * math.log(max(2, seen.shape[1]))  # the largest square of so much noise
+    return view._replace(pattern=torch.where(gaps.square() > clear * noise, gaps, 0.0))
 
 
 def make_identity(view: View) -> View:
     """Return the view in which rows look as they are."""
     even = torch.eye(view.mixing.shape[-1]).to(view.mixing)
-    return View(even.expand_as(view.mixing), torch.zeros_like(view.offset))
+    parts = view.offset, view.pattern, view.turn
+    return View(
+        even.expand_as(view.mixing), *(torch.zeros_like(part) for part in parts)
+    )
 
 
-def hides_feature(
+def measure_visibility(
     seen: Tensor,
     values: Tensor,
     targets: Tensor,
     classes: int,
     shape: tuple[int, ...],
     scale: Scale,
-) -> bool:
-    """Whether rows [n, d] as seen in a view no longer show the values of a feature.
+) -> float:
+    """Return how well rows [n, d], as seen in a view, still show a feature's values.
 
-    A discriminant, learned from every second row, reads them from the others.
+    It is a correlation, given the class. A discriminant, learned from every second row,
+    reads them from the others: from the rows, from their statistics, and from squares
+    along the leading axes, since what moves no mean may still change a spread.
     """
     rows = append_statistics(seen, shape, scale)
     known, new = slice(0, None, 2), slice(1, None, 2)
+    rows = torch.cat([rows, _square_along_axes(rows, known, targets, classes)], 1)
     axes = find_axes(measure_moments(rows[known], targets[known], classes))
     scores = rows @ fit_discriminants(
         rows[known], values[known], targets[known], classes, axes
@@ -121,7 +158,18 @@ def hides_feature(
         for p in (scores, member)
     ]
     read, true = (part / part.norm().clamp(min=1e-9) for part in parts)
-    return float((read * true).sum()) < HIDDEN
+    return float((read * true).sum())
+
+
+def _square_along_axes(
+    rows: Tensor, known: slice, targets: Tensor, classes: int
+) -> Tensor:
+    """Return squares [n, a] of centred rows along the leading axes of some rows."""
+    moments = measure_moments(rows[known], targets[known], classes)
+    axes = find_axes(moments)
+    centred = (rows - moments.means[targets]) @ axes.vectors[:, :AXES]
+    squares = centred.square() / axes.variances[:AXES]
+    return squares * axes.variances[:AXES].mean().sqrt()
 
 
 def _matters(mixing: Tensor, residuals: Tensor, values: Tensor, common: int) -> bool:
