@@ -12,12 +12,14 @@ from cirm.learners import create
 from cirm.learners.steady import Steady
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
+from cirm.learners.steady.directions_adapt import refuse_estimate
 from cirm.learners.steady.directions_features import (
     compute_values,
     find_feature,
     find_traces,
     make_first_guesses,
 )
+from cirm.learners.steady.directions_stable import compare_spread_with_mean
 from cirm.learners.steady.directions_stage import remove_directions
 from cirm.learners.steady.directions_statistics import (
     append_statistics,
@@ -199,6 +201,38 @@ def test_the_family_of_tests_has_its_level_and_power():
 
     assert count(0.0) <= 12  # 5 are expected; twice as many would be a fault
     assert count(1.5) >= 80
+
+
+def test_an_estimate_is_used_only_if_gains_outweigh_losses():
+    logits, values, _ = draw_rows(0, n=500)
+    log_table = torch.tensor([[[0.9, 0.1], [0.2, 0.8]]]).double().log()
+    mirror = log_table.flip(1)
+
+    def refuse(*draws):
+        return refuse_estimate(logits, values[:1], torch.stack(draws))
+
+    assert refuse(*[log_table] * 10) == 0
+    assert refuse(*[log_table] * 9, mirror) == 0
+    assert refuse(*[log_table] * 6, *[mirror] * 4) == 6
+    assert refuse(*[torch.full_like(log_table, 0.5).log()] * 10) == 6
+
+
+def test_an_estimate_that_contradicts_the_stable_model_is_refused():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2000, 2, generator=generator) * 2
+    values = (logits[:, 1] > logits[:, 0]).long()[None]  # the stable model leaks
+    against = torch.tensor([[[0.1, 0.9], [0.9, 0.1]]]).double().log()
+    assert refuse_estimate(logits, values, against[None].repeat(8, 1, 1, 1)) == 7
+
+
+def test_the_mean_of_members_gets_the_spread_of_one_back():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.randint(2, (4000,), generator=generator)
+    common = torch.randn(4000, 2, generator=generator) + 3 * targets[:, None]
+    noise = torch.randn(5, 4000, 2, generator=generator)
+    factor = compare_spread_with_mean(common + 2 * noise, targets)
+    assert factor == pytest.approx((5 / (1 + 4 / 5)) ** 0.5, rel=0.02)
+    assert compare_spread_with_mean(common[None], targets) == pytest.approx(1)
 
 
 def paint(kind, n=600, seed=0, right=0.8):

@@ -35,6 +35,8 @@ from cirm.learners.steady.directions_reference import (
 from cirm.learners.steady.directions_stable import (
     Seen,
     centre_logits,
+    score_start,
+    train_beside_answers,
     train_stable_ensemble,
 )
 from cirm.learners.steady.directions_stage import (
@@ -118,16 +120,15 @@ class Directions:
             outcome = search.run(states.list_features(one), answers[r])
             outcomes.append(outcome)
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
-        gone = torch.tensor([outcome.is_gone for outcome in outcomes])
-        new = self.init(randomness.at("restart")).members
+        known = [
+            Seen(o.values, t, places, o.is_hidden, self.learner.classes)
+            for o, t in zip(outcomes, targets, strict=True)
+        ]
         fit, judgements = train_stable_ensemble(
             self._run_network,
-            torch.where(gone[:, None, None], new, state.members),
+            self._choose_start(state, outcomes, seen, known, randomness),
             seen,
-            [
-                Seen(o.values, t, places, o.is_hidden, self.learner.classes)
-                for o, t in zip(outcomes, targets, strict=True)
-            ],
+            known,
             is_first,
             self.learner.likelihood,
             self.learner.descent,
@@ -141,6 +142,9 @@ class Directions:
             for r, t in enumerate(targets)
         ]
         state = stack_replicas(parts)._replace(members=fit.params)
+        state = self._train_beside(
+            state, fit, inputs, targets, places, hypotheses, randomness
+        )
         return self._update_reference(state, fit, seen, targets, hypotheses, outcomes)
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
@@ -300,6 +304,73 @@ class Directions:
                 )
             hypotheses.append(Hypothesis(answers[r], tallies))
         return hypotheses
+
+    def _choose_start(
+        self,
+        state: State,
+        outcomes: list[Outcome],
+        inputs: Tensor,
+        known: list[Seen],
+        randomness: Randomness,
+    ) -> Tensor:
+        """Return the networks [replica, member, p] from which stable models start.
+
+        New ones if what changed is gone. When the first features were found, the ones
+        of before, or those beside the easiest answers: whichever tell more of the
+        classes of the new rows, in the view without the features.
+        """
+        start = state.members.clone()
+        new = self.init(randomness.at("restart")).members
+        for r, outcome in enumerate(outcomes):
+            if outcome.is_gone:
+                start[r] = new[r]
+            elif outcome.found and not state.found[r] and state.places[r]:
+                choices = torch.stack([state.members[r], state.beside[r]])
+                logits = compute_member_outputs(
+                    self._run_network, choices, inputs[r].expand(2, *inputs[r].shape)
+                )
+                scores = [
+                    score_start(one, known[r]) for one in centre_logits(logits).mean(1)
+                ]
+                start[r] = choices[int(scores[1] > scores[0])]
+        return start
+
+    def _train_beside(
+        self,
+        state: State,
+        fit: Ensemble,
+        inputs: Tensor,
+        targets: Tensor,
+        places: Tensor,
+        hypotheses: list[Hypothesis | None],
+        randomness: Randomness,
+    ) -> State:
+        """Return the state with networks beside the easiest answers, if needed."""
+        if state.found.all():
+            return state._replace(beside=fit.params)
+        outputs = compute_member_outputs(self._run_network, fit.early, inputs)
+        early = select_held_out_outputs(outputs, fit.folds).argmax(-1)
+        answers = [
+            Seen(
+                (own if h is None else h.answers)[None],
+                y,
+                places,
+                [False],
+                self.learner.classes,
+            )
+            for own, h, y in zip(early, hypotheses, targets, strict=True)
+        ]
+        params = train_beside_answers(
+            self._run_network,
+            state.beside,
+            inputs,
+            answers,
+            self.learner.likelihood,
+            self.learner.descent,
+            randomness.at("beside"),
+        )
+        is_found = state.found.bool()[:, None, None]
+        return state._replace(beside=torch.where(is_found, fit.params, params))
 
     def _update_reference(
         self,

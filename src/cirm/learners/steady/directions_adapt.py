@@ -10,7 +10,8 @@ from cirm.learners.steady.directions_state import Adaptation, State
 from cirm.learners.steady.meta_analysis import combine_effects
 
 FEWEST_ROWS = 30
-CHANCE = 0.2  # probability of no effect here from which on nothing is adapted
+AVERSION = 4.0  # how much worse a loss by adapting is than a gain of the same size
+MISFIT = 3.0, 0.005  # standard errors, and share of the rows, of a contradiction
 WORST_LEAK = 0.75  # of the separation of classes: with more, EM follows the leak
 
 REFUSALS = (
@@ -21,7 +22,8 @@ REFUSALS = (
     "means here",
     "the stable model still depends on the feature",
     "adapting would not have helped in the environments seen",
-    "these rows do not show that the feature is related to the target here",
+    "these rows do not show clearly enough what the feature says about the target here",
+    "what the feature would mean here contradicts the stable model",
 )
 
 
@@ -38,12 +40,37 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
         table[:found] = estimate.tables.to(table)
         error[:found] = estimate.error.to(error)
         before, after = compare_likelihoods_of_values(logits, values, estimate.tables)
-        if estimate.nothing < CHANCE:
+        refused = refuse_estimate(logits, values, estimate.draws)
+        if not refused:
             draws[:, :found] = estimate.draws.to(draws)
-        else:
-            refused = 6
     notes = torch.tensor([float(len(logits)), float(refused), before, after])
     return Adaptation(draws, table, error, notes)
+
+
+def refuse_estimate(logits: Tensor, values: Tensor, draws: Tensor) -> int:
+    """Return the code of the reason not to use an estimate, or 0.
+
+    `draws` are log tables from the posterior. If one of them were true, the gain of
+    adapting is how many more classes the adapted model would get right than the stable
+    one. Gains must outweigh losses. And the adapted model must on average be as sure as
+    the stable model of the classes which that predicts: that is the law of total
+    probability, and EM breaks it where the stable model depends on the feature.
+    """
+    stable = logits.double().softmax(-1)
+    evidence = tables.compute_log_evidence_of_values(draws.double(), values)
+    beliefs = (logits.double() + evidence).softmax(-1)  # [draw, n, k]
+    adapted = beliefs.mean(0)
+    first, second = (p.argmax(-1)[:, None] for p in (stable, adapted))
+    right = [
+        beliefs.gather(2, chosen.expand(len(draws), -1, -1))[..., 0].mean(1)
+        for chosen in (first, second)
+    ]
+    gains = right[1] - right[0]
+    if gains.clamp(min=0).sum() <= AVERSION * -gains.clamp(max=0).sum():
+        return 6
+    doubt = (stable - adapted).gather(1, first)[:, 0]
+    error = float(doubt.std()) / len(doubt) ** 0.5
+    return 7 if float(doubt.mean()) > max(MISFIT[0] * error, MISFIT[1]) else 0
 
 
 def pool_tables(state: State, found: int) -> Tensor | None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
+from cirm.learners.steady.directions_search import mean_by_group
 from cirm.learners.steady.directions_tables import Leak
 from cirm.learners.steady.directions_training import (
     Ensemble,
@@ -28,6 +29,8 @@ from cirm.training import Descent, Watch
 
 SLOW = 0.2  # of the usual rate, where features are explained: rows that agree with them
 # say little, and a network that has learned before forgets more than they tell
+
+BESIDE = 3  # networks that learn beside the easiest answers; five are no better
 
 
 class Seen(NamedTuple):
@@ -104,10 +107,73 @@ def train_stable_ensemble(
     pace = torch.where(slow, SLOW, 1.0)
     parts = likelihood, descent, randomness, watch, pace
     fit = train_members(model, start, rows, *parts)
-    outputs = compute_member_outputs(model, fit.params, inputs)
-    held_out = centre_logits(select_held_out_outputs(outputs, fit.folds))
-    judged = zip(held_out, seen, corrections, strict=True)
-    return fit, [correct_held_out_logits(*part) for part in judged]
+    outputs = centre_logits(compute_member_outputs(model, fit.params, inputs))
+    held_out = select_held_out_outputs(outputs, fit.folds)
+    judged = [
+        correct_held_out_logits(*part)
+        for part in zip(held_out, seen, corrections, strict=True)
+    ]
+    gains = [
+        compare_spread_with_mean(members, t)
+        for members, t in zip(outputs, targets, strict=True)
+    ]
+    return fit, [
+        part._replace(temperature=gain * part.temperature)
+        for part, gain in zip(judged, gains, strict=True)
+    ]
+
+
+def compare_spread_with_mean(outputs: Tensor, targets: Tensor) -> float:
+    """Return the factor that gives an ensemble's logits the spread of a member's.
+
+    The temperature is that of single members, on rows that they have not seen. Noise of
+    `outputs` [member, n, k] within classes cancels in their mean, which would otherwise
+    be less certain than it may be.
+    """
+    classes = outputs.shape[-1]
+
+    def measure_spread(logits: Tensor) -> Tensor:
+        rest = logits - mean_by_group(logits, targets, classes)[targets]
+        return rest.square().sum()
+
+    members = torch.stack([measure_spread(member) for member in outputs]).mean()
+    mean = measure_spread(outputs.mean(0)).clamp(min=1e-12)
+    return max(1.0, float((members / mean).sqrt()))
+
+
+def score_start(logits: Tensor, seen: Seen) -> float:
+    """Return the mean log likelihood of classes by logits [n, k] of earlier networks.
+
+    Their scale and what they say of features that can be seen are left out.
+    """
+    correction = tables.measure_leak(logits, seen.values, seen.targets).parts
+    logits = logits.double() - _look_up(correction, seen.values)
+    offset = seen.make_offset(hidden_too=True)
+    scale = tables.fit_temperature(logits, offset, seen.targets)
+    scores = (scale * logits + offset).log_softmax(-1)
+    return float(scores.gather(1, seen.targets[:, None]).mean())
+
+
+def train_beside_answers(
+    model: Model,
+    start: Tensor,
+    inputs: Tensor,
+    answers: list[Seen],
+    likelihood: Likelihood,
+    descent: Descent,
+    randomness: Randomness,
+) -> Tensor:
+    """Train networks beside the answers of the easiest predictor, taken as a feature.
+
+    They learn what these answers do not say, which is where the stable model starts if
+    the answers prove to be unstable. A few networks do; members share them.
+    """
+    offset = torch.stack([s.make_offset(hidden_too=True) for s in answers]).float()
+    targets = torch.stack([s.targets for s in answers])
+    rows = Rows(inputs, targets, offset, offset[..., :0])
+    few = start[:, :BESIDE]
+    fit = train_members(model, few, rows, likelihood, descent, randomness)
+    return fit.params[:, torch.arange(start.shape[1]) % few.shape[1]]
 
 
 def correct_held_out_logits(

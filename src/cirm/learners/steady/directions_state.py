@@ -55,6 +55,8 @@ class State(NamedTuple):
 
     Args:
         members: Networks of the stable model, [replica, member, p].
+        beside: Networks that learned what the easiest predictor does not say, with
+            which the stable model starts when that proves to be unstable.
         frame: Shift and scale of numbers to predict, [replica, 2].
         correction: What is subtracted from the stable logits for each value,
             [replica, feature, value, class].
@@ -79,6 +81,7 @@ class State(NamedTuple):
     """
 
     members: Tensor
+    beside: Tensor
     frame: Tensor
     correction: Tensor
     temperature: Tensor
@@ -113,6 +116,7 @@ def start_state(members: Tensor) -> State:
     empty, zero = torch.zeros(replicas, 0), torch.zeros(replicas)
     return State(
         members=members,
+        beside=members,
         frame=torch.tensor([[0.0, 1.0]]).repeat(replicas, 1),
         correction=empty,
         temperature=torch.ones(replicas),

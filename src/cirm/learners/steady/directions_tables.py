@@ -94,8 +94,7 @@ def estimate_tables(
     for tables in images[: len(starts)]:
         parts = SEEN * tables, logits, values, member
         modes.append(_approximate(_run_em(tables, *parts), *parts))
-    priors = len(CONCENTRATIONS) + (seen is not None)
-    nothing = float(_score_rows(even, logits, values)) + math.log(priors)
+    nothing = float(_score_rows(even, logits, values))
     evidence = torch.tensor([*(mode.evidence for mode in modes), nothing])
     shares = evidence.softmax(0)
     best = modes[int(shares[:-1].argmax())]

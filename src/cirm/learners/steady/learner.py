@@ -101,7 +101,7 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
-    revision = 4
+    revision = 5
 
     @property
     def classes(self) -> int:
