@@ -2,20 +2,28 @@
 
 `python -m benchmarks.job_durations` writes src/cirm/runs/durations.json from the
 records in docs/results. Some of them were made while other programs used the machine,
-so the least seconds of all seeds count.
+so the least seconds of all seeds count. With --costs it prints what the tables cost.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
 from cirm.paper import EXPERIMENTS
 from cirm.records import write_text_atomically
 from cirm.runs.archive import load_archive
-from cirm.runs.durations import DURATIONS_NAME, hash_work, time_reference_steps
+from cirm.runs.durations import (
+    DURATIONS_NAME,
+    estimate_recorded_seconds,
+    hash_work,
+    time_reference_steps,
+)
 from cirm.runs.tracker import estimate_data_work
 
+TABLES = ("table1", "table2", "table3", "table4", "table5")
+DEAREST = 3  # cells of each table that are named
 ROOT = Path(__file__).parents[1]
 REPEATS = 40  # of the reference steps; the fastest counts
 
@@ -36,14 +44,49 @@ def collect_durations(results: Path) -> dict[str, list[tuple[float, float]]]:
     return {work: sorted(known.items()) for work, known in sorted(least.items())}
 
 
-def main() -> None:
-    """Write the durations."""
+def print_costs() -> None:
+    """Print what each table costs with the paper's seeds, and its dearest cells."""
+    total, unknown = 0.0, 0
+    for name in TABLES:
+        experiment = EXPERIMENTS[name]
+        cells: dict[str, float] = {}
+        for trial in experiment.list_trials():
+            size = trial.data.get("environments", 1) * trial.data.get("examples", 1000)
+            cell = f"{trial.label}, {size:,} examples"
+            for job in trial.plan_jobs(range(experiment.seeds)):
+                seconds = estimate_recorded_seconds(job)
+                unknown += seconds is None
+                cells[cell] = cells.get(cell, 0.0) + (seconds or 0.0) / 60
+        total += sum(cells.values())
+        dearest = sorted(cells.items(), key=lambda item: -item[1])[:DEAREST]
+        listed = "; ".join(f"{cell} {minutes:.0f}" for cell, minutes in dearest)
+        print(
+            f"{name}: {experiment.seeds} seeds, {sum(cells.values()):.0f} core-minutes "
+            f"({listed})"
+        )
+    print(f"together: {total / 60:.1f} core-hours")
+    if unknown:
+        print(f"not counted, since none of their kind was recorded: {unknown} jobs")
+
+
+def write_durations() -> None:
+    """Write the durations of the records, and the speed of this machine."""
     step = min(time_reference_steps()[0] for _ in range(REPEATS))
     jobs = collect_durations(ROOT / "docs" / "results")
     lines = [f"{json.dumps(work)}: {json.dumps(known)}" for work, known in jobs.items()]
     text = f'{{"step": {step:.3g}, "jobs": {{\n' + ",\n".join(lines) + "\n}}\n"
     write_text_atomically(ROOT / "src" / "cirm" / "runs" / DURATIONS_NAME, text)
     print(f"{len(jobs)} kinds of job, {1e3 * step:.2f} ms per reference step")
+
+
+def main() -> None:
+    """Write the durations, or print what the tables cost by those that were written."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--costs", action="store_true", help="only print the costs")
+    if parser.parse_args().costs:
+        print_costs()
+    else:
+        write_durations()
 
 
 if __name__ == "__main__":

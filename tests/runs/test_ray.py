@@ -16,9 +16,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from cirm import load
 from cirm.cli import main
 from cirm.records import Score, format_record
 from cirm.runs.engines import Engine
+from cirm.runs.job_queue import Budget, JobQueue
 from cirm.runs.local import collect_records_of_jobs, list_unfinished_jobs
 from cirm.runs.plans import plan_jobs, prepare_dataset
 from cirm.runs.ray_engine import check_ray_address, connect_to_ray, run_job_on_worker
@@ -166,6 +168,36 @@ def test_the_command_line_gives_the_summary_of_local(cluster, monkeypatch, tmp_p
         entries = json.loads((out / "summary.json").read_text())["learners"]
         found.append({n: {**e, "seconds": 0} for n, e in entries.items()})
     assert found[0] == found[1]
+
+
+def test_models_are_fitted_on_the_cluster_and_a_bad_file_is_named(
+    cluster, cirm, tmp_path
+):
+    data = tmp_path / "clinics"
+    data.mkdir()
+    rows = "".join(f"{n},{'yes' if n % 3 else 'no'}\n" for n in range(60))
+    (data / "north.csv").write_text("age,outcome\n" + rows)
+    (data / "south.csv").write_text("age,result\n" + rows)
+    words = ["fit", "--each", data, "--target", "outcome", "--learner", "erm"]
+    words += ["--set", "epochs=2"]
+    place = ["--engine", "ray", "--address", cluster.address]
+    status, _, error = cirm(*words, *place, "--model", tmp_path / "ray")
+    assert status == 1
+    assert "failed: south: " in error
+    assert cirm(*words, "--workers", 1, "--model", tmp_path / "local")[0] == 1
+    one, other = (load(tmp_path / n / "north.cirm") for n in ("ray", "local"))
+    assert one.state.params.equal(other.state.params)
+
+
+def test_a_budget_holds_on_a_cluster_and_the_rest_is_done_later(cluster, tmp_path):
+    work = jobs(epochs=2, seeds=4)
+    seconds = {work[0].key: 0.1, **{job.key: 1000.0 for job in work[1:]}}
+    queue = JobQueue(work, budget=Budget(600.0), seconds=seconds)
+    engine = Engine("ray", address=cluster.address)
+    assert engine(work, tmp_path, queue=queue) == {}
+    assert list_unfinished_jobs(work, tmp_path) == queue.unstarted == work[1:]
+    assert engine(work, tmp_path) == {}
+    assert list_unfinished_jobs(work, tmp_path) == []
 
 
 def test_a_worker_of_another_version_is_named():

@@ -18,8 +18,8 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "The command did what it was asked to do.",
-    ExitCode.FAILED_JOBS: "`run`, `select`, `stress` or `reproduce`: some jobs have "
-    "failed. The others are finished and kept.",
+    ExitCode.FAILED_JOBS: "`run`, `select`, `stress`, `reproduce` or `fit --each`: "
+    "some jobs have failed. The others are finished and kept.",
     ExitCode.WRONG_INPUT: "An option, a file or a value cannot be used, or a file "
     "cannot be written. No file was changed.",
     ExitCode.DEFECT: "A bug in cirm. Please report it, with the whole output.",

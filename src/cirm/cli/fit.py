@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +11,11 @@ import typer
 from cirm.cli import options
 from cirm.cli.options import (
     AcceptUnits,
+    Address,
     CategoryColumns,
     DataFiles,
     Device,
+    EngineName,
     EnvironmentColumn,
     FillMissing,
     FitOrder,
@@ -24,12 +26,14 @@ from cirm.cli.options import (
     ModelEncoder,
     ModelFile,
     ModelLearner,
+    OptionalDataFiles,
     Overwrite,
     Preset,
     ReportFile,
     TaskKind,
     ThresholdRuleText,
     WeightColumn,
+    Workers,
 )
 from cirm.cli.output_files import (
     check_file_can_be_written,
@@ -45,6 +49,7 @@ FIT_EXAMPLES = options.format_command_examples(
     "cirm fit clinic-a.csv --target outcome --model triage.cirm",
     "cirm fit clinics.csv --target outcome --environment site --order sequential "
     "--model triage.cirm --overwrite",
+    "cirm fit --each clinics --target outcome --model models",
 )
 UPDATE_EXAMPLES = options.format_command_examples(
     "cirm update clinic-b.csv --model triage.cirm",
@@ -53,8 +58,15 @@ UPDATE_EXAMPLES = options.format_command_examples(
 
 
 def fit_model(
-    data: DataFiles,
-    model: ModelFile,
+    model: Annotated[
+        Path,
+        typer.Option(
+            help="Model file to write, for example triage.cirm; with --each or "
+            "--each-set, the folder that models are written to.",
+            show_default=False,
+        ),
+    ],
+    data: OptionalDataFiles = None,
     target: Annotated[
         str,
         typer.Option(
@@ -183,6 +195,28 @@ def fit_model(
             show_default="columns that look like sentences",
         ),
     ] = None,
+    each: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Fit one model to each file of this folder, and write them to the "
+            "folder of --model. Models that are there are skipped.",
+            show_default=False,
+        ),
+    ] = None,
+    each_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--each-set",
+            metavar="NAME=A,B",
+            help="Fit one model with each of these values of a setting, for example "
+            "epochs=10,20; can be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: EngineName = "local",
+    address: Address = "",
+    workers: Workers = 0,
     overwrite: Overwrite = False,
     key: KeyFile = None,
     as_json: Json = False,
@@ -192,13 +226,62 @@ def fit_model(
 
     Prints how each column is used and how well the model does on held-out rows. The
     first environment alone decides how columns are scaled and encoded, so that a
-    value means the same at every site.
+    value means the same at every site. With --each or --each-set, many models are
+    fitted at once, by --workers processes or on a Ray cluster (--engine ray).
     """
     from cirm.cli.progress import show_step_progress
 
+    files = data or []
+    assignments = add_trust_setting(settings or [], trust)
+    chosen: dict[str, Any] = {
+        "target": target,
+        "environment": environment,
+        "task": check_task_name(task),
+        "held_out": held_out,
+        "classes": [part.strip() for part in classes.split(",") if part.strip()],
+        "categories": category or [],
+        "ids": ids or [],
+        "ignore": ignore or [],
+        "names": not no_names,
+        "unstable": unstable or [],
+        "stable": stable or [],
+        "weight": weight,
+        "class_weight": options.parse_class_weight(class_weight),
+        "threshold": threshold,
+        "positive": positive,
+        "side": side,
+        "channels": channels,
+        "encoder": encoder,
+        "texts": text or [],
+    }
+    if each or each_set:
+        from cirm.cli.fit_each import ManyModels, fit_many_models
+        from cirm.cli.progress import show_single_step
+
+        wanted = ManyModels(files, each, each_set or [], model, overwrite)
+        wanted.check(report)
+        with show_single_step("preparing the models"):
+            from cirm.runs.engines import Engine
+            from cirm.runs.fit_jobs import FitJob
+
+            options.read_key(key)  # raises an error now if it cannot be used
+            base = FitJob(
+                "file",
+                learner,
+                order,
+                (seed,),
+                preset=preset,
+                options={**chosen, "device": options.check_device(device)},
+                key_file=str(key.resolve()) if key else "",
+            )
+            jobs = wanted.plan(base, assignments)
+            place = Engine(engine, workers, address)
+        fit_many_models(jobs, wanted, place, as_json)
+        return
+    check_data_is_given(files)
     check_output_paths(
         {"--model": model, "--report": report},
-        data,
+        files,
         overwrite,
         "`cirm update` to continue training it",
     )
@@ -208,34 +291,14 @@ def fit_model(
 
         options.limit_torch_to_one_thread()
         trained = fit_model(
-            options.open_standard_input(data),
-            target,
-            environment=environment,
-            task=check_task_name(task),
+            options.open_standard_input(files),
             learner=learner,
-            settings=parse_setting_options(
-                learner, add_trust_setting(settings or [], trust)
-            ),
+            settings=parse_setting_options(learner, assignments),
             preset=preset,
             seed=seed,
             device=options.check_device(device),
             order=order,
-            held_out=held_out,
-            classes=[part.strip() for part in classes.split(",") if part.strip()],
-            categories=category or [],
-            ids=ids or [],
-            ignore=ignore or [],
-            names=not no_names,
-            unstable=unstable or [],
-            stable=stable or [],
-            weight=weight,
-            class_weight=options.parse_class_weight(class_weight),
-            threshold=threshold,
-            positive=positive,
-            side=side,
-            channels=channels,
-            encoder=encoder,
-            texts=text or [],
+            **chosen,
             progress=progress,
         )
         content = write_model_and_page(trained, model, report, secret)
@@ -362,6 +425,16 @@ def parse_setting_options(learner: str, assignments: list[str]) -> dict[str, Any
 def add_trust_setting(assignments: list[str], trust: str) -> list[str]:
     """Return settings with that of --trust, if it is given."""
     return [*assignments, f"trust={trust}"] if trust else assignments
+
+
+def check_data_is_given(data: Sequence[Path]) -> None:
+    """Raise an error if a model has no data to be fitted to."""
+    if not data:
+        raise ValueError(
+            "fit: no data are given. Give one or more files, for example `cirm fit "
+            "clinic-a.csv --target outcome --model triage.cirm`, or a folder with "
+            "--each."
+        )
 
 
 def check_task_name(task: str) -> Any:  # noqa: ANN401  one of the literal names

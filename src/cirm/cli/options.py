@@ -24,14 +24,13 @@ RESULT_FILES = (
 
 STANDARD = Path("-")  # standard input, or standard output
 
-DataFiles = Annotated[
-    list[Path],
-    typer.Argument(
-        help="CSV, TSV, Parquet or NPZ files, folders of images, or - for CSV from "
-        "standard input. Each is one environment unless --environment is given.",
-        show_default=False,
-    ),
-]
+DATA_ARGUMENT = typer.Argument(
+    help="CSV, TSV, Parquet or NPZ files, folders of images, or - for CSV from "
+    "standard input. Each is one environment unless --environment is given.",
+    show_default=False,
+)
+DataFiles = Annotated[list[Path], DATA_ARGUMENT]
+OptionalDataFiles = Annotated[list[Path] | None, DATA_ARGUMENT]
 ModelFile = Annotated[
     Path,
     typer.Option(

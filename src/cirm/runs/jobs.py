@@ -110,9 +110,7 @@ def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     content: dict[str, list[tuple[str, str]]] = {}
     for file in dataset.files():
         setting, name = _find_setting_of_file(file, data)
-        status = file.stat() if file.is_file() else None
-        digest = status and _hash_file(str(file), status.st_mtime_ns, status.st_size)
-        content.setdefault(setting, []).append((name, digest or ""))
+        content.setdefault(setting, []).append((name, hash_file(file)))
     for setting, facts in content.items():
         if len({Path(name).with_suffix("") for name, _ in facts}) < len(facts):
             # Environments of files with the same name are named by their whole paths.
@@ -132,6 +130,14 @@ def _find_setting_of_file(file: Path, data: Mapping[str, Any]) -> tuple[str, str
             if path in file.parents:
                 return setting, file.relative_to(path).as_posix()
     return "", str(file)
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 hash of a file, or "" if there is none."""
+    if not path.is_file():
+        return ""
+    status = path.stat()
+    return _hash_file(str(path), status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=100_000)

@@ -1,0 +1,165 @@
+"""`cirm fit --each` and `--each-set`: many models at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cirm.cli import options
+from cirm.cli.exit_codes import ExitCode
+from cirm.cli.output import print_notes_once, print_rows_as_table, print_to_stderr
+from cirm.cli.progress import exit_on_interrupt, show_job_progress
+
+if TYPE_CHECKING:
+    from cirm.runs.engines import Engine
+    from cirm.runs.fit_jobs import FitJob
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ManyModels:
+    """What to fit models to, and where they go.
+
+    Attributes:
+        data: Files of the command line, which all models are fitted to.
+        each: Folder with a file for each model, instead of `data`.
+        each_set: Settings with several values, one model for each.
+        folder: Folder that the models are written to.
+        overwrite: Whether models of other data or settings are replaced.
+    """
+
+    data: Sequence[Path]
+    each: Path | None
+    each_set: Sequence[str]
+    folder: Path
+    overwrite: bool
+
+    def check(self, report: Path | None) -> None:
+        """Raise an error before any work for options that do not go together."""
+        if self.each is not None and self.data:
+            raise ValueError(
+                f"--each: the files of {str(self.each)!r} are fitted one by one, so no "
+                "other data can be given. Leave out one of them."
+            )
+        if not (self.each or self.data) or options.STANDARD in self.data:
+            raise ValueError(
+                "--each-set: give the data as files, or a folder with --each, since "
+                "every model reads them anew."
+            )
+        if report is not None:
+            raise ValueError(
+                "--report: with --each or --each-set no page is written. Leave it out, "
+                "and use `cirm inspect MODEL --report PAGE.html` for a page of a model."
+            )
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(
+                f"--model: {str(self.folder)!r} is a file. With --each or --each-set, "
+                "give the folder that models are written to."
+            )
+
+    def plan(self, base: FitJob, assignments: Sequence[str]) -> list[FitJob]:
+        """Return a job for each file and each combination of settings."""
+        from cirm.cli.fit import parse_setting_options
+        from cirm.runs.fit_jobs import (
+            list_files_to_fit,
+            list_setting_combinations,
+            plan_fit_job,
+        )
+
+        groups = [("model", list(self.data))]
+        if self.each:
+            groups = [(path.stem, [path]) for path in list_files_to_fit(self.each)]
+        jobs = []
+        for combination in list_setting_combinations(self.each_set):
+            chosen = parse_setting_options(base.learner, [*assignments, *combination])
+            for stem, files in groups:
+                name = options.make_file_name_from_key("-".join([stem, *combination]))
+                job = replace(base, settings=chosen)
+                jobs.append(plan_fit_job(files, name, self.folder, job))
+        return jobs
+
+
+def fit_many_models(
+    jobs: Sequence[FitJob], wanted: ManyModels, engine: Engine, as_json: bool
+) -> None:
+    """Fit the models that are missing; print a summary of all of them."""
+    from cirm.runs.fit_jobs import prepare_fit_jobs, read_fit_summaries
+    from cirm.runs.tracker import JobTracker
+
+    folder = wanted.folder
+    options.create_result_folder(folder)
+    waiting, failures = prepare_fit_jobs(jobs, folder, wanted.overwrite)
+    skipped = {job.key for job, _ in read_fit_summaries(jobs, folder)}
+    if skipped:
+        print_to_stderr(
+            f"Skipped {len(skipped)} of {len(jobs)} models, which were fitted to the "
+            "same data with the same settings."
+        )
+
+    def describe_kept() -> str:
+        done = len(list(read_fit_summaries(jobs, folder)))
+        return (
+            f"{done} of {len(jobs)} models are written to {folder}. Run the same "
+            "command again to continue."
+        )
+
+    tracker = JobTracker(waiting, engine.job_limit, [])
+    with (
+        exit_on_interrupt(describe_kept),
+        show_job_progress(tracker, folder, "fitting models") as report,
+    ):
+        failures = {**failures, **engine(waiting, folder, report)}
+    summaries = {job.key: entry for job, entry in read_fit_summaries(jobs, folder)}
+    entries = [
+        describe_fit_job(job, summaries.get(job.key), failures, skipped) for job in jobs
+    ]
+    print_many_models(entries, folder, as_json)
+    if failures:
+        raise typer.Exit(ExitCode.FAILED_JOBS)
+
+
+def describe_fit_job(
+    job: FitJob,
+    summary: Mapping[str, Any] | None,
+    failures: Mapping[str, str],
+    skipped: set[str],
+) -> Entry:
+    """Return the name, the state and the summary of a model, as JSON has them."""
+    state = "skipped" if job.key in skipped else "fitted"
+    if summary is None:
+        state = "failed"
+    reason = failures.get(job.key, "")
+    return {"name": job.name, "state": state, "reason": reason, **(summary or {})}
+
+
+def print_many_models(entries: Sequence[Entry], folder: Path, as_json: bool) -> None:
+    """Print what became of each model."""
+    if as_json:
+        content = {"folder": str(folder), "models": list(entries)}
+        typer.echo(json.dumps(content, indent=2))
+    else:
+        good = [entry for entry in entries if entry["state"] != "failed"]
+        for entry in good:
+            print_notes_once([f"{entry['name']}: {note}" for note in entry["notes"]])
+        if good:
+            metric = good[0]["metric"]
+            headings = ["model", "state", "rows", f"{metric}, held out", "seconds"]
+            print_rows_as_table("Models", headings, [_format(e) for e in good], 2)
+    for entry in entries:
+        if entry["state"] == "failed":
+            print_to_stderr(f"failed: {entry['name']}: {entry['reason']}")
+    count = sum(entry["state"] == "fitted" for entry in entries)
+    print_to_stderr(f"Wrote {count} models to {folder}")
+
+
+def _format(entry: Entry) -> list[str]:
+    """Return a row of the table of models."""
+    score = "" if entry["score"] is None else f"{entry['score']:.4g}"
+    seconds = f"{entry['seconds']:.1f}"
+    return [entry["name"], entry["state"], f"{entry['rows']:,}", score, seconds]
