@@ -97,6 +97,8 @@ def folder(files, monkeypatch):
     frames = {name: pd.read_csv(f"clinic-{name}.csv") for name in "abc"}
     every = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
     every.to_csv("clinics.csv", index=False)
+    Path("clinics").mkdir()
+    shutil.copy("clinic-a.csv", "clinics")
     write_idx(files / "downloads")
     tiny = replace(
         IMAGE_SETS["mnist"], counts=(4, 2), hashes=("",) * 4, mirrors=(), side=5,
