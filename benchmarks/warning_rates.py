@@ -5,12 +5,17 @@ the truth; where it is about a model, it is measured on 20,000 further rows. Rea
 are those that come with scikit-learn, split into places at random.
 
     python -m benchmarks.warning_rates
+    python -m benchmarks.warning_rates --stress FOLDER
+
+The second form reads the results of `cirm stress --out FOLDER`, whose cells have a
+shortcut, or as the oracle's have none: did the learner say that something changes?
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +24,13 @@ from sklearn import datasets
 from sklearn.metrics import roc_auc_score
 
 from cirm import evaluate, fit, predict, update
+from cirm.data.planted import Planted
 from cirm.data.sources import FrameSource
+from cirm.evaluation.unstable import SPLIT, TOTAL
 from cirm.model.explain import describe_model
 from cirm.model.model import Model
+from cirm.records import Record, Run, Score
+from cirm.runs.archive import load_archive, unpack_job_records
 
 ERM = {"hidden": (8,), "epochs": 40, "rate": 0.02}
 FRESH = 20_000  # rows that show how good a model really is
@@ -267,26 +276,72 @@ def run_trials(case: Case, repeats: int, seed: int) -> Iterator[Trial]:
         yield from case.try_once(rng, index % 2 == 1)
 
 
+def list_stress_trials(records: Sequence[Record]) -> dict[str, list[Trial]]:
+    """Return the trials of a job of the stress map, by the kind of its data.
+
+    In images a warning is right if there is a shortcut. In tables each column that is
+    named counts, and only the planted one, which comes last, is right.
+    """
+    data = next(r for r in records if isinstance(r, Run)).dataset
+    scores = [r for r in records if isinstance(r, Score) and r.split == SPLIT]
+    has_shortcut = bool(data.get("shortcut", True)) and data.get("kind") != "none"
+    if data["name"] != "planted":
+        return {
+            "images": [
+                (s.value > 0, has_shortcut) for s in scores if s.environment == TOTAL
+            ]
+        }
+    planted = f"column {data.get('columns', Planted.columns) + 1}"
+    named = {(s.seed, s.environment) for s in scores if s.value}
+    trials = []
+    for seed in {score.seed for score in scores}:
+        others = [
+            name for key, name in named if key == seed and name not in (planted, TOTAL)
+        ]
+        trials += [(True, False)] * len(others)
+        if has_shortcut or not others:
+            trials.append(((seed, planted) in named, has_shortcut))
+    return {"tables": trials}
+
+
+def print_stress_rates(folder: Path) -> None:
+    """Print the precision and recall of what a learner said of the stress map."""
+    trials: dict[str, list[Trial]] = {"images": [], "tables": []}
+    for entry in load_archive(folder).entries.values():
+        for kind, own in list_stress_trials(unpack_job_records(entry)).items():
+            trials[kind] += own
+    titles = {"images": "a direction changes its meaning", "tables": "a column does"}
+    for kind, own in trials.items():
+        print_row("stress", f"{kind}: {titles[kind]}", own)
+
+
+def print_row(command: str, title: str, trials: Sequence[Trial]) -> None:
+    """Print how often a warning was tried, true and given, and how often right."""
+    says, true = np.array(trials, dtype=bool).reshape(-1, 2).T
+    right = (says & true).sum()
+    cells = [f"{len(trials)}", f"{true.sum()}", f"{says.sum()}"]
+    cells += [f"{100 * right / max(part.sum(), 1):.0f}" for part in (says, true)]
+    print("|", " | ".join([command, title, *cells]), "|", flush=True)
+
+
 def main() -> None:
     """Print precision and recall of each warning."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="part of a title")
+    parser.add_argument("--stress", type=Path, help="folder of a stress map")
     arguments = parser.parse_args()
     headings = ["command", "warning", "tried", "true", "appeared"]
     headings += ["precision, %", "recall, %"]
     print("|", " | ".join(headings), "|\n|---|---|--:|--:|--:|--:|--:|")
+    if arguments.stress:
+        print_stress_rates(arguments.stress)
+        return
     for case in CASES:
-        if arguments.only not in case.title:
-            continue
-        found = list(run_trials(case, arguments.repeats, arguments.seed))
-        trials = np.array(found, dtype=bool)
-        says, true = trials.T
-        right = (says & true).sum()
-        cells = [f"{len(trials)}", f"{true.sum()}", f"{says.sum()}"]
-        cells += [f"{100 * right / max(part.sum(), 1):.0f}" for part in (says, true)]
-        print("|", " | ".join([case.command, case.title, *cells]), "|", flush=True)
+        if arguments.only in case.title:
+            trials = list(run_trials(case, arguments.repeats, arguments.seed))
+            print_row(case.command, case.title, trials)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,14 @@ class Reweigh(Learner[State]):
             share = (logits + change).softmax(-1).mean(1)
         return state._replace(weights=self._weigh(state, share, inputs))
 
+    def forget_adaptation(self, state):
+        return state._replace(
+            weights=state.weights._replace(
+                change=torch.zeros_like(state.weights.change),
+                rows=torch.zeros_like(state.weights.rows),
+            )
+        )
+
     def _weigh(self, state, share, inputs):
         seen = state.weights.seen
         rows = torch.full((1, 1), float(inputs.shape[1]))

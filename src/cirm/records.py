@@ -22,8 +22,8 @@ class Score:
         seed: Seed of the replica.
         stage: Number of the stage after which the score was computed, from 0.
         environment: Name of the environment.
-        split: "train", "test", "sweep", "truth", "diagnostic", "measures", "untrained"
-            or "selection".
+        split: "train", "test", "sweep", "truth", "diagnostic", "measures",
+            "untrained", "unstable" or "selection".
         metric: Name of the score, such as "accuracy", which is in percent.
         value: The score.
         position: Position of a sweep environment on its axis.

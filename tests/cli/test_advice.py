@@ -1,4 +1,4 @@
-"""Advice can be followed: every option that a message names exists."""
+"""Advice can be followed: every option that a message names exists where it is said."""
 
 import ast
 import re
@@ -16,6 +16,7 @@ FILES = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if path.name != "downloads.py"  # which calls other programs
 )
+ERRORS = ROOT.parents[1] / "docs" / "errors.md"
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+[a-z]")
 
 
@@ -43,16 +44,84 @@ def list_texts(path):
             yield node.value
 
 
-def test_every_option_in_a_message_exists():
-    known = list_options(typer.main.get_command(app))
-    named = {
-        (str(path.relative_to(ROOT)), option)
+COMMANDS = typer.main.get_command(app).commands
+LOADERS = ("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback")
+PRINTERS = {  # which commands print the messages of a file
+    "data/columns.py": ("fit", "inspect"),
+    "data/rows.py": ("update", "adapt", "predict", "evaluate", "serve"),
+    "data/schema.py": ("fit",),
+    "data/sources.py": ("fit", "update", "evaluate"),
+    "data/values.py": ("fit", "compare"),
+    "learners/__init__.py": ("fit", "run", "select"),
+    "learners/steady/columns_explain.py": ("fit", "inspect"),
+    "model/abstention.py": ("predict", "evaluate", "serve"),
+    "model/compare.py": ("compare",),
+    "model/conformal.py": ("predict", "evaluate", "serve"),
+    "model/data_notes.py": ("fit",),
+    "model/evaluate.py": ("fit", "update", "inspect", "evaluate"),
+    "model/file.py": ("fit",),
+    "model/fit.py": ("update",),
+    "model/model.py --unstable": ("fit",),
+    "model/model.py --stable": ("fit",),
+    "model/model.py --threshold": ("fit", "update", "predict", "evaluate"),
+    "model/model.py --learner": ("fit", *LOADERS, "compare", "serve"),
+    "model/rare_classes.py --threshold": ("update",),
+    "model/rare_classes.py": ("fit",),
+    "model/table_pair.py": ("compare",),
+    "model/threshold.py": ("fit", "update", "predict", "evaluate"),
+    "model/verdict.py": ("fit", "update", "evaluate"),
+    "model/versions.py": ("update",),
+    "model/warnings.py --accept-units": ("update", "adapt", "predict"),
+    "model/warnings.py": ("fit",),
+    "report/diagnostics.py": ("run",),
+}
+
+
+def list_named_commands(text):
+    """The commands that a text tells the user to run, as in "fit a new model"."""
+    words = re.findall(r"\b[a-z]+\b", text.lower())
+    return [word for word in words if word in COMMANDS]
+
+
+def has_option(option, commands):
+    return all(option in list_options(COMMANDS[name]) for name in commands)
+
+
+ADVICE = sorted(
+    {
+        (str(path.relative_to(ROOT)), option, text)
         for path in FILES
         for text in list_texts(path)
         for option in OPTION.findall(text)
     }
-    assert len(named) > 20
-    assert [place for place in named if place[1] not in known] == []
+)
+
+
+def test_every_option_in_a_message_exists_on_the_command_that_prints_it():
+    assert len(ADVICE) > 40
+    wrong = []
+    for file, option, text in ADVICE:
+        printers = PRINTERS.get(f"{file} {option}") or PRINTERS[file]
+        named = [one for one in list_named_commands(text) if has_option(option, [one])]
+        if not named and not has_option(option, printers):
+            wrong.append((file, option, text))
+    assert wrong == []
+
+
+def test_every_option_in_the_table_of_errors_exists_on_the_command_there():
+    pattern = r"^\| (.*?) \| `cirm ([a-z]+).*?` \| (.*) \|$"
+    rows = re.findall(pattern, ERRORS.read_text(), re.MULTILINE)
+    assert len(rows) > 90
+    wrong = [
+        (title, option)
+        for title, command, message in rows
+        for option in OPTION.findall(message)
+        if not any(
+            has_option(option, [one])
+            for one in (command, *list_named_commands(message))
+        )
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["fit", "update", "predict", "evaluate"])

@@ -58,8 +58,8 @@ def fitted(cirm, clinics):
 def test_fit_prints_what_it_has_found_and_writes_the_model(fitted, clinics):
     assert "Target outcome: classification (detected), 2 classes: ill, well" in fitted
     assert (
-        "patient: ignored: looks like an identifier (use --category patient to keep it)"
-        in fitted
+        "patient: ignored: looks like an identifier "
+        "(`cirm fit --category patient` keeps it)" in fitted
     )
     assert "The model stores of past data: no training rows" in fitted
     assert load("m.cirm").history[0].name == "clinic-a"

@@ -85,7 +85,7 @@ def test_noise_is_called_constant_and_no_threshold_is_recommended(cirm, clinics)
     table(1200, 5, strength=0.0).to_csv("a.csv", index=False)
     words = ["fit", "a.csv", "--target", "outcome", "--model", "m.cirm", *QUICK]
     _, _, error = cirm(*words)
-    assert "The probabilities do not rank the rows either" in error
+    assert "It is not clear that the probabilities rank the rows (ROC AUC 0." in error
     assert "--threshold" not in error
 
 
@@ -183,7 +183,7 @@ def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm,
         (["--class-weight", "yes=0"], "the weight of 'yes' must be a positive number"),
         (["--class-weight", "yes=x"], "'yes=x' cannot be read. Write a class and"),
         (["--threshold", "precision=0.99"], "no threshold meets this rule"),
-        (["--held-out", "0", "--threshold", "recall=0.9"], "0 held-out rows are of"),
+        (["--held-out", "0", "--threshold", "recall=0.9"], "class 'yes' is 0, but"),
         (
             ["--weight", "lactate"],
             "which is not a valid weight. Use numbers that are not negative.",

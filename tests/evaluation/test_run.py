@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from cirm.data.planted import Planted
 from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run, score
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
@@ -44,6 +45,19 @@ def test_the_sweep_is_scored_after_the_last_stage_only():
     sweep = ((0.25, environment("s", 0.5)),)
     rows = [r for r in records(sweep=sweep) if getattr(r, "split", "") == "sweep"]
     assert [(r.stage, r.position) for r in rows] == [(1, 0.25), (1, 0.25)]
+
+
+def test_records_say_which_columns_a_learner_found_unstable():
+    data = Planted(examples=400, columns=2, flips=(0.05, 0.4))
+    rows = [
+        r
+        for r in run("steady", data.draw((0, 1)), "sequential", (0, 1))
+        if getattr(r, "split", "") == "unstable"
+    ]
+    found = {(r.seed, r.environment): r.value for r in rows}
+    assert found == {(s, e): 1.0 for s in (0, 1) for e in ("all", "column 3")}
+    assert {(r.metric, r.stage) for r in rows} == {("found", 1)}
+    assert not [r for r in records() if getattr(r, "split", "") == "unstable"]
 
 
 def test_curves_and_a_closing_row_with_settings_and_memory_are_left():

@@ -201,6 +201,37 @@ def test_an_update_continues_from_the_model_before(model, new):
     assert any("adapted to 'table'" in note for note in after.history[-1].notes)
 
 
+def list_scores_on_arrival(model):
+    """What an update has stored of the model before it learned."""
+    last = model.history[-1]
+    return last.metrics_before, last.arrival, last.nonconformity
+
+
+@pytest.mark.parametrize("key", ["steady", "t3a", "tent", "label-shift", "sfb"])
+def test_scores_on_arrival_are_those_of_the_model_that_was_not_adapted(key, new):
+    data = pd.concat([place(80, 0.3, 0).assign(s="a"), place(80, 0.6, 1).assign(s="b")])
+    settings = {} if key == "steady" else {**QUICK, "epochs": 3}
+    model = fit(data, "outcome", environment="s", learner=key, settings=settings)
+    later = place(60, 0.1, 3)
+    plain, after = (update(one, later) for one in (model, adapt(model, new)))
+    assert list_scores_on_arrival(after) == list_scores_on_arrival(plain)
+    assert plain.history[-1].metrics_before == evaluate_as_metrics(model, later)
+
+
+def evaluate_as_metrics(model, rows):
+    known = model.history[-1].metrics_after
+    return {name: evaluate(model, rows)["overall"][name] for name in known}
+
+
+def test_a_learner_that_cannot_undo_an_adaptation_is_not_updated(
+    model, new, monkeypatch
+):
+    adapted = adapt(model, new)
+    monkeypatch.delattr(type(model.learner), "forget_adaptation")
+    with pytest.raises(ValueError, match=r"Reweigh cannot undo an adaptation\. Cont"):
+        update(adapted, place(200, 0.4, 7))
+
+
 def test_progress_is_reported(model, new):
     steps = []
     adapt(model, new, progress=lambda what, part: steps.append(what))

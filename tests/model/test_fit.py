@@ -245,7 +245,7 @@ def test_columns_of_ids_are_kept_and_not_used(clinic, quick):
     assert told["ward"] == "identifier, copied to the predictions"
     for name in ("case_id", "number"):
         assert told[name] == (
-            f"ignored: looks like an identifier (use --category {name} to keep it)"
+            f"ignored: looks like an identifier (`cirm fit --category {name}` keeps it)"
         )
     shown = predict(model, frame, keep=["age"])
     assert list(shown.columns[:5]) == ["ward", "case_id", "number", "patient", "age"]

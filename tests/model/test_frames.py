@@ -1,11 +1,13 @@
 """Tables of polars and pyarrow are read like those of pandas."""
 
+import warnings
+
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from cirm import adapt, evaluate, fit, predict, update
+from cirm import InvariantClassifier, adapt, evaluate, fit, predict, update
 
 KINDS = {
     "polars": pl.from_pandas,
@@ -66,3 +68,34 @@ def test_what_is_missing_to_read_polars_is_named(clinic, monkeypatch):
     monkeypatch.setattr(pl.DataFrame, "to_pandas", fail)
     with pytest.raises(ValueError, match=r"needs pyarrow\. .*cirm\[parquet\]"):
         fit(table, "outcome")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_estimators_read_tables_of_other_packages_like_those_of_pandas(clinic, kind):
+    first, second, third = (
+        with_gaps(clinic(60, agreement, seed))
+        for seed, agreement in enumerate((0.95, 0.8, 0.1))
+    )
+
+    def work(convert):
+        tables = [part.drop(columns="outcome") for part in (first, second, third)]
+        one, two, three = map(convert, tables)
+        estimator = InvariantClassifier("erm", settings={"epochs": 5})
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            estimator.fit(one, pl.Series(first["outcome"].tolist()))
+            estimator.partial_fit(two, second["outcome"])
+        return estimator.predict_proba(three), list(estimator.feature_names_in_)
+
+    (plain, names), (other, other_names) = work(lambda frame: frame), work(KINDS[kind])
+    assert (plain == other).all() and names == other_names
+
+
+def test_batches_may_be_tables_of_polars(clinic):
+    frame = clinic(60, 0.9, 0)[["age", "smoker", "outcome"]]
+    inputs, targets = frame.drop(columns="outcome"), frame["outcome"]
+    probabilities = []
+    for convert in (lambda part: part, pl.from_pandas):
+        batches = [(convert(inputs[i : i + 20]), targets[i : i + 20]) for i in (0, 20)]
+        estimator = InvariantClassifier("erm", settings={"epochs": 5}).fit(batches)
+        probabilities.append(estimator.predict_proba(convert(inputs)))
+    assert (probabilities[0] == probabilities[1]).all()

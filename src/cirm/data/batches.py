@@ -11,7 +11,13 @@ import pandas as pd
 from torch import Tensor
 
 from cirm.data.rows import RowStore
-from cirm.data.sources import RowChunk, Source, list_array_column_names
+from cirm.data.sources import (
+    RowChunk,
+    Source,
+    convert_to_pandas,
+    is_table,
+    list_array_column_names,
+)
 
 TARGET, ENVIRONMENT, WEIGHT = "target", "environment", "sample_weight"
 STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk
@@ -124,7 +130,9 @@ class BatchSource(Source):
 
 
 def convert_to_array_or_table(values: Any) -> Any:  # noqa: ANN401  an array or a table
-    """Return a tensor or array-like as an array, and a table as it is."""
+    """Return a tensor or array-like as an array, and a table as one of pandas."""
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
-    return values if isinstance(values, pd.DataFrame) else np.asarray(values)
+    if is_table(values) and hasattr(values, "columns"):  # not a single column
+        return convert_to_pandas(values)
+    return np.asarray(values)

@@ -235,8 +235,8 @@ class ColumnEncoding:
             "text": f"text ({self.encoder or 'hashed words and pairs of words'}, "
             f"{len(self.features) - self.missing} features)",
             "constant": "ignored: constant in the first environment",
-            "identifier": "ignored: looks like an identifier (use --category "
-            f"{self.name} to keep it)",
+            "identifier": "ignored: looks like an identifier (`cirm fit --category "
+            f"{self.name}` keeps it)",
         }[self.kind]
         marked = "; with an indicator of missing values" if self.missing else ""
         return f"{self.name}: {text}{marked}"

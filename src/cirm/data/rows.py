@@ -23,6 +23,7 @@ from cirm.data.encoded_chunks import (
 from cirm.data.schema import (
     SCHEMA_ROWS,
     Schema,
+    check_column_roles,
     encode_targets,
     read_environment_names,
 )
@@ -206,6 +207,8 @@ def read_rows(
         wanted = [schema.target.name] if has_targets else []
         column = weight or schema.weight or source.weight if has_targets else ""
         needed = [*wanted, *filter(None, [weight])]
+        if has_targets:
+            check_column_roles(schema.target.name, environment, weight)
         for chunk in encode_source_chunks(
             source, schema, fill, environment, needed, keep_bytes=all_bytes
         ):

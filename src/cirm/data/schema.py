@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -105,17 +106,29 @@ def encode_classes_as_indices(
     return indices.to_numpy(dtype=np.int64, copy=True)
 
 
+def check_column_roles(target: str, environment: str, weight: str) -> None:
+    """Refuse a column that has two roles, which is a slip of the pen."""
+    roles = {"target": target, "environment": environment, "weight": weight}
+    for (role, name), (other, same) in combinations(roles.items(), 2):
+        if name and name == same:
+            raise ValueError(
+                f"column {name!r} is given both as the {role} and as the {other}. "
+                "Choose another column for one of them."
+            )
+
+
 def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
     """Return the weight of each row [n]; None if the table has no such column."""
     if not column or column not in frame.columns:
         return None
     values = frame[column]
     numbers = convert_values_to_numbers(values, "number", "remove the row")
+    if values.isna().any():
+        row = describe_row_location(values, int(values.isna().argmax()))
+        raise ValueError(f"{row}: column {column!r} has no weight. Fill it in.")
     is_bad = ~np.isfinite(numbers) | (numbers < 0)
-    allowed = "which is not a valid weight"
-    raise_for_first_bad_value(
-        values, is_bad, allowed, ("Use numbers that are not negative.")
-    )
+    remedy = "Use numbers that are not negative."
+    raise_for_first_bad_value(values, is_bad, "which is not a valid weight", remedy)
     return numbers.astype(np.float64)
 
 

@@ -27,6 +27,7 @@ from cirm.data.schema import (
     InputEncoding,
     Schema,
     TaskName,
+    check_column_roles,
     check_source_kind,
     check_targets_present,
     drop_weightless_rows,
@@ -130,6 +131,7 @@ def infer_schema(
         )
     column = options.environment or source.environment
     weight = options.weight or source.weight
+    check_column_roles(target, column, weight)
     others = (target, column, weight, *options.ids, *options.ignore)
     other_columns = [name for name in others if name]
     is_table = source.kind == "table"

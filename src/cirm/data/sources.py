@@ -241,10 +241,8 @@ def open_data_sources(
     """
     if isinstance(data, Source):
         return [data]
-    if isinstance(data, pd.DataFrame) or hasattr(data, "to_pandas"):
+    if is_table(data):
         return [FrameSource(convert_to_pandas(data))]
-    if hasattr(data, "collect") and hasattr(data, "collect_schema"):  # lazy polars
-        return [FrameSource(convert_to_pandas(data.collect()))]
     if isinstance(data, str | Path):
         return [_open_file_or_folder(Path(data), shape, encoder)]
     if isinstance(data, Sequence) and data:
@@ -268,10 +266,23 @@ def open_data_sources(
     )
 
 
+def is_table(data: object) -> bool:
+    """Return whether data are a table of pandas, polars (also lazy) or pyarrow."""
+    return (
+        hasattr(data, "to_pandas") or isinstance(data, pd.DataFrame) or _is_lazy(data)
+    )
+
+
+def _is_lazy(data: object) -> bool:
+    return hasattr(data, "collect") and hasattr(data, "collect_schema")
+
+
 def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any package
     """Return a table of pandas, polars or pyarrow as a DataFrame of pandas."""
     if isinstance(table, pd.DataFrame):
         return table
+    if _is_lazy(table):
+        table = table.collect()
     try:
         frame = table.to_pandas()
     except ImportError:

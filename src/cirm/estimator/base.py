@@ -30,6 +30,8 @@ from cirm.data.sources import (
     FrameSource,
     RowChunk,
     Source,
+    convert_to_pandas,
+    is_table,
     list_array_column_names,
 )
 from cirm.estimator.cross_validation import warn_of_unused_groups
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from cirm.learners import LearnerLike
 
 AnyInputs = Any
-"""An array, a tensor, a DataFrame, or an iterable of batches."""
+"""An array, a tensor, a table (pandas, polars, pyarrow), or an iterable of batches."""
 
 RandomState = int | np.random.RandomState | None
 """What scikit-learn accepts as `random_state`."""
@@ -98,9 +100,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         """Fit a new model.
 
         Args:
-            X: An array or tensor [n, ...] or a DataFrame. Missing values are
-                allowed. Or an iterable of batches (inputs, targets) or (inputs,
-                targets, environments); `y` is then left out.
+            X: An array or tensor [n, ...] or a table of pandas, polars or pyarrow.
+                Missing values are allowed. Or an iterable of batches (inputs, targets)
+                or (inputs, targets, environments); `y` is then left out.
             y: Targets [n].
             environments: Name of the environment of each row, [n]. Without it, all
                 rows are one environment.
@@ -274,6 +276,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             class_weight=self._list_class_weights(),
         )
         self._set_model(model)
+        if isinstance(source, BatchSource):  # which scikit-learn has not checked
+            self._set_feature_names(model)
         self._warn_of_new_notes()
         return self
 
@@ -326,7 +330,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> Source:
         """Return the rows with their targets, environments and weights."""
         if y is None:
-            if hasattr(X, "shape") or hasattr(X, "__array__"):
+            if hasattr(X, "shape") or hasattr(X, "__array__") or is_table(X):
                 # scikit-learn's checks look for these words.
                 raise ValueError(
                     f"{type(self).__name__} requires y to be passed, but the target y "
@@ -392,6 +396,8 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         """Return inputs as a DataFrame or, if they have more axes, as an array."""
         if isinstance(X, Tensor):
             X = convert_to_array_or_table(X)
+        elif is_table(X):
+            X = convert_to_pandas(X)
         if getattr(X, "ndim", 2) > 2:
             return np.asarray(X)
         if isinstance(X, pd.DataFrame):

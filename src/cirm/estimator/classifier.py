@@ -109,7 +109,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """Predict the class of each row: the most likely one, or by the threshold.
 
         Args:
-            X: An array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a table, as for `fit`.
 
         Returns:
             Classes, [n].
@@ -123,7 +123,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """Predict the probability of each class.
 
         Args:
-            X: An array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a table, as for `fit`.
 
         Returns:
             Probabilities, [n, classes], in the order of `classes_`.
@@ -135,7 +135,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """Predict the logarithm of the probability of each class.
 
         Args:
-            X: An array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a table, as for `fit`.
 
         Returns:
             Logarithms, [n, classes], in the order of `classes_`.
@@ -149,7 +149,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """Score the classes; the highest score is predicted.
 
         Args:
-            X: An array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a table, as for `fit`.
 
         Returns:
             Of two classes the log odds of the second one [n], less those of the
@@ -171,7 +171,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
         """Predict how far the learner's networks disagree.
 
         Args:
-            X: An array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a table, as for `fit`.
 
         Returns:
             Standard deviation of the probabilities over the posterior samples or

@@ -61,7 +61,7 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
         """Predict the value of each row.
 
         Args:
-            X: An array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a table, as for `fit`.
 
         Returns:
             Values in the units of the target, [n].
@@ -75,7 +75,7 @@ class InvariantRegressor(RegressorMixin, InvariantEstimator):  # type: ignore[mi
         """Predict how far the learner's networks disagree.
 
         Args:
-            X: An array or tensor [n, ...] or a DataFrame.
+            X: An array or tensor [n, ...] or a table, as for `fit`.
 
         Returns:
             Standard deviation of the values over the posterior samples or ensemble

@@ -20,6 +20,7 @@ from cirm.evaluation.adaptation import (
 )
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
 from cirm.evaluation.measures import record_measures
+from cirm.evaluation.unstable import record_unstable_features
 from cirm.learners import create, get_learner_key
 from cirm.learners.base import Learner
 from cirm.memory import measure_state_size
@@ -75,8 +76,8 @@ def run(
             scored on all of its rows. The time recorded is without this.
 
     Yields:
-        Training curves and scores of each stage, scores after adaptation, and last a
-        `Run` with settings, memory and time.
+        Training curves and scores of each stage, which features were found unstable,
+        scores after adaptation, and last a `Run` with settings, memory and time.
 
     Raises:
         DivergenceError: If the parameters of a replica are not finite.
@@ -147,9 +148,10 @@ def run(
         if recorder is not None:
             yield from recorder.score_stage(index, state)
     seconds = time.perf_counter() - start - aside
+    where = len(stream) - 1, label, order, seeds
+    yield from record_unstable_features(learner, state, *where)
     if recorder is not None:
         seconds -= recorder.seconds
-        where = len(stream) - 1, label, order, seeds
         yield from record_measures(learner, state, problem, *where)
     for count in counts if learner.adapts else ():
         yield from _score_after_adaptation(

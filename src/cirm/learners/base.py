@@ -197,6 +197,25 @@ class Learner(Generic[State]):
             "whose attribute adapts is true."
         )
 
+    def forget_adaptation(self, state: State) -> State:
+        """Undo what `adapt` has changed; every learner that adapts defines this.
+
+        Args:
+            state: A trained state, which may be adapted.
+
+        Returns:
+            A state that predicts as the one before the adaptation.
+
+        Raises:
+            ValueError: If the learner adapts, but does not define this.
+        """
+        if self.adapts:
+            raise ValueError(
+                f"{type(self).__name__} cannot undo an adaptation. Continue from the "
+                "model before it was adapted."
+            )
+        return state
+
     def explain(
         self,
         state: State,
@@ -220,6 +239,18 @@ class Learner(Generic[State]):
             sentences `gains` and `refusals`.
         """
         return {}
+
+    def list_unstable_features(self, state: State) -> list[list[str]] | None:
+        """List what was found to change its meaning between environments.
+
+        Args:
+            state: A trained state.
+
+        Returns:
+            Names such as "column 3" for each replica; None, as by default, if the
+            learner does not search for unstable features.
+        """
+        return None
 
     def get_residual_ratio_after_adapting(self, state: State) -> float:
         """Return by what factor an adaptation has made residuals smaller.

@@ -99,6 +99,10 @@ class LabelShift(Learner[State]):
         found = estimate_frequencies(logits.softmax(-1), known, self.iterations)
         return state._replace(shift=(found / known).log().to(state.shift))
 
+    def forget_adaptation(self, state: State) -> State:
+        """Return the state for the class frequencies seen in training."""
+        return state._replace(shift=torch.zeros_like(state.shift))
+
 
 def estimate_frequencies(
     probabilities: Tensor, known: Tensor, iterations: int

@@ -219,6 +219,10 @@ class SFB(Learner[State]):
         confusion = (p.mT @ one_hot) / totals.unsqueeze(-1)
         return state._replace(boost=Boost(head, confusion, p.mean(1)))
 
+    def forget_adaptation(self, state: State) -> State:
+        """Return the state without a last layer for unstable features."""
+        return state._replace(boost=create_empty_boost(state.params))
+
 
 def create_empty_boost(params: Tensor) -> Boost:
     """Return the boost of a state that is not adapted."""

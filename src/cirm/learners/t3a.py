@@ -102,6 +102,10 @@ class T3A(Learner[State]):
             )
         return state._replace(templates=templates)
 
+    def forget_adaptation(self, state: State) -> State:
+        """Return the state without templates."""
+        return state._replace(templates=state.templates[:, :0, :0])
+
 
 def average_confident_members(
     members: Tensor, logits: Tensor, support: int, weights: Tensor

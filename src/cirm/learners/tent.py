@@ -114,6 +114,10 @@ class TENT(Learner[State]):
             optimiser.step()
         return state._replace(adapted=params.detach())
 
+    def forget_adaptation(self, state: State) -> State:
+        """Return the state without adapted parameters."""
+        return state._replace(adapted=state.adapted[:, :0])
+
     def compute_mean_entropy(self, params: Tensor, inputs: Tensor) -> Tensor:
         """Return the mean entropy of the predictions for inputs, [replica]."""
         log_p = compute_class_logits(self, params, inputs).log_softmax(-1)

@@ -80,11 +80,6 @@ def _check_abstention(model: ModelFacts, rate: float) -> None:
             f"--abstain: {rate:g} is not between 0 and 1. Give the largest fraction of "
             "wrong predictions, for example 0.1."
         )
-    if model.threshold is not None:
-        raise ValueError(
-            "--abstain: the model predicts by a threshold, whose errors are not those "
-            "that abstention limits. Use a model that was fitted without --threshold."
-        )
     if not model.task.classes:
         raise ValueError(
             "--abstain: the model predicts values, which are neither right nor wrong. "

@@ -109,6 +109,12 @@ def adapt_to_inputs(model: Model, inputs: Tensor) -> Model:
     return replace(model, state=model.learner.adapt(model.state, inputs))
 
 
+def undo_adaptation(model: Model) -> Model:
+    """Return a model as it was before it was adapted."""
+    state = model.learner.forget_adaptation(model.state)
+    return replace(model, adaptation=None, state=state)
+
+
 def _choose_adaptation_rows(store: RowStore) -> Tensor:
     """Return the indices of all rows, or of as many as fit into memory."""
     size = math.prod(store.shape) * np.dtype(np.float32).itemsize

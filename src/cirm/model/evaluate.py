@@ -377,3 +377,14 @@ def warn_of_constant_values(model: Model, diagnostics: dict[str, float]) -> list
     """Warn if a regression predicts nearly the same value for every row."""
     is_flat = not model.task.classes and diagnostics.get("constant") == 1
     return [FLAT_VALUES] if is_flat else []
+
+
+def score_past_environments(before: Model, after: Model) -> dict[str, float]:
+    """Score an updated model on what the one before has stored of its environments."""
+    with torch.no_grad():
+        scores = before.learner.score_past(before.state, after.state)
+    if scores and not before.task.classes:
+        scale = before.schema.target.scale
+        for name in ("before", "after"):
+            scores[name] = scale * math.sqrt(scores[name])
+    return scores

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from cirm.data.encoded_sources import open_first_sources, open_later_sources
@@ -19,12 +17,16 @@ from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
-from cirm.model.adapt import adapt_to_inputs
+from cirm.model.adapt import adapt_to_inputs, undo_adaptation
 from cirm.model.compute import predict_rows
 from cirm.model.conformal import count_rows_by_confidence, measure_nonconformity
 from cirm.model.data_notes import list_data_notes
 from cirm.model.estimates import collect_score_statistics
-from cirm.model.evaluate import diagnose_stage_environments, warn_of_constant_values
+from cirm.model.evaluate import (
+    diagnose_stage_environments,
+    score_past_environments,
+    warn_of_constant_values,
+)
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
 from cirm.model.facts import HistoryEntry, Nonconformity, format_current_time
 from cirm.model.file import MOST_EARLIER
@@ -305,10 +307,10 @@ def update(
     if model.adaptation is not None:
         notes.append(
             f"the model was adapted to {model.adaptation.name!r}. Training continues "
-            "from the model before it was adapted; the scores before learning are "
-            "those of the adapted model."
+            "from the model before it was adapted, and the scores before learning are "
+            "those of that model."
         )
-        model = replace(model, adaptation=None)
+        model = undo_adaptation(model)
     for name, indices in rows.rows.items():
         indices = indices[:SCHEMA_ROWS]
         inputs = rows.store.take(indices)
@@ -495,17 +497,6 @@ def _measure_after_adapting(
     adapted = adapt_to_inputs(model, rows.store.take(indices))
     scored = _predict_rows_to_score(adapted, rows, indices)
     return measure_nonconformity(adapted, *scored[:2])
-
-
-def score_past_environments(before: Model, after: Model) -> dict[str, float]:
-    """Score an updated model on what the one before has stored of its environments."""
-    with torch.no_grad():
-        scores = before.learner.score_past(before.state, after.state)
-    if scores and not before.task.classes:
-        scale = before.schema.target.scale
-        for name in ("before", "after"):
-            scores[name] = scale * math.sqrt(scores[name])
-    return scores
 
 
 def _check_rows_are_new(model: Model, rows: EncodedRows) -> None:

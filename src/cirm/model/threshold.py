@@ -139,10 +139,10 @@ def choose_threshold(
     if scores is None or min(count, rest) < FEWEST_POSITIVES:
         which = "of" if count <= rest else "not of"
         raise ValueError(
-            f"--threshold {text}: {min(count, rest):.0f} held-out rows are {which} the "
-            f"class {positive!r}, but {FEWEST_POSITIVES} are needed to choose a "
-            "threshold. Fit with more rows or a larger --held-out (up to 0.5), or give "
-            "a number, as in --threshold 0.2."
+            f"--threshold {text}: the number of held-out rows that are {which} the "
+            f"class {positive!r} is {min(count, rest):.0f}, but {FEWEST_POSITIVES} are "
+            "needed to choose a threshold. Fit with more rows or a larger --held-out "
+            "(up to 0.5), or give a number, as in --threshold 0.2."
         )
     cuts, recall, alarms = _compute_recall_at_thresholds(scores)
     found, false = recall * count, alarms * rest

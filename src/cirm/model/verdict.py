@@ -12,6 +12,7 @@ from cirm.model.class_metrics import find_constant_class
 from cirm.model.comparison import Comparison, Measured, compare_scores
 from cirm.model.estimates import compute_hanley_mcneil_variance
 from cirm.model.facts import HistoryEntry
+from cirm.model.intervals import compute_logit_interval
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
 from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
@@ -19,6 +20,8 @@ from cirm.wording import join_words
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
 FEWEST_RANKED = 5  # rows of each class, for a ROC AUC
+CLEARLY_RANKED = 3.0  # standard errors above 0.5; with 2, two of twelve models that
+# knew nothing were said to rank (docs/warnings.md)
 MOST_NAMES = 3  # of environments in a sentence
 
 
@@ -117,14 +120,17 @@ def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
         )
     area = compute_roc_auc(mean[:, 1], targets)
     spread = compute_delong_variance(mean[:, 1], targets) ** 0.5
-    if area - 2 * spread > 0.5:
+    if area - CLEARLY_RANKED * spread > 0.5:
         return (
             f"The probabilities do rank the rows (ROC AUC {area:.2f}), so a threshold "
             "helps, for example --threshold recall=0.8 (in Python "
             'threshold="recall=0.8"). '
         )
+    low, high = compute_logit_interval(area, spread**2)
     return (
-        "The probabilities do not rank the rows either, so a threshold would not help. "
+        "It is not clear that the probabilities rank the rows (ROC AUC "
+        f"{area:.2f}, 95 % interval {low:.2f} to {high:.2f}), so a threshold may not "
+        "help. "
     )
 
 

@@ -123,7 +123,7 @@ def _describe_inseparable_columns(state: State, names: list[str]) -> list[str]:
     return [
         f"The effect of {words} changes too, but the model keeps using it: it cannot "
         "be separated from other columns, or without it nothing could be predicted. "
-        "To make the model ignore such a column, name it with --unstable."
+        "To make the model ignore such a column, name it with `cirm fit --unstable`."
     ]
 
 
@@ -162,7 +162,7 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
             "with the outcome for 90 % of the rows in one environment and for 80 % "
             f"in another would be detected with a probability of {100 * chance:.0f} % "
             f"(its z-score would be {strongest:.1f} at most; {limit:.1f} is needed). "
-            "If you suspect a column, name it with --unstable."
+            "If you suspect a column, name it with `cirm fit --unstable`."
         )
     return [text]
 

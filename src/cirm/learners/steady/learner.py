@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, Self
 
+import torch
 from torch import Tensor
 
 from cirm.environments import Stage
@@ -131,6 +132,16 @@ class Steady(Learner[Any]):
         """Learn what unstable features mean in the environment of unlabelled inputs."""
         return self._make_engine().adapt(state, inputs)
 
+    def forget_adaptation(self, state: Any) -> Any:  # noqa: ANN401
+        """Return the state as if it had not been adapted."""
+        if self.view == "directions":
+            from cirm.learners.steady.directions_state import forget_adaptation
+
+            return forget_adaptation(state)
+        known = state.adaptation
+        rows, residual = torch.zeros_like(known.rows), torch.ones_like(known.residual)
+        return state._replace(adaptation=known._replace(rows=rows, residual=residual))
+
     def get_residual_ratio_after_adapting(self, state: Any) -> float:  # noqa: ANN401
         """Return by what factor an adaptation has made residuals smaller."""
         return 1.0 if self.view == "directions" else float(state.adaptation.residual)
@@ -143,6 +154,18 @@ class Steady(Learner[Any]):
     ) -> dict[str, Any]:
         """Return the unstable features, their effects, and what was adapted."""
         return self._make_engine().explain(state, columns or {}, environments)
+
+    def list_unstable_features(self, state: Any) -> list[list[str]]:  # noqa: ANN401
+        """Name the unstable columns or directions of each replica by their numbers."""
+        if self.view == "directions":
+            counts = state.found.tolist()
+            return [
+                [f"direction {j + 1}" for j in range(int(count))] for count in counts
+            ]
+        return [
+            [f"column {j + 1}" for j in row.nonzero()[:, 0].tolist()]
+            for row in state.unstable & state.needed
+        ]
 
     def score_past(self, before: Any, after: Any) -> dict[str, float]:  # noqa: ANN401
         """Score a later state on the moments of the rows seen before, of columns."""
