@@ -24,7 +24,7 @@ from sklearn import datasets
 from sklearn.metrics import roc_auc_score
 
 from cirm import evaluate, fit, predict, update
-from cirm.data.planted import Planted
+from cirm.data.planted import PlantedShortcutTable
 from cirm.data.sources import FrameSource
 from cirm.evaluation.unstable import SPLIT, TOTAL
 from cirm.model.explain import describe_model
@@ -291,7 +291,7 @@ def list_stress_trials(records: Sequence[Record]) -> dict[str, list[Trial]]:
                 (s.value > 0, has_shortcut) for s in scores if s.environment == TOTAL
             ]
         }
-    planted = f"column {data.get('columns', Planted.columns) + 1}"
+    planted = f"column {data.get('columns', PlantedShortcutTable.columns) + 1}"
     named = {(s.seed, s.environment) for s in scores if s.value}
     trials = []
     for seed in {score.seed for score in scores}:

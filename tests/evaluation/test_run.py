@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cirm.data.planted import Planted
+from cirm.data.planted import PlantedShortcutTable
 from cirm.environments import Environment, Problem, Task
 from cirm.evaluation import run, score
 from cirm.evaluation.diagnostics import DiagnosticsRecorder
@@ -48,7 +48,7 @@ def test_the_sweep_is_scored_after_the_last_stage_only():
 
 
 def test_records_say_which_columns_a_learner_found_unstable():
-    data = Planted(examples=400, columns=2, flips=(0.05, 0.4))
+    data = PlantedShortcutTable(examples=400, columns=2, flips=(0.05, 0.4))
     rows = [
         r
         for r in run("steady", data.draw((0, 1)), "sequential", (0, 1))

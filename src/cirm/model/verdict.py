@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from cirm.intervals import compute_logit_interval
 from cirm.model.class_metrics import find_constant_class
 from cirm.model.comparison import Comparison, Measured, compare_scores
 from cirm.model.estimates import compute_hanley_mcneil_variance
 from cirm.model.facts import HistoryEntry
-from cirm.model.intervals import compute_logit_interval
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
 from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
