@@ -48,8 +48,11 @@ COMMANDS = typer.main.get_command(app).commands
 LOADERS = ("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback")
 PRINTERS = {  # which commands print the messages of a file
     "data/columns.py": ("fit", "inspect"),
-    "data/rows.py": ("update", "adapt", "predict", "evaluate", "serve"),
+    "data/encoded_chunks.py": ("update", "adapt", "predict", "evaluate", "serve"),
+    "data/encoded_sources.py": ("update", "adapt", "predict", "evaluate"),
+    "data/encoders.py": ("update", "adapt", "predict", "evaluate"),
     "data/schema.py": ("fit",),
+    "data/schema_inference.py": ("fit",),
     "data/sources.py": ("fit", "update", "evaluate"),
     "data/values.py": ("fit", "compare"),
     "learners/__init__.py": ("fit", "run", "select"),
@@ -63,7 +66,7 @@ PRINTERS = {  # which commands print the messages of a file
     "model/fit.py": ("update",),
     "model/model.py --unstable": ("fit",),
     "model/model.py --stable": ("fit",),
-    "model/model.py --threshold": ("fit", "update", "predict", "evaluate"),
+    "model/facts.py": ("fit", "update", "predict", "evaluate"),
     "model/model.py --learner": ("fit", *LOADERS, "compare", "serve"),
     "model/rare_classes.py --threshold": ("update",),
     "model/rare_classes.py": ("fit",),
