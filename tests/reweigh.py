@@ -75,7 +75,7 @@ class Reweigh(Learner[State]):
         seen = share = state.weights.seen
         for _ in range(50):
             change = (share / seen).log()[:, None]
-            share = (logits + change).softmax(-1).mean(1)
+            share = (logits + change).softmax(-1).mean(1).clamp(min=1e-9)
         return state._replace(weights=self._weigh(state, share, inputs))
 
     def forget_adaptation(self, state):
