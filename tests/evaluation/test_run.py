@@ -122,7 +122,7 @@ def test_a_transform_changes_what_the_learner_sees():
 
     learner = create("erm", given.train[0], LINEAR)
     told = []
-    list(
+    found = list(
         run(
             learner,
             given,
@@ -134,6 +134,14 @@ def test_a_transform_changes_what_the_learner_sees():
         )
     )
     assert seen == [(2, ("stage", 0, "inference"))]
+    scores = {
+        split: [r for r in found if r.kind == "score" and r.split == split]
+        for split in ("train", "inferred")
+    }
+    # What the learner saw is scored, beside all training environments.
+    assert len(scores["train"]) == 2
+    assert [s.environment for s in scores["inferred"]] == [given.train[0].name]
+    assert scores["inferred"][0].value == scores["train"][0].value
     # Half of the way is the inference, then come three epochs.
     assert told == pytest.approx([1 / 4, 4 / 6, 5 / 6, 1.0])
 

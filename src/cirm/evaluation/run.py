@@ -134,7 +134,10 @@ def run(
             ) from None
         yield from curves
         last = index == len(stream) - 1
-        for split, position, environment in _list_environments_to_score(problem, last):
+        inferred = stage if transform is not None and last else ()
+        for split, position, environment in _list_environments_to_score(
+            problem, last, inferred
+        ):
             scores = score(learner, state, environment, len(seeds))
             for seed, number in zip(seeds, scores.tolist(), strict=True):
                 yield Score(
@@ -241,10 +244,11 @@ def _score_before_training(
 
 
 def _list_environments_to_score(
-    problem: Problem, last: bool
+    problem: Problem, last: bool, inferred: Stage
 ) -> Iterator[tuple[str, float | None, Environment]]:
     """Yield split, position and environment of all that is scored after a stage."""
     yield from (("train", None, e) for e in problem.train)
+    yield from (("inferred", None, e) for e in inferred)
     yield from (("test", None, e) for e in problem.test)
     if last:
         yield from (("sweep", position, e) for position, e in problem.sweep)

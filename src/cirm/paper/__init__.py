@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from cirm.paper import (
     beyond,
+    inference_readings,
     readings,
     table_2_readings,
     table_5,
@@ -24,7 +25,7 @@ EXPERIMENTS: dict[str, PaperExperiment] = {
         tables_3_4.build_table4_experiment(),
         table_5.build_table5_experiment(),
         readings.build_alternative_readings_experiment(),
-        readings.build_inference_readings_experiment(),
+        inference_readings.build_inference_readings_experiment(),
         table_2_readings.build_table2_readings_experiment(),
         table_2_readings.build_colourings_experiment(),
         table_2_readings.build_parts_experiment(),

@@ -1,24 +1,18 @@
-"""Other readings of the paper: of table 1, and of tables 3 and 4 with fewer examples.
+"""Other readings of table 1.
 
-Of table 1 the paper leaves open how the divergence is scaled, what the step of rho is,
+The paper leaves open how the divergence is scaled, what the step of rho is,
 which environment comes first, where dropout acts, what `w` is and how many outputs
 there are. Each reading changes one of these in a preset, or two where one alone says
 little. The KL as the paper prints it lacks the factor 1/2, which is a beta of 2. The
 100 epochs are the paper's; what fewer give shows how much is memory.
-
-Of tables 3 and 4 it says neither what the spreads of the posterior start from, nor how
-long the model is trained by which environments are inferred. It says that table 4 is
-about one environment; the authors of the inference pool two and split the pool.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from cirm.paper.experiment import (
     ExperimentRow,
-    ExperimentTrial,
     PaperExperiment,
     read_published_table,
 )
@@ -31,7 +25,6 @@ from cirm.paper.tables_1_2 import (
     build_one_line_per_learner_layout,
     build_unpublished_accuracy_cells,
 )
-from cirm.paper.tables_3_4 import ONE, TWO, build_inference_trial
 
 REVERSED = {**MNIST, "flips": (0.1, 0.2)}
 AS_IN_TABLE_1 = "as in table 1"
@@ -234,89 +227,3 @@ def _format_row_heading(row: ExperimentRow, label: str) -> tuple[str]:
     printed = read_published_table("table1")
     means = ", ".join(str(printed[split][row.name]["mean"]) for split in SPLITS)
     return (f"{LEARNERS[row.name]} ({means}): {reading}",)
-
-
-SettingsByReading = dict[str, dict[str, dict[str, Any]]]
-"""By name: the settings that a reading changes, by the part of the trial."""
-
-SIZE = 10_000
-POOLED = (2_000, 5_000, SIZE, 20_000)
-AS_IT_IS: SettingsByReading = {"": {}}
-NARROW: SettingsByReading = {
-    "spreads start at 0.0067": {"settings": {"initial_std": 0.0067}}
-}
-GIVEN: dict[str, SettingsByReading] = {
-    "irmv1": {
-        **AS_IT_IS,
-        "penalty 91,257": {"settings": {"penalty": 91257.18613115903}},
-    },
-    "c-virmv1": {
-        **AS_IT_IS,
-        **NARROW,
-        "no divergence": {"settings": {"beta": 0.0}},
-        "1 draw a step": {"settings": {"samples": 1}},
-        "100 draws to predict": {"settings": {"evaluations": 100}},
-    },
-}
-SPLIT: dict[str, SettingsByReading] = {
-    "irmv1": {
-        **AS_IT_IS,
-        "reference of 50 steps": {"inference": {"epochs": 50}},
-        "reference of 100 steps": {"inference": {"epochs": 100}},
-        "reference of 200 steps": {"inference": {"epochs": 200}},
-    },
-    "c-virmv1": {**AS_IT_IS, **NARROW},
-}
-
-
-def build_inference_readings_experiment() -> PaperExperiment:
-    """Return readings on two given environments, on one split, and on a split pool."""
-    one = {**ONE, "examples": SIZE}
-    two = {size: {**TWO, "examples": size // 2} for size in POOLED}
-    rows = [
-        _build_inference_readings_row("two given", two[SIZE], "", GIVEN),
-        _build_inference_readings_row("one split", one, "eiil", SPLIT),
-    ]
-    pooled = {"irmv1": AS_IT_IS, "c-virmv1": NARROW}
-    rows += [
-        _build_inference_readings_row(
-            f"two pooled and split, {size:,} examples", data, "eiil", pooled
-        )
-        for size, data in two.items()
-    ]
-    corner = ("environments", "learner: reading")
-    layout = build_one_line_per_learner_layout(
-        rows,
-        corner,
-        lambda row, label: (describe_reading(row.name), describe_reading(label)),
-    )
-    title = (
-        f"Readings of tables 3 and 4, with {SIZE:,} examples unless stated otherwise"
-    )
-    return build_image_experiment("readings-inferred", title, 3, rows, layout)
-
-
-def _build_inference_readings_row(
-    name: str, data: dict[str, Any], infer: str, readings: dict[str, SettingsByReading]
-) -> ExperimentRow:
-    trials = [
-        _apply_reading_to_trial(
-            build_inference_trial(key, data, infer), reading, changes
-        )
-        for key, changes_by_reading in readings.items()
-        for reading, changes in changes_by_reading.items()
-    ]
-    cells = build_unpublished_accuracy_cells(trial.label for trial in trials)
-    return ExperimentRow(name, f"Readings: {name}", tuple(trials), cells)
-
-
-def _apply_reading_to_trial(
-    trial: ExperimentTrial, reading: str, changes: dict[str, dict[str, Any]]
-) -> ExperimentTrial:
-    """Return a trial of a table with the changes of a reading."""
-    return replace(
-        trial,
-        label=f"{trial.label}: {reading}" if reading else trial.label,
-        settings={**trial.settings, **changes.get("settings", {})},
-        inference={**trial.inference, **changes.get("inference", {})},
-    )

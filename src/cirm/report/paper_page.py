@@ -100,10 +100,17 @@ class ExperimentReport:
 
 
 def summarise_row(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """Summarise each learner as in summary.json, with the errors of coefficients."""
+    """Summarise each learner as in summary.json, with what only tables show.
+
+    That is the errors of coefficients, and the mean score of inferred environments.
+    """
     learners: dict[str, dict[str, Any]] = summarise_records(records)["learners"]
-    truth = [r for r in records if isinstance(r, Score) and r.split == "truth"]
+    scores = [record for record in records if isinstance(record, Score)]
+    truth = [score for score in scores if score.split == "truth"]
+    inferred = [score for score in scores if score.split == "inferred"]
     for name, entry in learners.items():
+        groups = [score for score in inferred if score.learner == name]
+        entry["inferred"] = average_over_seeds(groups)._asdict()
         for kind in ("causal", "noncausal"):
             rows = [s for s in truth if (s.learner, s.environment) == (name, kind)]
             entry[kind] = average_over_seeds(rows)._asdict()
