@@ -98,6 +98,30 @@ def test_the_errors_of_coefficients_are_measured_beside_the_scores():
     assert entry["noncausal"]["mean"] == 7.5
 
 
+def test_scores_of_inferred_environments_are_averaged_without_weights():
+    rows = [
+        Score("erm", "joint", 0, 0, name, split, "accuracy", value)
+        for name, split, value in (
+            ("a", "train", 90.0),
+            ("inferred 0", "inferred", 60.0),
+            ("inferred 1", "inferred", 80.0),
+        )
+    ]
+    entry = summarise_row([*rows, Run("erm", "joint", (0,), {}, {}, "s", {}, 2.0)])
+    assert entry["erm"]["inferred"]["mean"] == 70.0
+    assert entry["erm"]["train"]["mean"] == 90.0
+
+
+def test_a_table_in_which_nothing_was_measured_says_so_in_each_cell():
+    cells = [
+        cell("mnist", name, split, None, "no-data", paper=None, note="not run")
+        for split in ("train", "test")
+        for name in LEARNERS[:2]
+    ]
+    text = render_comparison_markdown(summary(LEARNERS[:2], cells))
+    assert text.count("| ∅ | ∅ |") == 2
+
+
 def test_a_wide_and_low_table_is_turned_and_empty_columns_are_left_out():
     (table,) = build_comparison_tables(summary())
     assert len(table.columns) == 1 + 9

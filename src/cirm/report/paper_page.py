@@ -130,7 +130,8 @@ def build_comparison_tables(summary: Summary) -> list[Table]:
             for line in layout["lines"]
         ]
         numbers = [cell for _, some in lines for cell in some if cell]
-        keys = [key for key in SOURCES if any(cell.get(key) for cell in numbers)]
+        found = {key for key in SOURCES if any(cell.get(key) for cell in numbers)}
+        keys = [key for key in SOURCES if key in found | {"mean"}]
         heads = max((len(headings) for headings, _ in lines), default=1)
         columns: list[Column | str] = [*layout["corner"], *[""] * heads][:heads]
         columns += [Column(n[-1], "right", tuple(n[:-1])) for n in layout["columns"]]
