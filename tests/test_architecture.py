@@ -35,8 +35,9 @@ MAY_IMPORT = {
     "report": {"intervals", "records", "wording"},
     "paper": WHOLES | {"runs", "report"},
     "stress": WHOLES | {"runs", "report"},
+    "board": WHOLES | {"runs", "report"},
     "serving": WHOLES | {"report"},
-    "cli": WHOLES | ENDS | {"paper", "stress", "serving"},
+    "cli": WHOLES | ENDS | {"paper", "stress", "board", "serving"},
     "__main__": {"cli"},
 }
 # Files of a folder that its others share, and that no user asks for by name.

@@ -14,6 +14,7 @@ import typer
 from cirm.cli import (
     adapt,
     bench,
+    board,
     compare,
     data,
     demo,
@@ -70,6 +71,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "run": (run.run_learners, EXPERIMENTS, run.EXAMPLES),
     "select": (select.select_settings, EXPERIMENTS, select.EXAMPLES),
     "stress": (stress.run_stress_command, EXPERIMENTS, stress.EXAMPLES),
+    "board": (board.run_board, EXPERIMENTS, board.EXAMPLES),
     "reproduce": (reproduce.reproduce_paper, EXPERIMENTS, reproduce.EXAMPLES),
     "report": (report.write_paper_report, EXPERIMENTS, report.EXAMPLES),
     "bench": (bench.measure_learner_speed, EXPERIMENTS, bench.EXAMPLES),

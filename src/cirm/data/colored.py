@@ -74,6 +74,11 @@ class Colored(Dataset):
         test_flip: The probability that a colour is flipped in the test environment.
         sweep: The same for further test environments, which give curves.
         sweep_examples: About how many test images each of them holds; 0 for all.
+        groups: Whether each training environment comes as two, "train-1 agree" and
+            "train-1 contradict": the images whose colour agrees with the label, and
+            those whose colour contradicts it. A learner is then told the true groups,
+            which it cannot know otherwise. The number of flipped colours is exactly the
+            probability times the examples.
         test_from: "test" for the test file, or "train-tail" for the last 10,000
             training images, which are then not trained on.
         standardise: Whether all inputs are shifted and scaled by the same two numbers,
@@ -100,6 +105,7 @@ class Colored(Dataset):
     sweep_examples: int = 2000
     test_from: Literal["test", "train-tail"] = "test"
     standardise: bool = False
+    groups: bool = False
 
     def __post_init__(self) -> None:
         if self.scheme not in FIGURE:
@@ -179,12 +185,42 @@ class Colored(Dataset):
             rows = order[:, first : first + share].clone()
             targets = self._flip_labels(clean[rows], at.at(i, "label", *part))
             chances = at.at(i, "colour", *part).uniform(share)
-            environments.append(
-                self._build_environment(
-                    f"train-{i + 1}", images.train_images, rows, targets, chances < flip
+            name, grey = f"train-{i + 1}", images.train_images
+            if self.groups:
+                environments += self._build_groups(
+                    name, grey, rows, targets, chances, flip
                 )
+                continue
+            flipped = chances < flip
+            environments.append(
+                self._build_environment(name, grey, rows, targets, flipped)
             )
         return tuple(environments)
+
+    def _build_groups(
+        self,
+        name: str,
+        grey: Tensor,
+        rows: Tensor,
+        targets: Tensor,
+        chances: Tensor,
+        flip: float,
+    ) -> list[Environment]:
+        """Return the images whose colour agrees with the label, and the others."""
+        count = round(flip * rows.shape[1])
+        order = chances.argsort(1)
+        parts = {"agree": order[:, count:], "contradict": order[:, :count]}
+        return [
+            self._build_environment(
+                f"{name} {part}",
+                grey,
+                rows.gather(1, places),
+                targets.gather(1, places),
+                torch.full(places.shape, part == "contradict"),
+            )
+            for part, places in parts.items()
+            if places.shape[1]
+        ]
 
     def _draw_test_environments(
         self, images: LabelledImages, at: Randomness

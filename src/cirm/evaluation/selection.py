@@ -26,11 +26,11 @@ from cirm.evaluation.diagnostics import (
     take_evenly_spaced_examples,
 )
 from cirm.evaluation.groups import ReferenceModel
-from cirm.evaluation.run import Progress, score
+from cirm.evaluation.run import Progress, Transform, score
 from cirm.learners.base import Learner
 from cirm.randomness import Randomness
 from cirm.registry import Registry
-from cirm.training import Terms
+from cirm.training import Terms, ignore_training_steps
 
 RULES = {
     "held-out": f"{__name__}:HeldOut",
@@ -301,10 +301,12 @@ def train_on_learning_parts(
     seeds: tuple[int, ...],
     left_out: int | None = None,
     progress: Progress = lambda done: None,
+    transform: Transform | None = None,
 ) -> TrainedLearner:
     """Train on the learning parts, without one environment if it is left out.
 
-    The whole of each environment of a later stage is scored before it is learned.
+    The whole of each environment of a later stage is scored before it is learned. A
+    transform replaces each stage before the learner sees it.
     """
     parts = data.learn
     if left_out is not None:
@@ -329,6 +331,8 @@ def train_on_learning_parts(
             coming = [whole[environment.name] for environment in stage]
             scores = torch.cat([scores, trained.mean_score(coming)[:, None]], 1)
         source = randomness.at("stage", index)
+        if transform is not None:
+            stage = transform(stage, source.at("inference"), ignore_training_steps)
         state = learner.observe(trained.state, stage, source, watch)
         trained = trained._replace(state=state, next_scores=scores)
     return trained

@@ -200,8 +200,13 @@ def run_learner_of_job(
     )
 
 
-def create_inference_of_job(job: Job, folder: Path | None) -> Transform | None:
-    """Return the environment inference of a job, or None."""
+def create_inference_of_job(
+    job: Job, folder: Path | None, part: str = ""
+) -> Transform | None:
+    """Return the environment inference of a job, or None.
+
+    `part` says which part of the environments it is for, if not for all examples.
+    """
     if not job.infer:
         return None
     from cirm.inference import create_inference
@@ -211,6 +216,7 @@ def create_inference_of_job(job: Job, folder: Path | None) -> Transform | None:
     if folder is None:
         return inference
     data = [__version__, job.dataset, job.data_without_paths, job.files, job.order]
+    data += [part] if part else []
     return CachedInference(
         inference, folder / "inferred", json.dumps(data, sort_keys=True)
     )

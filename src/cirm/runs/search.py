@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cirm.records import Record, Run, Score, read_records
 from cirm.runs.jobs import (
     Job,
+    create_inference_of_job,
     describe_data_of_job,
     draw_environments_of_job,
     execute_job,
@@ -74,6 +75,9 @@ class RandomSearch:
         settings: Fixed settings, over those of the preset and below the draws.
         held: Part of each training environment that is held out.
         draw: Seed of the draws.
+        infer: Key of an environment inference that comes first; none if empty. It
+            takes one seed.
+        inference: Settings of the inference.
     """
 
     on: PreparedDataset
@@ -87,6 +91,8 @@ class RandomSearch:
     settings: Mapping[str, Any] | None = None
     held: float = 0.2
     draw: int = 0
+    infer: str = ""
+    inference: Mapping[str, Any] | None = None
 
     @property
     def key(self) -> str:
@@ -152,6 +158,8 @@ class RandomSearch:
                 left=index,
                 oracle=index is None and any(rule.sees_test for rule in rules),
                 rules=_describe_custom_rules(rules, index is not None),
+                infer=self.infer,
+                inference=dict(self.inference or {}),
             )
             for index in left
         ]
@@ -183,7 +191,7 @@ def train_and_score_trial(
     rows: list[Record] = [
         Score(job.name, job.order, seed, 0, where, "selection", metric, value)
         for where, metric, values in _compute_rule_scores(
-            job, learner, problem, progress
+            job, learner, problem, progress, folder
         )
         for seed, value in zip(job.seeds, values.tolist(), strict=True)
     ]
@@ -198,6 +206,7 @@ def _compute_rule_scores(
     learner: Learner[Any],
     problem: Problem,
     progress: Callable[[float], None],
+    folder: Path | None,
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Yield environment or "all", rule, and the score of each replica."""
     import torch
@@ -216,8 +225,9 @@ def _compute_rule_scores(
     order, seeds = job.order, job.seeds
     try:
         trained = train_on_learning_parts(
-            learner, data, order, seeds, job.left, progress
-        )
+            learner, data, order, seeds, job.left, progress,
+            create_inference_of_job(job, folder, f"without {job.held} and {job.left}"),
+        )  # fmt: skip
     except DivergenceError:
         yield "all", DIVERGED, torch.ones(len(seeds))
         return

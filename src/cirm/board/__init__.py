@@ -1,0 +1,1 @@
+"""The board: learners against data that arrive in sequence, scored where unseen."""

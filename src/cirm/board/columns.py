@@ -1,0 +1,173 @@
+"""The columns of the board: data sets, with the orders in which places arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cirm.data.planted import list_table_files
+from cirm.runs.plans import PreparedDataset, prepare_dataset
+
+DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+ENCODER = {"encoder": "efficientnet-lite0", "side": "128"}  # as large as PACS is stored
+QUICK = {"source": "digits", "examples": "300"}
+REAL_TABLES = {
+    "gas-drift": "gas drift, next batch",
+    "gas-turbine": "gas turbine, next year",
+    "brain-age": "brain age, last site",
+    "gusto": "GUSTO, last region",
+}
+"""Public tables by key; their last environment is unseen."""
+
+NO_SWEEP = {"sweep": ""}  # further unseen places, which the board does not show
+
+
+class BoardVariant(NamedTuple):
+    """One order in which the places of a data set arrive.
+
+    Attributes:
+        data: Settings of the data set, as text.
+        order: Order of the environments, as `cirm.run` takes it.
+    """
+
+    data: dict[str, str]
+    order: str = "sequential"
+
+
+@dataclass(frozen=True)
+class BoardColumn:
+    """A data set of the board.
+
+    Attributes:
+        name: Its name on the command line.
+        title: Its name on the board.
+        dataset: Key of the data set.
+        variants: The orders; the scores of all of them count alike.
+        rule: Key of the rule by which settings are chosen.
+    """
+
+    name: str
+    title: str
+    dataset: str
+    variants: tuple[BoardVariant, ...]
+    rule: str = "worst-group"
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedColumn:
+    """A column whose data are there.
+
+    Attributes:
+        column: The column.
+        data: The data set of each variant, drawn once.
+    """
+
+    column: BoardColumn
+    data: tuple[PreparedDataset, ...]
+
+    @property
+    def task(self) -> str:
+        """Classification or regression."""
+        return self.data[0].problem.train[0].task.kind
+
+
+def list_board_columns(
+    quick: bool = False, tables: Iterable[str] = ()
+) -> list[BoardColumn]:
+    """List the columns of the board.
+
+    Args:
+        quick: Whether to use embedded data only, in small numbers.
+        tables: The user's own tables as FOLDER:TARGET, with one file for each place,
+            the last of which is unseen.
+
+    Raises:
+        ValueError: If a table is not of this form.
+        FileNotFoundError: If there is no such folder.
+    """
+    columns = list(_list_quick_columns() if quick else _list_full_columns())
+    return [*columns, *map(_build_table_column, tables)]
+
+
+def prepare_columns(
+    columns: Sequence[BoardColumn], progress: Callable[[str, float], None]
+) -> tuple[list[PreparedColumn], dict[str, str]]:
+    """Draw the data of all columns once; return also why some are left out."""
+    prepared, absent = [], {}
+    for column in columns:
+        try:
+            data = tuple(
+                prepare_dataset(column.dataset, variant.data, progress)
+                for variant in column.variants
+            )
+            prepared.append(PreparedColumn(column, data))
+        except (FileNotFoundError, ValueError) as error:
+            absent[column.title] = str(error)
+    return prepared, absent
+
+
+def _list_quick_columns() -> Iterator[BoardColumn]:
+    colored = {**QUICK, **NO_SWEEP}
+    yield _build_column("digits-b01", "digits, coloured figure", "colored", colored)
+    background = {**colored, "scheme": "b11"}
+    yield _build_column(
+        "digits-b11", "digits, coloured background", "colored", background
+    )
+    corner = {**QUICK, "kind": "corner"}
+    yield _build_column("digits-corner", "digits, corner", "shortcuts", corner)
+    table = {"plant": "numeric", "examples": "300"}
+    yield _build_column("table", "table, numeric column", "planted", table)
+    regression = {**table, "task": "regression"}
+    yield _build_column("regression", "table, regression", "planted", regression)
+
+
+def _list_full_columns() -> Iterator[BoardColumn]:
+    mnist = {"source": "mnist", "examples": "1000", **NO_SWEEP}
+    yield _build_column("mnist-b01", "MNIST, coloured figure", "colored", mnist)
+    background = {**mnist, "scheme": "b11"}
+    title = "MNIST, coloured background"
+    yield _build_column("mnist-b11", title, "colored", background)
+    fashion = {**mnist, "source": "fashion-mnist"}
+    yield _build_column("fashion", "Fashion, coloured figure", "colored", fashion)
+    for kind in ("corner", "stripes"):
+        data = {"source": "mnist", "examples": "1000", "kind": kind}
+        yield _build_column(kind, f"MNIST, {kind}", "shortcuts", data)
+    yield _build_column("rotated", "MNIST, rotated", "rotated", {}, "next")
+    for domain in DOMAINS:
+        yield _build_pacs_column(domain)
+    for name, title in REAL_TABLES.items():
+        yield _build_column(name, title, name, {}, "next")
+
+
+def _build_column(
+    name: str, title: str, dataset: str, data: dict[str, str], rule: str = "worst-group"
+) -> BoardColumn:
+    return BoardColumn(name, title, dataset, (BoardVariant(data),), rule)
+
+
+def _build_pacs_column(unseen: str) -> BoardColumn:
+    """Return PACS with one domain unseen and the others in three orders."""
+    others = [domain for domain in DOMAINS if domain != unseen]
+    orders = [[*others[start:], *others[:start]] for start in range(len(others))]
+    variants = tuple(
+        BoardVariant({"test": unseen, "train": ",".join(order), **ENCODER})
+        for order in orders
+    )
+    title = f"PACS, {unseen.replace('_', ' ')} unseen"
+    return BoardColumn(f"pacs-{unseen}", title, "pacs", variants, "next")
+
+
+def _build_table_column(text: str) -> BoardColumn:
+    """Return the user's own table, given as FOLDER:TARGET."""
+    folder, colon, target = text.rpartition(":")
+    if not (colon and folder and target):
+        raise ValueError(
+            f"--table is {text!r}. Give a folder with one file for each place, a colon "
+            "and the column to predict, such as tables/hospitals:outcome."
+        )
+    files = list_table_files(Path(folder).expanduser())
+    name, path = Path(folder).name, ",".join(map(str, files))
+    rule = "next" if len(files) > 2 else "held-out"
+    return _build_column(name, name, "table", {"path": path, "target": target}, rule)

@@ -1,0 +1,211 @@
+"""The jobs of the board: for each cell a search, and runs with the settings it picks.
+
+Settings are chosen by a rule that sees no unseen place, with the same number of trials
+for every row. The oracle's choice, by the unseen score, is run beside it: it shows how
+much the choice costs, and is never a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cirm.board.columns import BoardColumn, BoardVariant, PreparedColumn
+from cirm.board.rows import BoardRow
+from cirm.environments import Stream
+from cirm.evaluation.selection import get_selection_rule
+from cirm.learners import list_learner_settings
+from cirm.runs.jobs import Job
+from cirm.runs.plans import PreparedDataset, plan_jobs, prepare_dataset
+from cirm.runs.search import (
+    CandidateJob,
+    RandomSearch,
+    format_setting_value,
+    remove_test_environments,
+    summarise_search,
+)
+from cirm.runs.search_space import parse_search_space
+
+ORACLE = "oracle"
+CHOICES = ("honest", ORACLE)
+HELD_OUT = "held-out"  # the rule where no other can be used
+
+
+@dataclass(frozen=True)
+class BoardBudget:
+    """What every row gets alike.
+
+    Attributes:
+        seeds: Seeds of the runs with the chosen settings.
+        trials: Number of settings that are tried, the first of them the defaults.
+        trial_seeds: Seeds of each trial; one if environments are inferred.
+        settings: Settings of all learners that have them, as text.
+        inference: Settings of environment inference.
+    """
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    trials: int = 8
+    trial_seeds: tuple[int, ...] = (0, 1)
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    inference: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+FULL = BoardBudget()
+QUICK = BoardBudget(
+    trials=2,
+    trial_seeds=(0,),
+    settings={"epochs": "30", "hidden": "32,32"},
+    inference={"epochs": 30, "steps": 0},
+)
+
+
+@dataclass(frozen=True, eq=False)
+class BoardTask:
+    """A row on one variant of a column.
+
+    Attributes:
+        row: The row.
+        column: The column.
+        data: The data set of the variant.
+        order: Order of the environments.
+        budget: What every row gets.
+    """
+
+    row: BoardRow
+    column: BoardColumn
+    data: PreparedDataset
+    order: str
+    budget: BoardBudget
+
+    @property
+    def rule(self) -> str:
+        """The rule that chooses settings here: the column's, if it can be used."""
+        train = self.data.problem.train
+        stages = len(Stream.from_order(train, self.order))
+        rule = get_selection_rule(self.column.rule)
+        return HELD_OUT if rule.find_obstacle(stages, len(train), 1) else rule.name
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Fixed settings, as text: those of the budget and those of the row."""
+        names = {name for name, _, _ in list_learner_settings(self.row.learner)}
+        common = {n: v for n, v in self.budget.settings.items() if n in names}
+        own = {n: format_setting_value(v) for n, v in self.row.settings.items()}
+        return {**common, **own}
+
+    @property
+    def search(self) -> RandomSearch:
+        """The search over settings, which draws the same trials for every seed."""
+        from cirm.learners import parse_learner_settings
+
+        row = self.row
+        fixed = parse_learner_settings(row.learner, self.settings)
+        space = parse_search_space(row.learner)
+        return RandomSearch(
+            remove_test_environments(self.data),
+            row.learner,
+            self.order,
+            self.budget.trial_seeds[:1] if row.infer else self.budget.trial_seeds,
+            {name: part for name, part in space.items() if name not in fixed},
+            (self.rule, ORACLE),
+            self.budget.trials,
+            settings=fixed,
+            infer=row.infer,
+            inference=self.budget.inference if row.infer else None,
+        )
+
+    def plan_choices(self, folder: Path) -> dict[str, list[Job]]:
+        """Plan the runs of what the rule and the oracle pick, once trials have run."""
+        picks = summarise_search(self.search, folder)["picks"]
+        chosen = {"honest": picks.get(self.rule), ORACLE: picks.get(ORACLE)}
+        return {
+            name: self._plan_runs(pick["settings"], name)
+            for name, pick in chosen.items()
+            if pick is not None
+        }
+
+    def _plan_runs(self, settings: Mapping[str, Any], choice: str) -> list[Job]:
+        texts = [f"{n}={format_setting_value(value)}" for n, value in settings.items()]
+        jobs = plan_jobs(
+            self.data, self.row.learner, self.order, self.budget.seeds, texts=texts,
+            infer=self.row.infer, label=self.row.name, adapt=("all",),
+        )  # fmt: skip
+        rule = self.rule if choice == "honest" else ORACLE
+        words = f"{self.budget.trials} trials, chosen by the rule {rule}"
+        inference = dict(self.budget.inference) if self.row.infer else {}
+        return [
+            replace(job, selection=words, diagnose=False, inference=inference)
+            for job in jobs
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class BoardPlan:
+    """The tasks of the board, and why some columns are left out.
+
+    Attributes:
+        rows: The rows.
+        columns: The columns whose data are there.
+        tasks: A row on a variant of a column, for all that go together.
+        absent: Why other columns are left out, by their title.
+        budget: What every row gets.
+    """
+
+    rows: Sequence[BoardRow]
+    columns: Sequence[PreparedColumn]
+    tasks: Sequence[BoardTask]
+    absent: Mapping[str, str]
+    budget: BoardBudget
+
+    def list_trials(self) -> list[CandidateJob]:
+        """List the jobs of all searches, each once."""
+        jobs = [job for task in self.tasks for job in task.search.plan()]
+        return list({job.key: job for job in jobs}.values())
+
+    def list_runs(self, folder: Path) -> list[Job]:
+        """List the runs of all picks, each once, for the trials that have finished."""
+        jobs = [
+            job
+            for task in self.tasks
+            for own in task.plan_choices(folder).values()
+            for job in own
+        ]
+        return list({job.key: job for job in jobs}.values())
+
+
+def plan_board(
+    rows: Sequence[BoardRow],
+    columns: Sequence[PreparedColumn],
+    absent: Mapping[str, str],
+    budget: BoardBudget,
+) -> BoardPlan:
+    """Plan every row on every column whose kind of task it takes."""
+    tasks = [
+        task
+        for row in rows
+        for prepared in columns
+        if prepared.task in row.tasks
+        for variant, data in zip(prepared.column.variants, prepared.data, strict=True)
+        if (task := _plan_task(row, prepared.column, variant, data, budget))
+    ]
+    return BoardPlan(rows, columns, tasks, absent, budget)
+
+
+def _plan_task(
+    row: BoardRow,
+    column: BoardColumn,
+    variant: BoardVariant,
+    data: PreparedDataset,
+    budget: BoardBudget,
+) -> BoardTask | None:
+    """Return the task of a row, with true groups where the data set has them."""
+    order = variant.order
+    if row.has_true_groups:
+        if column.dataset != "colored":
+            return None
+        count = len(data.problem.train)
+        data = prepare_dataset(column.dataset, {**variant.data, "groups": "true"})
+        order = "+".join(["2"] * count)  # both groups of a place arrive together
+    return BoardTask(row, column, data, order, budget)

@@ -1,0 +1,179 @@
+"""What the board's runs say: scores by row and column, and ranks with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from cirm.board.plan import CHOICES, ORACLE, BoardPlan, BoardTask
+from cirm.records import AdaptedScore, Record, Score
+from cirm.runs.jobs import Job
+from cirm.runs.local import collect_records_of_jobs
+
+Values = dict[str, float]
+Scores = Mapping[str, Mapping[str, Values]]
+METRICS = ("accuracy", "error")
+RESAMPLES, LEVEL = 2000, 0.95  # of the bootstrap, enough for two digits
+
+
+def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
+    """Return the scores of all cells that have results, as plain values.
+
+    Scores are accuracies in percent; in a regression, the share of the target's
+    variance at the first place that is explained, in percent.
+
+    Returns:
+        `rows` and `columns` with their names; `cells` by row and column, each with the
+        statistics `unseen`, `seen`, `oracle` and `adapted` (None if there are none) and
+        the `settings` that were chosen; `ranks` by row; `absent` columns with the
+        reason.
+    """
+    values: dict[str, dict[str, dict[str, Any]]] = {}
+    for task in plan.tasks:
+        cells = values.setdefault(task.row.name, {})
+        cell = cells.setdefault(task.column.name, {"settings": [], "scores": {}})
+        _add_task_scores(cell, task, folder)
+    unseen = {
+        row: {c: cell["scores"]["unseen"] for c, cell in own.items() if cell["scores"]}
+        for row, own in values.items()
+    }
+    return {
+        "rows": [{"name": row.name, "family": row.family} for row in plan.rows],
+        "columns": [
+            {
+                "name": prepared.column.name,
+                "title": prepared.column.title,
+                "task": prepared.task,
+                "rule": prepared.column.rule,
+                "orders": len(prepared.column.variants),
+            }
+            for prepared in plan.columns
+        ],
+        "seeds": list(plan.budget.seeds),
+        "trials": plan.budget.trials,
+        "cells": {
+            row: {c: _describe_cell(cell) for c, cell in own.items() if cell["scores"]}
+            for row, own in values.items()
+        },
+        "ranks": rank_rows(unseen),
+        "absent": dict(plan.absent),
+    }
+
+
+def rank_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]]:
+    """Return the share of other rows that do better, in percent, with an interval.
+
+    A column counts once, and within it each seed: ties count half. The interval is a
+    bootstrap over columns and, within them, seeds; rows are compared where both ran.
+
+    Args:
+        scores: The unseen score by row, column and seed; higher is better.
+        seed: Seed of the bootstrap.
+
+    Example:
+        >>> one, two = {"c": {"0": 90.0}}, {"c": {"0": 80.0}}
+        >>> ranks = rank_rows({"a": one, "b": two})
+        >>> ranks["a"]["mean"], ranks["b"]["mean"]
+        (0.0, 100.0)
+    """
+    columns = list(dict.fromkeys(c for own in scores.values() for c in own))
+    shares = {
+        row: {c: _share_better(row, c, scores) for c in columns if c in own}
+        for row, own in scores.items()
+    }
+    draws = np.random.default_rng(seed)
+    return {
+        row: _average_with_interval(list(own.values()), draws)
+        for row, own in shares.items()
+        if own
+    }
+
+
+def find_leader(summary: Mapping[str, Any], column: str) -> str:
+    """Return the row with the highest mean unseen score of a column; "" without any."""
+    cells = summary["cells"]
+    known = {row: own[column] for row, own in cells.items() if column in own}
+    return max(known, key=lambda row: known[row]["unseen"]["mean"]) if known else ""
+
+
+def _share_better(row: str, column: str, scores: Scores) -> list[float]:
+    """Return in percent how many other rows do better, for each seed."""
+    shares = []
+    for seed, value in scores[row][column].items():
+        others = [
+            own[column][seed]
+            for name, own in scores.items()
+            if name != row and seed in own.get(column, {})
+        ]
+        better = sum((other > value) + 0.5 * (other == value) for other in others)
+        shares.append(100 * better / len(others) if others else 0.0)
+    return shares
+
+
+def _average_with_interval(
+    shares: Sequence[Sequence[float]], draws: np.random.Generator
+) -> dict[str, float]:
+    """Return the mean over columns and its bootstrap interval."""
+    means = []
+    for _ in range(RESAMPLES if len(shares) > 1 else 1):
+        columns = draws.integers(len(shares), size=len(shares))
+        drawn = [draws.choice(shares[c], len(shares[c])).mean() for c in columns]
+        means.append(fmean(map(float, drawn)))
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(means, (tail, 1 - tail)).tolist()
+    return {"mean": fmean(map(fmean, shares)), "low": low, "high": high}
+
+
+def _add_task_scores(cell: dict[str, Any], task: BoardTask, folder: Path) -> None:
+    """Add the scores of one variant to a cell, under names of order and seed."""
+    planned = task.plan_choices(folder)
+    found = {name: _collect(planned.get(name, []), folder) for name in CHOICES}
+    if not found["honest"]["unseen"]:
+        return
+    cell["settings"].append(planned["honest"][0].settings)
+    place = len(cell["settings"])
+    parts = {name: found["honest"][name] for name in ("unseen", "seen", "adapted")}
+    parts[ORACLE] = found[ORACLE]["unseen"]
+    for name, by_seed in parts.items():
+        scores = cell["scores"].setdefault(name, {})
+        scores |= {f"{place}.{seed}": value for seed, value in by_seed.items()}
+
+
+def _collect(jobs: Sequence[Job], folder: Path) -> dict[str, dict[int, float]]:
+    """Return seen, unseen and adapted scores after the last stage, by seed."""
+    records = collect_records_of_jobs(jobs, folder)
+    scores = [r for r in records if isinstance(r, Score) and r.metric in METRICS]
+    last = max((score.stage for score in scores), default=0)
+    ends = [score for score in scores if score.stage == last]
+    adapted = [r for r in records if isinstance(r, AdaptedScore)]
+    return {
+        "unseen": _average_by_seed([r for r in ends if r.split == "test"]),
+        "seen": _average_by_seed([r for r in ends if r.split == "train"]),
+        "adapted": _average_by_seed([r for r in adapted if r.split == "test"]),
+    }
+
+
+def _average_by_seed(records: Sequence[Record]) -> dict[int, float]:
+    """Return the mean over environments for each seed, errors as explained variance."""
+    values: dict[int, list[float]] = {}
+    for record in records:
+        assert isinstance(record, Score | AdaptedScore)
+        is_error = record.metric == "error"
+        value = 100 * (1 - record.value) if is_error else record.value
+        values.setdefault(record.seed, []).append(value)
+    return {seed: fmean(own) for seed, own in values.items()}
+
+
+def _describe_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Return mean and standard deviation of each kind of score."""
+    described: dict[str, Any] = {"settings": cell["settings"]}
+    for name, values in cell["scores"].items():
+        own, described[name] = list(values.values()), None
+        if own:
+            spread = stdev(own) if len(own) > 1 else None
+            described[name] = {"mean": fmean(own), "std": spread, "seeds": len(own)}
+    return described

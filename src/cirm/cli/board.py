@@ -1,0 +1,177 @@
+"""`cirm board`: learners against data sets, with settings chosen without a leak."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cirm.cli import options
+from cirm.cli.options import Address, EngineName, Workers
+
+if TYPE_CHECKING:
+    from cirm.board.plan import BoardPlan
+    from cirm.runs.engines import Engine
+
+EXAMPLES = options.format_command_examples(
+    "cirm board --quick",
+    "cirm board --learner steady --learner erm --column pacs-sketch",
+    "cirm board --engine ray --markdown docs/board.md",
+)
+
+
+def run_board(
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Use embedded data in small numbers, small networks and few trials; "
+            "takes minutes instead of days.",
+        ),
+    ] = False,
+    learner: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Row of the board, or learner; can be given several times.",
+            show_default="all rows",
+        ),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column of the board, for example mnist-b01, pacs-sketch or "
+            "gas-drift; can be given several times.",
+            show_default="all columns",
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER:TARGET",
+            help="Also a table of your own: a folder with one file for each place, in "
+            "the order of their names and the last one unseen, and the column "
+            "to predict; can be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Number of seeds of the chosen settings; 0 means 5.",
+        ),
+    ] = 0,
+    trials: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Number of settings to try in a cell; 0 means 8, or 2 with --quick.",
+        ),
+    ] = 0,
+    engine: EngineName = "local",
+    address: Address = "",
+    workers: Workers = 0,
+    out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path(
+        "board"
+    ),
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the board as Markdown to this file.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Compare learners on data sets whose places arrive one after another.
+
+    In every cell, settings are chosen with the same number of trials by a rule that
+    sees no unseen place; what the oracle would choose stands beside it. Columns whose
+    data are not there are named and left out. If it is interrupted, the same command
+    continues it.
+    """
+    from cirm.cli.progress import show_step_progress
+
+    with show_step_progress("Nothing was run.") as progress:
+        progress("preparing the data sets", 1)
+        from dataclasses import replace
+
+        from cirm.board.columns import list_board_columns, prepare_columns
+        from cirm.board.plan import FULL, QUICK, plan_board
+        from cirm.board.rows import list_board_rows
+        from cirm.runs.engines import Engine
+
+        options.limit_torch_to_one_thread()
+        place = Engine(engine, workers, address)
+        columns = list_board_columns(quick, table or [])
+        names = [one.name for one in columns]
+        for name in column or []:
+            if name not in names:
+                raise ValueError(
+                    f"--column: there is no column {name!r}. Use one of "
+                    f"{', '.join(names)}."
+                )
+        chosen = [one for one in columns if not column or one.name in column]
+        budget = QUICK if quick else FULL
+        if seeds:
+            budget = replace(budget, seeds=tuple(range(seeds)))
+        if trials:
+            budget = replace(budget, trials=trials)
+        rows = list_board_rows(learner or [])
+        plan = plan_board(rows, *prepare_columns(chosen, progress), budget)
+    run_board_plan(plan, out, place, markdown)
+
+
+def run_board_plan(
+    plan: BoardPlan, folder: Path, engine: Engine, markdown: Path | None
+) -> None:
+    """Run the trials and then the runs of the picks; write and print the board."""
+    from cirm.board.page import (
+        build_board_page,
+        build_board_table,
+        render_board_markdown,
+        write_board_lead,
+    )
+    from cirm.board.results import summarise_board
+    from cirm.cli.output import format_typed_command, print_table, print_to_stderr
+    from cirm.cli.progress import show_single_step
+    from cirm.cli.run import exit_if_jobs_failed
+    from cirm.cli.select import run_unfinished_jobs
+    from cirm.records import write_text_atomically
+    from cirm.runs.provenance import find_source_commit
+
+    for title, reason in plan.absent.items():
+        print_to_stderr(f"Left out, {title}: {reason}")
+    if not plan.tasks:
+        raise ValueError(
+            "The board is empty: no chosen learner runs on the data that are there. "
+            "Choose other columns, or get their data."
+        )
+    options.create_result_folder(folder)
+    trials = plan.list_trials()
+    typer.echo(
+        f"{len(plan.rows)} rows, {len(plan.columns)} columns: {len(trials)} trials, "
+        "and then the runs with the settings that they choose."
+    )
+    failures = run_unfinished_jobs(trials, folder, engine, "cirm board, trials")
+    runs = plan.list_runs(folder)
+    failures |= run_unfinished_jobs(runs, folder, engine, "cirm board, chosen settings")
+    with show_single_step("writing the board"):
+        summary = summarise_board(plan, folder)
+        summary["commit"] = find_source_commit()
+        text = json.dumps(summary, indent=1) + "\n"
+        command = format_typed_command()
+        write_text_atomically(folder / "summary.json", text)
+        write_text_atomically(
+            folder / "report.html", build_board_page(summary, command)
+        )
+        document = render_board_markdown(summary, command)
+        write_text_atomically(folder / "board.md", document)
+        if markdown is not None:
+            write_text_atomically(markdown, document)
+    print_table(build_board_table(summary))
+    typer.echo(write_board_lead(summary))
+    typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
+    exit_if_jobs_failed([*trials, *runs], failures)
