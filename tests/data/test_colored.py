@@ -396,3 +396,23 @@ def test_settings_are_read_from_text():
     dataset = replace_settings_from_text(Colored(), texts, "colored")
     assert (dataset.examples, dataset.flips) == ("all", (0.3, 0.1))
     assert dataset.draw((0,)).train[0].features == (2, 4, 4)
+
+
+def test_true_groups_are_the_images_whose_colour_agrees_and_the_others():
+    plain = {"examples": 200, "flips": (0.2, 0.1), "sweep": ()}
+    problem = Colored(groups=True, **plain).draw((0, 1))
+    assert [(e.name, len(e)) for e in problem.train] == [
+        ("train-1 agree", 160),
+        ("train-1 contradict", 40),
+        ("train-2 agree", 180),
+        ("train-2 contradict", 20),
+    ]
+    for environment in problem.train:
+        agrees = environment.inputs.colors.long() == environment.targets
+        assert bool((agrees == ("agree" in environment.name)).all())
+    whole = Colored(**plain).draw((0, 1))
+    for place, environment in enumerate(whole.train):
+        parts = problem.train[2 * place : 2 * place + 2]
+        rows = torch.cat([part.inputs.rows for part in parts], 1)
+        assert torch.equal(rows.sort(1).values, environment.inputs.rows.sort(1).values)
+    assert torch.equal(problem.test[0].targets, whole.test[0].targets)

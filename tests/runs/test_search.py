@@ -283,3 +283,16 @@ def test_a_learner_instance_is_searched_from_its_own_settings():
     assert [job.settings["epochs"] for job in made.plan()] == [7, 7]
     assert made.plan()[1].settings["rate"] == one.get_settings(1)["rate"]
     assert "--set epochs=7" in format_run_command(made, made.get_settings(0))
+
+
+def test_a_trial_after_inference_learns_from_inferred_environments(tmp_path):
+    plain = search(("held-out",), 1, seeds=(0,))
+    after = replace(plain, infer="eiil", inference={"epochs": 2, "steps": 0})
+    (one,), (two,) = plain.plan(), after.plan()
+    assert one.key != two.key
+    execute_job(two, nothing, tmp_path)
+    inferred = list((tmp_path / "inferred").iterdir())
+    assert len(inferred) == 2  # one for each stage
+    assert scores(execute_job(two, nothing, tmp_path)) == scores(
+        execute_job(two, nothing)
+    )

@@ -117,7 +117,7 @@ def _list_quick_columns() -> Iterator[BoardColumn]:
     )
     corner = {**QUICK, "kind": "corner"}
     yield _build_column("digits-corner", "digits, corner", "shortcuts", corner)
-    table = {"plant": "numeric", "examples": "300"}
+    table = {"plant": "numeric", "examples": "1000"}
     yield _build_column("table", "table, numeric column", "planted", table)
     regression = {**table, "task": "regression"}
     yield _build_column("regression", "table, regression", "planted", regression)

@@ -1,0 +1,105 @@
+"""The page of the board: who leads where, and figures that can be read."""
+
+import copy
+
+import pytest
+
+from cirm.board.figure import BoardPoint, choose_named_points
+from cirm.board.page import build_board_page, render_board_markdown, write_board_lead
+from cirm.board.results import rank_rows
+from tests.browser import OUTSIDE, OVERLAPS
+
+
+def make_cell(unseen, adapted=None):
+    def statistic(mean):
+        return mean and {"mean": mean, "std": 1.0, "seeds": 2}
+
+    return {
+        "settings": [{}],
+        "unseen": statistic(unseen),
+        "seen": statistic(90.0 - unseen / 10),
+        "oracle": statistic(unseen + 3),
+        "adapted": statistic(adapted),
+    }
+
+
+@pytest.fixture
+def summary():
+    rows = {f"learner {n}": (20.0 + n, 50.0 + n) for n in range(12)}
+    rows |= {"erm": (15.0, 70.0), "steady": (65.0, 68.0)}
+    columns = [("d", "digits", "worst-group"), ("t", "a table", "next")]
+    cells = {
+        name: {
+            column: make_cell(value, 80.0 if name == "steady" else None)
+            for (column, _, _), value in zip(columns, values, strict=True)
+        }
+        for name, values in rows.items()
+    }
+    scores = {
+        name: {c: {"0": cell["unseen"]["mean"]} for c, cell in own.items()}
+        for name, own in cells.items()
+    }
+    return {
+        "rows": [{"name": name, "family": "some"} for name in rows],
+        "columns": [
+            {"name": n, "title": t, "rule": r, "task": "classification", "orders": 1}
+            for n, t, r in columns
+        ],
+        "seeds": [0, 1],
+        "trials": 3,
+        "cells": cells,
+        "ranks": rank_rows(scores),
+        "absent": {"PACS": "the data set is not in the cache."},
+    }
+
+
+def test_the_lead_says_where_ours_leads_and_where_not(summary):
+    assert write_board_lead(summary) == (
+        "steady has the highest mean in 1 of 2 columns: digits. Others lead in a table "
+        "(erm, by 2.0 points)."
+    )
+    without = copy.deepcopy(summary)
+    del without["cells"]["steady"]
+    assert write_board_lead(without) == (
+        "steady has the highest mean in 0 of 2 columns. Others lead in digits (learner "
+        "11) and a table (erm)."
+    )
+
+
+def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
+    text = render_board_markdown(summary, "cirm board --quick")
+    assert "| learner | family | beaten by, % mean |" in text
+    assert "digits oracle* |" in text
+    assert "a bound and no result" in text
+    assert "- Left out, PACS: the data set is not in the cache." in text
+    assert (
+        "Chosen by the worst inferred group of held-out training data: digits." in text
+    )
+    first = next(line for line in text.splitlines() if line.startswith("| steady"))
+    assert "| 65.0 ± 1.0 | 68.0 ± 1.0 |" in first
+    assert text.count("80.0 ± 1.0") == 2
+    assert "Made by `cirm board --quick`." in text
+
+
+def test_names_in_the_figure_do_not_lie_on_one_another():
+    near = [BoardPoint(f"n{n}", 80.0, 60.0 + n / 100) for n in range(5)]
+    points = [
+        *near,
+        BoardPoint("far", 60.0, 20.0),
+        BoardPoint("steady", 70.0, 10, True),
+    ]
+    named = choose_named_points(points, (50, 100), (0, 100))
+    assert [point.name for point in named] == ["steady", "n4", "far"]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_page_can_be_read_and_sorted(browser, summary, tmp_path, width):
+    path = tmp_path / "report.html"
+    path.write_text(build_board_page(summary, "cirm board --quick"), encoding="utf-8")
+    browser.open(path, width, "light")
+    assert not browser.reported("Log.entryAdded", "Runtime.exceptionThrown")
+    assert browser.run(OVERLAPS) == []
+    assert browser.run(OUTSIDE) == []
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.run("document.querySelectorAll('table[data-sorted]').length") == 1

@@ -1,0 +1,178 @@
+"""The jobs of the board: the same budget for each row, and no choice that leaks."""
+
+from dataclasses import replace
+
+import pytest
+
+from cirm.board.columns import (
+    BoardColumn,
+    BoardVariant,
+    list_board_columns,
+    prepare_columns,
+)
+from cirm.board.plan import QUICK, plan_board
+from cirm.board.results import rank_rows, summarise_board
+from cirm.board.rows import list_board_rows
+from cirm.records import AdaptedScore, Run, Score, write_records
+from cirm.runs.local import get_records_path
+
+TABLE = BoardColumn(
+    "t", "a table", "planted", (BoardVariant({"examples": "60"}),), "worst-group"
+)
+DIGITS = BoardColumn(
+    "d", "digits", "colored", (BoardVariant({"examples": "60", "sweep": ""}),)
+)
+BUDGET = replace(QUICK, seeds=(0, 1), trials=3)
+
+
+def prepare(*columns):
+    prepared, absent = prepare_columns(columns, lambda what, part: None)
+    assert not absent
+    return prepared
+
+
+def write_trial(folder, job, **scores):
+    """Records of a trial with these scores by rule."""
+    rows = [
+        Score(job.name, job.order, seed, 0, "all", "selection", rule, value)
+        for rule, value in scores.items()
+        for seed in job.seeds
+    ]
+    data = {"name": job.dataset, **job.data}
+    run = Run(job.name, job.order, job.seeds, {}, data, "")
+    path = get_records_path(job, folder)
+    path.parent.mkdir(exist_ok=True)
+    write_records(path, [*rows, run])
+
+
+def write_run(folder, job, unseen, seen=90.0, adapted=None):
+    """Records of a run with these scores, the same for all seeds but for the seed."""
+    rows = []
+    for seed in job.seeds:
+        place = job.name, job.order, seed
+        rows.append(Score(*place, 0, "test", "test", "accuracy", 1.0))
+        rows.append(Score(*place, 1, "a", "train", "accuracy", seen))
+        rows.append(Score(*place, 1, "b", "train", "accuracy", seen - 10))
+        rows.append(Score(*place, 1, "test", "test", "accuracy", unseen + seed))
+        if adapted is not None:
+            score = AdaptedScore(*place, "all", "test", "test", "accuracy", adapted)
+            rows.append(score)
+    data = {"name": job.dataset, **job.data}
+    write_records(
+        get_records_path(job, folder),
+        [*rows, Run(job.name, job.order, job.seeds, {}, data, "")],
+    )
+
+
+def test_every_row_gets_the_same_number_of_trials():
+    rows = list_board_rows(["erm", "logistic", "steady", "jtt"])
+    plan = plan_board(rows, prepare(TABLE), {}, BUDGET)
+    assert [len(task.search.plan()) for task in plan.tasks] == [3] * len(rows)
+    first, *others = plan.tasks[0].search.plan()
+    assert first.settings == {"epochs": 30, "hidden": (32, 32)}
+    assert all("rate" in job.settings for job in others)
+    assert {job.seeds for job in plan.list_trials()} == {(0,)}
+
+
+def test_a_row_runs_only_on_the_tasks_that_it_takes():
+    regression = replace(
+        TABLE, variants=(BoardVariant({"examples": "60", "task": "regression"}),)
+    )
+    rows = list_board_rows(["logistic", "ridge"])
+    plan = plan_board(rows, prepare(TABLE, replace(regression, name="r")), {}, BUDGET)
+    ran = {(task.row.learner, task.column.name) for task in plan.tasks}
+    assert ran == {("logistic", "t"), ("ridge", "r")}
+
+
+def test_the_rule_chooses_and_the_oracle_stands_beside(tmp_path):
+    (row,) = list_board_rows(["erm"])
+    plan = plan_board([row], prepare(TABLE), {}, BUDGET)
+    (task,) = plan.tasks
+    trials = task.search.plan()
+    for job, honest, oracle in zip(trials, (50, 70, 60), (40, 30, 80), strict=True):
+        write_trial(tmp_path, job, **{"worst-group": honest, "oracle": oracle})
+    runs = task.plan_choices(tmp_path)
+    (honest,), (oracle,) = runs["honest"], runs["oracle"]
+    assert honest.settings == trials[1].settings
+    assert oracle.settings == trials[2].settings
+    assert honest.selection == "3 trials, chosen by the rule worst-group"
+    assert oracle.selection == "3 trials, chosen by the rule oracle"
+    write_run(tmp_path, honest, 60.0)
+    write_run(tmp_path, oracle, 66.0)
+    summary = summarise_board(plan, tmp_path)
+    cell = summary["cells"]["erm"]["t"]
+    assert cell["unseen"]["mean"] == 60.5 and cell["unseen"]["seeds"] == 2
+    assert cell["oracle"]["mean"] == 66.5
+    assert cell["seen"]["mean"] == 85
+    assert cell["adapted"] is None
+    assert cell["settings"] == [honest.settings]
+
+
+def test_without_finished_trials_there_is_nothing_to_run(tmp_path):
+    plan = plan_board(list_board_rows(["erm"]), prepare(TABLE), {}, BUDGET)
+    assert plan.list_runs(tmp_path) == []
+    assert summarise_board(plan, tmp_path)["cells"] == {"erm": {}}
+
+
+def test_true_groups_arrive_together_and_only_where_the_data_have_them():
+    rows = list_board_rows(["groupdro, true groups"])
+    plan = plan_board(rows, prepare(TABLE, DIGITS), {}, BUDGET)
+    (task,) = plan.tasks
+    assert task.column.name == "d" and task.order == "2+2"
+    names = [environment.name for environment in task.data.problem.train]
+    assert names[:2] == ["train-1 agree", "train-1 contradict"]
+
+
+def test_inferred_environments_belong_to_trials_and_runs():
+    rows = list_board_rows(["groupdro after eiil"])
+    budget = replace(BUDGET, trial_seeds=(0, 1))
+    (task,) = plan_board(rows, prepare(DIGITS), {}, budget).tasks
+    trial = task.search.plan()[0]
+    assert (trial.infer, trial.seeds) == ("eiil", (0,))
+    assert trial.inference == {"epochs": 30, "steps": 0}
+
+
+def test_columns_whose_data_are_not_there_are_named_with_the_reason():
+    columns = [c for c in list_board_columns() if c.name == "mnist-b01"]
+    prepared, absent = prepare_columns(columns, lambda what, part: None)
+    assert prepared == []
+    assert "cirm data fetch mnist" in absent["MNIST, coloured figure"]
+
+
+def test_pacs_has_each_domain_unseen_in_three_orders():
+    columns = [c for c in list_board_columns() if c.dataset == "pacs"]
+    assert [c.variants[0].data["test"] for c in columns] == [
+        *("photo", "art_painting", "cartoon", "sketch")
+    ]
+    orders = [variant.data["train"] for variant in columns[0].variants]
+    assert orders == [
+        "art_painting,cartoon,sketch",
+        "cartoon,sketch,art_painting",
+        "sketch,art_painting,cartoon",
+    ]
+
+
+def test_a_table_of_the_user_is_a_column(clinic, tmp_path):
+    for number in range(3):
+        path = tmp_path / f"clinic-{number}.csv"
+        clinic(40, 0.9, number).to_csv(path, index=False)
+    *_, column = list_board_columns(quick=True, tables=[f"{tmp_path}:outcome"])
+    (prepared,) = prepare(column)
+    assert prepared.task == "classification" and column.rule == "next"
+    (problem,) = (data.problem for data in prepared.data)
+    assert [e.name for e in problem.test] == ["clinic-2"]
+
+
+def test_ranks_count_columns_alike_and_ties_half():
+    scores = {
+        "a": {"x": {"0": 3.0, "1": 1.0}, "y": {"0": 5.0}},
+        "b": {"x": {"0": 2.0, "1": 2.0}, "y": {"0": 5.0}},
+        "c": {"x": {"0": 1.0, "1": 3.0}},
+    }
+    ranks = rank_rows(scores)
+    # x: a is beaten by 0 and 2 of 2 rows; y: it ties with one of one.
+    assert ranks["a"]["mean"] == pytest.approx((50 + 50) / 2)
+    assert ranks["b"]["mean"] == pytest.approx((50 + 50) / 2)
+    assert ranks["c"]["mean"] == pytest.approx(50)
+    assert ranks["a"]["low"] < 50 < ranks["a"]["high"]
+    assert ranks["b"]["low"] == ranks["b"]["high"] == 50

@@ -1,0 +1,31 @@
+"""The rows of the board: every learner, and some with inferred or true groups."""
+
+import pytest
+
+from cirm.board.rows import list_board_rows
+from cirm.learners import LEARNERS
+
+
+def test_every_built_in_learner_has_a_row():
+    rows = list_board_rows()
+    assert {row.learner for row in rows} == set(LEARNERS)
+    names = [row.name for row in rows]
+    assert len(set(names)) == len(names)
+
+
+def test_a_learner_brings_all_of_its_rows():
+    rows = list_board_rows(["jtt", "groupdro, true groups"])
+    assert [row.name for row in rows] == [
+        "jtt",
+        "jtt after eiil",
+        "groupdro, true groups",
+    ]
+    assert [row.infer for row in rows] == ["", "eiil", ""]
+    assert rows[-1].has_true_groups and rows[-1].settings == {"groups": "classes"}
+
+
+def test_a_learner_of_your_own_is_a_row_too():
+    (row,) = list_board_rows(["cirm.learners.erm:ERM"])
+    assert row.family == "your own"
+    with pytest.raises(ValueError, match="no learner 'nope'"):
+        list_board_rows(["nope"])

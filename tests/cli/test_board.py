@@ -1,0 +1,40 @@
+"""The command that makes the board: what it refuses, writes and continues."""
+
+import json
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--quick", "--column", "smell"], "no column 'smell'. Use one of digits-b01"),
+        (["--quick", "--table", "here"], "--table is 'here'. Give a folder"),
+        (["--quick", "--learner", "nope"], "There is no learner 'nope'"),
+        (["--quick", "--engine", "cloud"], "no engine 'cloud'"),
+    ],
+)
+def test_wrong_arguments_give_one_line_and_status_2(refused, words, message):
+    refused(["board", *words], message)
+
+
+@pytest.mark.integration
+def test_a_board_leaves_a_summary_a_page_and_markdown_and_continues(cirm, tmp_path):
+    out, document = tmp_path / "out", tmp_path / "board.md"
+    words = ["board", "--quick", "--column", "table", "--learner", "logistic"]
+    words += ["--learner", "steady", "--seeds", "2", "--workers", "1"]
+    words += ["--out", str(out), "--markdown", str(document)]
+    status, printed, _ = cirm(*words)
+    assert status == 0
+    assert "3 rows, 1 columns: 6 trials" in printed
+    summary = json.loads((out / "summary.json").read_text())
+    cells = {row: own["table"] for row, own in summary["cells"].items()}
+    assert set(cells) == {"logistic", "logistic, last place", "steady"}
+    assert cells["steady"]["unseen"]["mean"] > cells["logistic"]["unseen"]["mean"]
+    assert cells["steady"]["adapted"]["mean"] > cells["steady"]["unseen"]["mean"]
+    assert document.read_text() == (out / "board.md").read_text()
+    written = {file: file.stat().st_mtime_ns for file in (out / "jobs").iterdir()}
+    status, again, _ = cirm(*words)
+    assert status == 0 and "cirm board, trials" not in again
+    assert written == {f: f.stat().st_mtime_ns for f in (out / "jobs").iterdir()}
+    assert json.loads((out / "summary.json").read_text())["cells"] == summary["cells"]
