@@ -69,7 +69,7 @@ def test_every_row_gets_the_same_number_of_trials():
     plan = plan_board(rows, prepare(TABLE), {}, BUDGET)
     assert [len(task.search.plan()) for task in plan.tasks] == [3] * len(rows)
     first, *others = plan.tasks[0].search.plan()
-    assert first.settings == {"epochs": 30, "hidden": (32, 32)}
+    assert first.settings == {"epochs": 30}
     assert all("rate" in job.settings for job in others)
     assert {job.seeds for job in plan.list_trials()} == {(0,)}
 

@@ -101,3 +101,10 @@ def test_a_space_that_makes_no_sense_is_refused_in_one_sentence(text, message):
     with pytest.raises(ValueError, match=message) as found:
         parse_search_space("erm", [text])
     assert "\n" not in str(found.value)
+
+
+def test_a_learner_without_a_network_on_tables_has_another_space_there():
+    assert set(parse_search_space("steady", (), (12,))) == {"trust", "level"}
+    for features in ((2, 28, 28), (1280,), ()):
+        assert "dropout" in parse_search_space("steady", (), features)
+    assert "dropout" in parse_search_space("erm", (), (12,))

@@ -56,7 +56,7 @@ FULL = BoardBudget()
 QUICK = BoardBudget(
     trials=2,
     trial_seeds=(0,),
-    settings={"epochs": "30", "hidden": "32,32"},
+    settings={"epochs": "30"},
     inference={"epochs": 30, "steps": 0},
 )
 
@@ -102,7 +102,8 @@ class BoardTask:
 
         row = self.row
         fixed = parse_learner_settings(row.learner, self.settings)
-        space = parse_search_space(row.learner)
+        features = self.data.problem.train[0].features
+        space = parse_search_space(row.learner, (), features)
         return RandomSearch(
             remove_test_environments(self.data),
             row.learner,

@@ -381,7 +381,11 @@ def plan_random_search(
         learner, parse_assignments(list(assignments), "--set")
     )
     space = {
-        n: s for n, s in parse_search_space(learner, spaces).items() if n not in fixed
+        n: s
+        for n, s in parse_search_space(
+            learner, spaces, problem.train[0].features
+        ).items()
+        if n not in fixed
     }
     if not 0 < fields["held"] < 1:
         raise ValueError(

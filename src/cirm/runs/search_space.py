@@ -79,6 +79,11 @@ SPACES = {
 }
 """Spaces of some learners, instead of the common one."""
 
+TABLE_SPACES = {"steady": "trust=invariant|interval|average,level=0.01..0.2:log"}
+"""Spaces for tables of few features, where a learner then trains no network."""
+
+MOST_TABLE_FEATURES = 300  # inputs that count as a table; embeddings have more
+
 SEPARATOR = re.compile(r",\s*(?=[A-Za-z_]\w*\s*=)")  # values may contain commas too
 
 
@@ -122,14 +127,22 @@ class SearchAlternatives:
 Space = Mapping[str, SearchRange | SearchAlternatives]
 
 
-def parse_search_space(learner: LearnerLike, texts: Iterable[str] = ()) -> Space:
-    """Parse a space; without texts, return the learner's own or the common one."""
+def parse_search_space(
+    learner: LearnerLike, texts: Iterable[str] = (), features: tuple[int, ...] = ()
+) -> Space:
+    """Parse a space; without texts, return the learner's own or the common one.
+
+    Some learners have another space for the `features` of a table.
+    """
     assignments = [part for text in texts for part in SEPARATOR.split(text)]
     kinds = {name: kind for name, kind, _ in list_learner_settings(learner)}
     if not assignments:
         key = get_learner_key(learner).removeprefix("c-")
         common = ",".join(f"{n}={t}" for n, t in COMMON.items() if n in kinds)
-        assignments = SEPARATOR.split(SPACES.get(key, common))
+        text = SPACES.get(key, common)
+        if len(features) == 1 and features[0] <= MOST_TABLE_FEATURES:
+            text = TABLE_SPACES.get(key, text)
+        assignments = SEPARATOR.split(text)
     space: dict[str, SearchRange | SearchAlternatives] = {}
     for part in assignments:
         name, equals, text = (word.strip() for word in part.partition("="))
