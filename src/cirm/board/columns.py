@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cirm.data.planted import list_table_files
+from cirm.data.planted import parse_table_option
 from cirm.runs.plans import PreparedDataset, prepare_dataset
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
@@ -161,13 +161,7 @@ def _build_pacs_column(unseen: str) -> BoardColumn:
 
 def _build_table_column(text: str) -> BoardColumn:
     """Return the user's own table, given as FOLDER:TARGET."""
-    folder, colon, target = text.rpartition(":")
-    if not (colon and folder and target):
-        raise ValueError(
-            f"--table is {text!r}. Give a folder with one file for each place, a colon "
-            "and the column to predict, such as tables/hospitals:outcome."
-        )
-    files = list_table_files(Path(folder).expanduser())
+    folder, target, files = parse_table_option(text)
     name, path = Path(folder).name, ",".join(map(str, files))
     rule = "next" if len(files) > 2 else "held-out"
     return _build_column(name, name, "table", {"path": path, "target": target}, rule)

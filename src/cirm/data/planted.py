@@ -213,6 +213,17 @@ class PlantedShortcutTable(Dataset):
         return ((2 * y - 1) * distance + noise)[..., None]
 
 
+def parse_table_option(text: str) -> tuple[str, str, tuple[Path, ...]]:
+    """Return the folder, the target and the files of a table given as FOLDER:TARGET."""
+    folder, colon, target = text.rpartition(":")
+    if not (colon and folder and target):
+        raise ValueError(
+            f"--table is {text!r}. Give a folder with one file for each place, a colon "
+            "and the column to predict, such as tables/hospitals:outcome."
+        )
+    return folder, target, list_table_files(Path(folder).expanduser())
+
+
 def list_table_files(folder: Path) -> tuple[Path, ...]:
     """Return the tables in a folder, by name."""
     if not folder.is_dir():

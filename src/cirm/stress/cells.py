@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cirm.data import create_dataset
-from cirm.data.planted import list_table_files
+from cirm.data.planted import parse_table_option
 from cirm.evaluation.adaptation import RowCount
 from cirm.learners import get_learner_class
 from cirm.runs.jobs import Job, hash_dataset_files
@@ -186,13 +186,7 @@ def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[Shortcu
     name = "table-regression"
     kinds.append(ShortcutKind(name, "table: regression", "planted", regression))
     for table in tables:
-        folder, colon, target = table.rpartition(":")
-        if not (colon and folder and target):
-            raise ValueError(
-                f"--table is {table!r}. Give a folder with one file for each place, a "
-                "colon and the column to predict, such as tables/hospitals:outcome."
-            )
-        list_table_files(Path(folder).expanduser())
+        folder, target, _ = parse_table_option(table)
         for plant, (title, data) in PLANTS.items():
             place = {"path": folder, "target": target, **data}
             name = Path(folder).name
