@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cirm.data import create_dataset
-from cirm.data.planted import parse_table_option
+from cirm.data.planted import list_table_files, parse_table_option
 from cirm.evaluation.adaptation import RowCount
 from cirm.learners import get_learner_class
 from cirm.runs.jobs import Job, hash_dataset_files
