@@ -16,10 +16,10 @@ QUICK = {"source": "digits", "examples": "300"}
 REAL_TABLES = {
     "gas-drift": "gas drift, next batch",
     "gas-turbine": "gas turbine, next year",
-    "brain-age": "brain age, last site",
-    "gusto": "GUSTO, last region",
+    "brain-age": "brain age, unseen site",
+    "gusto": "GUSTO, unseen region",
 }
-"""Public tables by key; their last environment is unseen."""
+"""Public tables by key; which place is unseen is the data set's own choice."""
 
 NO_SWEEP = {"sweep": ""}  # further unseen places, which the board does not show
 
@@ -111,10 +111,6 @@ def prepare_columns(
 def _list_quick_columns() -> Iterator[BoardColumn]:
     colored = {**QUICK, **NO_SWEEP}
     yield _build_column("digits-b01", "digits, coloured figure", "colored", colored)
-    background = {**colored, "scheme": "b11"}
-    yield _build_column(
-        "digits-b11", "digits, coloured background", "colored", background
-    )
     corner = {**QUICK, "kind": "corner"}
     yield _build_column("digits-corner", "digits, corner", "shortcuts", corner)
     table = {"plant": "numeric", "examples": "1000"}

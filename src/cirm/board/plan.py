@@ -56,7 +56,7 @@ FULL = BoardBudget()
 QUICK = BoardBudget(
     trials=2,
     trial_seeds=(0,),
-    settings={"epochs": "30"},
+    settings={"epochs": "30", "iterations": "30"},
     inference={"epochs": 30, "steps": 0},
 )
 
