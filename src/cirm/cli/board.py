@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = options.format_command_examples(
     "cirm board --quick",
     "cirm board --learner steady --learner erm --column pacs-sketch",
-    "cirm board --engine ray --markdown docs/board.md",
+    "cirm board --engine ray --out docs/results/board",
 )
 
 
@@ -78,12 +78,6 @@ def run_board(
     out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path(
         "board"
     ),
-    markdown: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write the board as Markdown to this file.", show_default=False
-        ),
-    ] = None,
 ) -> None:
     """Compare learners on data sets whose places arrive one after another.
 
@@ -121,12 +115,10 @@ def run_board(
             budget = replace(budget, trials=trials)
         rows = list_board_rows(learner or [])
         plan = plan_board(rows, *prepare_columns(chosen, progress), budget)
-    run_board_plan(plan, out, place, markdown)
+    run_board_plan(plan, out, place)
 
 
-def run_board_plan(
-    plan: BoardPlan, folder: Path, engine: Engine, markdown: Path | None
-) -> None:
+def run_board_plan(plan: BoardPlan, folder: Path, engine: Engine) -> None:
     """Run the trials and then the runs of the picks; write and print the board."""
     from cirm.board.page import (
         build_board_page,
@@ -169,8 +161,6 @@ def run_board_plan(
         )
         document = render_board_markdown(summary, command)
         write_text_atomically(folder / "board.md", document)
-        if markdown is not None:
-            write_text_atomically(markdown, document)
     print_table(build_board_table(summary))
     typer.echo(write_board_lead(summary))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")

@@ -19,6 +19,7 @@ RUN_TRACES = ("jobs", "records.json", "records.jsonl")
 RESULT_FILES = (
     *("summary.json", "report.html", "sweep.svg", "table.md", "tables.md"),
     "tables.tex",
+    "board.md",
 )
 """Files that runs write besides."""
 
