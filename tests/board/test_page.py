@@ -68,7 +68,7 @@ def test_the_lead_says_where_ours_leads_and_where_not(summary):
 
 def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
     text = render_board_markdown(summary, "cirm board --quick")
-    assert "| learner | family | beaten by, % mean |" in text
+    assert "| learner | beaten by, % mean | beaten by, % 95 % |" in text
     assert "digits oracle* |" in text
     assert "a bound and no result" in text
     assert "- Left out, PACS: the data set is not in the cache." in text

@@ -106,16 +106,15 @@ def build_board_table(summary: Summary) -> Table:
     """Build the table of unseen scores, with the oracle's choice beside each."""
     rows = []
     order = sorted(summary["ranks"], key=lambda row: summary["ranks"][row]["mean"])
-    families = {row["name"]: row["family"] for row in summary["rows"]}
     for name in order:
         rank, cells = summary["ranks"][name], summary["cells"][name]
-        row = [Cell(name), Cell(families[name]), Cell(f"{rank['mean']:.0f}")]
-        row.append(Cell(f"{rank['low']:.0f} to {rank['high']:.0f}"))
+        interval = f"{rank['low']:.0f} to {rank['high']:.0f}"
+        row = [Cell(name), Cell(f"{rank['mean']:.0f}"), Cell(interval)]
         for column in summary["columns"]:
             cell = cells.get(column["name"], {})
             row += [_build_cell(cell.get(kind)) for kind in ("unseen", "oracle")]
         rows.append(row)
-    columns = [Column("learner"), Column("family")]
+    columns = [Column("learner")]
     columns += [Column(n, "right", ("beaten by, %",)) for n in ("mean", "95 %")]
     for column in summary["columns"]:
         columns += [
@@ -128,7 +127,7 @@ def build_board_table(summary: Summary) -> Table:
         "bootstrap interval over columns and seeds. * Oracle: the same search, but "
         "chosen by the unseen score itself: a bound and no result.",
     ]
-    return Table("Board", columns, rows, notes, row_headings=2)
+    return Table("Board", columns, rows, notes)
 
 
 def describe_board(summary: Summary) -> list[str]:
@@ -171,7 +170,7 @@ def _list_adapted_tables(summary: Summary) -> list[Table]:
         "The same score after adapting to all rows of the unseen place without their "
         "labels. No setting was chosen by it."
     )
-    return [Table("Adapted", headings, rows, [note], row_headings=1)]
+    return [Table("Adapted", headings, rows, [note])]
 
 
 def _render_figure(summary: Summary) -> Markup:

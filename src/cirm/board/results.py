@@ -119,7 +119,7 @@ def _average_with_interval(
 ) -> dict[str, float]:
     """Return the mean over columns and its bootstrap interval."""
     means = []
-    for _ in range(RESAMPLES if len(shares) > 1 else 1):
+    for _ in range(RESAMPLES):
         columns = draws.integers(len(shares), size=len(shares))
         drawn = [draws.choice(shares[c], len(shares[c])).mean() for c in columns]
         means.append(fmean(map(float, drawn)))
