@@ -47,7 +47,7 @@ def plot_seen_against_unseen(
         ax.plot([low, high], [low, high], color=get_css_color("muted"), lw=1)
     for point in points:
         tip = f"{point.name}: seen {point.seen:.1f}, unseen {point.unseen:.1f}"
-        color = get_css_color("s1" if point.is_ours else "s0")
+        color = get_css_color("s0" if point.is_ours else "s1")
         size = 9 if point.is_ours else 6
         ax.plot(
             point.seen, point.unseen, "o", color=color, ms=size, zorder=3,
