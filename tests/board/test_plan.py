@@ -22,7 +22,7 @@ TABLE = BoardColumn(
 DIGITS = BoardColumn(
     "d", "digits", "colored", (BoardVariant({"examples": "60", "sweep": ""}),)
 )
-BUDGET = replace(QUICK, seeds=(0, 1), trials=3)
+EFFORT = replace(QUICK, seeds=(0, 1), trials=3)
 
 
 def prepare(*columns):
@@ -66,7 +66,7 @@ def write_run(folder, job, unseen, seen=90.0, adapted=None):
 
 def test_every_row_gets_the_same_number_of_trials():
     rows = list_board_rows(["erm", "logistic", "steady", "jtt"])
-    plan = plan_board(rows, prepare(TABLE), {}, BUDGET)
+    plan = plan_board(rows, prepare(TABLE), {}, EFFORT)
     assert [len(task.search.plan()) for task in plan.tasks] == [3] * len(rows)
     first, *others = plan.tasks[0].search.plan()
     assert first.settings == {"epochs": 30}
@@ -79,14 +79,14 @@ def test_a_row_runs_only_on_the_tasks_that_it_takes():
         TABLE, variants=(BoardVariant({"examples": "60", "task": "regression"}),)
     )
     rows = list_board_rows(["logistic", "ridge"])
-    plan = plan_board(rows, prepare(TABLE, replace(regression, name="r")), {}, BUDGET)
+    plan = plan_board(rows, prepare(TABLE, replace(regression, name="r")), {}, EFFORT)
     ran = {(task.row.learner, task.column.name) for task in plan.tasks}
     assert ran == {("logistic", "t"), ("ridge", "r")}
 
 
 def test_the_rule_chooses_and_the_oracle_stands_beside(tmp_path):
     (row,) = list_board_rows(["erm"])
-    plan = plan_board([row], prepare(TABLE), {}, BUDGET)
+    plan = plan_board([row], prepare(TABLE), {}, EFFORT)
     (task,) = plan.tasks
     trials = task.search.plan()
     for job, honest, oracle in zip(trials, (50, 70, 60), (40, 30, 80), strict=True):
@@ -109,14 +109,14 @@ def test_the_rule_chooses_and_the_oracle_stands_beside(tmp_path):
 
 
 def test_without_finished_trials_there_is_nothing_to_run(tmp_path):
-    plan = plan_board(list_board_rows(["erm"]), prepare(TABLE), {}, BUDGET)
+    plan = plan_board(list_board_rows(["erm"]), prepare(TABLE), {}, EFFORT)
     assert plan.list_runs(tmp_path) == []
     assert summarise_board(plan, tmp_path)["cells"] == {"erm": {}}
 
 
 def test_true_groups_arrive_together_and_only_where_the_data_have_them():
     rows = list_board_rows(["groupdro, true groups"])
-    plan = plan_board(rows, prepare(TABLE, DIGITS), {}, BUDGET)
+    plan = plan_board(rows, prepare(TABLE, DIGITS), {}, EFFORT)
     (task,) = plan.tasks
     assert task.column.name == "d" and task.order == "2+2"
     names = [environment.name for environment in task.data.problem.train]
@@ -125,8 +125,8 @@ def test_true_groups_arrive_together_and_only_where_the_data_have_them():
 
 def test_inferred_environments_belong_to_trials_and_runs():
     rows = list_board_rows(["groupdro after eiil"])
-    budget = replace(BUDGET, trial_seeds=(0, 1))
-    (task,) = plan_board(rows, prepare(DIGITS), {}, budget).tasks
+    effort = replace(EFFORT, trial_seeds=(0, 1))
+    (task,) = plan_board(rows, prepare(DIGITS), {}, effort).tasks
     trial = task.search.plan()[0]
     assert (trial.infer, trial.seeds) == ("eiil", (0,))
     assert trial.inference == {"epochs": 30, "steps": 0}

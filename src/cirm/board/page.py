@@ -20,7 +20,7 @@ from cirm.report.table import (
     build_statistic_cell,
     render_markdown,
 )
-from cirm.report.text import join_words
+from cirm.wording import join_words
 
 Summary = Mapping[str, Any]
 RULES = {

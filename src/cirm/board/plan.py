@@ -34,7 +34,7 @@ HELD_OUT = "held-out"  # the rule where no other can be used
 
 
 @dataclass(frozen=True)
-class BoardBudget:
+class BoardEffort:
     """What every row gets alike.
 
     Attributes:
@@ -52,8 +52,8 @@ class BoardBudget:
     inference: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-FULL = BoardBudget()
-QUICK = BoardBudget(
+FULL = BoardEffort()
+QUICK = BoardEffort(
     trials=2,
     trial_seeds=(0,),
     settings={"epochs": "30", "iterations": "30"},
@@ -70,14 +70,14 @@ class BoardTask:
         column: The column.
         data: The data set of the variant.
         order: Order of the environments.
-        budget: What every row gets.
+        effort: What every row gets.
     """
 
     row: BoardRow
     column: BoardColumn
     data: PreparedDataset
     order: str
-    budget: BoardBudget
+    effort: BoardEffort
 
     @property
     def rule(self) -> str:
@@ -89,9 +89,9 @@ class BoardTask:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Fixed settings, as text: those of the budget and those of the row."""
+        """Fixed settings, as text: those of the effort and those of the row."""
         names = {name for name, _, _ in list_learner_settings(self.row.learner)}
-        common = {n: v for n, v in self.budget.settings.items() if n in names}
+        common = {n: v for n, v in self.effort.settings.items() if n in names}
         own = {n: format_setting_value(v) for n, v in self.row.settings.items()}
         return {**common, **own}
 
@@ -108,13 +108,13 @@ class BoardTask:
             remove_test_environments(self.data),
             row.learner,
             self.order,
-            self.budget.trial_seeds[:1] if row.infer else self.budget.trial_seeds,
+            self.effort.trial_seeds[:1] if row.infer else self.effort.trial_seeds,
             {name: part for name, part in space.items() if name not in fixed},
             (self.rule, ORACLE),
-            self.budget.trials,
+            self.effort.trials,
             settings=fixed,
             infer=row.infer,
-            inference=self.budget.inference if row.infer else None,
+            inference=self.effort.inference if row.infer else None,
         )
 
     def plan_choices(self, folder: Path) -> dict[str, list[Job]]:
@@ -130,12 +130,12 @@ class BoardTask:
     def _plan_runs(self, settings: Mapping[str, Any], choice: str) -> list[Job]:
         texts = [f"{n}={format_setting_value(value)}" for n, value in settings.items()]
         jobs = plan_jobs(
-            self.data, self.row.learner, self.order, self.budget.seeds, texts=texts,
+            self.data, self.row.learner, self.order, self.effort.seeds, texts=texts,
             infer=self.row.infer, label=self.row.name, adapt=("all",),
         )  # fmt: skip
         rule = self.rule if choice == "honest" else ORACLE
-        words = f"{self.budget.trials} trials, chosen by the rule {rule}"
-        inference = dict(self.budget.inference) if self.row.infer else {}
+        words = f"{self.effort.trials} trials, chosen by the rule {rule}"
+        inference = dict(self.effort.inference) if self.row.infer else {}
         return [
             replace(job, selection=words, diagnose=False, inference=inference)
             for job in jobs
@@ -151,14 +151,14 @@ class BoardPlan:
         columns: The columns whose data are there.
         tasks: A row on a variant of a column, for all that go together.
         absent: Why other columns are left out, by their title.
-        budget: What every row gets.
+        effort: What every row gets.
     """
 
     rows: Sequence[BoardRow]
     columns: Sequence[PreparedColumn]
     tasks: Sequence[BoardTask]
     absent: Mapping[str, str]
-    budget: BoardBudget
+    effort: BoardEffort
 
     def list_trials(self) -> list[CandidateJob]:
         """List the jobs of all searches, each once."""
@@ -180,7 +180,7 @@ def plan_board(
     rows: Sequence[BoardRow],
     columns: Sequence[PreparedColumn],
     absent: Mapping[str, str],
-    budget: BoardBudget,
+    effort: BoardEffort,
 ) -> BoardPlan:
     """Plan every row on every column whose kind of task it takes."""
     tasks = [
@@ -189,9 +189,9 @@ def plan_board(
         for prepared in columns
         if prepared.task in row.tasks
         for variant, data in zip(prepared.column.variants, prepared.data, strict=True)
-        if (task := _plan_task(row, prepared.column, variant, data, budget))
+        if (task := _plan_task(row, prepared.column, variant, data, effort))
     ]
-    return BoardPlan(rows, columns, tasks, absent, budget)
+    return BoardPlan(rows, columns, tasks, absent, effort)
 
 
 def _plan_task(
@@ -199,7 +199,7 @@ def _plan_task(
     column: BoardColumn,
     variant: BoardVariant,
     data: PreparedDataset,
-    budget: BoardBudget,
+    effort: BoardEffort,
 ) -> BoardTask | None:
     """Return the task of a row, with true groups where the data set has them."""
     order = variant.order
@@ -209,4 +209,4 @@ def _plan_task(
         count = len(data.problem.train)
         data = prepare_dataset(column.dataset, {**variant.data, "groups": "true"})
         order = "+".join(["2"] * count)  # both groups of a place arrive together
-    return BoardTask(row, column, data, order, budget)
+    return BoardTask(row, column, data, order, effort)

@@ -53,8 +53,8 @@ def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
             }
             for prepared in plan.columns
         ],
-        "seeds": list(plan.budget.seeds),
-        "trials": plan.budget.trials,
+        "seeds": list(plan.effort.seeds),
+        "trials": plan.effort.trials,
         "cells": {
             row: {c: _describe_cell(cell) for c, cell in own.items() if cell["scores"]}
             for row, own in values.items()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cirm.cli import options
-from cirm.cli.options import Address, EngineName, Workers
+from cirm.cli.options import Address, BudgetText, EngineName, Workers
 
 if TYPE_CHECKING:
     from cirm.board.plan import BoardPlan
     from cirm.runs.engines import Engine
+    from cirm.runs.job_queue import Budget
 
 EXAMPLES = options.format_command_examples(
     "cirm board --quick",
@@ -75,6 +76,7 @@ def run_board(
     engine: EngineName = "local",
     address: Address = "",
     workers: Workers = 0,
+    budget: BudgetText = "",
     out: Annotated[Path, typer.Option(help="Folder to write the results to.")] = Path(
         "board"
     ),
@@ -86,8 +88,10 @@ def run_board(
     data are not there are named and left out. If it is interrupted, the same command
     continues it.
     """
+    from cirm.cli.jobs import start_budget
     from cirm.cli.progress import show_step_progress
 
+    limit = start_budget(budget)
     with show_step_progress("Nothing was run.") as progress:
         progress("preparing the data sets", 1)
         from dataclasses import replace
@@ -108,17 +112,19 @@ def run_board(
                     f"{', '.join(names)}."
                 )
         chosen = [one for one in columns if not column or one.name in column]
-        budget = QUICK if quick else FULL
+        effort = QUICK if quick else FULL
         if seeds:
-            budget = replace(budget, seeds=tuple(range(seeds)))
+            effort = replace(effort, seeds=tuple(range(seeds)))
         if trials:
-            budget = replace(budget, trials=trials)
+            effort = replace(effort, trials=trials)
         rows = list_board_rows(learner or [])
-        plan = plan_board(rows, *prepare_columns(chosen, progress), budget)
-    run_board_plan(plan, out, place)
+        plan = plan_board(rows, *prepare_columns(chosen, progress), effort)
+    run_board_plan(plan, out, place, limit)
 
 
-def run_board_plan(plan: BoardPlan, folder: Path, engine: Engine) -> None:
+def run_board_plan(
+    plan: BoardPlan, folder: Path, engine: Engine, limit: Budget | None = None
+) -> None:
     """Run the trials and then the runs of the picks; write and print the board."""
     from cirm.board.page import (
         build_board_page,
@@ -147,9 +153,11 @@ def run_board_plan(plan: BoardPlan, folder: Path, engine: Engine) -> None:
         f"{len(plan.rows)} rows, {len(plan.columns)} columns: {len(trials)} trials, "
         "and then the runs with the settings that they choose."
     )
-    failures = run_unfinished_jobs(trials, folder, engine, "cirm board, trials")
+    failures = run_unfinished_jobs(trials, folder, engine, "cirm board, trials", limit)
     runs = plan.list_runs(folder)
-    failures |= run_unfinished_jobs(runs, folder, engine, "cirm board, chosen settings")
+    failures |= run_unfinished_jobs(
+        runs, folder, engine, "cirm board, chosen settings", limit
+    )
     with show_single_step("writing the board"):
         summary = summarise_board(plan, folder)
         summary["commit"] = find_source_commit()
