@@ -159,7 +159,7 @@ def _import(module: str, extra: str) -> Any:  # noqa: ANN401  a module
     """Import a module, or say how to install it."""
     try:
         return import_module(module)
-    except ImportError as error:
+    except (ImportError, OSError, RuntimeError) as error:  # or of another build
         own = extra in ("images", "text")
         command = f'pip install "cirm[{extra}]"' if own else f"pip install {extra}"
         raise ValueError(
