@@ -120,6 +120,8 @@ CASES = [
     ("a learner that does not do the task", {"bad.csv": GOOD}, FIT + " --learner ridge"),
     ("a network that a learner cannot use", {"bad.csv": GOOD}, FIT + " --learner logistic --set network=mlp"),
     ("a network without what a learner adapts", {"bad.csv": GOOD}, FIT + " --learner tent --set network=mlp"),
+    ("an unknown encoder", {"bad.csv": GOOD}, FIT + " --encoder nope"),
+    ("a column of text that does not exist", {"bad.csv": GOOD}, FIT + " --text nope"),
     ("an unknown setting", {"bad.csv": GOOD}, FIT + " --set nope=1"),
     ("a setting that is not a number", {"bad.csv": GOOD}, FIT + " --set rate=fast"),
     ("a setting out of range", {"bad.csv": GOOD}, FIT + " --set rate=-1"),
