@@ -103,7 +103,7 @@ def test_a_shortcut_fails_at_the_unseen_clinic_and_is_seen_to(
     quick = ["--set", "epochs=40", "--set", "rate=0.005"]
     judged, told = walk(monkeypatch, capsys, "erm", *quick)
     assert judged["overall"]["accuracy"] < 55
-    assert "significantly worse than expected" in judged["verdict"]
+    assert "Significantly worse than expected" in judged["verdict"]
     assert told["history"][1]["diagnostics"]["worst group"] < 50
     ceiling, _ = walk(monkeypatch, capsys, "erm", *quick, "--ignore", "scanner")
     assert ceiling["overall"]["accuracy"] > 68
@@ -120,7 +120,7 @@ def test_the_default_learner_stops_relying_on_the_scanner(
     words = ["evaluate", "clinic-c.csv", "--model", "at-c.cirm"]
     judged = walked(monkeypatch, capsys, *words)
     assert judged["overall"]["accuracy"] > 85
-    assert "no significant drop compared with" in judged["verdict"]
+    assert "No significant drop compared with" in judged["verdict"]
     (unstable,) = told["explanation"]["unstable"]
     assert unstable["feature"] == "scanner"
     assert re.search(r"multiplied the odds .* by \d+ and \d+", unstable["sentence"])

@@ -30,7 +30,7 @@ def test_adapt_writes_a_model_and_says_what_changed(cirm, fitted):
     before = Path("m.cirm").read_bytes()
     status, printed, error = cirm(*ADAPT)
     assert status == 0, error
-    assert "Adapted to clinic-c by 200 rows without targets." in printed
+    assert "Adapted to clinic-c with 200 rows without targets." in printed
     assert "The class frequencies changed." in printed
     assert "Learned anew for clinic-c" in printed
     assert "95 % interval" in printed
@@ -75,7 +75,7 @@ def test_inspect_gives_the_answer_first(cirm, fitted):
     lines = printed.splitlines()
     assert lines[1] == "The model relies on what holds everywhere."
     assert lines[2] == "  The meaning of `scanner` differs."
-    assert lines[4].startswith("Adapted to clinic-c by 200 rows without targets.")
+    assert lines[4].startswith("Adapted to clinic-c with 200 rows without targets.")
     assert "scanner: category" in printed
     assert "; unstable, as requested" in printed
     content = json.loads(cirm("inspect", "c.cirm", "--json")[1])
@@ -119,7 +119,7 @@ def test_predict_adapts_in_one_go_and_says_so(cirm, fitted):
     words = ["predict", "clinic-c.csv", "--model", "m.cirm", "--out", "p.csv"]
     status, _, error = cirm(*words, "--adapt")
     assert status == 0
-    assert "Before predicting: Adapted to clinic-c by 200 rows" in error
+    assert "Before predicting: Adapted to clinic-c with 200 rows" in error
     wanted = predict(load("c.cirm"), "clinic-c.csv")
     found = pd.read_csv("p.csv")
     assert found["probability"].tolist() == wanted["probability"].tolist()
@@ -130,7 +130,7 @@ def test_predict_says_that_a_model_was_adapted_before(cirm, fitted):
     words = ["predict", "clinic-c.csv", "--model", "c.cirm", "--out", "p.csv"]
     status, printed, error = cirm(*words, "--json", "--report", "page.html")
     assert status == 0
-    assert "\nAdapted to clinic-c by 200 rows" in f"\n{error}"
+    assert "\nAdapted to clinic-c with 200 rows" in f"\n{error}"
     assert json.loads(printed)["adaptation"]["name"] == "clinic-c"
     assert "<h2>Adapted to clinic-c</h2>" in Path("page.html").read_text()
 

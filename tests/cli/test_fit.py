@@ -61,7 +61,7 @@ def test_fit_prints_what_it_has_found_and_writes_the_model(fitted, clinics):
         "patient: ignored: looks like an identifier "
         "(`cirm fit --category patient` keeps it)" in fitted
     )
-    assert "The model stores of past data: no training rows" in fitted
+    assert "The model file keeps no training rows" in fitted
     assert load("m.cirm").history[0].name == "clinic-a"
 
 
@@ -86,7 +86,7 @@ def test_a_model_goes_from_clinic_to_clinic(cirm, fitted):
     assert printed.count("95 % interval of the difference") > 3
     status, printed, _ = cirm("inspect", "m.cirm")
     assert status == 0
-    assert "The model stores of past data" in printed
+    assert "The model file keeps no training rows" in printed
     assert "Importance of columns: " in printed
 
 

@@ -120,6 +120,16 @@ def test_diff_gives_the_answer_first(cirm, updated):
     assert out == "The models are the same.\n"
 
 
+def test_diff_recognises_an_adapted_model(cirm, updated):
+    words = ("adapt", "clinic-c.csv", "--model", "m.cirm", "--out", "c.cirm")
+    assert cirm(*words)[0] == 0
+    _, out, _ = cirm("diff", "m.cirm", "c.cirm")
+    assert out.startswith("The second model is the first, adapted to clinic-c.")
+    _, out, _ = cirm("diff", "c.cirm", "m.cirm")
+    told = "The second model is the first before it was adapted to clinic-c."
+    assert out.startswith(told)
+
+
 def test_diff_names_settings_columns_importance_and_scores(cirm, updated):
     cirm(*FIT, "e.cirm", *QUICK, "--ignore", "age", "--seed", "3")
     content = json.loads(cirm("diff", "a.cirm", "e.cirm", "--json")[1])

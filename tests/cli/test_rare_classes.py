@@ -74,7 +74,7 @@ def test_constant_predictions_are_called_constant_by_fit_and_evaluate(cirm, fit)
     assert "--threshold recall=0.8" in error  # which exists and helps:
     status, printed, _ = cirm("evaluate", "c.csv", "--model", "m.cirm")
     assert status == 0
-    assert "the predictions are constant: 'no' for nearly every row" in printed
+    assert "The predictions are constant: 'no' for nearly every row" in printed
     words = ["evaluate", "c.csv", "--model", "m.cirm", "--threshold", "recall=0.8"]
     content = read_json(cirm, *words)
     assert "constant" not in content["verdict"]

@@ -94,11 +94,11 @@ def test_the_worst_earlier_score_does_not_excuse_a_fall():
     first = replace(model.history[0], metrics_after={"accuracy": 60.0})
     model = replace(model, history=(first, *model.history[1:]))
     assert (
-        "no significant drop compared with"
+        "No significant drop compared with"
         in evaluate(model, table(1000, rng))["verdict"]
     )
     told = evaluate(model, table(1000, rng, slope=1.0))
-    assert told["verdict"].startswith("significantly worse than expected: accuracy")
+    assert told["verdict"].startswith("Significantly worse than expected: accuracy")
     line = told["comparisons"][0]
     assert line["difference"] == pytest.approx(line["expected"] - line["value"], abs=1)
     assert 0 < line["low"] < line["difference"] < line["high"]
@@ -143,14 +143,14 @@ def test_few_rows_are_not_compared():
     rng = np.random.default_rng(0)
     model = fit(table(400, rng), "y", learner="erm", settings=FEW)
     told = evaluate(model, table(19, rng))
-    assert "too few rows to compare" in told["verdict"]
+    assert "Too few rows to compare" in told["verdict"]
     assert told["comparisons"] == []
 
 
 def test_a_larger_error_of_a_regression_is_found(values):
     model = fit(values(300, 0), "y", learner="erm", settings={**FEW, "epochs": 40})
     model = update(model, values(300, 1))
-    assert "no significant drop" in evaluate(model, values(300, 2))["verdict"]
+    assert "No significant drop" in evaluate(model, values(300, 2))["verdict"]
     other = values(300, 3)
     other["y"] = np.random.default_rng(0).permutation(other["y"])
     told = evaluate(model, other)

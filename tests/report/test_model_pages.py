@@ -147,7 +147,7 @@ def test_adapt_shows_what_was_learned_anew(cirm, model):
     assert cirm(*words, "--report", "page.html")[0] == 0
     page = Path("page.html").read_text()
     assert read_lead(page) == (
-        "Adapted to clinic-c by 800 rows without targets. Relies on marker and crp; "
+        "Adapted to clinic-c with 800 rows without targets. Relies on marker and crp; "
         "scanner is used with the meaning learned at clinic-c."
     )
     effects, *_ = list_figures(page)

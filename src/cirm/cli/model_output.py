@@ -152,10 +152,9 @@ def describe_stored_data(content: Content) -> str:
     """Describe what the model stores from past data."""
     count = content["raw_examples"]
     rows = "no training rows" if not count else f"{count:,} training rows"
-    names = f"{content['category_names']:,} names of categories"
+    names = f"{content['category_names']:,} category names"
     return (
-        f"The model stores of past data: {rows}, {names}, {content['bytes']:,} bytes "
-        "in total"
+        f"The model file keeps {rows} and {names} ({content['bytes']:,} bytes in total)"
     )
 
 

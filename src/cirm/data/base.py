@@ -93,6 +93,17 @@ class Dataset(ABC):
                 self._raise_setting_error(name, "Use probabilities from 0 to 1")
 
 
+def space_evenly(first: float, last: float, count: int) -> tuple[float, ...]:
+    """Return numbers at equal distances, from the first to the last.
+
+    Example:
+        >>> space_evenly(0.2, 0.1, 3)
+        (0.2, 0.15, 0.1)
+    """
+    step = (last - first) / max(1, count - 1)
+    return tuple(round(first + step * i, 10) for i in range(count))
+
+
 def check_example_count(
     dataset: str, source: str, environments: int, wanted: int, available: int
 ) -> int:

@@ -30,16 +30,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cirm.data import idx
-from cirm.data.base import Dataset, check_example_count
+from cirm.data.base import Dataset, check_example_count, space_evenly
 from cirm.data.coloring import (
     FIGURE,
     ColoredImages,
     compute_input_moments,
     standardise_problem,
 )
-from cirm.data.downloads import LabelledImages, has_letter_classes, load_images
-from cirm.data.image_sets import IMAGE_SETS
+from cirm.data.downloads import (
+    LabelledImages,
+    has_letter_classes,
+    list_source_files,
+    load_images,
+)
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
 
@@ -155,9 +158,7 @@ class Colored(Dataset):
 
     def files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
-        if self.source == "digits" or self.source in IMAGE_SETS:
-            return ()
-        return idx.list_idx_files(Path(self.source).expanduser())
+        return list_source_files(self.source)
 
     def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the colour flip of each training environment, in order of arrival."""
@@ -165,8 +166,7 @@ class Colored(Dataset):
             return self.flips
         if self.environments == 1:
             return (0.1,)
-        step = 0.1 / (self.environments - 1)
-        return tuple(round(0.2 - step * i, 10) for i in range(self.environments))
+        return space_evenly(0.2, 0.1, self.environments)
 
     def _draw_training_environments(
         self,

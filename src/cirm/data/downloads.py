@@ -98,6 +98,13 @@ def load_images(source: str) -> LabelledImages:
     return _load_image_folder(path.resolve(), key)
 
 
+def list_source_files(source: str) -> tuple[Path, ...]:
+    """Return the IDX files of a source of images that is a folder; otherwise none."""
+    if source == "digits" or source in IMAGE_SETS:
+        return ()
+    return idx.list_idx_files(Path(source).expanduser())
+
+
 def load_images_and_count_classes(source: str) -> tuple[LabelledImages, int]:
     """Return images as `load_images` does, with labels from 0 on, and their number."""
     import torch

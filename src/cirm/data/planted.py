@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.base import Dataset
+from cirm.data.base import Dataset, space_evenly
 from cirm.data.schema import TaskName
 from cirm.data.shortcuts import randomise_labels
 from cirm.data.user_data import Table
@@ -126,10 +126,7 @@ class PlantedShortcutTable(Dataset):
 
     def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the flip of each training place, in order of arrival."""
-        if self.flips:
-            return self.flips
-        step = 0.1 / max(1, self.environments - 1)
-        return tuple(round(0.1 + step * i, 10) for i in range(self.environments))
+        return self.flips or space_evenly(0.1, 0.2, self.environments)
 
     def _draw_rows_of_files(
         self, seeds: tuple[int, ...]

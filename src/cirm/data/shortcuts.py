@@ -31,10 +31,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cirm.data import idx
-from cirm.data.base import Dataset, check_example_count
-from cirm.data.downloads import load_images_and_count_classes
-from cirm.data.image_sets import IMAGE_SETS
+from cirm.data.base import Dataset, check_example_count, space_evenly
+from cirm.data.downloads import list_source_files, load_images_and_count_classes
 from cirm.data.shortcut_images import CHANNELS, ShortcutImages
 from cirm.environments import Environment, Problem, Task
 from cirm.randomness import Randomness
@@ -167,16 +165,11 @@ class Shortcuts(Dataset):
 
     def files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
-        if self.source == "digits" or self.source in IMAGE_SETS:
-            return ()
-        return idx.list_idx_files(Path(self.source).expanduser())
+        return list_source_files(self.source)
 
     def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the flip of each training environment, in order of arrival."""
-        if self.flips:
-            return self.flips
-        step = 0.1 / max(1, self.environments - 1)
-        return tuple(round(0.2 - step * i, 10) for i in range(self.environments))
+        return self.flips or space_evenly(0.2, 0.1, self.environments)
 
     @property
     def has_many_classes(self) -> bool:

@@ -75,7 +75,7 @@ def find_relation(one: Model, other: Model) -> str:
     if not shared:
         return "unrelated to"
     if len(first) == len(second) == shared:
-        return "same" if _predict_equally(one, other) else "branches from"
+        return "same" if _are_same_training(one, other) else "branches from"
     if shared == len(first):
         return "continues"
     return "is continued by" if shared == len(second) else "branches from"
@@ -91,10 +91,13 @@ def _count_shared(first: list[Any], second: list[Any]) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
 
 
-def _predict_equally(one: Model, other: Model) -> bool:
-    """Return whether the learners and their states are the same."""
+def _are_same_training(one: Model, other: Model) -> bool:
+    """Return whether learners and states are the same, but for an adaptation."""
     if one.plan != other.plan or one.schema != other.schema:
         return False
+    places = [model.adaptation and model.adaptation.name for model in (one, other)]
+    if places[0] != places[1]:
+        return True
     first, second = (list_state_tensors(model.state) for model in (one, other))
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
@@ -180,14 +183,17 @@ def _compare_scores(one: Model, other: Model) -> list[dict[str, Any]]:
 def _write_answer(differences: Content) -> str:
     """Return the main differences in one sentence or two."""
     relation, environments = differences["relation"], differences["environments"]
-    if relation == "same" and not any(differences["adaptation"]):
+    before, after = differences["adaptation"]
+    if relation == "same" and before == after:
         return "The models are the same."
     more, fewer = (
         join_words(environments[side], MOST_NAMES) for side in ("second", "first")
     )
     repeated = "repeated training on the same rows"
     parts = {
-        "same": "The second model is the first, adapted to another place.",
+        "same": f"The second model is the first, adapted to {after}."
+        if after
+        else f"The second model is the first before it was adapted to {before}.",
         "continues": f"The second model continues the first with {more or repeated}.",
         "is continued by": "The second model is an earlier version of the first, "
         f"without {fewer or repeated}.",

@@ -63,11 +63,12 @@ def judge_scores(
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     expected = collect_expectation(model, positives)
     constant = describe_constant_predictions(model, mean, targets)
+    constant = f"{constant[:1].upper()}{constant[1:]}"
     if not expected.past:
-        text = "the model file contains no scores to compare with"
+        text = "The model file contains no scores to compare with."
         return {"verdict": f"{constant}{text}", "comparisons": []}
     if len(targets) < FEWEST_COMPARED:
-        text = f"too few rows to compare with the scores {expected.where}"
+        text = f"Too few rows to compare with the scores {expected.where}."
         return {"verdict": f"{constant}{text}", "comparisons": []}
     found = compare_scores(model, mean, targets, expected.past, weights)
     return {
@@ -139,14 +140,14 @@ def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> s
     worse = [one for one in comparisons if one.is_worse]
     if not comparisons:
         text = (
-            f"no score of these rows can be compared with the scores {expected.where}"
+            f"No score of these rows can be compared with the scores {expected.where}"
         )
         return f"{text}{expected.caution}"
     if worse:
         titles = ", ".join(one.title for one in worse)
-        text = f"significantly worse than expected: {titles}. "
+        text = f"Significantly worse than expected: {titles}. "
     else:
-        text = f"no significant drop compared with the scores {expected.where}. "
+        text = f"No significant drop compared with the scores {expected.where}. "
     first = (worse or comparisons)[0]
     line = first.describe_result(expected.describe_where_measured(first.score))
     line = f"{line[0].upper()}{line[1:]}"

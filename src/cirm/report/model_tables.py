@@ -143,7 +143,8 @@ def list_coverage_sentences(content: Content) -> list[str]:
         overall = coverage["overall"]["coverage"]
         sentences.append(
             f"{overall:.1f} % of the targets lie in their {coverage['level']:.3g} % "
-            f"prediction sets or intervals. {coverage['guarantee']}."
+            "prediction sets or intervals. Expected coverage: "
+            f"{coverage['guarantee'][0].lower()}{coverage['guarantee'][1:]}."
         )
     if abstention := content.get("abstention"):
         wanted = f"at most {abstention['rate']:.3g} % of the predictions to be wrong"

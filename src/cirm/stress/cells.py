@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cirm.data import create_dataset
+from cirm.data.base import space_evenly
 from cirm.data.planted import list_table_files, parse_table_option
 from cirm.evaluation.adaptation import RowCount
 from cirm.learners import get_learner_class
@@ -228,7 +229,7 @@ def _combine_data_settings(
             return None
         flips = kind.data.get("flips", ())
         if flips and condition.factor == "places":
-            data["flips"] = _space_evenly(flips[0], flips[-1], data["environments"])
+            data["flips"] = space_evenly(flips[0], flips[-1], data["environments"])
         return data
     if kind.name == "none" and condition.factor == "contradicted":
         return None
@@ -250,9 +251,3 @@ def _has_enough_rows(
     if condition.factor == "places":
         return count < len(list_table_files(Path(path).expanduser()))
     return condition.value != "5,000"
-
-
-def _space_evenly(first: float, last: float, count: int) -> tuple[float, ...]:
-    """Return evenly spaced values."""
-    step = (last - first) / (count - 1)
-    return tuple(round(first + step * i, 10) for i in range(count))

@@ -53,11 +53,11 @@ def describe_adaptation(state: State, names: list[str], classes: int) -> dict[st
     if effects:
         count = len({entry["feature"] for entry in effects})
         noun = "column" if count == 1 else "columns"
-        verdict = f"{count} {noun} re-learned from {rows} rows without labels"
+        verdict = f"Re-learned {count} {noun} from {rows:,} rows without labels"
     elif frequencies:
-        verdict = f"Class frequencies re-learned from {rows} rows without labels"
+        verdict = f"Re-learned the class frequencies from {rows:,} rows without labels"
     elif refusals:
-        verdict = f"Nothing was re-learned from {rows} rows; the model is unchanged"
+        verdict = f"Nothing was re-learned from {rows:,} rows; the model is unchanged"
     else:
         verdict = "No column is known to be unstable, so the model is unchanged"
     return {
@@ -102,7 +102,7 @@ def _describe_effect(
         )
         for value in adaptation.effects[:, feature, output]
     )
-    rows = f"from {int(adaptation.rows)} rows without labels"
+    rows = f"from {int(adaptation.rows):,} rows without labels"
     told = describe_effects_seen(seen, classes, output)
     if not classes:
         now = f"here it is {here:.2f} (95 % interval {low:.2f} to {high:.2f}, {rows})"
