@@ -114,7 +114,7 @@ def test_an_encoder_turns_the_images_into_features(tmp_path):
     dataset = Pacs(path=folder, encoder=path, side=4)
     shares = []
     dataset.compute_features(lambda what, share: shares.append(share))
-    assert shares[-1] == 1 and list(dataset.checksums()) == ["encoder"]
+    assert shares[-1] == 1 and list(dataset.list_setting_checksums()) == ["encoder"]
     environment = dataset.draw((0,)).train[0]
     assert environment.features == (2,)
     pixels = Pacs(path=folder, side=4).draw((0,)).train[0].take_all(1).x

@@ -196,7 +196,7 @@ def test_it_says_what_it_found_and_does(tmp_path):
         "train: north (2 examples), south (2 examples)",
         "test: west (2 examples)",
         "ignored as requested: sex",
-        "columns, encoded by the environment north:",
+        "columns, with means and categories of the environment north:",
         "age: number (mean 40, standard deviation 10)",
     ]
 

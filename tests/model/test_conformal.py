@@ -345,4 +345,4 @@ def test_the_commands_say_what_the_sets_promise_and_what_was_left_out(
     )  # fmt: skip
     report = json.loads(printed)["coverage"]
     assert report["environments"]["clinic-c"]["rows"] == 200
-    assert report["guarantee"] in page.read_text()
+    assert f"Expected coverage: a{report['guarantee'][1:]}" in page.read_text()

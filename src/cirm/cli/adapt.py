@@ -75,7 +75,7 @@ def adapt_model(
         adapted = adapt_model(
             load(
                 model,
-                device=options.check_device(device),
+                device=options.get_usable_device(device),
                 learner=learner,
                 key=secret,
                 encoder=encoder,

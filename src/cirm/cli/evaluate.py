@@ -78,7 +78,7 @@ def evaluate_model(
         options.limit_torch_to_one_thread()
         loaded = load(
             model,
-            device=options.check_device(device),
+            device=options.get_usable_device(device),
             learner=learner,
             key=secret,
             encoder=encoder,

@@ -271,7 +271,7 @@ def fit_model(
                 order,
                 (seed,),
                 preset=preset,
-                options={**chosen, "device": options.check_device(device)},
+                options={**chosen, "device": options.get_usable_device(device)},
                 key_file=str(key.resolve()) if key else "",
             )
             jobs = wanted.plan(base, assignments)
@@ -296,7 +296,7 @@ def fit_model(
             settings=parse_setting_options(learner, assignments),
             preset=preset,
             seed=seed,
-            device=options.check_device(device),
+            device=options.get_usable_device(device),
             order=order,
             **chosen,
             progress=progress,
@@ -366,7 +366,7 @@ def update_model(
         options.limit_torch_to_one_thread()
         old = load(
             model,
-            device=options.check_device(device),
+            device=options.get_usable_device(device),
             learner=learner,
             key=secret,
             encoder=encoder,

@@ -297,7 +297,7 @@ def parse_class_weight(text: str) -> str | dict[str, float]:
     return weights
 
 
-def check_device(device: str) -> str:
+def get_usable_device(device: str) -> str:
     """Return the device if PyTorch can compute on it."""
     import torch
 

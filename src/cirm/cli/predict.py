@@ -224,7 +224,7 @@ def load_model(
     options.limit_torch_to_one_thread()
     return load(
         path,
-        device=options.check_device(device),
+        device=options.get_usable_device(device),
         learner=learner,
         key=key,
         encoder=encoder,

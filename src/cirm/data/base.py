@@ -55,7 +55,7 @@ class Dataset(ABC):
         """
         return ()
 
-    def checksums(self) -> dict[str, str]:
+    def list_setting_checksums(self) -> dict[str, str]:
         """Return a checksum for each setting that stands for something outside.
 
         An encoder's weights are an example: they belong to the key of a job, as the

@@ -419,13 +419,13 @@ def check_columns_present(
     absent = [name for name in needed if name not in frame.columns]
     if absent:
         raise CellError(
-            f"{where}: there is no column {list_column_names(absent)}. The columns "
-            f"are {list_column_names(frame.columns) or 'none'}; {remedy}.",
+            f"{where}: there is no column {join_column_names(absent)}. The columns "
+            f"are {join_column_names(frame.columns) or 'none'}; {remedy}.",
             column=absent[0],
         )
 
 
-def list_column_names(names: Collection[str]) -> str:
+def join_column_names(names: Collection[str]) -> str:
     """Return the names of columns for a message, of which it shows 20."""
     listed = ", ".join(repr(name) for name in list(names)[:MAX_LISTED_COLUMNS])
     more = len(names) - MAX_LISTED_COLUMNS

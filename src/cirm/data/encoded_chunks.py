@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data.columns import check_columns_present, list_column_names
+from cirm.data.columns import check_columns_present, join_column_names
 from cirm.data.schema import (
     Schema,
     check_source_kind,
@@ -132,11 +132,11 @@ def describe_column_changes(
     if new := [name for name in frame.columns if name not in known]:
         yield (
             f"{where}: these columns are ignored because the model does not know "
-            f"them: {list_column_names(new)}"
+            f"them: {join_column_names(new)}"
         )
     used = [column.name for column in encoding.columns if column.features]
     if absent := [name for name in used if name not in frame.columns]:
-        names = list_column_names(absent)
+        names = join_column_names(absent)
         yield (
             f"{where}: these columns are absent, so all their values are treated as "
             f"missing: {names}"

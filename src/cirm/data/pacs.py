@@ -118,7 +118,7 @@ class Pacs(PublicDataset):
         """Return the images below the folder."""
         return tuple(list_image_files(find_domain_folder(self.folder)))
 
-    def checksums(self) -> dict[str, str]:
+    def list_setting_checksums(self) -> dict[str, str]:
         """Return the checksum of the encoder's weights."""
         return list_encoder_checksums(self.encoder, "images", self.side)
 

@@ -92,7 +92,7 @@ class Table(Dataset):
         """Return the files that `path` names."""
         return split_path_list(self.path)
 
-    def checksums(self) -> dict[str, str]:
+    def list_setting_checksums(self) -> dict[str, str]:
         """Return the checksum of the encoder's weights."""
         return list_encoder_checksums(self.encoder, "text")
 
@@ -109,7 +109,10 @@ class Table(Dataset):
             )
         if self.ignore:
             lines.append(f"ignored as requested: {', '.join(self.ignore)}")
-        lines.append(f"columns, encoded by the environment {problem.train[0].name}:")
+        lines.append(
+            "columns, with means and categories of the environment "
+            f"{problem.train[0].name}:"
+        )
         assert schema.treatment.encoding is not None
         return "\n".join([*lines, schema.treatment.encoding.describe()])
 
@@ -255,7 +258,7 @@ class ImageFolder(Dataset):
         """Return the images below `path`."""
         return tuple(list_image_files(Path(self.path))) if self.path else ()
 
-    def checksums(self) -> dict[str, str]:
+    def list_setting_checksums(self) -> dict[str, str]:
         """Return the checksum of the encoder's weights."""
         return list_encoder_checksums(self.encoder, "images", self.side)
 

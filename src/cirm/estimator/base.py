@@ -273,7 +273,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
             categories=self.categories,
             unstable=self.unstable,
             stable=self.stable,
-            class_weight=self._list_class_weights(),
+            class_weight=self._get_class_weights(),
         )
         self._set_model(model)
         if isinstance(source, BatchSource):  # which scikit-learn has not checked
@@ -293,7 +293,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
     def _list_classes(self) -> Sequence[str]:
         return ()
 
-    def _list_class_weights(self) -> ClassWeight:
+    def _get_class_weights(self) -> ClassWeight:
         return None
 
     def _choose_seed(self) -> int:

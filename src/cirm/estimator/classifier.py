@@ -187,7 +187,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
     def _list_classes(self) -> Sequence[str]:
         return [str(label) for label in self.classes_]
 
-    def _list_class_weights(self) -> ClassWeight:
+    def _get_class_weights(self) -> ClassWeight:
         if self.class_weight is None or isinstance(self.class_weight, str):
             return self.class_weight
         return {str(name): value for name, value in self.class_weight.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding, list_column_names
+from cirm.data.columns import MOST_CATEGORIES, ColumnEncoding, join_column_names
 from cirm.data.date_formats import have_short_years
 from cirm.data.schema_inference import SchemaDraft
 from cirm.data.values import convert_values_to_numbers, convert_values_to_text
@@ -45,7 +45,7 @@ def _list_class_notes(draft: SchemaDraft) -> list[str]:
         return []
     return [
         f"only one row of the first environment has the class "
-        f"{list_column_names(single)}, too few to learn or to score it."
+        f"{join_column_names(single)}, too few to learn or to score it."
     ]
 
 

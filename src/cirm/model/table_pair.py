@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from cirm.data.columns import TableEncoding, check_columns_present, list_column_names
+from cirm.data.columns import TableEncoding, check_columns_present, join_column_names
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import (
     ReadOptions,
@@ -193,7 +193,7 @@ def _choose_encoding(
     for which, frame in zip(("first", "second"), frames, strict=True):
         only = [n for n in frame.columns if n not in shared and n != target]
         if only:
-            notes.append(f"only the {which} table has {list_column_names(only)}.")
+            notes.append(f"only the {which} table has {join_column_names(only)}.")
     others = {target, *options.ignore}
     if model is not None:
         schema = model.schema

@@ -136,7 +136,8 @@ def _find_named_version(versions: Sequence[Version], key: str) -> Version:
     if len(matches) != 1:
         problem = "several earlier versions begin" if matches else "no version begins"
         raise ValueError(
-            f"--to: {problem} with {key!r}. Choose one of {_list_keys(versions)}."
+            f"--to: {problem} with {key!r}. Choose one of "
+            f"{_join_version_keys(versions)}."
         )
     return matches[0]
 
@@ -154,7 +155,7 @@ def _find_parent(versions: Sequence[Version], model: Model) -> Version:
     if not parents:
         raise ValueError(
             "No earlier version of this model is kept, only versions of other "
-            f"branches. Choose one with --to: {_list_keys(versions)}."
+            f"branches. Choose one with --to: {_join_version_keys(versions)}."
         )
     return max(parents, key=lambda version: len(version.model.history))
 
@@ -163,5 +164,5 @@ def _list_entry_fingerprints(history: Sequence[HistoryEntry]) -> list[tuple[str,
     return [(entry.name, entry.time, entry.fingerprint) for entry in history]
 
 
-def _list_keys(versions: Sequence[Version]) -> str:
+def _join_version_keys(versions: Sequence[Version]) -> str:
     return ", ".join(version.describe() for version in versions)

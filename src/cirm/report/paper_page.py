@@ -199,9 +199,7 @@ def describe_missing_numbers(summary: Summary) -> list[str]:
             rows = reasons.setdefault(cell["note"], {})
             rows.setdefault(cell["row"], {})[cell["learner"]] = None
     return [
-        "; ".join(
-            f"{row} ({_count_distinct_learners(names)})" for row, names in rows.items()
-        )
+        "; ".join(f"{row} ({_describe_learners(names)})" for row, names in rows.items())
         + f": {reason}"
         for reason, rows in reasons.items()
     ]
@@ -332,7 +330,7 @@ def _build_cell(cell: Mapping[str, Any] | None, keys: Sequence[str]) -> Cell:
     return replace(ours, verdict=cell["verdict"], others=tuple(others))
 
 
-def _count_distinct_learners(names: Mapping[str, None]) -> str:
+def _describe_learners(names: Mapping[str, None]) -> str:
     return join_words(list(names)) if len(names) < 4 else f"{len(names)} learners"
 
 

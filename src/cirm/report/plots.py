@@ -82,7 +82,7 @@ def plot_scores_over_sweep(
         _draw_line(ax, line, marks=True)
     _add_line_names(ax, shown)
     return ax, (
-        f"Unseen environments: {unit} against {axis}, for {_list_line_names(lines)}"
+        f"Unseen environments: {unit} against {axis}, for {_join_line_names(lines)}"
     )
 
 
@@ -111,7 +111,7 @@ def plot_training_curves(
         for part in _split_line_at_stages(line, starts):
             _draw_line(ax, part)
     _add_line_names(ax, lines)
-    return ax, f"{metric} against training steps, for {_list_line_names(lines)}"
+    return ax, f"{metric} against training steps, for {_join_line_names(lines)}"
 
 
 @render_as_inline_svg
@@ -153,7 +153,7 @@ def plot_training_against_unseen(
         means = f"{format_mean(train, metric)} → {format_mean(test, metric)}"
         tip = f"{pair.label}: {means}"
         ax.plot(train, test, **look, zorder=3, gid=encode_svg_id("mark", [tip]))
-    names = _list_line_names(lines)
+    names = _join_line_names(lines)
     return ax, f"Unseen environments: {unit} against {titles[0]}, for {names}"
 
 
@@ -434,7 +434,7 @@ def _describe_point(label: str, point: Point) -> str:
     return f"{label} at {point.x:g}: {point.mean:.4g}{spread}"
 
 
-def _list_line_names(lines: Sequence[PlotLine]) -> str:
+def _join_line_names(lines: Sequence[PlotLine]) -> str:
     return join_words([line.label for line in lines]) or "no learner"
 
 

@@ -115,7 +115,7 @@ def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
         if len({Path(name).with_suffix("") for name, _ in facts}) < len(facts):
             # Environments of files with the same name are named by their whole paths.
             content[setting] = [(str(data.get(setting)), ""), *facts]
-    for setting, checksum in dataset.checksums().items():
+    for setting, checksum in dataset.list_setting_checksums().items():
         content[setting] = [(str(data.get(setting)), checksum)]
     return json.dumps(content, sort_keys=True) if content else ""
 
