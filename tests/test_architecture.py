@@ -16,7 +16,7 @@ BASICS = frozenset({"intervals", "records", "registry", "settings", "tasks", "wo
 GROUND = BASICS | {"environments", "randomness"}
 MATTER = GROUND | {"networks", "variational", "likelihoods"}
 AIMS = MATTER | {"objectives", "memory"}
-LOOPS = AIMS | {"training", "admm"}
+LOOPS = AIMS | {"training", "early_stopping", "admm"}
 PARTS = LOOPS | {"learners", "inference", "data"}
 WHOLES = PARTS | {"evaluation", "model"}
 ENDS = {"runs", "report", "estimator", "federated"}
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     **dict.fromkeys(MATTER - GROUND, MATTER),
     **dict.fromkeys(AIMS - MATTER, AIMS),
     "training": AIMS,
+    "early_stopping": AIMS | {"training"},
     "admm": AIMS | {"training"},
     "learners": LOOPS,
     "inference": LOOPS,

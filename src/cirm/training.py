@@ -201,6 +201,25 @@ class Descent:
         The function returns a gradient [replica, p], and numbers for `watch`.
         """
         params = params.detach().clone().to(self.device).requires_grad_()
+        steps = self.epochs * self.count_steps(stage)
+        for step, numbers in self.iterate_epochs(
+            gradient, params, past, stage, randomness
+        ):
+            watch(step, steps, numbers)
+        return params.detach()
+
+    def iterate_epochs(
+        self,
+        gradient: Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]],
+        params: Tensor,
+        past: Any,  # noqa: ANN401
+        stage: Stage,
+        randomness: Randomness,
+    ) -> Iterator[tuple[int, Terms]]:
+        """Change parameters in place, and yield the steps so far after each epoch.
+
+        With them come the numbers that `gradient` returned for the last batch.
+        """
         optimiser = self.create_optimiser(params)
         steps = self.count_steps(stage)
         for step, batch in enumerate(self.iterate_batches(stage, randomness), 1):
@@ -208,8 +227,7 @@ class Descent:
             take_optimiser_step(optimiser, params)
             if step % steps == 0:
                 check_parameters_are_finite(params, step)
-                watch(step, steps * self.epochs, numbers)
-        return params.detach()
+                yield step, numbers
 
     def minimise_in_turn(
         self,

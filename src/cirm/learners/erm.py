@@ -30,6 +30,7 @@ class ERM(Learner[PointState]):
     """
 
     weighs_examples = True
+    stops_early = True
     presets = {
         "paper": {"rate": 1e-3, "dropout": 0.75, "decay": 0.00125},
         "irm": {

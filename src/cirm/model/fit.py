@@ -14,6 +14,7 @@ from cirm.data.rows import EncodedRows, read_rows
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import ReadOptions, infer_schema
 from cirm.data.sources import Data, Progress, ignore_progress
+from cirm.early_stopping import StoppingDescent
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
@@ -384,7 +385,7 @@ def _train_stage(
         learner = learner.adjust_epochs_to_data(stage)
     adapted = {n: _measure_after_adapting(model, rows, rows.rows[n]) for n in before}
     start = time.perf_counter()
-    state = _observe_stage(learner, model.state, stage, source, progress)
+    state, epochs = _observe_stage(learner, model.state, stage, source, progress)
     seconds = round(time.perf_counter() - start, 3)
     after = replace(model, state=state)
     progress("evaluating", 1)
@@ -400,7 +401,7 @@ def _train_stage(
             rows=len(rows.rows[name]),
             held_out=len(rows.rows[name]) - len(splits[name][0]),
             time=format_current_time(),
-            epochs=learner.descent.epochs,
+            epochs=epochs,
             seconds=seconds,
             fingerprint=rows.fingerprint(name),
             metrics_before=(
@@ -446,20 +447,28 @@ def _observe_stage(
     stage: Stage,
     source: Randomness,
     progress: Progress,
-) -> Any:  # noqa: ANN401
-    """Return the state after a stage; name the environment if the learner diverges."""
+) -> tuple[Any, int]:
+    """Return the state after a stage, and the number of epochs that it took."""
     names = ", ".join(environment.name for environment in stage)
+    done = 0
 
     def watch(step: int, steps: int, numbers: Terms) -> None:
+        nonlocal done
+        done = step
         progress(f"training on {names}", step / steps)
 
+    progress(f"training on {names}", 0.0)
     try:
-        return learner.observe(state, stage, source, watch)
+        state = learner.observe(state, stage, source, watch)
     except DivergenceError as error:
         raise DivergenceError(
             f"environment {names}: {error.args[0]}. Try a smaller learning rate "
             "(rate) or penalty."
         ) from None
+    descent = learner.descent
+    if isinstance(descent, StoppingDescent) and done:
+        return state, descent.count_epochs(done, stage)
+    return state, descent.epochs
 
 
 def _split_off_held_out_rows(
