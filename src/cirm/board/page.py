@@ -122,10 +122,11 @@ def build_board_table(summary: Summary) -> Table:
         ]
     notes = [
         "Unseen: accuracy in percent (regressions: explained variance in percent) at "
-        "the unseen place, mean ± standard deviation over seeds and orders. Beaten by: "
-        "share of the other rows with a higher score, mean over columns, with a "
-        "bootstrap interval over columns and seeds. * Oracle: the same search, but "
-        "chosen by the unseen score itself: a bound and no result.",
+        "the unseen place, mean ± standard deviation over seeds and orders. Beaten "
+        "by: the share of the other rows that have a higher score, averaged over "
+        "columns, with a bootstrap interval over columns and seeds. * Oracle: the "
+        "same search, but with settings chosen by the unseen score itself, so that "
+        "its score is an upper bound and not a result.",
     ]
     return Table("Board", columns, rows, notes)
 

@@ -255,8 +255,8 @@ BudgetText = Annotated[
     typer.Option(
         "--budget",
         metavar="TIME",
-        help="Stop when this time is spent, for example 30m, 2h or 90s, with the most "
-        "informative jobs first; the same command continues with the others.",
+        help="Stop after this time, for example 30m, 2h or 90s. The most informative "
+        "jobs run first, and the same command continues with the others.",
         show_default="no limit",
     ),
 ]

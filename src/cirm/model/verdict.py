@@ -239,7 +239,7 @@ def _drop_other_thresholds(
         else {name: values for name, values in one.items() if name not in counts}
         for entry, one in zip(entries, past, strict=True)
     ]
-    text = ". Accuracy and recall with another threshold are not compared"
+    text = ". Accuracy and recall measured with another threshold are not compared"
     return kept, text
 
 
