@@ -63,6 +63,7 @@ SHARED = {
         "encoded_chunks",
         "rows",
         "batches",
+        "periods",
     }
     | {"table_files", "array_files", "image_files", "standard_input"}
     | {"values", "number_formats", "date_formats"}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the aliases mark the names as public for type checkers
     __version__: str
+    from cirm.data.periods import name_periods as name_periods
     from cirm.environments import Environment as Environment
     from cirm.environments import Problem as Problem
     from cirm.environments import Stage as Stage
@@ -57,6 +58,7 @@ _PUBLIC = {
     "rollback": "model.versions",
     "save": "model.file",
     "load": "model.file",
+    "name_periods": "data.periods",
     "InvariantClassifier": "estimator",
     "InvariantRegressor": "estimator",
 }

@@ -8,10 +8,10 @@ import torch
 
 from cirm import evaluate, fit, predict
 from cirm.data.columns import ColumnEncoding, TableEncoding
+from cirm.data.rows import split_off_held_out_rows
 from cirm.memory import list_state_tensors
 from cirm.model import explain
 from cirm.model.explain import compute_column_importance, find_importance_drops
-from cirm.model.fit import _split_off_held_out_rows
 from cirm.model.metrics import Predictions
 from cirm.randomness import Randomness
 
@@ -20,7 +20,7 @@ FEW = {"hidden": (4,), "epochs": 3, "rate": 0.05}
 
 def split(rows, fraction=0.1, name="table"):
     source = Randomness((0,)).at("stage", 0).at(name)
-    return _split_off_held_out_rows(torch.arange(rows), fraction, source)
+    return split_off_held_out_rows(torch.arange(rows), fraction, source)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,28 @@ EnvironmentColumn = Annotated[
         show_default="one environment per file",
     ),
 ]
+TimeColumn = Annotated[
+    str,
+    typer.Option(
+        "--time",
+        metavar="COLUMN",
+        help="Column of dates, instead of --environment: each period is an "
+        "environment, in order of time.",
+        show_default=(
+            "the column given when the model was first fitted; otherwise environments "
+            "are not periods"
+        ),
+    ),
+]
+PeriodLength = Annotated[
+    str,
+    typer.Option(
+        "--every",
+        metavar="PERIOD",
+        help="How long a period of --time is: day, week, month, quarter or year.",
+        show_default="as when the model was first fitted, otherwise month",
+    ),
+]
 Device = Annotated[
     str, typer.Option(help="Device to compute on, for example cpu or cuda.")
 ]

@@ -34,7 +34,9 @@ from cirm.data.sources import (
 )
 from cirm.data.values import Flags, Numbers
 from cirm.environments import Environment
+from cirm.randomness import Randomness
 
+FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
 MEMORY_BYTES = 2**28  # of inputs that are held in memory
 
 
@@ -231,7 +233,9 @@ def read_rows(
     return EncodedRows(
         store,
         torch.from_numpy(np.concatenate(targets)) if targets else torch.zeros(0),
-        group_rows_by_environment(np.concatenate(names)),
+        group_rows_by_environment(
+            np.concatenate(names), in_order=any(source.periods for source in sources)
+        ),
         tuple(dict.fromkeys(notes)),
         np.concatenate(missing) if missing else None,
         origins,
@@ -271,9 +275,25 @@ def hash_inputs_and_targets(chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> 
     return digest.hexdigest()[:16]
 
 
-def group_rows_by_environment(names: NDArray[np.object_]) -> dict[str, Tensor]:
-    """Return the positions of each environment's rows, in order of appearance."""
-    codes, different = pd.factorize(names)
+def group_rows_by_environment(
+    names: NDArray[np.object_], in_order: bool = False
+) -> dict[str, Tensor]:
+    """Return the positions of each environment's rows, in order of appearance.
+
+    If they are to be `in_order`, as periods are, environments are sorted by name.
+    """
+    codes, different = pd.factorize(names, sort=in_order)
     order = torch.from_numpy(np.argsort(codes, kind="stable"))
     sizes = np.bincount(codes).tolist()
     return dict(zip(map(str, different), order.split(sizes), strict=True))
+
+
+def split_off_held_out_rows(
+    rows: Tensor, fraction: float, source: Randomness
+) -> tuple[Tensor, Tensor]:
+    """Split rows into training and held-out rows; both are all rows if too few."""
+    count = int(fraction * len(rows))
+    if count < FEWEST_HELD_OUT:
+        return rows, rows
+    shuffled = source.at("held out").permutation(len(rows))[0]
+    return rows[shuffled[count:].sort().values], rows[shuffled[:count]]

@@ -59,6 +59,8 @@ class Schema:
         ids: Columns that identify rows; predictions keep them.
         ignored: Columns that the user asked to ignore.
         weight: The column with the weights of rows; empty if all count once.
+        every: The length of a period, if the environments are periods and the column
+            of environments holds dates; empty otherwise.
     """
 
     treatment: InputEncoding
@@ -68,6 +70,7 @@ class Schema:
     ids: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     weight: str = ""
+    every: str = ""
 
 
 def encode_targets(

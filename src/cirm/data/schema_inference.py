@@ -118,8 +118,12 @@ def infer_schema(
     progress: Progress = ignore_progress,
     first: str = "",
 ) -> SchemaDraft:
-    """Infer how to read the data from the environment `first`, or that of row one."""
+    """Infer how to read the data from the environment `first`.
+
+    Without it this is the earliest period, or else the environment of row one.
+    """
     source = sources[0]
+    first = first or min((min(s.periods) for s in sources if s.periods), default="")
     for other in sources:
         check_source_kind(other, source.kind)
     target = options.target or source.target

@@ -68,6 +68,7 @@ class Source(ABC):
         weight: The column of the weights of rows, if the source itself knows.
         encoder: What makes features of the images, if anything does.
         count: The number of rows, if it is known before they are read.
+        periods: The environments in order of time, if they are periods.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Source(ABC):
     weight: str = ""
     encoder: EncoderIdentity | None = None
     count: int = 0
+    periods: tuple[str, ...] = ()
 
     @abstractmethod
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:

@@ -18,6 +18,7 @@ from cirm.data.encoded_sources import (
 )
 from cirm.data.encoders import open_encoder
 from cirm.data.image_files import list_image_files
+from cirm.data.periods import divide_by_time, list_periods
 from cirm.data.rows import read_rows
 from cirm.data.schema import Schema, TaskName, read_environment_names
 from cirm.data.schema_inference import MOST_CLASSES, ReadOptions, infer_schema
@@ -62,6 +63,10 @@ class Table(Dataset):
         standardise: Whether the target of a regression is standardised.
         encoder: A frozen encoder of columns of text, such as minilm; empty for hashed
             words.
+        time: The column of dates, if environments are periods in order of time; the
+            dates are not used as an input.
+        every: How long a period is: "day", "week", "month", "quarter" or "year"; a
+            month if empty.
 
     Example:
         >>> import tempfile
@@ -83,6 +88,8 @@ class Table(Dataset):
     ignore: tuple[str, ...] = ()
     standardise: bool = True
     encoder: str = ""
+    time: str = ""
+    every: str = ""
 
     def draw(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the files, the same ones for every seed."""
@@ -131,6 +138,7 @@ class Table(Dataset):
             unique = len(set(stems)) == len(stems)
             sources += [TableFile(p, p.stem if unique else str(p)) for p in paths]
             _check_same_columns(sources)
+        sources = divide_by_time(sources, self.environment, self.time, self.every)
         options = ReadOptions(
             self.target,
             self.environment,
@@ -319,7 +327,7 @@ def prepare_environments(
     first = ""
     if test not in ("", "none"):  # else the first environment is never held out
         column = options.environment or sources[0].environment
-        names = list(
+        names = list_periods(sources) or list(
             dict.fromkeys(
                 name
                 for source in sources

@@ -105,7 +105,9 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                 or (inputs, targets, environments); `y` is then left out.
             y: Targets [n].
             environments: Name of the environment of each row, [n]. Without it, all
-                rows are one environment.
+                rows are one environment. They come in order of appearance or, if they
+                are an ordered categorical of pandas such as `name_periods` returns, in
+                the order of its categories.
             sample_weight: Weight of each row, [n]: 2 counts like the row twice, and 0
                 like no row.
 
@@ -351,12 +353,14 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{len(targets)}. They must have the same number."
             )
         columns: dict[str, Any] = {TARGET: targets}
+        if mass is not None:
+            columns[WEIGHT] = mass
         names = {"target": TARGET}
         if environments is not None:
             columns[ENVIRONMENT] = self._check_environments(environments, len(targets))
             names["environment"] = ENVIRONMENT
+            inputs, columns = _sort_by_category(inputs, columns, environments)
         if mass is not None:
-            columns[WEIGHT] = mass
             names["weight"] = WEIGHT
         if not isinstance(inputs, pd.DataFrame):
             return ArraySource(inputs, pd.DataFrame(columns), "data", "X", **names)
@@ -464,3 +468,20 @@ def _build_row_chunk(inputs: pd.DataFrame | NDArray[Any]) -> RowChunk:
     pieces = list(ArraySource(inputs, pd.DataFrame(index=range(len(inputs)))).chunks())
     arrays = [piece.inputs for piece in pieces if piece.inputs is not None]
     return RowChunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))
+
+
+def _sort_by_category(
+    inputs: Any,  # noqa: ANN401  an array or a table
+    columns: dict[str, Any],
+    environments: Sequence[Any],
+) -> tuple[Any, dict[str, Any]]:
+    """Return rows in the order of the categories, if environments have an order."""
+    names = getattr(environments, "array", environments)  # of a column of pandas
+    if not isinstance(names, pd.Categorical) or not names.ordered:
+        return inputs, columns
+    order = np.argsort(names.codes, kind="stable")
+    is_table = isinstance(inputs, pd.DataFrame)
+    return (
+        inputs.iloc[order] if is_table else inputs[order],
+        {name: np.asarray(values)[order] for name, values in columns.items()},
+    )

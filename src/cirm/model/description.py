@@ -19,6 +19,7 @@ from pydantic.dataclasses import dataclass
 
 from cirm.data.columns import ColumnEncoding
 from cirm.data.encoders import MOST_FEATURES, EncoderIdentity
+from cirm.data.periods import EVERY
 from cirm.data.schema import Schema
 from cirm.data.values import is_known_format
 from cirm.model.conformal import CONFIDENCES, QUANTILES
@@ -131,6 +132,10 @@ def _check_schema(schema: Schema) -> None:
     _require(
         bool(schema.task.classes) != is_number, "target", "does not match the task"
     )
+    is_known = schema.every in ("", *EVERY) and bool(schema.every) <= bool(
+        schema.environment
+    )
+    _require(is_known, "every", "not the length of a period of a column of dates")
     _require(all(size > 0 for size in treatment.shape), "shape", "must be positive")
     _require(
         (treatment.kind == "table") == bool(treatment.encoding),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
 from cirm.data.encoded_sources import open_later_sources
+from cirm.data.periods import divide_later_sources
 from cirm.data.rows import (
     group_rows_by_environment,
     hash_inputs_and_targets,
@@ -133,7 +134,8 @@ def evaluate(
     notes = describe_adapted_environment(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups, *filter(None, [weight])]
-    for source in open_later_sources(data, schema):
+    sources = open_later_sources(data, schema)
+    for source in divide_later_sources(sources, schema, environment):
         for chunk in encode_source_chunks(
             source, schema, fill_missing, environment, needed
         ):

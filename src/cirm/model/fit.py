@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from cirm.data.encoded_sources import open_first_sources, open_later_sources
-from cirm.data.rows import EncodedRows, read_rows
+from cirm.data.periods import (
+    divide_by_time,
+    divide_later_sources,
+    remember_periods,
+)
+from cirm.data.rows import EncodedRows, read_rows, split_off_held_out_rows
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import ReadOptions, infer_schema
 from cirm.data.sources import Data, Progress, ignore_progress
@@ -53,6 +58,7 @@ from cirm.model.verdict import warn_of_drop_on_arrival
 from cirm.model.versions import keep_version
 from cirm.model.warnings import (
     check_inputs_of_environment,
+    check_rows_are_new,
     find_leaking_columns,
     warn_of_single_class,
 )
@@ -63,7 +69,6 @@ if TYPE_CHECKING:
     from cirm.data.encoders import EncoderLike
     from cirm.learners import LearnerLike
 
-FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
 MOST_SCORED = 100_000  # rows of an environment that the metrics are computed on
 MOST_ADAPTED = 10_000  # rows to which the model is adapted on trial, on arrival
 
@@ -73,6 +78,8 @@ def fit(
     target: str = "",
     *,
     environment: str = "",
+    time: str = "",
+    every: str = "",
     task: TaskName = "auto",
     learner: LearnerLike = DEFAULT_LEARNER,
     settings: Mapping[str, Any] | None = None,
@@ -111,6 +118,10 @@ def fit(
             given.
         target: Column to predict. Archives and folders of images have their own.
         environment: Column that names the environment of each row.
+        time: Column of dates, instead of `environment`: each period is an environment,
+            in order of time. The dates are not used as an input.
+        every: How long a period is: "day", "week", "month" (if empty), "quarter" or
+            "year".
         task: "classification", "regression", or "auto" to infer it from the target.
         learner: The learning algorithm: a key (`cirm list learners` shows them), the
             name of an entry point of the group `cirm.learners`, an import path
@@ -192,6 +203,7 @@ def fit(
         raise ValueError(f"channels is {channels}, but it must be 1 or 3.")
     shape = (channels, side or 0, side or 0)
     sources, text_encoder = open_first_sources(data, shape, encoder)
+    sources = divide_by_time(sources, environment, time, every)
     options = ReadOptions(
         target,
         environment,
@@ -206,7 +218,7 @@ def fit(
         encoder=text_encoder,
     )
     draft = infer_schema(sources, options, progress)
-    schema = draft.schema
+    schema = remember_periods(draft.schema, sources)
     values = {
         **(settings or {}),
         **build_learner_column_settings(learner, schema, unstable, stable),
@@ -241,6 +253,8 @@ def update(
     data: Data,
     *,
     environment: str = "",
+    time: str = "",
+    every: str = "",
     order: str = "joint",
     fill_missing: bool = False,
     accept_units: bool = False,
@@ -258,6 +272,9 @@ def update(
         data: The new data, in any of the forms that `fit` accepts.
         environment: Column that names the environment of each row. By default the
             column that was used at the first fit, or one environment per file.
+        time: Column of dates whose periods are the environments. By default the column
+            that was used at the first fit, if the data have it.
+        every: How long a period is. By default as at the first fit.
         order: "joint" to train on all new environments together, "sequential" to train
             on one after another, or the number of environments in each stage, as "2+1".
         fill_missing: Whether to treat columns that the data lack as missing values.
@@ -299,10 +316,17 @@ def update(
     if not 0 <= keep <= MOST_EARLIER:
         raise ValueError(f"keep is {keep}, but it must be from 0 to {MOST_EARLIER}.")
     before = model
-    sources = open_later_sources(data, model.schema)
+    sources = divide_later_sources(
+        open_later_sources(data, model.schema), model.schema, environment, time, every
+    )
     check_threshold(model, threshold)
     rows = read_rows(
-        sources, model.schema, progress, fill_missing, environment, weight=weight
+        sources,
+        model.schema,
+        progress,
+        fill_missing,
+        environment or time,
+        weight=weight,
     )
     notes = []
     if model.adaptation is not None:
@@ -320,7 +344,7 @@ def update(
             model.schema, name, inputs.numpy(), missing, accept_units
         )
     if not again:
-        _check_rows_are_new(model, rows)
+        check_rows_are_new(model, rows)
     after = _train_stages(model, rows, order, tuple(notes), progress, threshold)
     return keep_version(before, after, keep)
 
@@ -360,7 +384,7 @@ def _train_stage(
     source = Randomness((model.plan.seed,)).at("stage", model.stages)
     fraction = model.plan.held_out
     splits = {
-        n: _split_off_held_out_rows(rows.rows[n], fraction, source.at(n)) for n in names
+        n: split_off_held_out_rows(rows.rows[n], fraction, source.at(n)) for n in names
     }
     stage, held_out = (
         tuple(rows.environment(n, splits[n][part], model.schema) for n in names)
@@ -471,17 +495,6 @@ def _observe_stage(
     return state, descent.epochs
 
 
-def _split_off_held_out_rows(
-    rows: Tensor, fraction: float, source: Randomness
-) -> tuple[Tensor, Tensor]:
-    """Split rows into training and held-out rows; both are all rows if too few."""
-    count = int(fraction * len(rows))
-    if count < FEWEST_HELD_OUT:
-        return rows, rows
-    shuffled = source.at("held out").permutation(len(rows))[0]
-    return rows[shuffled[count:].sort().values], rows[shuffled[:count]]
-
-
 def _predict_rows_to_score(
     model: Model, rows: EncodedRows, indices: Tensor
 ) -> ScoredRows:
@@ -506,15 +519,3 @@ def _measure_after_adapting(
     adapted = adapt_to_inputs(model, rows.store.take(indices))
     scored = _predict_rows_to_score(adapted, rows, indices)
     return measure_nonconformity(adapted, *scored[:2])
-
-
-def _check_rows_are_new(model: Model, rows: EncodedRows) -> None:
-    """Raise an error if the model was trained on the rows of an environment before."""
-    history = {entry.fingerprint: entry for entry in model.history}
-    for name in rows.rows:
-        if entry := history.get(rows.fingerprint(name)):
-            raise ValueError(
-                f"environment {name!r}: the model was trained on these rows on "
-                f"{entry.time[:10]}, as {entry.name!r}. Use --again (in Python "
-                "again=True) to train on them once more."
-            )

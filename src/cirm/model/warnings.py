@@ -17,7 +17,9 @@ from cirm.model.units import UnitChange, detect_unit_changes
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from cirm.data.rows import EncodedRows
     from cirm.data.schema_inference import SchemaDraft
+    from cirm.model.model import Model
 
 FEWEST_ROWS = 20  # with fewer rows, means and coincidences say little
 FEWEST_ORDERED = 200  # rows; fewer may happen to be in order by a column of many values
@@ -192,3 +194,15 @@ def warn_of_single_class(classes: tuple[str, ...], targets: Tensor) -> list[str]
         only = classes[int(targets.flatten()[0])]
         return [f"all rows have the class {only!r}, so the accuracy says little."]
     return []
+
+
+def check_rows_are_new(model: Model, rows: EncodedRows) -> None:
+    """Raise an error if the model was trained on the rows of an environment before."""
+    history = {entry.fingerprint: entry for entry in model.history}
+    for name in rows.rows:
+        if entry := history.get(rows.fingerprint(name)):
+            raise ValueError(
+                f"environment {name!r}: the model was trained on these rows on "
+                f"{entry.time[:10]}, as {entry.name!r}. Use --again (in Python "
+                "again=True) to train on them once more."
+            )

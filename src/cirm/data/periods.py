@@ -1,0 +1,201 @@
+"""Periods of time as environments: the dates of a column become names of periods."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api import types
+
+from cirm.data.cell_errors import raise_for_first_bad_value
+from cirm.data.columns import check_columns_present
+from cirm.data.schema import Schema
+from cirm.data.sources import RowChunk, Source
+from cirm.data.values import (
+    Values,
+    convert_values_to_numbers,
+    convert_values_to_text,
+    detect_format,
+    is_missing,
+)
+
+EVERY = ("day", "week", "month", "quarter", "year")
+REMEDY = "remove the row"
+
+
+class PeriodSource(Source):
+    """A table in which a column of dates is replaced by the period of each date.
+
+    Periods are environments, in order of time, whatever the order of the rows. Whether
+    the day or the month of a date comes first is inferred from all rows.
+    """
+
+    def __init__(self, source: Source, column: str, every: str) -> None:
+        self.source, self.column, self.every = source, column, every
+        self.name, self.where, self.path = source.name, source.where, source.path
+        self.target, self.weight = source.target, source.weight
+        self.environment = column
+        dates = self._read_different_dates()
+        self._format = detect_date_format_of_column(dates)
+        self.periods = tuple(sorted(set(name_dates(dates, every, self._format))))
+
+    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+        """Yield all rows in order, with periods in place of dates."""
+        numbers = [name for name in numbers if name != self.column]
+        for chunk in self.source.chunks(numbers):
+            names = name_dates(chunk.frame[self.column], self.every, self._format)
+            yield chunk._replace(frame=chunk.frame.assign(**{self.column: names}))
+
+    def hash_files(self) -> dict[str, str]:
+        """Return the SHA-256 of the file by its name."""
+        return self.source.hash_files()
+
+    def _read_different_dates(self) -> Values:
+        """Return each different date with the row in which it comes first."""
+        parts = []
+        for frame in self.source.frames():
+            check_columns_present(frame, [self.column], self.where)
+            parts.append(frame[self.column][~frame[self.column].duplicated()])
+        dates = pd.concat(parts)
+        return dates[~dates.duplicated()]
+
+
+def divide_by_time(
+    sources: Sequence[Source], environment: str, time: str, every: str
+) -> list[Source]:
+    """Return sources whose environments are periods, if a column of dates is given.
+
+    Args:
+        sources: Tables.
+        environment: The column of environments, which cannot be given as well.
+        time: The column of dates; empty for none.
+        every: How long a period is; a month if empty.
+    """
+    if not time:
+        if every:
+            raise ValueError(
+                f"every is {every!r}, but no column of dates is given. Name it with "
+                "--time (in Python time=)."
+            )
+        return list(sources)
+    if environment:
+        raise ValueError(
+            f"The environments are given twice: by the column {environment!r} and by "
+            f"the dates in {time!r}. Use either --environment or --time."
+        )
+    check_length_of_period(every or "month")
+    for source in sources:
+        if source.kind != "table":
+            raise ValueError(
+                f"{source.where}: periods need a table with a column of dates. Remove "
+                "--time."
+            )
+    return [PeriodSource(source, time, every or "month") for source in sources]
+
+
+def divide_later_sources(
+    sources: Sequence[Source],
+    schema: Schema,
+    environment: str = "",
+    time: str = "",
+    every: str = "",
+) -> list[Source]:
+    """Return the sources of later data, divided as the first ones unless told else.
+
+    Data without the column of dates are one environment per file.
+    """
+    is_same = bool(schema.every) and not environment and not time
+    if not is_same:
+        return divide_by_time(sources, environment, time, every)
+    column, every = schema.environment, every or schema.every
+    return [
+        divide_by_time([source], "", column, every)[0]
+        if column in source.peek(1, 1_000_000).names
+        else source
+        for source in sources
+    ]
+
+
+def remember_periods(schema: Schema, sources: Sequence[Source]) -> Schema:
+    """Return the schema with the length of periods, if environments are periods."""
+    (every,) = {s.every if isinstance(s, PeriodSource) else "" for s in sources}
+    return replace(schema, every=every)
+
+
+def list_periods(sources: Sequence[Source]) -> list[str]:
+    """Return the periods of all sources in order of time; none without dates."""
+    return sorted({period for source in sources for period in source.periods})
+
+
+def name_periods(dates: Any, every: str = "month") -> pd.Categorical:  # noqa: ANN401
+    """Return the period of each date, to be used as environments of an estimator.
+
+    The estimators train on the periods in order of time, whatever the order of rows.
+
+    Args:
+        dates: Dates [n]: an array or column of dates, or of text such as 2024-01-31
+            or 31.01.2024.
+        every: How long a period is: "day", "week", "month", "quarter" or "year".
+
+    Returns:
+        Names of periods [n], such as 2024-01-31, 2024-W05, 2024-01, 2024-Q1 or 2024,
+        as an ordered categorical of pandas.
+
+    Raises:
+        ValueError: If there is no such length, or a value is not a date.
+
+    Example:
+        >>> from cirm import name_periods
+        >>> list(name_periods(["2024-02-01", "2024-01-31", "2024-02-29"], "month"))
+        ['2024-02', '2024-01', '2024-02']
+    """
+    check_length_of_period(every)
+    values = pd.Series(dates).reset_index(drop=True).rename("dates")
+    names = name_dates(values, every, detect_date_format_of_column(values))
+    return pd.Categorical(names, sorted(set(names)), ordered=True)
+
+
+def check_length_of_period(every: str) -> None:
+    """Refuse a length that no period has."""
+    if every not in EVERY:
+        raise ValueError(
+            f"every is {every!r}, which is not the length of a period. Use one of "
+            f"{', '.join(EVERY)}."
+        )
+
+
+def detect_date_format_of_column(values: Values) -> str:
+    """Return how dates are written; empty for ISO 8601 and columns of dates."""
+    if types.is_numeric_dtype(values) or types.is_datetime64_any_dtype(values):
+        return ""
+    present = values[~is_missing(values)]
+    guess = detect_format(present, "date")
+    if guess.problem:
+        advice = "Correct it, or write all dates as 2024-12-31."
+        raise_for_first_bad_value(present, guess.bad, guess.problem, advice)
+    return guess.format
+
+
+def name_dates(values: Values, every: str, date_format: str) -> NDArray[np.object_]:
+    """Return the name of the period of each date, [n]; names sort like the dates."""
+    if types.is_numeric_dtype(values):  # years, or days such as 20241231
+        values = convert_values_to_text(values)
+    days = convert_values_to_numbers(values, "date", REMEDY, date_format)
+    raise_for_first_bad_value(
+        values, np.isnan(days), "which is not a date", f"Fill the cell, or {REMEDY}."
+    )
+    dates = pd.Series(pd.to_datetime(np.floor(days), unit="D"))
+    if every == "week":
+        calendar = dates.dt.isocalendar()
+        year, week = calendar["year"].astype(str), calendar["week"].astype(str)
+        names = year + "-W" + week.str.zfill(2)
+    elif every == "quarter":
+        names = dates.dt.year.astype(str) + "-Q" + dates.dt.quarter.astype(str)
+    else:
+        layout = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}[every]
+        names = dates.dt.strftime(layout)
+    return names.to_numpy(dtype=object)
