@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from cirm.data.encoded_sources import open_first_sources, open_later_sources
 from cirm.data.periods import (
     divide_by_time,
@@ -23,8 +21,7 @@ from cirm.early_stopping import StoppingDescent
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
-from cirm.model.adapt import adapt_to_inputs, undo_adaptation
-from cirm.model.compute import predict_rows
+from cirm.model.adapt import undo_adaptation
 from cirm.model.conformal import count_rows_by_confidence, measure_nonconformity
 from cirm.model.data_notes import list_data_notes
 from cirm.model.estimates import collect_score_statistics
@@ -34,7 +31,7 @@ from cirm.model.evaluate import (
     warn_of_constant_values,
 )
 from cirm.model.explain import IMPORTANCE_ROWS, compute_column_importance
-from cirm.model.facts import HistoryEntry, Nonconformity, format_current_time
+from cirm.model.facts import HistoryEntry, format_current_time
 from cirm.model.file import MOST_EARLIER
 from cirm.model.metrics import compute_metrics
 from cirm.model.model import (
@@ -45,7 +42,6 @@ from cirm.model.model import (
 )
 from cirm.model.rare_classes import (
     ClassWeight,
-    ScoredRows,
     check_threshold,
     choose_class_weights,
     choose_positive_class,
@@ -54,6 +50,7 @@ from cirm.model.rare_classes import (
     warn_of_constant_predictions,
     weigh_stage,
 )
+from cirm.model.stage_scores import measure_after_adapting, predict_rows_to_score
 from cirm.model.verdict import warn_of_drop_on_arrival
 from cirm.model.versions import keep_version
 from cirm.model.warnings import (
@@ -68,9 +65,6 @@ from cirm.training import DivergenceError, Terms
 if TYPE_CHECKING:
     from cirm.data.encoders import EncoderLike
     from cirm.learners import LearnerLike
-
-MOST_SCORED = 100_000  # rows of an environment that the metrics are computed on
-MOST_ADAPTED = 10_000  # rows to which the model is adapted on trial, on arrival
 
 
 def fit(
@@ -392,7 +386,7 @@ def _train_stage(
     )
     stage = weigh_stage(model, stage)
     before = {
-        n: _predict_rows_to_score(model, rows, rows.rows[n])
+        n: predict_rows_to_score(model, rows, rows.rows[n])
         for n in names
         if model.history
     }
@@ -407,13 +401,13 @@ def _train_stage(
     learner = model.learner
     if model.plan.adaptive_epochs:
         learner = learner.adjust_epochs_to_data(stage)
-    adapted = {n: _measure_after_adapting(model, rows, rows.rows[n]) for n in before}
+    adapted = {n: measure_after_adapting(model, rows, rows.rows[n]) for n in before}
     start = time.perf_counter()
     state, epochs = _observe_stage(learner, model.state, stage, source, progress)
     seconds = round(time.perf_counter() - start, 3)
     after = replace(model, state=state)
     progress("evaluating", 1)
-    scored = {n: _predict_rows_to_score(after, rows, splits[n][1]) for n in names}
+    scored = {n: predict_rows_to_score(after, rows, splits[n][1]) for n in names}
     held = [n for n in names if len(splits[n][0]) < len(rows.rows[n])]
     after, kept = update_threshold(after, [scored[n] for n in held], threshold)
     diagnostics = diagnose_stage_environments(after, stage, held_out, source)
@@ -493,29 +487,3 @@ def _observe_stage(
     if isinstance(descent, StoppingDescent) and done:
         return state, descent.count_epochs(done, stage)
     return state, descent.epochs
-
-
-def _predict_rows_to_score(
-    model: Model, rows: EncodedRows, indices: Tensor
-) -> ScoredRows:
-    """Return predictions of rows, of at most so many as are scored."""
-    indices = indices[:: -(-len(indices) // MOST_SCORED)]
-    predictions = predict_rows(model, rows, indices)
-    if not predictions.mean.isfinite().all():
-        raise DivergenceError(
-            "The predictions are no longer finite. Try a smaller learning rate (rate) "
-            "or penalty."
-        )
-    return ScoredRows(predictions, rows.targets[indices], rows.take_weights(indices))
-
-
-def _measure_after_adapting(
-    model: Model, rows: EncodedRows, indices: Tensor
-) -> Nonconformity | None:
-    """Measure predictions after adapting to the rows, as if targets were unknown."""
-    if not model.learner.adapts:
-        return None
-    indices = indices[:: -(-len(indices) // MOST_ADAPTED)]
-    adapted = adapt_to_inputs(model, rows.store.take(indices))
-    scored = _predict_rows_to_score(adapted, rows, indices)
-    return measure_nonconformity(adapted, *scored[:2])

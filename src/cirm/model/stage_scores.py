@@ -1,0 +1,43 @@
+"""Predictions of the rows of a stage, before, during and after it is learned."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from cirm.data.rows import EncodedRows
+from cirm.model.adapt import adapt_to_inputs
+from cirm.model.compute import predict_rows
+from cirm.model.conformal import measure_nonconformity
+from cirm.model.facts import Nonconformity
+from cirm.model.model import Model
+from cirm.model.rare_classes import ScoredRows
+from cirm.training import DivergenceError
+
+MOST_SCORED = 100_000  # rows of an environment that the metrics are computed on
+MOST_ADAPTED = 10_000  # rows to which the model is adapted on trial, on arrival
+
+
+def predict_rows_to_score(
+    model: Model, rows: EncodedRows, indices: Tensor
+) -> ScoredRows:
+    """Return predictions of rows, of at most so many as are scored."""
+    indices = indices[:: -(-len(indices) // MOST_SCORED)]
+    predictions = predict_rows(model, rows, indices)
+    if not predictions.mean.isfinite().all():
+        raise DivergenceError(
+            "The predictions are no longer finite. Try a smaller learning rate (rate) "
+            "or penalty."
+        )
+    return ScoredRows(predictions, rows.targets[indices], rows.take_weights(indices))
+
+
+def measure_after_adapting(
+    model: Model, rows: EncodedRows, indices: Tensor
+) -> Nonconformity | None:
+    """Measure predictions after adapting to the rows, as if targets were unknown."""
+    if not model.learner.adapts:
+        return None
+    indices = indices[:: -(-len(indices) // MOST_ADAPTED)]
+    adapted = adapt_to_inputs(model, rows.store.take(indices))
+    scored = predict_rows_to_score(adapted, rows, indices)
+    return measure_nonconformity(adapted, *scored[:2])
