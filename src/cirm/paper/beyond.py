@@ -32,6 +32,10 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         "Fashion-MNIST, b11, 2 environments",
         {**FASHION, "scheme": "b11"},
     ),
+    "kmnist b01 n=2": (
+        "A part of KMNIST, b01, 2 environments",
+        {**MNIST, "source": "kmnist-part"},
+    ),
     "mnist b01 reversed": (
         "MNIST, b01, colour flips 0.1, then 0.2",
         {**MNIST, "flips": (0.1, 0.2)},
