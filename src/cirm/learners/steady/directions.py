@@ -35,8 +35,6 @@ from cirm.learners.steady.directions_reference import (
 from cirm.learners.steady.directions_stable import (
     Seen,
     centre_logits,
-    score_start,
-    train_beside_answers,
     train_stable_ensemble,
 )
 from cirm.learners.steady.directions_stage import (
@@ -46,6 +44,7 @@ from cirm.learners.steady.directions_stage import (
     Teacher,
     remove_features_from_rows,
 )
+from cirm.learners.steady.directions_start import choose_start, train_beside_reference
 from cirm.learners.steady.directions_state import (
     EasiestPredictor,
     State,
@@ -126,7 +125,14 @@ class Directions:
         ]
         fit, judgements = train_stable_ensemble(
             self._run_network,
-            self._choose_start(state, outcomes, seen, known, randomness),
+            choose_start(
+                self._run_network,
+                state,
+                self.init(randomness.at("restart")).members,
+                outcomes,
+                seen,
+                known,
+            ),
             seen,
             known,
             is_first,
@@ -142,8 +148,16 @@ class Directions:
             for r, t in enumerate(targets)
         ]
         state = stack_replicas(parts)._replace(members=fit.params)
-        state = self._train_beside(
-            state, fit, inputs, targets, places, hypotheses, randomness
+        state = train_beside_reference(
+            self._run_network,
+            state,
+            fit,
+            inputs,
+            known,
+            hypotheses,
+            self.learner.likelihood,
+            self.learner.descent,
+            randomness.at("beside"),
         )
         return self._update_reference(state, fit, seen, targets, hypotheses, outcomes)
 
@@ -304,73 +318,6 @@ class Directions:
                 )
             hypotheses.append(Hypothesis(answers[r], tallies))
         return hypotheses
-
-    def _choose_start(
-        self,
-        state: State,
-        outcomes: list[Outcome],
-        inputs: Tensor,
-        known: list[Seen],
-        randomness: Randomness,
-    ) -> Tensor:
-        """Return the networks [replica, member, p] from which stable models start.
-
-        New ones if what changed is gone. When the first features were found, the ones
-        of before, or those beside the easiest answers: whichever tell more of the
-        classes of the new rows, in the view without the features.
-        """
-        start = state.members.clone()
-        new = self.init(randomness.at("restart")).members
-        for r, outcome in enumerate(outcomes):
-            if outcome.is_gone:
-                start[r] = new[r]
-            elif outcome.found and not state.found[r] and state.places[r]:
-                choices = torch.stack([state.members[r], state.beside[r]])
-                logits = compute_member_outputs(
-                    self._run_network, choices, inputs[r].expand(2, *inputs[r].shape)
-                )
-                scores = [
-                    score_start(one, known[r]) for one in centre_logits(logits).mean(1)
-                ]
-                start[r] = choices[int(scores[1] > scores[0])]
-        return start
-
-    def _train_beside(
-        self,
-        state: State,
-        fit: Ensemble,
-        inputs: Tensor,
-        targets: Tensor,
-        places: Tensor,
-        hypotheses: list[Hypothesis | None],
-        randomness: Randomness,
-    ) -> State:
-        """Return the state with networks beside the easiest answers, if needed."""
-        if state.found.all():
-            return state._replace(beside=fit.params)
-        outputs = compute_member_outputs(self._run_network, fit.early, inputs)
-        early = select_held_out_outputs(outputs, fit.folds).argmax(-1)
-        answers = [
-            Seen(
-                (own if h is None else h.answers)[None],
-                y,
-                places,
-                [False],
-                self.learner.classes,
-            )
-            for own, h, y in zip(early, hypotheses, targets, strict=True)
-        ]
-        params = train_beside_answers(
-            self._run_network,
-            state.beside,
-            inputs,
-            answers,
-            self.learner.likelihood,
-            self.learner.descent,
-            randomness.at("beside"),
-        )
-        is_found = state.found.bool()[:, None, None]
-        return state._replace(beside=torch.where(is_found, fit.params, params))
 
     def _update_reference(
         self,

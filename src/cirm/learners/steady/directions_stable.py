@@ -30,8 +30,6 @@ from cirm.training import Descent, Watch
 SLOW = 0.2  # of the usual rate, where features are explained: rows that agree with them
 # say little, and a network that has learned before forgets more than they tell
 
-BESIDE = 3  # networks that learn beside the easiest answers; five are no better
-
 
 class Seen(NamedTuple):
     """What is known of the rows of one replica.
@@ -97,7 +95,7 @@ def train_stable_ensemble(
         for s, logits in zip(seen, before, strict=True)
     ]
     offsets = [
-        s.make_offset(hidden_too=False) - _look_up(correction, s.values)
+        s.make_offset(hidden_too=False) - look_up_correction(correction, s.values)
         for s, correction in zip(seen, corrections, strict=True)
     ]
     offset = torch.stack(offsets).float()
@@ -141,48 +139,13 @@ def compare_spread_with_mean(outputs: Tensor, targets: Tensor) -> float:
     return max(1.0, float((members / mean).sqrt()))
 
 
-def score_start(logits: Tensor, seen: Seen) -> float:
-    """Return the mean log likelihood of classes by logits [n, k] of earlier networks.
-
-    Their scale and what they say of features that can be seen are left out.
-    """
-    correction = tables.measure_leak(logits, seen.values, seen.targets).parts
-    logits = logits.double() - _look_up(correction, seen.values)
-    offset = seen.make_offset(hidden_too=True)
-    scale = tables.fit_temperature(logits, offset, seen.targets)
-    scores = (scale * logits + offset).log_softmax(-1)
-    return float(scores.gather(1, seen.targets[:, None]).mean())
-
-
-def train_beside_answers(
-    model: Model,
-    start: Tensor,
-    inputs: Tensor,
-    answers: list[Seen],
-    likelihood: Likelihood,
-    descent: Descent,
-    randomness: Randomness,
-) -> Tensor:
-    """Train networks beside the answers of the easiest predictor, taken as a feature.
-
-    They learn what these answers do not say, which is where the stable model starts if
-    the answers prove to be unstable. A few networks do; members share them.
-    """
-    offset = torch.stack([s.make_offset(hidden_too=True) for s in answers]).float()
-    targets = torch.stack([s.targets for s in answers])
-    rows = Rows(inputs, targets, offset, offset[..., :0])
-    few = start[:, :BESIDE]
-    fit = train_members(model, few, rows, likelihood, descent, randomness)
-    return fit.params[:, torch.arange(start.shape[1]) % few.shape[1]]
-
-
 def correct_held_out_logits(
     held_out: Tensor, seen: Seen, correction: Tensor
 ) -> Judgement:
     """Return held-out logits [n, k] of one replica, corrected and calibrated."""
-    logits = held_out.double() - _look_up(correction, seen.values)
+    logits = held_out.double() - look_up_correction(correction, seen.values)
     leak = tables.measure_leak(logits, seen.values, seen.targets)
-    logits = logits - _look_up(leak.parts, seen.values)
+    logits = logits - look_up_correction(leak.parts, seen.values)
     offset = seen.make_offset(hidden_too=True)
     scale = tables.fit_temperature(logits, offset, seen.targets)
     return Judgement(scale * logits, correction + leak.parts, leak, scale)
@@ -193,7 +156,7 @@ def centre_logits(logits: Tensor) -> Tensor:
     return logits - logits.mean(-1, keepdim=True)
 
 
-def _look_up(correction: Tensor, values: Tensor) -> Tensor:
+def look_up_correction(correction: Tensor, values: Tensor) -> Tensor:
     """Return the sum over features of a correction at their values [feature, n]."""
     total = torch.zeros(values.shape[1], correction.shape[-1]).double()
     for part, feature in zip(correction, values, strict=True):
