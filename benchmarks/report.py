@@ -33,6 +33,8 @@ def render_benchmark_markdown(results: Results) -> str:
 def build_benchmark_tables(results: Results) -> list[Table]:
     """Build the tables of the parts that were measured."""
     builders = {
+        "tables": _build_tables_table,
+        "adapt": _build_adapt_table,
         "learners": _build_learner_table,
         "growth": _build_growth_table,
         "start": _build_start_table,
@@ -62,6 +64,44 @@ def _build_table(
     title: str, note: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> Table:
     return Table(title, headings, rows, [note])
+
+
+def _build_tables_table(results: Sequence[Results]) -> Table:
+    note = (
+        "Processor time of fitting a table of 29 numbers in memory, also as a multiple "
+        "of gradient boosting's (scikit-learn); accuracy on other rows of the same "
+        "kind; and rows predicted in a second of processor time."
+    )
+    headings = ("contender, rows", "fit", "multiple of boosting", "accuracy, %")
+    rows = [
+        [
+            f"{one['contender']}, {one['rows']:,}",
+            _format_time(one["fit"]["median"]),
+            f"{one['ratio']['median']:.2g}",
+            f"{one['accuracy']:.1f}",
+            f"{round(one['rows_per_second'], -4):,.0f}",
+        ]
+        for one in results
+    ]
+    return _build_table("Tables", note, (*headings, "predicts, rows / s"), rows)
+
+
+def _build_adapt_table(results: Sequence[Results]) -> Table:
+    note = (
+        "Processor time of adapting the default learner to unlabelled rows of a new "
+        "place, also as a multiple of predicting them; 28 columns, one of which "
+        "changes from place to place."
+    )
+    headings = ("rows", "adapt", "multiple of predicting")
+    rows = [
+        [
+            f"{one['rows']:,}",
+            _format_time(one["adapt"]["median"]),
+            f"{one['ratio']['median']:.2g}",
+        ]
+        for one in results
+    ]
+    return _build_table("Adapting", note, headings, rows)
 
 
 def _build_learner_table(results: Sequence[Results]) -> Table:
@@ -120,11 +160,13 @@ def _build_start_table(results: Sequence[Results]) -> Table:
             one["what"],
             _format_time(one["median"]),
             f"{_format_time(one['low'])} to {_format_time(one['high'])}",
+            _format_time(one["processor"]),
         ]
         for one in results
     ]
-    note = "Wall-clock time of a new process."
-    return _build_table("Cold start", note, ("command", "median", "quartiles"), rows)
+    note = "Wall-clock time of a new process, and its processor time."
+    headings = ("command", "median", "quartiles", "processor time")
+    return _build_table("Cold start", note, headings, rows)
 
 
 def _build_peer_table(results: Sequence[Results]) -> Table:

@@ -15,7 +15,7 @@ from cirm.cli.options import create_result_folder
 from cirm.cli.output import format_typed_command, print_to_stderr
 from cirm.records import write_text_atomically
 
-PARTS = ("learners", "growth", "start", "peers")
+PARTS = ("tables", "adapt", "start", "learners", "growth", "peers")
 
 
 def run_benchmarks(
@@ -61,7 +61,14 @@ def run_benchmark_parts(
     """Yield all results so far, after each part."""
     import torch
 
-    from benchmarks import cold_start, growth, learner_speed, peer_comparison
+    from benchmarks import (
+        adapt_speed,
+        cold_start,
+        growth,
+        learner_speed,
+        peer_comparison,
+        table_speed,
+    )
     from benchmarks.timing import describe_machine
     from cirm.runs.provenance import find_source_commit
 
@@ -75,7 +82,11 @@ def run_benchmark_parts(
     }
     try:
         for part in parts:
-            if part == "learners":
+            if part == "tables":
+                results[part] = table_speed.measure_tables(quick, rounds, report)
+            elif part == "adapt":
+                results[part] = adapt_speed.measure_adapting(quick, rounds, report)
+            elif part == "learners":
                 results[part] = learner_speed.measure_learners(quick, rounds, report)
             elif part == "growth":
                 results[part] = growth.measure_scaling(quick, rounds, report)

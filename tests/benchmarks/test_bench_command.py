@@ -19,12 +19,30 @@ def test_the_command_leaves_numbers_tables_and_a_page(tmp_path, cirm):
     )
 
 
+def test_tables_and_adapting_are_measured_beside_scikit_learn(tmp_path, cirm):
+    words = ("bench", "--quick", "--rounds", "1", "--part", "tables", "--part", "adapt")
+    status, printed, _ = cirm(*words, "--out", tmp_path)
+    assert status == 0
+    found = json.loads((tmp_path / "bench.json").read_text())
+    contenders = {row["contender"] for row in found["tables"]}
+    assert contenders >= {"logistic regression", "gradient boosting", "erm", "steady"}
+    for row in found["tables"]:
+        assert 50 < row["accuracy"] < 100
+        assert row["rows_per_second"] > 0
+        assert (row["contender"] == "gradient boosting") <= (
+            row["ratio"]["median"] == 1
+        )
+    assert [row["rows"] for row in found["adapt"]] == [50, 100]
+    assert "| steady, 400 |" in printed
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (
             ("--part", "speed"),
-            "--part: 'speed' is not one of learners, growth, start, peers.",
+            "--part: 'speed' is not one of tables, adapt, start, learners, growth, "
+            "peers.",
         ),
         (
             ("--part", "peers"),

@@ -11,7 +11,8 @@ import typer
 from cirm.cli import options
 
 EXAMPLES = options.format_command_examples(
-    "cirm bench --quick --part learners", "cirm bench --part growth --rounds 9"
+    "cirm bench --part tables --part adapt --rounds 3",
+    "cirm bench --part growth --rounds 9",
 )
 
 
@@ -20,8 +21,8 @@ def measure_learner_speed(
         list[str] | None,
         typer.Option(
             help=(
-                "Part of the benchmark: learners, growth, start or peers; can be "
-                "given several times."
+                "Part of the benchmark: tables, adapt, start, learners, growth or "
+                "peers; can be given several times."
             ),
             show_default="all parts; peers only if --peers is given",
         ),
@@ -53,8 +54,9 @@ def measure_learner_speed(
 ) -> None:
     """Measure the speed of the learners.
 
-    Compares them with bare matrix products, with usual PyTorch code and, given
-    --peers, with other packages. Everything runs on one thread, and contenders take
+    Compares them with scikit-learn (and LightGBM, if it is installed) on tables, with
+    bare matrix products, with usual PyTorch code and, given --peers, with other
+    packages. Everything runs on one thread, and contenders take
     turns. Takes about fifteen minutes. Writes bench.json, bench.md and bench.html
     after each part.
     """

@@ -38,6 +38,7 @@ from cirm.randomness import Randomness
 
 FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
 MEMORY_BYTES = 2**28  # of inputs that are held in memory
+LAZY_BYTES = 2**26  # of inputs that are not copied into environments
 
 
 class RowStore:
@@ -70,8 +71,9 @@ class RowStore:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether inputs are better taken a few at a time."""
-        return self._file is not None or self.dtype == np.uint8
+        """Whether inputs are better taken a few at a time than copied."""
+        is_large = self.count * math.prod(self.shape) * 4 > LAZY_BYTES
+        return is_large or self._file is not None or self.dtype == np.uint8
 
     def get_all(self) -> NDArray[Any]:
         """Return all inputs as they are stored, [n, *shape]."""

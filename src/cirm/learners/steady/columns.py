@@ -27,6 +27,7 @@ from cirm.learners.steady.columns_refuse import (
     has_adapting_frequencies_helped,
     list_reasons_not_to_adapt,
 )
+from cirm.learners.steady.columns_rows import take_enough_rows
 from cirm.learners.steady.columns_search import (
     restore_features,
     search_unstable_features,
@@ -76,7 +77,7 @@ class ColumnsEngine:
     ) -> State:
         """Return the state after a stage of labelled environments."""
         replicas = len(randomness.seeds)
-        rows = [environment.take_all(replicas) for environment in stage]
+        rows = [take_enough_rows(e, randomness, self.classes) for e in stage]
         outputs = state.base.levels.shape[-1]
         states = []
         for replica in range(replicas):
