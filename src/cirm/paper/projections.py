@@ -40,11 +40,6 @@ WIDTHS = (0.11, 0.09, 0.12)
 SPANS = ((0.0, 0.62), (0.25, 0.85), (0.35, 1.0))  # no model is allowed outside
 
 
-def compute_kl_divergence(p: Tensor, q: Tensor) -> Tensor:
-    """Return KL(p || q), which is infinite where p has mass and q has none."""
-    return (torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).sum(-1)
-
-
 def project_onto_support(q: Tensor, support: Tensor) -> Tensor:
     """Return argmin KL(p || q) among the distributions p within a support [n]."""
     return _normalise_probabilities(q * support, "support")
