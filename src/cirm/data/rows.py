@@ -18,15 +18,11 @@ from torch import Tensor
 from cirm.data.encoded_chunks import (
     convert_inputs_to_floats,
     encode_source_chunks,
-    find_missing_numbers,
-)
-from cirm.data.schema import (
-    SCHEMA_ROWS,
-    Schema,
-    check_column_roles,
     encode_targets,
+    find_missing_numbers,
     read_environment_names,
 )
+from cirm.data.schema import SCHEMA_ROWS, Schema, check_column_roles
 from cirm.data.sources import (
     Progress,
     Source,

@@ -20,19 +20,21 @@ from torch import Tensor
 from cirm.data.array_files import convert_array_to_text
 from cirm.data.cell_errors import raise_for_first_bad_value
 from cirm.data.columns import ColumnEncoding, TableEncoding, check_columns_present
+from cirm.data.encoded_chunks import (
+    SYNONYMS,
+    check_targets_present,
+    drop_weightless_rows,
+    encode_classes_as_indices,
+    read_environment_names,
+)
 from cirm.data.encoders import EncoderIdentity
 from cirm.data.schema import (
     SCHEMA_ROWS,
-    SYNONYMS,
     InputEncoding,
     Schema,
     TaskName,
     check_column_roles,
     check_source_kind,
-    check_targets_present,
-    drop_weightless_rows,
-    encode_classes_as_indices,
-    read_environment_names,
 )
 from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
 from cirm.data.values import (

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from cirm.data.base import Dataset
+from cirm.data.encoded_chunks import read_environment_names
 from cirm.data.encoded_sources import (
     compute_source_features,
     list_encoder_checksums,
@@ -20,7 +21,7 @@ from cirm.data.encoders import open_encoder
 from cirm.data.image_files import list_image_files
 from cirm.data.periods import divide_by_time, list_periods
 from cirm.data.rows import read_rows
-from cirm.data.schema import Schema, TaskName, read_environment_names
+from cirm.data.schema import Schema, TaskName
 from cirm.data.schema_inference import MOST_CLASSES, ReadOptions, infer_schema
 from cirm.data.sources import (
     FrameSource,

@@ -10,7 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
+from cirm.data.encoded_chunks import (
+    encode_source_chunks,
+    encode_targets,
+    find_missing_numbers,
+    read_environment_names,
+)
 from cirm.data.encoded_sources import open_later_sources
 from cirm.data.periods import divide_later_sources
 from cirm.data.rows import (
@@ -18,7 +23,7 @@ from cirm.data.rows import (
     hash_inputs_and_targets,
     join_weights,
 )
-from cirm.data.schema import SCHEMA_ROWS, encode_targets, read_environment_names
+from cirm.data.schema import SCHEMA_ROWS
 from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.data.values import Numbers, convert_values_to_text
 from cirm.environments import Environment, Stage
