@@ -31,13 +31,7 @@ def list_options(command):
 def list_texts(path):
     """Literal text in a file, but for docstrings."""
     tree = ast.parse(path.read_text())
-    docs = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
         if is_text and id(node) not in docs:
@@ -51,7 +45,8 @@ PRINTERS = {  # which commands print the messages of a file
     "data/encoded_chunks.py": ("update", "adapt", "predict", "evaluate", "serve"),
     "data/encoded_sources.py": ("update", "adapt", "predict", "evaluate"),
     "data/encoders.py": ("update", "adapt", "predict", "evaluate"),
-    "data/schema.py": ("fit",),
+    "data/periods.py": ("fit",),
+    "data/planted.py": ("stress", "board"),
     "data/schema_inference.py": ("fit",),
     "data/sources.py": ("fit", "update", "evaluate"),
     "data/values.py": ("fit", "compare"),
@@ -75,6 +70,7 @@ PRINTERS = {  # which commands print the messages of a file
     "model/verdict.py": ("fit", "update", "evaluate"),
     "model/versions.py": ("update",),
     "model/warnings.py --accept-units": ("update", "adapt", "predict"),
+    "model/warnings.py --again": ("update",),
     "model/warnings.py": ("fit",),
     "report/diagnostics.py": ("run",),
 }
