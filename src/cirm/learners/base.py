@@ -81,6 +81,8 @@ class Learner(Generic[State]):
         defaults: Defaults of network settings that differ from the usual ones.
         revision: Number of code changes after which results differ; records of an
             earlier revision are not used any more.
+        added_later: Paths of tensors of the state that model files of earlier revisions
+            lack. They are then as before any data.
         epoch_settings: Names of the settings that count epochs.
         min_steps: Fewest optimiser steps of a stage if the user sets no number of
             epochs; 0 for a learner that relies on early stopping.
@@ -113,6 +115,7 @@ class Learner(Generic[State]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
     revision: ClassVar[int] = 0
+    added_later: ClassVar[tuple[str, ...]] = ()
     epoch_settings: ClassVar[tuple[str, ...]] = ("epochs",)
     min_steps: ClassVar[int] = 1_000
     stops_early: ClassVar[bool] = False

@@ -43,6 +43,10 @@ def unflatten_state(learner: Learner[Any], tensors: dict[str, Tensor]) -> Any:  
     kind = get_state_type(learner)
     if kind is Any:
         kind = learner.init(Randomness((0,)))
+        empty = flatten_state(kind)
+        # Another engine of the learner may not have such a tensor.
+        later = {name: empty[name] for name in learner.added_later if name in empty}
+        rest = later | rest
     state = _build_state(kind, "state", rest)
     if rest:
         raise ValueError(

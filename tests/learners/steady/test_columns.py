@@ -6,6 +6,7 @@ import torch
 from cirm.environments import Environment, Stream, Task
 from cirm.learners import create
 from cirm.learners.steady.columns_basis import find_one_hot_blocks
+from cirm.model.state_tensors import flatten_state, unflatten_state
 from cirm.randomness import Randomness
 
 AGREEMENT = {"a": 0.9, "b": 0.8, "c": 0.1}
@@ -309,3 +310,69 @@ def test_many_classes_find_and_relearn_a_column_of_categories():
     before, after = (score(learner, each, places[2]) for each in (state, adapted))
     assert before > 85
     assert after > before + 4
+
+
+def test_a_product_that_turns_around_is_no_longer_used():
+    """Neither of two columns says anything alone; together they show the label."""
+    places, plain = [], []
+    for name, flip in (("a", 0.1), ("b", 0.2), ("c", 0.9)):
+        place = make_place(name)
+        generator = torch.Generator().manual_seed(ord(name))
+        wrong = torch.rand(1000, generator=generator) < flip
+        one = torch.randint(2, (1000,), generator=generator)
+        other = torch.where(wrong, 1 - place.targets, place.targets) ^ one
+        stable = place.inputs[:, :4]
+        marks = torch.stack([one, other], 1).float()
+        plain.append(Environment(name, stable, place.targets, place.task))
+        inputs = torch.cat([stable, marks], 1)
+        places.append(Environment(name, inputs, place.targets, place.task))
+    learner, first = train(Stream.sequential(places[:1]))
+    assert first.basis.pairs[0, first.basis.factors[0] > 0].tolist() == [[4, 5]]
+    _, state = train(Stream.sequential(places[:2]))
+    assert not (state.basis.factors > 0).any()
+    oracle, known = train(Stream.sequential(plain[:2]))
+    expected = score(oracle, known, plain[2])
+    assert score(learner, state, places[2]) > expected - 3
+
+
+@pytest.mark.parametrize("kind", ["category", "related columns"])
+def test_a_shortcut_spread_over_several_features_is_found(kind):
+    """None of the features changes by much; together they do."""
+    places, plain = [], []
+    for name in "abc":
+        place = make_place(name)
+        generator = torch.Generator().manual_seed(ord(name))
+        shown = place.inputs[:, -1].long()
+        if kind == "category":
+            level = 4 * shown + torch.randint(4, (1000,), generator=generator)
+            marks = torch.nn.functional.one_hot(level, 8).float()
+        else:
+            noise = torch.randn(1000, 5, generator=generator)
+            marks = (2 * shown - 1)[:, None] + 0.8 * noise
+        stable = place.inputs[:, :4]
+        plain.append(Environment(name, stable, place.targets, place.task))
+        inputs = torch.cat([stable, marks], 1)
+        places.append(Environment(name, inputs, place.targets, place.task))
+    learner, state = train(Stream.sequential(places[:2]))
+    assert not state.unstable[0, :4].any()
+    assert state.unstable[0, 4:].all()
+    oracle, known = train(Stream.sequential(plain[:2]))
+    expected = score(oracle, known, plain[2])
+    assert score(learner, state, places[2]) > expected - 3
+    adapted = learner.adapt(state, places[2].inputs[None, :300])
+    assert score(learner, adapted, places[2]) > expected + 3
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_a_state_of_an_earlier_revision_is_opened_and_learns_on(values):
+    places = [make_place(name, values=values) for name in "ab"]
+    learner, state = train(Stream.sequential(places[:1]))
+    tensors = flatten_state(state)
+    for name in learner.added_later:
+        del tensors[name]
+    opened = unflatten_state(learner, tensors)
+    later = learner.observe(opened, (places[1],), Randomness((0,)).at("stage", 1))
+    assert later.unstable.tolist() == [[False] * 4 + [True]]
+    del tensors["state.unit"]
+    with pytest.raises(ValueError, match=r"the tensor 'state\.unit' is missing"):
+        unflatten_state(learner, tensors)

@@ -7,6 +7,7 @@ environments are compared; no row is kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from cirm.learners.steady.columns_adapt import adapt_predictor, compute_residual
 from cirm.learners.steady.columns_arrival import score_on_arrival
 from cirm.learners.steady.columns_explain import explain_state
 from cirm.learners.steady.columns_predict import apply_predictor
+from cirm.learners.steady.columns_products import drop_changed_products
 from cirm.learners.steady.columns_refuse import (
     FEWEST_ROWS,
     UNCLEAR,
@@ -29,6 +31,8 @@ from cirm.learners.steady.columns_refuse import (
 )
 from cirm.learners.steady.columns_rows import take_enough_rows
 from cirm.learners.steady.columns_search import (
+    add_environment_summary,
+    center_summary,
     restore_features,
     search_unstable_features,
     summarise_environment,
@@ -113,12 +117,18 @@ class ColumnsEngine:
             self._find_features_of_columns(columns, d)
             for columns in (self.unstable, self.stable)
         )
-        summaries = [summarise_environment(state, x, y, is_value) for x, y in data]
+        summaries, seen = [], state
+        for x, y in data:
+            summaries.append(summarise_environment(seen, x, y, is_value))
+            seen = add_environment_summary(seen, summaries[-1])
         state, sure = search_unstable_features(
             state, summaries, self.level, named, protected, is_value
         )
         for (x, y), summary in zip(data, summaries, strict=True):
-            if len(state.places.rows):
+            if count := len(state.places.rows):
+                share = 6 / (math.pi * count) ** 2
+                moments = center_summary(summary)
+                state = drop_changed_products(state, moments, share)
                 state = score_on_arrival(state, x, y, normals, self.trust, is_value)
                 state = restore_features(state, sure, is_value)
             state = learn.learn_environment(state, x, y, summary, is_value)

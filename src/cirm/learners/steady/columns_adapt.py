@@ -32,7 +32,7 @@ from cirm.learners.steady.columns_predict import (
 )
 from cirm.learners.steady.columns_residual import compute_residual_direction
 from cirm.learners.steady.columns_state import SAMPLES, Predictor, State
-from cirm.learners.steady.meta_analysis import MetaAnalysis
+from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis
 
 LEAST_SUPPORT = 1.0  # gain of log likelihood that one more free number must have (AIC)
 MOST_ROWS = 5_000  # rows used of a larger environment: enough for two digits
@@ -135,15 +135,22 @@ def adapt_predictor(
 def compute_residual_ratio(state: State, variance: float) -> Tensor:
     """Return the size of residuals relative to those before an adaptation, [].
 
-    By the model it follows from the remaining variance. Residuals were smaller by less
-    if that was so on arrival.
+    By the model it follows from the remaining variance. If residuals were larger than
+    the model expected on the arrival of earlier environments, they are here, too.
     """
     noise = float(state.noise[1])
-    if not 0 < variance < noise:
+    tried = state.arrivals.errors.isfinite().any(1)
+    if not 0 < variance < noise or not bool(tried.any()):
         return torch.ones((), dtype=torch.float64)
-    losses = state.arrivals.losses
-    reached = losses[:, 3].sum() / losses[:, 0].sum().clamp(min=1e-300)
-    return reached.clamp(variance / noise, 1.0).sqrt()
+    losses = state.arrivals.losses[tried]
+    contrasts = state.places.contrasts
+    chosen = state.unstable & state.needed
+    evidence = contrasts.slope.square() / contrasts.noise
+    evidence = torch.where(contrasts.variance < UNKNOWN, evidence, 0.0)
+    # The place of the first arrival is the second one.
+    expected = 1 / (1 + noise * evidence[1:][tried][:, chosen].sum((1, 2)))
+    shortfall = losses[:, 3].sum() / (losses[:, 0] @ expected).clamp(min=1e-300)
+    return (shortfall.clamp(min=1.0) * variance / noise).clamp(max=1.0).sqrt()
 
 
 def _adapt_frequencies(adapted: Adapted, state: State) -> Adapted:

@@ -9,6 +9,7 @@ later (see `columns_adapt`), and it is unbiased with few rows.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -25,8 +26,9 @@ LEAST_ALIGNMENT = (
 )
 FEWEST_ROWS = 20  # of an environment, to measure effects at all
 FEWEST_CASES = 5  # of each class, and of each value of a two-valued feature
-FACTOR_SPREAD = 0.3  # of the factor that all effects of an environment share
 HAUSMAN = 2.0  # standard errors by which plain and partial effects may differ
+FACTOR_SPREAD = 0.3  # of the factor that all effects of an environment share
+DIFFERENT = 0.05  # p-value below which the noise of environments is not shared
 LEAST_EFFECT = 0.3  # log odds per standard deviation: moves a probability by 7 points
 LEAST_VALUE_EFFECT = 0.15  # the same in a regression, per standard deviation of noise
 LEAST_CHANGE = 0.1  # part of an effect that must change between environments
@@ -54,7 +56,7 @@ class Contrasts(NamedTuple):
     def compute_effects(self) -> tuple[Tensor, Tensor]:
         """Return the effects of several environments, and their variances.
 
-        Noises are shrunk towards each other as far as they agree.
+        Environments share one estimate of the noise, unless theirs differ.
         """
         logs = self.noise.clamp(min=1e-9).log()
         errors = self.noise_variance.clamp(min=1e-12)
@@ -62,6 +64,7 @@ class Contrasts(NamedTuple):
         summary = combine_effects(logs, errors)
         between = summary.spread.square()
         part = between / (between + errors)  # of its own estimate that is kept
+        part = torch.where(summary.p_value() < DIFFERENT, part, 0.0)
         noise = (part * logs + (1 - part) * summary.mean).exp()
         effects = self.slope / noise
         variances = self.variance / noise.square()
@@ -71,7 +74,12 @@ class Contrasts(NamedTuple):
 
 
 def measure_effects(
-    features: Tensor, targets: Tensor, unit: Tensor, past: Tensor, is_value: bool
+    features: Tensor,
+    targets: Tensor,
+    unit: Tensor,
+    past: Tensor,
+    is_value: bool,
+    simple: Tensor | None = None,
 ) -> Contrasts:
     """Measure what features say about the targets in one environment.
 
@@ -82,13 +90,15 @@ def measure_effects(
         past: Covariance matrix of features within environments seen before, [d, d],
             which is worth as many rows as there are features; empty if there is none.
         is_value: Whether the targets are values of a regression.
+        simple: Which features need no adjustment for others, [d]; chosen by these rows
+            if it is missing.
     """
     n = len(features)
     if targets.shape[1] > 1:
         contrasts = _measure_contrasts_of_classes(features, targets)
     else:
         parts = _measure_contrasts_of_output(
-            features, targets[:, 0], unit, past, is_value
+            features, targets[:, 0], unit, past, is_value, simple
         )
         contrasts = Contrasts(*(part[:, None] for part in parts))
     low, high = features.amin(0), features.amax(0)
@@ -106,10 +116,32 @@ def measure_effects(
     return contrasts._replace(variance=variance)
 
 
-def _measure_contrasts_of_output(
-    features: Tensor, target: Tensor, unit: Tensor, past: Tensor, is_value: bool
-) -> Contrasts:
-    """Return the contrasts [d] between two classes, or along a value."""
+class Residuals(NamedTuple):
+    """Features and target of an environment given the features of other units.
+
+    Attributes:
+        joint: Features and target, centred, [n, d + 1].
+        gram: Their sums of products, [d + 1, d + 1].
+        own: Each feature given those of other units, [n, d].
+        other: The target given the same features, [n, d].
+    """
+
+    joint: Tensor
+    gram: Tensor
+    own: Tensor
+    other: Tensor
+
+    @property
+    def freedom_factor(self) -> float:
+        """Factor of variances for the degrees of freedom that the features took."""
+        n, d = self.own.shape
+        return n / max(n - d, n / 2)
+
+
+def compute_residuals(
+    features: Tensor, target: Tensor, unit: Tensor, past: Tensor
+) -> Residuals:
+    """Compute what is left of features [n, d] and a target [n] given other units."""
     n, d = features.shape
     joint = torch.cat([features, target[:, None]], 1)
     joint = joint - joint.mean(0)
@@ -127,11 +159,20 @@ def _measure_contrasts_of_output(
         both = torch.cat([members, torch.tensor([d])])
         residuals = projected[:, both] @ torch.linalg.inv(inverse[both][:, both])
         own[:, members], other[:, members] = residuals[:, :-1], residuals[:, -1:]
-    partial = _regress_each_feature(own, other, n / max(n - d, n / 2))
-    plain = _regress_each_feature(joint[:, :d], joint[:, d:], 1.0)
-    simple = _find_independent_features(gram, n) & _find_agreeing_effects(
-        plain, partial
-    )
+    return Residuals(joint, gram, own, other)
+
+
+def _measure_contrasts_of_output(
+    features: Tensor,
+    target: Tensor,
+    unit: Tensor,
+    past: Tensor,
+    is_value: bool,
+    simple: Tensor | None,
+) -> Contrasts:
+    """Return the contrasts [d] between two classes, or along a value."""
+    plain, partial, chosen = _measure_both_ways(features, target, unit, past)
+    simple = chosen if simple is None or not len(simple) else simple
     contrasts = Contrasts(
         *(torch.where(simple, a, b) for a, b in zip(plain, partial, strict=True))
     )
@@ -140,7 +181,35 @@ def _measure_contrasts_of_output(
     return _replace_by_log_odds_ratios(features, float(target.mean()), contrasts)
 
 
-def _regress_each_feature(own: Tensor, other: Tensor, lost: float) -> Contrasts:
+def _measure_both_ways(
+    features: Tensor, target: Tensor, unit: Tensor, past: Tensor
+) -> tuple[Contrasts, Contrasts, Tensor]:
+    """Return contrasts without and with adjustment, and where the first will do."""
+    n, d = features.shape
+    left = compute_residuals(features, target, unit, past)
+    partial = regress_each_feature(left.own, left.other, left.freedom_factor)
+    plain = regress_each_feature(left.joint[:, :d], left.joint[:, d:], 1.0)
+    independent = _find_independent_features(left.gram, n)
+    return plain, partial, independent & _find_agreeing_effects(plain, partial)
+
+
+def find_simple_features(features: Tensor, targets: Tensor, unit: Tensor) -> Tensor:
+    """Return which features [d] need no adjustment for the others.
+
+    This is decided once, by the first environment: an adjusted effect of one and a
+    plain one of another must not be compared.
+
+    Args:
+        features: Standardised features, [n, d].
+        targets: Zeros and ones of each output, or values, [n, k].
+        unit: Unit of each feature, [d].
+    """
+    if targets.shape[1] > 1 or len(features) < FEWEST_ROWS:
+        return torch.zeros_like(unit, dtype=torch.bool)
+    return _measure_both_ways(features, targets[:, 0], unit, features[:0])[2]
+
+
+def regress_each_feature(own: Tensor, other: Tensor, lost: float) -> Contrasts:
     """Regress features [n, d] each on its own regressor [n, d] or on one [n, 1].
 
     Args:
@@ -268,7 +337,12 @@ def _find_independent_features(gram: Tensor, n: int) -> Tensor:
     norms = given.diagonal().clamp(min=1e-9).sqrt()
     squares = (given / norms / norms[:, None]).square()
     squares.fill_diagonal_(0.0)
-    return squares.amax(0) <= max(0.05, 4 * float(torch.tensor(d + 1.0).log()) / n)
+    return squares.amax(0) <= find_least_relation(n, d)
+
+
+def find_least_relation(rows: int, features: int) -> float:
+    """Return the squared correlation from which on features count as related."""
+    return max(0.05, 4 * math.log(features + 1) / rows)
 
 
 def _replace_by_log_odds_ratios(
@@ -315,12 +389,12 @@ def divide_by_common_factors(
 
 
 def find_changed_effects(
-    summary: MetaAnalysis, tested: Tensor, level: float, least: float
+    summary: MetaAnalysis, tested: Tensor, level: float, least: float, power: int = 2
 ) -> Tensor:
     """Return which effects [d, k] differ between environments.
 
-    The level is divided among the tests in proportion to the squared mean effect, to
-    which that of the least size is added: a feature that says much does most harm if
+    The level is divided among the tests in proportion to a power of the mean effect's
+    size, to which the least size is added: a feature that says much does most harm if
     it changes. If a feature is stable, its mean effect says nothing about how much the
     environments differ, so that the probability of any false alarm stays below the
     level.
@@ -330,9 +404,11 @@ def find_changed_effects(
         tested: Which features are tested, [d].
         level: Probability of any false alarm.
         least: Smallest size of an effect that matters.
+        power: The power of the size that the level is divided by.
     """
     measured = tested[:, None] & (summary.environments > 1)
-    weights = torch.where(measured, summary.common.square() + least**2, 0.0)
+    sizes = (summary.common.square() + least**2).sqrt()
+    weights = torch.where(measured, sizes**power, 0.0)
     shares = level * weights / weights.sum().clamp(min=1e-300)
     return summary.p_value() < shares
 

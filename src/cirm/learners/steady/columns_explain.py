@@ -6,14 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from scipy import stats
 from torch import Tensor
 
+from cirm.learners.steady.columns_changes import MOST_OF_LEVEL
 from cirm.learners.steady.columns_effects import LEAST_EFFECT, LEAST_VALUE_EFFECT
 from cirm.learners.steady.columns_explain_adaptation import describe_adaptation
 from cirm.learners.steady.columns_learn import summarise_effects
 from cirm.learners.steady.columns_residual import compute_residual_direction
-from cirm.learners.steady.columns_search import MOST_OF_LEVEL
 from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.columns_words import (
     describe_effects_seen,
@@ -26,6 +27,7 @@ from cirm.learners.steady.columns_words import (
 from cirm.learners.steady.meta_analysis import UNKNOWN
 from cirm.wording import join_words
 
+SUSPICIOUS = 1.64  # z that one in ten stable columns has
 STRONG = 1.8  # log odds per standard deviation of such a column
 POLICIES = "invariant", "interval", "average", "adapted"
 
@@ -67,6 +69,7 @@ def explain_state(
         "evidence": [
             *(entry["sentence"] for entry in unstable),
             *_describe_inseparable_columns(state, names),
+            *_describe_suspect(state, names, level, classes),
             *_describe_detectable_change(state, level, classes),
             *_describe_scores_by_trust(state, classes),
         ],
@@ -144,10 +147,13 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
     if not classes:
         limit = _find_needed_z_score(state, level, LEAST_VALUE_EFFECT)
         change = limit * typical * float(state.noise[0]) ** 0.5
-        return [
+        text = (
             "A change of a column's correlation with the target by about "
             f"{min(change, 2.0):.2f} between two environments can be detected."
-        ]
+        )
+        strongest = _compute_largest_z_score_of_correlation(state)
+        kind = "whose correlation with the target is 0.8 in one environment and 0.6"
+        return [text + _describe_probability_of_detection(kind, strongest, limit)]
     limit = _find_needed_z_score(state, level, LEAST_EFFECT)
     factor = format_factor(math.exp(min(limit * typical, 20.0)))
     text = (
@@ -155,23 +161,56 @@ def _describe_detectable_change(state: State, level: float, classes: int) -> lis
         f"deviation of a column change by a factor of about {factor} or more."
     )
     strongest = _compute_largest_z_score(state)
+    kind = (
+        "that agrees with the outcome for 90 % of the rows in one environment and for "
+        "80 %"
+    )
+    return [text + _describe_probability_of_detection(kind, strongest, limit)]
+
+
+def _describe_probability_of_detection(
+    kind: str, strongest: float, limit: float
+) -> str:
+    """Say how likely a kind of column is to be detected, unless it is very likely."""
     chance = float(stats.norm.cdf(strongest - limit))
-    if chance < 0.9:
-        text += (
-            " Smaller changes may stay unnoticed. For example, a column that agrees "
-            "with the outcome for 90 % of the rows in one environment and for 80 % "
-            f"in another would be detected with a probability of {100 * chance:.0f} % "
-            f"(its z-score would be {strongest:.1f} at most; {limit:.1f} is needed). "
-            "If you suspect a column, name it with `cirm fit --unstable`."
-        )
-    return [text]
+    if chance >= 0.9:
+        return ""
+    return (
+        f" Smaller changes may stay unnoticed. For example, a column {kind} in another "
+        f"would be detected with a probability of {100 * chance:.0f} % (its z-score "
+        f"would be {strongest:.1f} at most; {limit:.1f} is needed). If you suspect a "
+        "column, name it with `cirm fit --unstable`."
+    )
+
+
+def _describe_suspect(
+    state: State, names: list[str], level: float, classes: int
+) -> list[str]:
+    """Name the column that says most, if it changes by almost as much as is needed."""
+    if classes > 2 or len(state.places.rows) < 2:
+        return []
+    summary = summarise_effects(state)
+    tested = state.needed & ~state.unstable & ~state.entangled
+    sizes = torch.where(tested, summary.common[:, 0].abs(), -1.0)
+    first = int(sizes.argmax())
+    z = float(stats.norm.isf(float(summary.p_value()[first, 0]) / 2))
+    least = LEAST_EFFECT if classes else LEAST_VALUE_EFFECT
+    limit = _find_needed_z_score(state, level, least)
+    if not bool(tested[first]) or not SUSPICIOUS < z < limit:
+        return []
+    return [
+        f"`{names[first]}` says most about the target, and its effect differs between "
+        f"environments (its z-score is {z:.1f}; {limit:.1f} is needed to call it "
+        "unstable). If it may mean something else elsewhere, name it with `cirm fit "
+        "--unstable`."
+    ]
 
 
 def _find_needed_z_score(state: State, level: float, least: float) -> float:
     """Return the z that a column as strong as all others together needs."""
     common = summarise_effects(state).common[state.needed]
-    rest = float((common.square() + least**2).amax(1).sum())
-    own = max(rest, STRONG**2)
+    rest = float((common.square() + least**2).amax(1).square().sum())
+    own = max(rest, STRONG**4)
     share = MOST_OF_LEVEL * level * own / (own + rest)
     share *= 6 / (math.pi * max(1, int(state.looks))) ** 2
     return float(stats.norm.isf(share / 2))
@@ -190,6 +229,13 @@ def _compute_largest_z_score(state: State) -> float:
     best = errors.sort(0).values[:2]
     variance = best[0] / (0.9 * 0.1) + best[1] / (0.8 * 0.2)
     return 2 * math.log(9 / 4) / float(variance.min()) ** 0.5
+
+
+def _compute_largest_z_score_of_correlation(state: State) -> float:
+    """Return the z of a column with a correlation of 0.8 and 0.6, by Fisher's z."""
+    rows = state.places.rows.sort(descending=True).values[:2]
+    variance = float((1 / (rows - 3).clamp(min=1)).sum())
+    return (math.atanh(0.8) - math.atanh(0.6)) / variance**0.5
 
 
 def _list_scores_by_trust(state: State) -> dict[str, list[float]]:

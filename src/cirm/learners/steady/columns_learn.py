@@ -10,6 +10,8 @@ from cirm.learners.steady.columns_basis import (
     fit_basis,
     group_features_into_units,
 )
+from cirm.learners.steady.columns_blocks import group_units_into_clusters
+from cirm.learners.steady.columns_effects import find_simple_features
 from cirm.learners.steady.columns_glm import (
     Posterior,
     choose_ridge,
@@ -50,13 +52,18 @@ def create_first_state(
     classes = targets.shape[1]
     outputs = 1 if classes == 2 else classes
     basis = fit_basis(inputs, outputs)
-    unit, needed = group_features_into_units(basis.standardise(inputs), widths)
+    features = basis.standardise(inputs)
+    unit, needed = group_features_into_units(features, widths)
+    cluster = group_units_into_clusters(features, targets, unit)
+    simple = find_simple_features(features, select_modelled_targets(targets), unit)
     d, p = len(unit), len(basis.active)
     kept = 0 if is_value else min(KEPT, d)
     state = create_empty_state(
         d, p, outputs, classes, kept, len(basis.knots), len(basis.pairs)
     )
-    state = state._replace(basis=basis, unit=unit, needed=needed)
+    state = state._replace(
+        basis=basis, unit=unit, cluster=cluster, simple=simple, needed=needed
+    )
     ridge = torch.ones(p, dtype=torch.float64)
     if is_value or has_two_classes(targets):
         rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))

@@ -26,7 +26,7 @@ def compute_residual_direction(
     direction = torch.zeros(p, dtype=torch.float64)
     direction[feature] = 1.0
     columns = given.nonzero()[:, 0]
-    moments = center_moments(state)
+    moments = _add_pseudo_rows(state, len(columns))
     total = moments[feature, feature]
     targets = torch.arange(p, len(moments))
     after_target, _ = _regress_feature_on_others(moments, feature, targets)
@@ -42,6 +42,18 @@ def compute_residual_direction(
     kept = max(0.0, 1 - chance)
     direction[columns] -= kept * slopes[: len(columns)]
     return direction, kept * explained
+
+
+def _add_pseudo_rows(state: State, count: int) -> Tensor:
+    """Return centred moments with rows in which no feature says anything of others.
+
+    One for each feature is enough to regress on more features than there are rows.
+    """
+    moments, p = center_moments(state), len(state.ridge)
+    usual = moments.diagonal()[:p] / state.places.rows.sum()
+    added = torch.zeros_like(moments.diagonal())
+    added[:p] = count * usual
+    return moments + torch.diag(added)
 
 
 def _regress_feature_on_others(
@@ -62,7 +74,7 @@ def compute_explained_fractions(state: State) -> Tensor:
     Others are the features of other units. Chance correlations are not counted.
     """
     d, p = len(state.unit), len(state.ridge)
-    moments = center_moments(state)
+    moments = _add_pseudo_rows(state, d)
     targets = torch.arange(p, len(moments))
     used = torch.cat([torch.arange(d), targets])
     gram = moments[used[:, None], used]

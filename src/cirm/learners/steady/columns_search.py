@@ -8,23 +8,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.columns_blocks import measure_blocks
+from cirm.learners.steady.columns_changes import DOUBT, find_unstable_features
 from cirm.learners.steady.columns_effects import (
-    LEAST_ALIGNMENT,
-    LEAST_EFFECT,
-    LEAST_VALUE_EFFECT,
-    combine_alignments,
-    divide_by_common_factors,
-    find_changed_effects,
-    find_large_effects,
     measure_alignment_with_first,
     measure_effects,
 )
 from cirm.learners.steady.columns_glm import Posterior, fit_regression_to_moments
-from cirm.learners.steady.columns_refuse import LEAST_SKILL, MOST_LEAK
-from cirm.learners.steady.columns_residual import (
-    compute_explained_fractions,
-    compute_residual_direction,
-)
+from cirm.learners.steady.columns_products import Moments
+from cirm.learners.steady.columns_refuse import LEAST_SKILL
 from cirm.learners.steady.columns_state import (
     EnvironmentSummaries,
     State,
@@ -33,11 +25,7 @@ from cirm.learners.steady.columns_state import (
     find_basis_functions_of_features,
     list_ridge_groups,
 )
-from cirm.learners.steady.meta_analysis import combine_effects
-
-MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
-DOUBT = 0.01  # part of the level at which a change is sure
-MOST_TOGETHER = 3  # units that change together; more are another kind of environment
+from cirm.learners.steady.meta_analysis import UNKNOWN
 
 
 class Summary(NamedTuple):
@@ -58,13 +46,29 @@ def summarise_environment(
     if len(state.places.rows):
         past = center_moments(state)[:d, :d] / state.places.rows.sum()
     aims = targets[:, 1:] if targets.shape[1] == 2 else targets
-    contrasts = measure_effects(basis[:, :d], aims, state.unit, past, is_value)
+    contrasts = measure_effects(
+        basis[:, :d], aims, state.unit, past, is_value, state.simple
+    )
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
     means = joint.mean(0)
     all_contrasts = append_entry(state.places.contrasts, contrasts)
     first = all_contrasts.slope[0] / all_contrasts.noise[0]
-    alignment = measure_alignment_with_first(basis[:, :d], aims, first, state.unit)
-    place = EnvironmentSummaries(rows, means[:p], means[p:], contrasts, *alignment)
+    clusters = torch.tensor([0.0, UNKNOWN], dtype=torch.float64).repeat(d, 1)
+    if aims.shape[1] > 1:
+        alignment = measure_alignment_with_first(basis[:, :d], aims, first, state.unit)
+    else:
+        seen = first[:, 0] if len(state.places.rows) else first[:0, 0]
+        rest = past, seen, is_value
+        own = basis[:, :d], aims[:, 0], state.unit
+        blocks = measure_blocks(*own, state.unit, *rest)
+        alignment = blocks[0][:, None], blocks[1][:, None]
+        has_clusters = len(state.cluster) > 0 and not is_value
+        if has_clusters and not torch.equal(state.cluster, state.unit):
+            clusters = torch.stack(measure_blocks(*own, state.cluster, *rest), 1)
+    clusters = clusters[: state.places.clusters.shape[1]]
+    place = EnvironmentSummaries(
+        rows, means[:p], means[p:], contrasts, *alignment, clusters
+    )
     return Summary(place, joint.T @ joint)
 
 
@@ -74,6 +78,14 @@ def add_environment_summary(state: State, summary: Summary) -> State:
         moments=state.moments + summary.moments,
         places=append_entry(state.places, summary.place),
     )
+
+
+def center_summary(summary: Summary) -> Moments:
+    """Return the moments of an environment around its own means."""
+    place = summary.place
+    means = torch.cat([place.inputs, place.targets])
+    rows = float(place.rows)
+    return Moments(summary.moments - rows * torch.outer(means, means), rows)
 
 
 def search_unstable_features(
@@ -117,8 +129,9 @@ def search_unstable_features(
         noise = (float(state.noise[0]) or 1.0) if is_value else 0.0
         known = protected | unstable | entangled
         if not is_value:
-            sure = unstable | _test_features(after, known, DOUBT * share, noise)[0]
-        found, shared = _test_features(after, known, share, noise)
+            found, _ = find_unstable_features(after, known, DOUBT * share, noise)
+            sure = unstable | found
+        found, shared = find_unstable_features(after, known, share, noise)
         unstable, entangled = unstable | found, entangled | shared
     unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
     new = unstable & ~state.unstable
@@ -154,63 +167,6 @@ def restore_features(state: State, sure: Tensor, is_value: bool) -> State:
         if bool(state.unstable.any())
         else state
     )
-
-
-def _test_features(
-    state: State, known: Tensor, level: float, noise: float
-) -> tuple[Tensor, Tensor]:
-    """Return which features are unstable, and which are unstable but entangled.
-
-    Most of the level is spent on features that can be separated from all others, the
-    rest on all features, as a group of them may be separated from the rest.
-
-    Args:
-        state: The state after the stage.
-        known: Features that are not tested, [d].
-        level: Probability of any false alarm.
-        noise: Noise variance of a regression; 0 for classes.
-    """
-    active = state.basis.scale.gt(0)
-    tested = state.needed & ~known
-    entangled = tested & (compute_explained_fractions(state) > MOST_LEAK)
-    alone = tested & ~torch.isin(state.unit, state.unit[entangled])
-    found = _find_changed_units(state, alone, MOST_OF_LEVEL * level, noise)
-    every = _find_changed_units(state, tested, (1 - MOST_OF_LEVEL) * level, noise)
-    group = found | every
-    if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
-        group = found
-    rest = active & ~group & ~state.unstable
-    for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
-        if compute_residual_direction(state, feature, rest)[1] > MOST_LEAK:
-            group = group & (state.unit != state.unit[feature])
-    return found | group, every & ~group & ~found
-
-
-def _find_changed_units(
-    state: State, tested: Tensor, level: float, noise: float
-) -> Tensor:
-    """Return which features [d] are of units that change enough to matter.
-
-    With many classes the alignment of units is tested, otherwise effects. In a
-    regression these must change by more than those of all other features do.
-    """
-    places = state.places
-    if places.alignment.shape[2] > 1:
-        leaders = torch.zeros_like(tested)
-        leaders[state.unit[tested]] = True
-        alignment = combine_alignments(places.alignment, places.alignment_variance)
-        found = find_changed_effects(alignment, leaders, level, LEAST_ALIGNMENT)
-        found = found & (alignment.spread > LEAST_ALIGNMENT)
-    else:
-        effects = places.contrasts.compute_effects()
-        summary = combine_effects(*effects)
-        least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
-        found = find_changed_effects(summary, tested, level, least)
-        found = found & find_large_effects(summary, least)
-        if noise > 0:
-            relative = combine_effects(*divide_by_common_factors(*effects))
-            found = found & find_changed_effects(relative, tested, level, least)
-    return torch.isin(state.unit, state.unit[found.any(1)])
 
 
 def remove_features_from_stable_model(state: State, new: Tensor) -> State:

@@ -24,8 +24,11 @@ class EnvironmentSummaries(NamedTuple):
         inputs: Mean of the basis functions, [e, p].
         targets: Class frequencies or mean target, [e, c].
         contrasts: What features say about the targets, [e, d, k] each.
-        alignment: For many classes, how far units speak for each if true, [e, d, k].
+        alignment: For many classes, how far units speak for each if true, [e, d, k];
+            otherwise the effect of the score of each block, at its first feature.
         alignment_variance: Its sampling variance, [e, d, k].
+        clusters: The effect of the score of each cluster of units and its variance, at
+            the first feature, [e, d, 2]; [e, 0, 2] in states of earlier revisions.
     """
 
     rows: Tensor
@@ -34,6 +37,7 @@ class EnvironmentSummaries(NamedTuple):
     contrasts: Contrasts
     alignment: Tensor
     alignment_variance: Tensor
+    clusters: Tensor
 
 
 class ModelsWithoutUnit(NamedTuple):
@@ -114,6 +118,10 @@ class State(NamedTuple):
     Attributes:
         basis: The basis functions.
         unit: Unit of each feature, by its first feature, [d].
+        cluster: Cluster of units of each feature, by its first feature, [d]; empty in
+            states of earlier revisions.
+        simple: Which features need no adjustment for others, [d]; empty in states of
+            earlier revisions.
         needed: Which features represent their units, [d].
         unstable: Which features are set aside, [d].
         entangled: Which features change, but share too much with others to be set
@@ -134,6 +142,8 @@ class State(NamedTuple):
 
     basis: Basis
     unit: Tensor
+    cluster: Tensor
+    simple: Tensor
     needed: Tensor
     unstable: Tensor
     entangled: Tensor
@@ -185,6 +195,8 @@ def create_empty_state(
             factors=zeros(pairs),
         ),
         unit=whole_numbers(d),
+        cluster=whole_numbers(d),
+        simple=whole_numbers(d).bool(),
         needed=whole_numbers(d).bool(),
         unstable=whole_numbers(d).bool(),
         entangled=whole_numbers(d).bool(),
@@ -202,6 +214,7 @@ def create_empty_state(
             contrasts=Contrasts(*([zeros(0, d, k)] * 4)),
             alignment=zeros(0, d, k),
             alignment_variance=zeros(0, d, k),
+            clusters=zeros(0, d, 2),
         ),
         arrivals=Arrivals(
             losses=zeros(0, 4),

@@ -1,0 +1,166 @@
+"""Decide which features change their meaning between environments."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.columns_effects import (
+    DIFFERENT,
+    LEAST_ALIGNMENT,
+    LEAST_EFFECT,
+    LEAST_VALUE_EFFECT,
+    combine_alignments,
+    divide_by_common_factors,
+    find_changed_effects,
+    find_large_effects,
+)
+from cirm.learners.steady.columns_refuse import MOST_LEAK
+from cirm.learners.steady.columns_residual import (
+    compute_explained_fractions,
+    compute_residual_direction,
+)
+from cirm.learners.steady.columns_state import State
+from cirm.learners.steady.meta_analysis import UNKNOWN, combine_effects
+
+MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
+DOUBT = 0.01  # part of the level at which a change is sure
+MOST_TOGETHER = 3  # units that change together; more are another kind of environment
+
+Effects = tuple[Tensor, Tensor]
+
+
+def find_unstable_features(
+    state: State, known: Tensor, level: float, noise: float
+) -> tuple[Tensor, Tensor]:
+    """Return which features are unstable, and which are unstable but entangled.
+
+    Most of the level is spent on features that can be separated from all others, the
+    rest on all features, as a group of them may be separated from the rest, and a small
+    part on clusters.
+
+    Args:
+        state: The state after the stage.
+        known: Features that are not tested, [d].
+        level: Probability of any false alarm.
+        noise: Noise variance of a regression; 0 for classes.
+    """
+    active = state.basis.scale.gt(0)
+    tested = state.needed & ~known
+    entangled = tested & (compute_explained_fractions(state) > MOST_LEAK)
+    alone = tested & ~torch.isin(state.unit, state.unit[entangled])
+    small = (1 - MOST_OF_LEVEL - DOUBT) * level
+    found = _find_changed_units(state, alone, MOST_OF_LEVEL * level, noise, True)
+    if noise == 0:
+        found = found | _find_changed_clusters(state, known, DOUBT * level)
+    every = _find_changed_units(state, tested, small, noise, False)
+    group = found | every
+    if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
+        group = found
+    rest = active & ~group & ~state.unstable
+    for feature in (group & ~found & state.needed).nonzero()[:, 0].tolist():
+        if compute_residual_direction(state, feature, rest)[1] > MOST_LEAK:
+            group = group & (state.unit != state.unit[feature])
+    return found | group, every & ~group & ~found
+
+
+def _find_changed_units(
+    state: State, tested: Tensor, level: float, noise: float, has_blocks: bool
+) -> Tensor:
+    """Return which features [d] are of units that change enough to matter.
+
+    With many classes the alignment of units is tested, otherwise effects.
+
+    Args:
+        state: The state after the stage.
+        tested: Which features are tested, [d].
+        level: Probability of any false alarm.
+        noise: Noise variance of a regression; 0 for classes.
+        has_blocks: Whether units of several features are tested by their scores, and
+            most of the level is given to the units that say most.
+    """
+    places, power = state.places, 4 if has_blocks else 2
+    second = places.alignment, places.alignment_variance
+    if places.alignment.shape[2] > 1:
+        leaders = torch.zeros_like(tested)
+        leaders[state.unit[tested]] = True
+        alignment = combine_alignments(*second)
+        found = find_changed_effects(alignment, leaders, level, LEAST_ALIGNMENT, power)
+        found = found & (alignment.spread > LEAST_ALIGNMENT)
+    else:
+        effects = places.contrasts.compute_effects()
+        if has_blocks:
+            effects, tested = _replace_by_blocks(state, effects, second, tested)
+        found = _find_changed_effects(effects, tested, level, noise, power)
+    return torch.isin(state.unit, state.unit[found.any(1)])
+
+
+def _find_changed_clusters(state: State, known: Tensor, level: float) -> Tensor:
+    """Return which features [d] are of clusters of units that change together.
+
+    To lose several columns costs more than one, so the evidence must be stronger, and
+    show a little in one of the features. In a regression, a curved effect of related
+    columns looks like one that changes.
+    """
+    clusters = state.places.clusters
+    if state.places.alignment.shape[2] > 1 or not clusters.shape[1]:
+        return torch.zeros_like(known)
+    summary = combine_effects(*state.places.contrasts.compute_effects())
+    changing = (summary.p_value() < DIFFERENT).any(1) & state.needed
+    free = torch.isin(state.cluster, state.cluster[changing])
+    free = free & ~torch.isin(state.cluster, state.cluster[known])
+    effects = clusters[:, :, :1], clusters[:, :, 1:]
+    found = _find_changed_effects(effects, free, level, 0.0, 2)
+    return torch.isin(state.cluster, state.cluster[found.any(1)])
+
+
+def _find_changed_effects(
+    effects: Effects, tested: Tensor, level: float, noise: float, power: int
+) -> Tensor:
+    """Return which effects [d, 1] change enough to matter.
+
+    In a regression they must change by more than those of all other features do.
+
+    Args:
+        effects: Effects [e, d, 1] and their variances.
+        tested: Which of them are tested, [d].
+        level: Probability of any false alarm.
+        noise: Noise variance of a regression; 0 for classes.
+        power: The power of an effect that its share of the level is proportional to.
+    """
+    summary = combine_effects(*effects)
+    least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
+    found = find_changed_effects(summary, tested, level, least, power)
+    found = found & find_large_effects(summary, least)
+    if noise == 0:
+        return found
+    relative = combine_effects(*divide_by_common_factors(*effects))
+    return found & find_changed_effects(relative, tested, level, least, power)
+
+
+def _replace_by_blocks(
+    state: State, effects: Effects, blocks: Effects, tested: Tensor
+) -> tuple[Effects, Tensor]:
+    """Test categories of several features by their scores, if these were measured.
+
+    A curved effect of a number and its copies looks like one that changes.
+
+    Args:
+        state: The state after the stage.
+        effects: Effects of features [e, d, 1] and their variances.
+        blocks: The same of the scores of blocks, at their first features.
+        tested: Which features are tested, [d].
+
+    Returns:
+        Effects and variances with those of blocks, and which of them are tested.
+    """
+    is_known = ((blocks[1] < UNKNOWN).sum(0) > 1)[:, 0]
+    numbers = state.unit[(state.basis.limit < 1e3) & (state.basis.scale > 0)]
+    is_known = is_known & ~torch.isin(state.unit, numbers)
+    covered = torch.isin(state.unit, state.unit[is_known])
+    is_known = is_known & torch.isin(state.unit, state.unit[tested])
+    merged = [
+        torch.where(is_known[:, None], block, own)
+        for own, block in zip(effects, blocks, strict=True)
+    ]
+    return (merged[0], merged[1]), (tested & ~covered) | is_known
