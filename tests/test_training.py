@@ -1,5 +1,8 @@
 """Batches show every example, and descent goes where the gradient says."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -15,6 +18,7 @@ from cirm.training import (
     concatenate_environments,
     load_lazy_inputs,
     split_rows_evenly,
+    take_optimiser_step,
 )
 
 SEEDS = (3, 5)
@@ -337,3 +341,31 @@ def test_impossible_settings_are_refused(settings, message):
 def test_an_unknown_optimiser_is_refused():
     with pytest.raises(ValueError, match="optimiser must be adam or sgd, not 'lbfgs'"):
         Descent(optimiser="lbfgs")
+
+
+def test_training_does_not_load_the_compiler():
+    script = (
+        "import sys, torch\n"
+        "from cirm.training import Descent, take_optimiser_step\n"
+        "params = torch.ones(1, 3, requires_grad=True)\n"
+        "optimiser = Descent(rate=0.1).create_optimiser(params)\n"
+        "params.grad = torch.tensor([[1.0, -1.0, 0.0]])\n"
+        "take_optimiser_step(optimiser, params)\n"
+        "assert torch.allclose(params, torch.tensor([[0.9, 1.1, 1.0]]))\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_steps_of_adam_are_those_of_torch(decay):
+    gradients = torch.randn(4, 2, 5, generator=torch.Generator().manual_seed(0))
+    start = torch.linspace(-1, 1, 10).reshape(2, 5)
+    ours, theirs = start.clone(), start.clone()
+    mover = Descent(rate=0.1, decay=decay).create_optimiser(ours)
+    adam = torch.optim.Adam([theirs], lr=0.1, weight_decay=decay, fused=True)
+    for gradient in gradients:
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        take_optimiser_step(mover, ours)
+        adam.step()
+    assert ours.equal(theirs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
@@ -261,6 +262,7 @@ class Descent:
     def create_optimiser(self, params: Tensor) -> torch.optim.Optimizer:
         """Return a new optimiser for these parameters."""
         cls = torch.optim.SGD if self.optimiser == "sgd" else torch.optim.Adam
+        skip_loading_compiler()
         optimiser = cls([params], lr=self.rate, weight_decay=self.decay, fused=True)
         optimiser.register_step_pre_hook(match_gradient_strides)
         return optimiser
@@ -287,13 +289,17 @@ def differentiate_loss(
 def take_optimiser_step(optimiser: torch.optim.Optimizer, params: Tensor) -> None:
     """Make one step of an optimiser that has only these parameters.
 
-    For Adam, once it has a state, this calls torch's function directly: what
-    `Optimizer.step` does around it takes 7 % of a training step of table 1.
+    For Adam this calls torch's function directly: what `Optimizer.step` does around it
+    takes 7 % of a training step of table 1, and loads torch's compiler.
     """
-    state, group = optimiser.state[params], optimiser.param_groups[0]
-    if "exp_avg" not in state or params.grad is None:
+    if not isinstance(optimiser, torch.optim.Adam) or params.grad is None:
         optimiser.step()
         return
+    state, group = optimiser.state[params], optimiser.param_groups[0]
+    if not state:
+        state["step"] = torch.zeros((), device=params.device)
+        state["exp_avg"] = torch.zeros_like(params)
+        state["exp_avg_sq"] = torch.zeros_like(params)
     match_gradient_strides(optimiser)
     with torch.no_grad():
         adam(
@@ -312,6 +318,26 @@ def take_optimiser_step(optimiser: torch.optim.Optimizer, params: Tensor) -> Non
             eps=group["eps"],
             maximize=False,
         )
+
+
+def skip_loading_compiler() -> None:
+    """Let torch create optimisers without loading `torch._dynamo`.
+
+    Only `torch.compile` needs it, and loading it takes longer than loading torch. Torch
+    loads it to mark three methods as not to be compiled, and keeps the marked method in
+    an attribute, which this sets to the method as it is.
+    """
+    if "torch._dynamo" in sys.modules:
+        return
+    optimiser = torch.optim.Optimizer
+    for method in (
+        optimiser.__init__,
+        optimiser.zero_grad,
+        optimiser.add_param_group,
+    ):
+        function = getattr(method, "__wrapped__", None)
+        if function is not None and not hasattr(function, "__dynamo_disable"):
+            setattr(function, "__dynamo_disable", function)
 
 
 def match_gradient_strides(optimiser: torch.optim.Optimizer, *_: Any) -> None:  # noqa: ANN401
