@@ -19,8 +19,9 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
 
     Args:
         job: The job.
-        limit: Processor seconds after which it is stopped, when it next reports its
-            progress. What it has computed is then thrown away.
+        limit: Processor seconds, or half of the seconds by the clock, after which it is
+            stopped, when it next reports its progress. What it has computed is then
+            thrown away.
         folder: Where its records are written if it finishes before.
 
     Returns:
@@ -36,13 +37,14 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
         ...     get_records_path(job, Path(folder)).exists()
         True
     """
-    start = time.process_time()
+    start, clock = time.process_time(), time.monotonic()
     reports: list[tuple[float, float]] = []
 
     def progress(done: float) -> None:
         now = time.process_time() - start
         reports.append((now, done))
-        if now > limit and reports[0][1] < done < 1:
+        is_over = now > limit or time.monotonic() - clock > 2 * limit
+        if is_over and reports[0][1] < done < 1:
             raise _EnoughError
 
     try:
