@@ -2,14 +2,16 @@
 
 `python -m benchmarks.job_durations` writes src/cirm/runs/durations.json from the
 records in docs/results. Some of them were made while other programs used the machine,
-so the least seconds of all seeds count. Kinds of job without a record, as after a
-preset has changed, are timed by their first steps. With --costs it prints what the tables cost.
+so the least seconds of all seeds count. Kinds of job with no record or only one, as
+after a preset has changed, are timed by their first steps. With --costs it only
+prints what the tables cost.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,35 +37,40 @@ REPEATS = 40  # of the reference steps; the fastest counts
 def collect_durations(results: Path) -> dict[str, list[tuple[float, float]]]:
     """Return pairs of work and seconds of one seed, by `hash_work`."""
     least: dict[str, dict[float, float]] = {}
+    counts: Counter[str] = Counter()
     for experiment in EXPERIMENTS.values():
         archive = load_archive(results / experiment.name)
         for trial in experiment.list_trials():
             (job,) = trial.plan_jobs((0,))
             for entry in archive.list_entries(trial.identity):
-                seeds = len(entry["seeds"])
                 known = least.setdefault(hash_work(job), {})
+                counts[hash_work(job)] += 1
                 work = estimate_data_work(job.data, 1)
-                seconds = entry["seconds"] / seeds
+                seconds = entry["seconds"] / len(entry["seeds"])
                 known[work] = round(min(seconds, known.get(work, seconds)), 2)
-    time_kinds_without_record(least)
+    time_rarely_recorded_kinds(least, counts)
     return {work: sorted(known.items()) for work, known in sorted(least.items())}
 
 
-def time_kinds_without_record(least: dict[str, dict[float, float]]) -> None:
-    """Add the kinds of job of the tables that no record has, by their first steps."""
-    jobs = [
-        trial.plan_jobs((0,))[0]
+def time_rarely_recorded_kinds(
+    least: dict[str, dict[float, float]], counts: Counter[str]
+) -> None:
+    """Time the first steps of kinds of job of the tables with at most one record."""
+    jobs = {
+        hash_work(job): job
         for name in TABLES
         for trial in EXPERIMENTS[name].list_trials()
-    ]
-    for job in sorted(jobs, key=estimate_job_work):
-        if hash_work(job) not in least:
-            with TemporaryDirectory() as folder:
-                seconds = time_first_steps(job, TIMED_SECONDS, Path(folder))
-            if seconds is not None:
-                size = estimate_job_work(job)
-                least[hash_work(job)] = {size: round(seconds, 2)}
-                print(f"{job.name}: {seconds:.1f} s, from its first steps", flush=True)
+        for job in trial.plan_jobs((0,))
+    }
+    for work, job in jobs.items():
+        if counts[work] > 1:
+            continue
+        with TemporaryDirectory() as folder:
+            seconds = time_first_steps(job, TIMED_SECONDS, Path(folder))
+        if seconds is not None:
+            size, known = estimate_job_work(job), least.setdefault(work, {})
+            known[size] = round(min(seconds, known.get(size, seconds)), 2)
+            print(f"{job.name}: {known[size]:.1f} s, by its first steps", flush=True)
 
 
 def print_costs() -> None:

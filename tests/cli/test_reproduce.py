@@ -121,6 +121,20 @@ def test_learners_may_be_run_one_after_another(cirm, tmp_path, paper):
 
 
 @pytest.mark.integration
+def test_tables_take_turns_within_a_budget_and_end_with_the_same_numbers(
+    cirm, tmp_path, paper
+):
+    words = ["reproduce", "all", "--workers", 1, "--seeds", 2, "--out"]
+    status, printed, error = cirm(*words, tmp_path / "turns", "--budget", "1h")
+    assert status == 0
+    assert printed.index("table1: 4 jobs") < printed.index("table2: continuing; 2 of 6")
+    assert "is spent" not in error
+    assert cirm(*words, tmp_path / "whole")[0] == 0
+    for name in ("table1", "table2"):
+        assert numbers(tmp_path / "turns" / name) == numbers(tmp_path / "whole" / name)
+
+
+@pytest.mark.integration
 def test_all_tables_share_their_jobs_and_have_a_page_together(cirm, tmp_path, paper):
     status, printed, _ = cirm(
         "reproduce", "all", "--workers", 1, "--seeds", 1, "--out", tmp_path

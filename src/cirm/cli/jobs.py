@@ -55,10 +55,17 @@ def run_jobs_with_progress(
     from cirm.runs.job_queue import JobQueue
     from cirm.runs.tracker import JobTracker
 
-    with show_single_step("estimating the cost"):
-        workers, is_local = engine.job_limit, engine.name == "local"
-        share = budget.seconds * CALIBRATION_SHARE if budget else CALIBRATION_SECONDS
-        limit = min(share, CALIBRATION_SECONDS)
+    def describe_kept() -> str:
+        done = len(jobs) - len(list_waiting())
+        return (
+            f"{done} of {len(jobs)} jobs are finished and kept in {folder}. Run the "
+            "same command again to continue."
+        )
+
+    workers, is_local = engine.job_limit, engine.name == "local"
+    share = budget.seconds * CALIBRATION_SHARE if budget else CALIBRATION_SECONDS
+    limit = min(share, CALIBRATION_SECONDS)
+    with show_single_step("estimating the cost", describe_kept):
         cost = estimate_cost(list_waiting(), times, workers, is_local, folder, limit)
     print_to_stderr(describe_cost(cost))
     waiting, seconds = list_waiting(), cost.seconds_by_job
@@ -69,13 +76,6 @@ def run_jobs_with_progress(
         return sorted(
             jobs,
             key=lambda job: (ranks.get(job.key, 0), sign * seconds.get(job.key, 0)),
-        )
-
-    def describe_kept() -> str:
-        done = len(jobs) - len(list_waiting())
-        return (
-            f"{done} of {len(jobs)} jobs are finished and kept in {folder}. Run the "
-            "same command again to continue."
         )
 
     queue = JobQueue(waiting, order, budget, seconds)

@@ -139,10 +139,15 @@ def show_step_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
-def show_single_step(name: str) -> Iterator[None]:
-    """Show a single step whose length is not known, such as loading data."""
+def show_single_step(
+    name: str, describe_kept: Callable[[], str] = lambda: "Nothing was run."
+) -> Iterator[None]:
+    """Show a single step whose length is not known, such as loading data.
+
+    `describe_kept` says what is kept if the user interrupts.
+    """
     with (
-        exit_on_interrupt(lambda: "Nothing was run."),
+        exit_on_interrupt(describe_kept),
         open_progress_display() as display,
     ):
         display.add_task(name, total=None, amount="")

@@ -194,9 +194,12 @@ def run_reproduction_plan(
         return {}
     times = archive.list_job_times()
     name = plan.experiment.name
-    return run_jobs_with_progress(
+    failures = run_jobs_with_progress(
         plan.all_jobs, list_waiting, folder, engine, name, times, budget, rank
     )
+    # Other tables find the jobs that they share with this one in its archive.
+    add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
+    return failures
 
 
 def write_reproduction(
