@@ -70,7 +70,7 @@ def test_markdown_has_the_oracle_marked_and_what_is_left_out(summary):
     text = render_board_markdown(summary, "cirm board --quick")
     assert "| learner | beaten by, % mean | beaten by, % 95 % |" in text
     assert "digits oracle* |" in text
-    assert "is an upper bound and not a result" in text
+    assert "which nobody knows in practice: not a result" in text
     assert "- Left out, PACS: the data set is not in the cache." in text
     assert (
         "Chosen by the worst inferred group of held-out training data: digits." in text

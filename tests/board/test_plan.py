@@ -136,7 +136,7 @@ def test_columns_whose_data_are_not_there_are_named_with_the_reason():
     columns = [c for c in list_board_columns() if c.name == "mnist-b01"]
     prepared, absent = prepare_columns(columns, lambda what, part: None)
     assert prepared == []
-    assert "cirm data fetch mnist" in absent["MNIST, coloured figure"]
+    assert "cirm data fetch mnist" in absent["MNIST b01"]
 
 
 def test_pacs_has_each_domain_unseen_in_three_orders():

@@ -14,10 +14,10 @@ DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 ENCODER = {"encoder": "efficientnet-lite0", "side": "128"}  # as large as PACS is stored
 QUICK = {"source": "digits", "examples": "300"}
 REAL_TABLES = {
-    "gas-drift": "gas drift, next batch",
-    "gas-turbine": "gas turbine, next year",
-    "brain-age": "brain age, unseen site",
-    "gusto": "GUSTO, unseen region",
+    "gas-drift": "gas drift",
+    "gas-turbine": "gas turbine",
+    "brain-age": "brain age",
+    "gusto": "GUSTO",
 }
 """Public tables by key; which place is unseen is the data set's own choice."""
 
@@ -110,27 +110,27 @@ def prepare_columns(
 
 def _list_quick_columns() -> Iterator[BoardColumn]:
     colored = {**QUICK, **NO_SWEEP}
-    yield _build_column("digits-b01", "digits, coloured figure", "colored", colored)
+    yield _build_column("digits-b01", "coloured digits", "colored", colored)
     corner = {**QUICK, "kind": "corner"}
-    yield _build_column("digits-corner", "digits, corner", "shortcuts", corner)
+    yield _build_column("digits-corner", "digits with corner", "shortcuts", corner)
     table = {"plant": "numeric", "examples": "1000"}
-    yield _build_column("table", "table, numeric column", "planted", table)
+    yield _build_column("table", "table", "planted", table)
     regression = {**table, "task": "regression"}
-    yield _build_column("regression", "table, regression", "planted", regression)
+    yield _build_column("regression", "regression", "planted", regression)
 
 
 def _list_full_columns() -> Iterator[BoardColumn]:
     mnist = {"source": "mnist", "examples": "1000", **NO_SWEEP}
-    yield _build_column("mnist-b01", "MNIST, coloured figure", "colored", mnist)
+    yield _build_column("mnist-b01", "MNIST b01", "colored", mnist)
     background = {**mnist, "scheme": "b11"}
-    title = "MNIST, coloured background"
+    title = "MNIST b11"
     yield _build_column("mnist-b11", title, "colored", background)
     fashion = {**mnist, "source": "fashion-mnist"}
-    yield _build_column("fashion", "Fashion, coloured figure", "colored", fashion)
+    yield _build_column("fashion", "Fashion b01", "colored", fashion)
     for kind in ("corner", "stripes"):
         data = {"source": "mnist", "examples": "1000", "kind": kind}
-        yield _build_column(kind, f"MNIST, {kind}", "shortcuts", data)
-    yield _build_column("rotated", "MNIST, rotated", "rotated", {}, "next")
+        yield _build_column(kind, f"MNIST {kind}", "shortcuts", data)
+    yield _build_column("rotated", "rotated MNIST", "rotated", {}, "next")
     for domain in DOMAINS:
         yield _build_pacs_column(domain)
     for name, title in REAL_TABLES.items():
@@ -151,7 +151,7 @@ def _build_pacs_column(unseen: str) -> BoardColumn:
         BoardVariant({"test": unseen, "train": ",".join(order), **ENCODER})
         for order in orders
     )
-    title = f"PACS, {unseen.replace('_', ' ')} unseen"
+    title = f"PACS {unseen.partition('_')[0]}"
     return BoardColumn(f"pacs-{unseen}", title, "pacs", variants, "next")
 
 

@@ -125,8 +125,9 @@ def build_board_table(summary: Summary) -> Table:
         "the unseen place, mean ± standard deviation over seeds and orders. Beaten "
         "by: the share of the other rows that have a higher score, averaged over "
         "columns, with a bootstrap interval over columns and seeds. * Oracle: the "
-        "same search, but with settings chosen by the unseen score itself, so that "
-        "its score is an upper bound and not a result.",
+        "same search, but with settings chosen by the unseen score of the trials, "
+        "which nobody knows in practice: not a result. It can be lower than the honest "
+        "choice, since trials have few seeds and less data than the runs.",
     ]
     return Table("Board", columns, rows, notes)
 
