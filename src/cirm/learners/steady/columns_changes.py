@@ -11,9 +11,6 @@ from cirm.learners.steady.columns_effects import (
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
     combine_alignments,
-    divide_by_common_factors,
-    find_changed_effects,
-    find_large_effects,
 )
 from cirm.learners.steady.columns_refuse import MOST_LEAK
 from cirm.learners.steady.columns_residual import (
@@ -21,10 +18,12 @@ from cirm.learners.steady.columns_residual import (
     compute_residual_direction,
 )
 from cirm.learners.steady.columns_state import State
-from cirm.learners.steady.meta_analysis import UNKNOWN, combine_effects
+from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis, combine_effects
 
 MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
 DOUBT = 0.01  # part of the level at which a change is sure
+FACTOR_SPREAD = 0.3  # of the factor that all effects of an environment share
+LEAST_CHANGE = 0.1  # part of an effect that must change between environments
 MOST_TOGETHER = 3  # units that change together; more are another kind of environment
 
 Effects = tuple[Tensor, Tensor]
@@ -85,7 +84,9 @@ def _find_changed_units(
         leaders = torch.zeros_like(tested)
         leaders[state.unit[tested]] = True
         alignment = combine_alignments(*second)
-        found = find_changed_effects(alignment, leaders, level, LEAST_ALIGNMENT, power)
+        found = _find_significant_changes(
+            alignment, leaders, level, LEAST_ALIGNMENT, power
+        )
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
         effects = places.contrasts.compute_effects()
@@ -130,12 +131,12 @@ def _find_changed_effects(
     """
     summary = combine_effects(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
-    found = find_changed_effects(summary, tested, level, least, power)
-    found = found & find_large_effects(summary, least)
+    found = _find_significant_changes(summary, tested, level, least, power)
+    found = found & _find_large_effects(summary, least)
     if noise == 0:
         return found
-    relative = combine_effects(*divide_by_common_factors(*effects))
-    return found & find_changed_effects(relative, tested, level, least, power)
+    relative = combine_effects(*_divide_by_common_factors(*effects))
+    return found & _find_significant_changes(relative, tested, level, least, power)
 
 
 def _replace_by_blocks(
@@ -164,3 +165,52 @@ def _replace_by_blocks(
         for own, block in zip(effects, blocks, strict=True)
     ]
     return (merged[0], merged[1]), (tested & ~covered) | is_known
+
+
+def _divide_by_common_factors(
+    effects: Tensor, variances: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Divide effects [e, d, k] by the factor that the other features of a place share.
+
+    Where the target of a regression has more noise, all features tell less of it. The
+    factor of a feature is estimated from the others, and is one if they say little.
+    """
+    known = variances < UNKNOWN
+    weights = torch.where(known, 1 / variances, 0.0)
+    usual = combine_effects(effects, variances).common
+    cross, square = weights * effects * usual, weights * usual.square()
+    cross = cross.sum(1, keepdim=True) - cross + FACTOR_SPREAD**-2
+    square = square.sum(1, keepdim=True) - square + FACTOR_SPREAD**-2
+    factors = (cross / square).clamp(min=0.1)
+    return effects / factors, torch.where(known, variances / factors.square(), UNKNOWN)
+
+
+def _find_significant_changes(
+    summary: MetaAnalysis, tested: Tensor, level: float, least: float, power: int = 2
+) -> Tensor:
+    """Return which effects [d, k] differ between environments.
+
+    The level is divided among the tests in proportion to a power of the mean effect's
+    size, to which the least size is added: a feature that says much does most harm if
+    it changes. If a feature is stable, its mean effect says nothing about how much the
+    environments differ, so that the probability of any false alarm stays below the
+    level.
+
+    Args:
+        summary: Effects over the environments, [d, k].
+        tested: Which features are tested, [d].
+        level: Probability of any false alarm.
+        least: Smallest size of an effect that matters.
+        power: The power of the size that the level is divided by.
+    """
+    measured = tested[:, None] & (summary.environments > 1)
+    sizes = (summary.common.square() + least**2).sqrt()
+    weights = torch.where(measured, sizes**power, 0.0)
+    shares = level * weights / weights.sum().clamp(min=1e-300)
+    return summary.p_value() < shares
+
+
+def _find_large_effects(summary: MetaAnalysis, least: float) -> Tensor:
+    """Return which effects [d, k] are large, and vary by much of their size."""
+    size = (summary.mean.square() + summary.spread.square()).sqrt()
+    return (size > least) & (summary.spread > LEAST_CHANGE * size)

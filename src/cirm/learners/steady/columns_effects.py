@@ -27,11 +27,9 @@ LEAST_ALIGNMENT = (
 FEWEST_ROWS = 20  # of an environment, to measure effects at all
 FEWEST_CASES = 5  # of each class, and of each value of a two-valued feature
 HAUSMAN = 2.0  # standard errors by which plain and partial effects may differ
-FACTOR_SPREAD = 0.3  # of the factor that all effects of an environment share
 DIFFERENT = 0.05  # p-value below which the noise of environments is not shared
 LEAST_EFFECT = 0.3  # log odds per standard deviation: moves a probability by 7 points
 LEAST_VALUE_EFFECT = 0.15  # the same in a regression, per standard deviation of noise
-LEAST_CHANGE = 0.1  # part of an effect that must change between environments
 
 
 class Contrasts(NamedTuple):
@@ -368,52 +366,3 @@ def _replace_by_log_odds_ratios(
         noise=torch.where(binary, 1.0, contrasts.noise),
         noise_variance=torch.where(binary, 1e-12, contrasts.noise_variance),
     )
-
-
-def divide_by_common_factors(
-    effects: Tensor, variances: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Divide effects [e, d, k] by the factor that the other features of a place share.
-
-    Where the target of a regression has more noise, all features tell less of it. The
-    factor of a feature is estimated from the others, and is one if they say little.
-    """
-    known = variances < UNKNOWN
-    weights = torch.where(known, 1 / variances, 0.0)
-    usual = combine_effects(effects, variances).common
-    cross, square = weights * effects * usual, weights * usual.square()
-    cross = cross.sum(1, keepdim=True) - cross + FACTOR_SPREAD**-2
-    square = square.sum(1, keepdim=True) - square + FACTOR_SPREAD**-2
-    factors = (cross / square).clamp(min=0.1)
-    return effects / factors, torch.where(known, variances / factors.square(), UNKNOWN)
-
-
-def find_changed_effects(
-    summary: MetaAnalysis, tested: Tensor, level: float, least: float, power: int = 2
-) -> Tensor:
-    """Return which effects [d, k] differ between environments.
-
-    The level is divided among the tests in proportion to a power of the mean effect's
-    size, to which the least size is added: a feature that says much does most harm if
-    it changes. If a feature is stable, its mean effect says nothing about how much the
-    environments differ, so that the probability of any false alarm stays below the
-    level.
-
-    Args:
-        summary: Effects over the environments, [d, k].
-        tested: Which features are tested, [d].
-        level: Probability of any false alarm.
-        least: Smallest size of an effect that matters.
-        power: The power of the size that the level is divided by.
-    """
-    measured = tested[:, None] & (summary.environments > 1)
-    sizes = (summary.common.square() + least**2).sqrt()
-    weights = torch.where(measured, sizes**power, 0.0)
-    shares = level * weights / weights.sum().clamp(min=1e-300)
-    return summary.p_value() < shares
-
-
-def find_large_effects(summary: MetaAnalysis, least: float) -> Tensor:
-    """Return which effects [d, k] are large, and vary by much of their size."""
-    size = (summary.mean.square() + summary.spread.square()).sqrt()
-    return (size > least) & (summary.spread > LEAST_CHANGE * size)
