@@ -1,9 +1,10 @@
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from cirm.paper import EXPERIMENTS
+from cirm.runs.calibration import time_first_steps
 from cirm.runs.cost import CostEstimate, estimate_cost
 from cirm.runs.durations import (
     JobEstimates,
@@ -88,6 +89,25 @@ def test_the_first_steps_of_a_job_tell_its_time_within_a_factor_of_two(
     execute_job(job, lambda done: None)
     ratio = estimates.seconds[job.key] / (time.process_time() - start)
     assert 0.5 < ratio < 2
+
+
+@dataclass(frozen=True)
+class PhasedJob(Job):
+    """A job whose reports start again in its second phase, as those of steady do."""
+
+
+@execute_job.register(PhasedJob)
+def run_phases(job, progress, folder=None):
+    progress(0.5)
+    while True:
+        sum(range(10_000))
+        progress(0.1)
+
+
+def test_a_job_that_trains_in_phases_is_not_timed_forever(tmp_path):
+    job = PhasedJob("scm", "erm", "joint", (0,))
+    assert time_first_steps(job, 0.02, tmp_path) > 0.2
+    assert list_unfinished_jobs([job], tmp_path) == [job]
 
 
 def test_a_job_that_ends_while_it_is_timed_is_not_run_again(tmp_path):

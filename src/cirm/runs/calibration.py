@@ -9,6 +9,8 @@ from cirm.records import write_records
 from cirm.runs.jobs import Job, execute_job
 from cirm.runs.local import FAILURES, get_records_path
 
+PATIENCE = 3  # how often the limit may pass until two reports give a rate
+
 
 class _EnoughError(Exception):
     """Enough steps have been timed."""
@@ -20,8 +22,9 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
     Args:
         job: The job.
         limit: Processor seconds, or half of the seconds by the clock, after which it is
-            stopped, when it next reports its progress. What it has computed is then
-            thrown away.
+            stopped, when it next reports its progress (after three times this limit if
+            it has not reported any progress twice). What it has computed is then thrown
+            away.
         folder: Where its records are written if it finishes before.
 
     Returns:
@@ -44,13 +47,16 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
         now = time.process_time() - start
         reports.append((now, done))
         is_over = now > limit or time.monotonic() - clock > 2 * limit
-        if is_over and reports[0][1] < done < 1:
+        has_rate = done > reports[0][1]
+        if is_over and 0 < done < 1 and (has_rate or now > PATIENCE * limit):
             raise _EnoughError
 
     try:
         records = execute_job(job, progress, folder)
     except _EnoughError:
         (begin, first), (end, last) = reports[0], reports[-1]
+        if last <= first:  # the learner trains in several phases, and reports of each
+            return end / last
         return begin + (end - begin) / (last - first) * (1 - first)
     except FAILURES:
         return None
