@@ -58,6 +58,11 @@ def test_the_lead_says_where_ours_leads_and_where_not(summary):
         "steady has the highest mean in 1 of 2 columns: digits. Others lead in a table "
         "(erm, by 2.0 points)."
     )
+    near = copy.deepcopy(summary)
+    near["cells"]["erm"]["d"]["unseen"]["mean"] = 64.5
+    assert "In digits the lead is less than a standard deviation." in write_board_lead(
+        near
+    )
     without = copy.deepcopy(summary)
     del without["cells"]["steady"]
     assert write_board_lead(without) == (

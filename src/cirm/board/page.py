@@ -85,7 +85,20 @@ def write_board_lead(summary: Summary) -> str:
         return "No column has results yet."
     text = f"{OURS} has the highest mean in {len(led)} of {len(led) + len(behind)} "
     text += "columns." if not led else f"columns: {join_words(led)}."
+    if close := [c["title"] for c in summary["columns"] if _is_close(summary, c)]:
+        text += f" In {join_words(close)} the lead is less than a standard deviation."
     return text + (f" Others lead in {join_words(behind)}." if behind else "")
+
+
+def _is_close(summary: Summary, column: Mapping[str, Any]) -> bool:
+    """Whether ours leads a column, but by less than its deviation over seeds."""
+    name = column["name"]
+    if find_leader(summary, name) != OURS:
+        return False
+    cells = {row: own[name] for row, own in summary["cells"].items() if name in own}
+    ours = cells.pop(OURS)["unseen"]
+    second = max((cell["unseen"]["mean"] for cell in cells.values()), default=None)
+    return second is not None and ours["mean"] - second < (ours["std"] or 0)
 
 
 def list_board_facts(summary: Summary) -> list[tuple[str, str]]:
