@@ -77,7 +77,18 @@ def test_a_download_shows_how_much_has_arrived(monkeypatch, capsys):
 
 
 @pytest.mark.integration
-def test_progress_appears_before_anything_heavy_is_imported(tmp_path):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "none.cirm"),
+        ("fit", "none.csv", "--target", "y", "--model", "m.cirm"),
+        ("adapt", "none.csv", "--model", "none.cirm", "--out", "a.cirm"),
+        ("predict", "none.csv", "--model", "none.cirm"),
+        ("evaluate", "none.csv", "--model", "none.cirm"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_progress_appears_before_anything_heavy_is_imported(tmp_path, words):
     """The display comes up while PyTorch is still loading."""
     code = (
         "import os, sys, cirm.cli.progress as progress\n"
@@ -90,7 +101,8 @@ def test_progress_appears_before_anything_heavy_is_imported(tmp_path):
         "main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "inspect", str(tmp_path / "none.cirm")],
+        [sys.executable, "-c", code, *words],
+        cwd=tmp_path,
         capture_output=True,
         check=False,
         env={**os.environ, "FORCE_COLOR": "1"},  # rich takes stderr for a terminal
