@@ -189,6 +189,21 @@ def test_figures_are_files_and_a_page(cirm, tmp_path, paper):
     assert "data:image/png;base64" in page
     assert "9 projections in turn onto the sets P1, P2, P3" in page
     assert len(list(tmp_path.glob("projection-*.svg"))) == 3
+    assert (tmp_path / "samples-digits-irmg.png").read_bytes().startswith(b"\x89PNG")
+    graph = (tmp_path / "causal-graph.svg").read_text()
+    assert all(word in graph for word in ("digit", "colour", "image", "environment"))
+
+
+@pytest.mark.integration
+def test_theory_is_measured_drawn_and_recorded(cirm, tmp_path):
+    status, _, error = cirm("reproduce", "theory", "--out", tmp_path)
+    assert status == 0, error
+    found = json.loads((tmp_path / "theory.json").read_text())
+    assert [curve["label"] for curve in found["admm"]] == ["convex", "strongly convex"]
+    counts = found["environments"]["birm"]
+    assert counts[0]["violations"] and not counts[-1]["violations"]
+    for name in ("admm-rate.svg", "environments.svg", "report.html"):
+        assert (tmp_path / name).is_file()
 
 
 @pytest.mark.parametrize(
@@ -274,4 +289,4 @@ def test_a_report_of_nothing_is_refused(refused, words, message):
 
 
 def test_every_experiment_can_be_asked_for_by_name():
-    assert {*NAMES} - {"figures", "all"} == {*EXPERIMENTS}
+    assert {*NAMES} - {"figures", "theory", "all"} == {*EXPERIMENTS}

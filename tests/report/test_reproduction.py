@@ -259,7 +259,7 @@ def test_the_page_has_every_section_and_colours_the_verdicts(part, png):
         "Residuals of ADMM",
         "The paper&#x27;s claims",
         "Example images",
-        "Sequential projection",
+        "Theory",
         "Settings, and the command to run this again",
     ]
     body = text.partition("</style>")[2]

@@ -24,7 +24,7 @@ TABLES = ("table1", "table2", "table3", "table4", "table5")
 READINGS = (
     "readings", "readings-inferred", "readings-table2", "colourings", "parts"
 )  # fmt: skip
-NAMES = (*TABLES, *READINGS, "beyond", "ablation", "figures", "all")
+NAMES = (*TABLES, *READINGS, "beyond", "ablation", "figures", "theory", "all")
 MAX_COLUMNS = 4  # wider tables do not fit on a terminal
 EXAMPLES = options.format_command_examples(
     "cirm reproduce table1 --seeds 1", "cirm reproduce figures --out figures"
@@ -102,6 +102,8 @@ def reproduce_paper(
     for plan, folder in zip(plans, folders, strict=True):
         parts.append(write_reproduction(plan, folder, reasons))
         failures += list_failures_of_plan(plan, reasons)
+    if name == "theory":
+        write_theory(root)
     if name in ("figures", "all"):
         folder = root / "figures" if name == "all" else root
         with show_single_step("drawing the figures"):
@@ -127,7 +129,7 @@ def choose_experiments_and_learners(
     """Return the experiments of a name, each with those of the learners it has."""
     from cirm.paper import EXPERIMENTS, get_experiment
 
-    if name == "figures":
+    if name in ("figures", "theory"):
         return []
     if name != "all":
         experiment = get_experiment(name)
@@ -142,6 +144,16 @@ def choose_experiments_and_learners(
             )
     pairs = [(one, [k for k in keys if k in one.keys]) for one in EXPERIMENTS.values()]
     return [(one, chosen) for one, chosen in pairs if chosen or not keys]
+
+
+def write_theory(folder: Path) -> None:
+    """Measure what the paper proves or cites, and write figures and numbers."""
+    from cirm.cli.progress import show_single_step
+    from cirm.paper.theory import write_theory_files
+
+    with show_single_step("measuring"):
+        write_theory_files(folder)
+    typer.echo(f"Wrote the figures to {(folder / 'report.html').resolve()}")
 
 
 def run_reproduction_plans(

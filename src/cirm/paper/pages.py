@@ -96,9 +96,10 @@ def write_paper_figures(folder: Path) -> None:
         write_text_atomically(
             folder / f"projection-{index}.svg", render_svg_file(drawing.figure)
         )
-    page = build_paper_page(
-        "Figures", [], [], [*pictures.values()], draw_projection_figures()
-    )
+    graph = draw_causal_graph()
+    write_text_atomically(folder / "causal-graph.svg", render_svg_file(graph.figure))
+    drawings = [graph, *draw_projection_figures()]
+    page = build_paper_page("Figures", [], [], [*pictures.values()], drawings)
     write_text_atomically(folder / "report.html", page)
 
 
@@ -113,7 +114,31 @@ def draw_example_gallery() -> dict[str, Picture]:
         ]
         caption = f"{source}: the two colour schemes; the unseen environment is last."
         pictures[source] = Picture(render_example_figure(both), caption)
+        pictures[f"{source}-irmg"] = draw_original_coloring(source)
     return pictures
+
+
+def draw_original_coloring(source: str) -> Picture:
+    """Draw the environments of Ahuja et al., "Invariant Risk Minimization Games".
+
+    The figure is coloured and the label is whether the class is below five.
+    """
+    dataset = Colored(source, "b01", labels="below-five")
+    panel = collect_example_images(dataset, 0)._replace(
+        title=f"{source}, as in IRMG", note="the label is 1 for the classes 0 to 4"
+    )
+    caption = f"{source}: the colouring of IRMG; the unseen environment is last."
+    return Picture(render_example_figure([panel]), caption)
+
+
+def draw_causal_graph() -> CaptionedFigure:
+    """Draw the causal graph of coloured images."""
+    return CaptionedFigure(
+        paper_plots.plot_causal_graph(),
+        "The digit determines the colour, by way of the noisy label, and both "
+        "determine the image. The environment acts on the colour: how often it "
+        "contradicts the label differs in training, and is reversed in the test.",
+    )
 
 
 def draw_projection_figures() -> list[CaptionedFigure]:

@@ -1,9 +1,9 @@
 """Information projections of discrete distributions, and the examples of the figures.
 
 Alesiani, Yu and Niepert, "Continual Invariant Risk Minimization", theorem 3, the lemma
-of sequential projections, and equation irm_ip; Csiszar, "I-divergence geometry of
-probability distributions and minimization problems", 1975. Distributions are [n] and
-add up to one.
+of sequential projections, its Taylor form, and equation irm_ip; Csiszar, "I-divergence
+geometry of probability distributions and minimization problems", 1975. Distributions
+are [n] and add up to one.
 
 In the figure "invariant distribution" each environment allows a set of distributions,
 and the current belief is projected onto the next set, p' = argmin KL(p' || p). In the
@@ -79,6 +79,22 @@ def project_onto_given_means(q: Tensor, statistics: Tensor, means: Tensor) -> Te
 def compute_geometric_mean_distribution(first: Tensor, second: Tensor) -> Tensor:
     """Return argmin KL(p || first) + KL(p || second): their geometric mean."""
     return _normalise_probabilities((first * second).sqrt(), "other distribution")
+
+
+def project_onto_linear_risk(
+    q: Tensor, best: Tensor, gradient: Tensor, tolerance: float
+) -> Tensor:
+    """Return argmin KL(p || q) where the risk is, to first order, nearly the least.
+
+    The Taylor form of the sequential projection: with the distribution `best` that
+    minimises the risk of the current environment and the `gradient` [n] of the risk
+    there, the constraint is (p - best) . gradient <= tolerance. The paper writes p as
+    best plus a change.
+    """
+    most = gradient @ best + tolerance
+    if gradient @ q <= most:
+        return q
+    return project_onto_given_means(q, gradient[None], most[None])
 
 
 def apply_projections_in_turn(

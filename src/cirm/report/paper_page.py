@@ -444,7 +444,7 @@ def _build_projection_figures_section(
     drawings: Sequence[CaptionedFigure],
 ) -> Section | None:
     figures = [page.render_figure(caption, figure) for figure, caption in drawings]
-    return Section("Sequential projection", figures) if figures else None
+    return Section("Theory", figures) if figures else None
 
 
 def _build_settings_section(parts: Sequence[ExperimentReport]) -> Section:

@@ -1,4 +1,4 @@
-"""Figures of sequential projection: sets of distributions, and where beliefs go."""
+"""Figures of the paper's theory: projections, the causal graph, rates and counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cirm.report.axes import choose_round_limits, show_ticks_and_titles
 from cirm.report.drawing import (
+    DOTS,
     add_text_label,
     create_blank_axes,
     encode_svg_id,
@@ -128,6 +130,72 @@ def plot_densities(
             peak = max(range(last + 1), key=lambda n: heights[n])
             add_text_label(ax, name, (peak, heights[peak]), (0, 6), "center")
     return ax, f"Beliefs after environments 2 to {len(steps) + 1}"
+
+
+@render_as_inline_svg
+def plot_causal_graph() -> tuple[Axes, str]:
+    """Plot the causal graph of coloured images, with the intervention on the colour."""
+    ax = create_blank_axes((360, 240), (50, 40, 310, 200), (0, 1), (0, 1))
+    places = {"digit": (0.0, 0.0), "colour": (0.0, 1.0), "image": (1.0, 0.0)}
+    arrow = {"arrowstyle": "-|>", "color": get_css_color("ink"), "shrinkA": 30}
+    for start, end in (("digit", "image"), ("colour", "image"), ("digit", "colour")):
+        ax.annotate("", places[end], places[start], arrowprops={**arrow, "shrinkB": 30})
+    for name, place in places.items():
+        ax.plot(
+            *place,
+            "o",
+            ms=52,
+            mfc="none",
+            mec=get_css_color("muted"),
+            clip_on=False,
+        )
+        add_text_label(ax, name, place, (0, -5), "center")
+    hit = {**arrow, "color": get_line_style(0)["color"], "shrinkA": 4, "shrinkB": 30}
+    ax.annotate("", places["colour"], (0.45, 1.1), arrowprops=hit)
+    add_text_label(ax, "environment", (0.47, 1.1), (0, -5))
+    arrows = "digit to image, colour to image, digit to colour"
+    return ax, f"Causal graph: {arrows}; the environment acts on the colour"
+
+
+@render_as_inline_svg
+def plot_rates(
+    curves: Sequence[tuple[str, Sequence[int], Sequence[float], Sequence[float]]],
+) -> tuple[Axes, str]:
+    """Plot gaps over steps, each with the order that bounds it as a dotted line."""
+    values = [v for _, _, gaps, bounds in curves for v in (*gaps, *bounds)]
+    steps = [step for curve in curves for step in curve[1]]
+    ax = create_blank_axes(
+        (640, 340),
+        (56, 46, 480, 300),
+        choose_round_limits(steps, log=True),
+        choose_round_limits(values, log=True),
+    )
+    show_ticks_and_titles(ax, ("steps", "gap"), log=(True, True))
+    for style, (name, x, gaps, bounds) in enumerate(curves):
+        look = get_line_style(style, marks=False)
+        ax.plot(x, gaps, **look)
+        ax.plot(x, bounds, **{**look, "ls": DOTS, "lw": 1.5})
+        add_text_label(ax, name, (x[-1], gaps[-1]), (8, 10 * style - 4))
+    names = ", ".join(name for name, *_ in curves)
+    return ax, f"Gap of stochastic ADMM over steps: {names}"
+
+
+@render_as_inline_svg
+def plot_invariance_counts(
+    counts: Sequence[tuple[int, int, int]], bound: int, starts: int
+) -> tuple[Axes, str]:
+    """Plot how many solutions are found, and how many of them do not carry over."""
+    ax = create_blank_axes(
+        (560, 300), (56, 46, 540, 260), (0.5, len(counts) + 0.5), (0, starts)
+    )
+    show_ticks_and_titles(ax, ("environments", "starts"), log=(False, False))
+    numbers = [count[0] for count in counts]
+    ax.bar(numbers, [c[1] for c in counts], 0.7, color=get_css_color("rule"))
+    hue = get_line_style(0)["color"]
+    ax.bar(numbers, [c[2] for c in counts], 0.7, color=hue)
+    ax.axvline(bound + 0.5, color=get_css_color("muted"), lw=1.5, ls=DOTS)
+    text = "; ".join(f"{n}: {bad} of {all_} violate" for n, all_, bad in counts)
+    return ax, f"Invariant predictors by the number of environments: {text}"
 
 
 def _get_triangle_coordinates(belief: Distribution) -> tuple[float, float]:

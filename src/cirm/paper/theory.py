@@ -1,0 +1,76 @@
+"""What the paper proves or cites, checked by numbers: `cirm reproduce theory`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cirm.paper.admm_rate import RateCurve, measure_admm_rates
+from cirm.paper.environment_count import (
+    BOUND,
+    STARTS,
+    InvarianceCount,
+    count_by_environments,
+)
+from cirm.records import write_text_atomically
+from cirm.report import paper_plots
+from cirm.report.drawing import render_svg_file
+from cirm.report.paper_page import CaptionedFigure, build_paper_page
+
+SPREAD = 0.05  # standard deviation of BVIRM's features, around a predictor of length 1
+
+
+def write_theory_files(folder: Path) -> None:
+    """Write theory.json, the figures as files, and a page of them."""
+    rates = measure_admm_rates()
+    counts = count_by_environments()
+    spread = count_by_environments(SPREAD)
+    content = summarise_theory(rates, counts, spread)
+    write_text_atomically(folder / "theory.json", json.dumps(content, indent=1) + "\n")
+    figures = {
+        "admm-rate": draw_rate_figure(rates),
+        "environments": draw_count_figure(counts),
+    }
+    for name, drawing in figures.items():
+        write_text_atomically(folder / f"{name}.svg", render_svg_file(drawing.figure))
+    page = build_paper_page("Theory", [], [], [], [*figures.values()])
+    write_text_atomically(folder / "report.html", page)
+
+
+def summarise_theory(
+    rates: list[RateCurve], birm: list[InvarianceCount], bvirm: list[InvarianceCount]
+) -> dict[str, Any]:
+    """Return the measured numbers as plain values."""
+    return {
+        "admm": [curve._asdict() for curve in rates],
+        "environments": {
+            "starts": STARTS,
+            "bound": BOUND,
+            "birm": [count._asdict() for count in birm],
+            "bvirm": [count._asdict() for count in bvirm],
+            "spread": SPREAD,
+        },
+    }
+
+
+def draw_rate_figure(rates: list[RateCurve]) -> CaptionedFigure:
+    """Draw the gaps of ADMM over its steps."""
+    return CaptionedFigure(
+        paper_plots.plot_rates(rates),
+        "Stochastic ADMM on linear problems: the risk above its minimum plus the "
+        "residuals of consensus and gradient constraint, mean over runs. Dotted: the "
+        "order of the theorem, 1/sqrt(t) for convex and log(t)/t for strongly convex "
+        "problems, scaled to touch the second half of the curve from above.",
+    )
+
+
+def draw_count_figure(counts: list[InvarianceCount]) -> CaptionedFigure:
+    """Draw how many invariant predictors are found by the number of environments."""
+    return CaptionedFigure(
+        paper_plots.plot_invariance_counts(counts, BOUND, STARTS),
+        "Linear predictors of rank 1 in three dimensions that are invariant in some "
+        "environments (grey), and those of them that are not in a new one (coloured), "
+        "by the number of environments, from so many random starts. To the right of "
+        "the dotted line the theorem excludes them.",
+    )
