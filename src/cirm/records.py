@@ -193,7 +193,11 @@ def write_files_atomically(contents: Mapping[Path, bytes]) -> None:
 
 @contextmanager
 def replace_files_atomically(*paths: Path) -> Iterator[list[Path]]:
-    """Yield names of temporary files that replace files if no error occurs."""
+    """Yield names of temporary files that replace files if no error occurs.
+
+    A symbolic link stays one: the file that it names is replaced.
+    """
+    paths = tuple(Path(os.path.realpath(path)) for path in paths)
     # Not mkstemp, so that the files get the permissions of any new file.
     temporaries = [p.parent / f".{p.name}.{secrets.token_hex(8)}" for p in paths]
     try:

@@ -64,7 +64,7 @@ def check_file_can_be_written(path: Path, option: str) -> None:
         raise ValueError(
             f"{option}: {str(path)!r} is a folder. Give the name of a file in it."
         )
-    folder = path.parent
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
         raise ValueError(
             f"{option}: the folder {str(folder)!r} does not exist. Create it first."

@@ -207,6 +207,15 @@ def read_row_weights(frame: pd.DataFrame, column: str) -> Numbers | None:
     return numbers.astype(np.float64)
 
 
+def check_some_row_counts(count: int, weight: str) -> None:
+    """Refuse data of which no row is left, since all have a weight of zero."""
+    if not count:
+        raise ValueError(
+            f"column {weight!r}: the weight of every row is zero. Give at least one "
+            "row a positive weight."
+        )
+
+
 def drop_weightless_rows(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return the rows whose weight is not zero."""
     weights = read_row_weights(frame, column)

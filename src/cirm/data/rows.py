@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cirm.data.encoded_chunks import (
+    check_some_row_counts,
     convert_inputs_to_floats,
     encode_source_chunks,
     encode_targets,
@@ -228,6 +229,7 @@ def read_rows(
             if gaps is not None:
                 missing.append(np.packbits(gaps, axis=1))
             report_encoded_rows(progress, sources, store.count)
+    check_some_row_counts(store.count, weight or schema.weight)
     return EncodedRows(
         store,
         torch.from_numpy(np.concatenate(targets)) if targets else torch.zeros(0),

@@ -22,6 +22,7 @@ from cirm.data.cell_errors import raise_for_first_bad_value
 from cirm.data.columns import ColumnEncoding, TableEncoding, check_columns_present
 from cirm.data.encoded_chunks import (
     SYNONYMS,
+    check_some_row_counts,
     check_targets_present,
     drop_weightless_rows,
     encode_classes_as_indices,
@@ -158,11 +159,7 @@ def infer_schema(
             member.append(reservoir.add_rows(frame, names))
             targets.append(frame[target])
             progress("reading", reservoir.seen)
-    if not targets:
-        raise ValueError(
-            f"column {weight!r}: the weight of every row is zero. Give "
-            "at least one row a positive weight."
-        )
+    check_some_row_counts(len(targets), weight)
     if source.kind == "images" and options.task == "auto":  # folders name classes
         options = replace(options, task="classification")
     encoded, task, target_column = infer_target_encoding(

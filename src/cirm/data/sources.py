@@ -36,6 +36,7 @@ Progress = Callable[[str, float], None]
 Item = TypeVar("Item")
 PREFETCHED_ITEMS = 2  # chunks that may be ready and unused
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
+PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
 SUFFIXES = (*table_files.TEXT_SEPARATORS, *table_files.PARQUET, ".npz")
 
 
@@ -412,6 +413,16 @@ def _open_file_or_folder(
         from cirm.data.encoded_sources import EncodedImages
 
         return EncodedImages(path, encoder)
+    if not path.is_file():  # a pipe can be read only once, and may block for ever
+        raise ValueError(
+            f"data: {str(path)!r} is not a regular file. Save the data in a file, or "
+            "use - to read CSV from standard input."
+        )
+    if path.suffix.lower() in PACKED:
+        raise ValueError(
+            f"file {str(path)!r}: the file is compressed. Unpack it first, or send it "
+            "to standard input, as in `gunzip -c FILE | cirm fit -`."
+        )
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. "

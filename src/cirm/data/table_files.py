@@ -97,7 +97,7 @@ def _read_text_chunks(
     options: Any = {"sep": separator, "encoding": "utf-8-sig", "skipinitialspace": True}
     with _explain_read_errors(where):
         names = _read_column_names(open_file(), options)
-    if len(names) == 1 and any(sign in names[0] for sign in ",;\t"):
+    if len(names) == 1 and any(sign in names[0] for sign in ",;\t|"):
         raise ValueError(
             f"{where}: the header {names[0]!r} has only one column. Separate columns "
             f"with {separator!r}."

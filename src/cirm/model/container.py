@@ -70,6 +70,8 @@ def read_file_content(path: Path, where: str) -> bytes:
         )
     if path.is_dir():
         raise ValueError(f"{where} is a folder. Give the path of a file.")
+    if not path.is_file():  # a pipe may block for ever
+        raise ValueError(f"{where} is not a regular file. Check the path.")
     size = path.stat().st_size
     if size > MOST_BYTES:
         raise ValueError(

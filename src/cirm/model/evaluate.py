@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cirm.data.encoded_chunks import (
+    check_some_row_counts,
     encode_source_chunks,
     encode_targets,
     find_missing_numbers,
@@ -147,6 +148,8 @@ def evaluate(
             column = weight or schema.weight
             chunk, own_weights = chunk.keep_weighted_rows(column)
             frame, inputs = chunk.frame, chunk.inputs
+            if frame.empty:
+                continue
             weights.append(own_weights)
             notes += chunk.notes
             if not predictions:
@@ -164,6 +167,7 @@ def evaluate(
                 text = convert_values_to_text(frame[name]).fillna("")
                 labels[name].append(text.to_numpy(dtype=object))
             progress("predicting", sum(map(len, targets)))
+    check_some_row_counts(len(targets), weight or schema.weight)
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
     notes += _warn_of_training_rows(model, kept, torch.cat(targets), joined[""])
     whole, aims = join_predictions(predictions), torch.cat(targets)
@@ -251,8 +255,9 @@ def _build_evaluation_report(
     if model.task.classes:
         report |= _describe_classes(model, mean, targets, weights)
         names = np.array(model.task.classes, dtype=object)
-        for name, metrics in score(names[targets.numpy()]).items():
-            report["classes"][name] = metrics | report["classes"][name]
+        known = score(names[targets.numpy()])
+        for name, own in report["classes"].items():
+            report["classes"][name] = known.get(name, {"rows": 0}) | own
         report["reliability"] = compute_reliability_bins(mean, targets)
     return report | judge_scores(model, mean, targets, weights)
 
