@@ -295,12 +295,13 @@ CLASHES = [
     ),
     (
         environment("b", features=3),
-        "environment 'b': the features are [3], but those of 'a' are [2].",
+        "environment 'b': the features are [3], but those of 'a' are [2]. All "
+        "environments need the same features.",
     ),
     (
         environment("b", task=VALUE),
         "environment 'b': the task is Task(classes=()), but that of 'a' is "
-        "Task(classes=('0', '1')).",
+        "Task(classes=('0', '1')). All environments need the same task.",
     ),
 ]
 

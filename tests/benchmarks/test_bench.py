@@ -185,7 +185,7 @@ def test_every_part_has_a_table_and_texts_are_escaped():
             {"learner": "gem", "cell": "table 1", "aim": None, "faster": 1.0}
             | {"floor": None, "usual": times, "ours_step": times}
         ],
-        "start": [{"what": "import cirm", **times}],
+        "start": [{"what": "import cirm", "processor": 0.3, **times}],
         "peers": [
             {"learner": "ewc", "peer": "Peer", "failed": "no such module"},
             {"learner": "icp", "peer": "Peer", "version": "1", "ours": times}

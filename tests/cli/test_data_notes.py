@@ -82,7 +82,8 @@ def test_a_column_that_names_rows_says_how_to_keep_it(cirm, tmp_path, monkeypatc
     frame = frame.assign(age=frame["age"] % 17, y=["no", "yes"] * 30)
     frame.to_csv("t.csv", index=False)
     _, out, _ = cirm(*FIT)
-    assert "who: ignored: looks like an identifier (use --category who to keep" in out
+    kept = "who: ignored: looks like an identifier (`cirm fit --category who` keeps it)"
+    assert kept in out
 
 
 def test_formats_are_said_and_dates_that_are_not_read_are_explained(fit_table):

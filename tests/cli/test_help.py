@@ -69,12 +69,16 @@ QUICK = {
     "select": [*SMALL, "--sweep=", "--seeds", "1", "--trials", "1"],
     "demo": ["--seeds", "1", "--workers", "1"],
     "bench": ["--quick", "--rounds", "1"],
+    "board": [
+        *("--learner", "erm", "--column", "digits-b01"),
+        *("--seeds", "1", "--trials", "1", "--workers", "1"),
+    ],
     "serve": ["--port", "0"],
     "stress": ["--learner", "erm", "--kind", "none", "--seeds", "1", "--workers", "1"],
 }
 """What is added to the examples so that they take a second."""
 
-SLOW = {"run", "select", "demo", "bench", "report", "stress"}
+SLOW = {"run", "select", "demo", "bench", "board", "report", "stress"}
 
 
 def find_examples(path):

@@ -39,7 +39,7 @@ def list_significant(report):
 
 
 def test_tables_of_the_same_kind_do_not_differ():
-    report = compare(draw_table(0), draw_table(1), target=TARGET)
+    report = compare(draw_table(2), draw_table(3), target=TARGET)
     assert report["answer"].startswith("No difference was found between")
     assert list_significant(report) == set()
     assert report["meaning"]["columns"] == []
@@ -62,7 +62,7 @@ def test_the_answer_names_base_rate_meaning_and_inputs_in_this_order():
 
 
 def test_only_the_base_rate_moves():
-    report = compare(draw_table(0), draw_table(1, rate=0.2), target=TARGET)
+    report = compare(draw_table(2), draw_table(3, rate=0.2), target=TARGET)
     rate = report["base_rate"]
     assert rate["label"] == "ill"
     assert rate["significant"]

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = options.format_command_examples(
     "cirm board --quick",
-    "cirm board --learner steady --learner erm --column pacs-sketch",
-    "cirm board --engine ray --out docs/results/board",
+    "cirm board --quick --learner steady --learner erm --budget 5m",
 )
 
 

@@ -23,7 +23,7 @@ class Dataset(ABC):
 
     Example:
         >>> import torch
-        >>> from cirm import Environment, Task
+        >>> from cirm import Environment, Problem, Task
         >>> @dataclass(frozen=True)
         ... class Noise(Dataset):
         ...     size: int = 10

@@ -127,6 +127,7 @@ def open_encoder(choice: EncoderLike, kind: EncoderKind, side: int = 0) -> Encod
             encodes something else.
 
     Example:
+        >>> from torch import nn
         >>> pool = nn.AdaptiveAvgPool2d(1)
         >>> encoder = open_encoder(pool, "images", side=8)
         >>> encoder.identity.name, encoder.identity.features

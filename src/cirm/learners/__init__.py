@@ -262,7 +262,7 @@ def get_preset_settings(learner: LearnerLike, name: str) -> Mapping[str, Any]:
 
     Example:
         >>> get_preset_settings("gem", "paper")
-        {'memory': 100, 'rate': 0.001}
+        {'memory': 100, 'rate': 0.001, 'dropout': 0.75}
     """
     presets = get_learner_class(learner).presets
     if name and name not in presets:
