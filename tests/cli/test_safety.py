@@ -162,7 +162,7 @@ def test_without_names_no_name_is_stored_and_predictions_are_the_same(cirm):
     assert not any(name in content for name in (b"never", b"current", b"Anna"))
     _, text, _ = cirm("inspect", "n.cirm", "--json")
     assert json.loads(text)["category_names"] == 0
-    assert "0 names of categories" in cirm("inspect", "n.cirm")[1]
+    assert "0 category names" in cirm("inspect", "n.cirm")[1]
     first, second = (
         cirm("predict", "b.csv", "--model", m)[1] for m in ("m.cirm", "n.cirm")
     )

@@ -92,7 +92,8 @@ def test_an_identifier_that_is_declared_a_category_is_kept():
     names = [f"patient {n}" for n in range(60)]
     assert kind(names) == "identifier"
     assert kind(names, category=True) == "category"
-    assert "use --category a to keep it" in ColumnEncoding("a", "identifier").describe()
+    said = ColumnEncoding("a", "identifier").describe()
+    assert "(`cirm fit --category a` keeps it)" in said
 
 
 def test_codes_keep_their_leading_zeros():

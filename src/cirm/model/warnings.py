@@ -142,7 +142,7 @@ def list_unusual_value_warnings(
                 f"column {column.name!r} is far from the data of the first "
                 f"environment: its mean is {mean:.4g}, but was {column.centre:.4g} "
                 f"with a standard deviation of {column.scale:.4g}. Predictions may be "
-                "poor. Check the column, above all its unit."
+                "poor. Check the values of this column."
             )
     return shifted + empty + _list_new_category_warnings(schema, inputs)
 
