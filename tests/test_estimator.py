@@ -109,7 +109,7 @@ def test_a_loaded_estimator_fits_again_with_the_same_settings(tmp_path, settings
 
 def test_a_loaded_estimator_of_a_module_fits_again_with_its_settings(tmp_path):
     x, y = images(40)
-    settings = {"epochs": 3, "rate": 0.02}
+    settings = {"epochs": 20, "rate": 0.02}
     own = Small()
     model = InvariantClassifier("erm", network=own, settings=settings).fit(x, y)
     model.save(tmp_path / "m.cirm")
