@@ -233,6 +233,8 @@ class Search:
             for turn, j in enumerate(order, first):
                 view, rows = self._fit_view(rows, values[j])
                 views[j] = view._replace(turn=torch.tensor(float(turn)))
+            if len(orders) == 1:  # there is nothing to compare
+                return [views[j] for j in order], rows
             total = sum(self._measure_visibility(rows, v) for v in values)
             if total < best[0] or not best[1]:
                 best = total, [views[j] for j in orders[0]], rows
