@@ -135,7 +135,7 @@ def test_the_default_learner_stops_relying_on_the_scanner(
         ("erm", [], "`erm`, in sequence"),
         ("steady", [], "`steady`, in sequence"),
         ("irmv1", [], "`irmv1`, in sequence"),
-        ("erm", ["--ignore", "scanner"], "`erm` told to leave the scanner out"),
+        ("erm", ["--ignore", "scanner"], "`erm` without the scanner column"),
     ],
 )
 def test_the_walk_through_gives_the_figures_of_the_guide(
