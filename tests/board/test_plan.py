@@ -1,9 +1,11 @@
 """The jobs of the board: the same budget for each row, and no choice that leaks."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
 
+from cirm.board.archive import archive_jobs, restore_jobs
 from cirm.board.columns import (
     BoardColumn,
     BoardVariant,
@@ -13,7 +15,8 @@ from cirm.board.columns import (
 from cirm.board.plan import QUICK, plan_board
 from cirm.board.results import rank_rows, summarise_board
 from cirm.board.rows import list_board_rows
-from cirm.records import AdaptedScore, Run, Score, write_records
+from cirm.records import AdaptedScore, Run, Score, read_records, write_records
+from cirm.runs.archive import load_archive, save_archive
 from cirm.runs.local import get_records_path
 
 TABLE = BoardColumn(
@@ -106,6 +109,45 @@ def test_the_rule_chooses_and_the_oracle_stands_beside(tmp_path):
     assert cell["seen"]["mean"] == 85
     assert cell["adapted"] is None
     assert cell["settings"] == [honest.settings]
+
+
+def test_cells_that_say_most_are_run_first_and_each_of_them_once():
+    names = ["tent", "erm", "groupdro", "logistic", "steady"]
+    plan = plan_board(
+        list_board_rows(names), prepare(TABLE, DIGITS), {}, replace(EFFORT, block=3)
+    )
+    blocks = plan.split_into_blocks()
+    cells = [[(t.row.name, t.column.name) for t in block.tasks] for block in blocks]
+    assert sorted(cells[0]) == [("erm", "t"), ("logistic", "t"), ("steady", "t")]
+    assert {column for _, column in cells[1]} == {"d"}
+    assert ("tent", "d") in cells[-1]
+    every = [cell for block in cells for cell in block]
+    assert len(every) == len(set(every)) == len(plan.tasks)
+    whole = plan_board(list_board_rows(names), prepare(TABLE), {}, EFFORT)
+    assert whole.split_into_blocks() == [whole]
+
+
+def test_archived_jobs_are_restored_unless_their_learner_has_changed(tmp_path):
+    (row,) = list_board_rows(["erm"])
+    (task,) = plan_board([row], prepare(TABLE), {}, EFFORT).tasks
+    first, second, third = task.search.plan()
+    write_trial(tmp_path, first, **{"worst-group": 50.0})
+    write_trial(tmp_path, second, **{"worst-group": 60.0})
+    archive_jobs(task.search.plan(), tmp_path, "abc")
+    before = {
+        job.key: read_records(get_records_path(job, tmp_path))
+        for job in (first, second)
+    }
+    shutil.rmtree(tmp_path / "jobs")
+    restore_jobs(tmp_path)
+    for key, records in before.items():
+        assert read_records(get_records_path(key, tmp_path)) == records
+    assert not get_records_path(third, tmp_path).exists()
+    archive = load_archive(tmp_path)
+    archive.entries[first.key]["revision"] = -1
+    save_archive(archive, tmp_path)
+    archive_jobs([], tmp_path, "abc")
+    assert list(load_archive(tmp_path).entries) == [second.key]
 
 
 def test_without_finished_trials_there_is_nothing_to_run(tmp_path):

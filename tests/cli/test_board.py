@@ -1,6 +1,7 @@
 """The command that makes the board: what it refuses, writes and continues."""
 
 import json
+import shutil
 
 import pytest
 
@@ -39,3 +40,7 @@ def test_a_board_leaves_a_summary_a_page_and_markdown_and_continues(cirm, tmp_pa
     assert status == 0 and "cirm board, trials" not in again
     assert written == {f: f.stat().st_mtime_ns for f in (out / "jobs").iterdir()}
     assert json.loads((out / "summary.json").read_text())["cells"] == summary["cells"]
+    shutil.rmtree(out / "jobs")  # as in a clone, which has the archive only
+    status, again, _ = cirm(*words)
+    assert status == 0 and "cirm board, trials" not in again
+    assert set(written) == set((out / "jobs").iterdir())

@@ -86,7 +86,7 @@ def test_unknown_names_and_wrong_files_are_one_sentence(tmp_path):
     assert str(unknown) == (
         "data set: 'minst' cannot be downloaded or imported. Choose one of mnist, "
         "fashion-mnist, kmnist, emnist-letters, kmnist-part, emnist-letters-part, "
-        "pacs, gas-drift, gas-turbine, brain-age, gusto, covertype."
+        "pacs, gas-drift, gas-turbine, brain-age, gusto, breast-cancer, covertype."
     )
     wrong = call("import", "mnist", write(tmp_path / "mine")).exception
     assert isinstance(wrong, ValueError) and "mnist is [60000, 28, 28]" in str(wrong)

@@ -10,6 +10,7 @@ import torch
 
 from cirm.data import PUBLIC, create_dataset, get_dataset_class
 from cirm.data.brain_age import BrainAge
+from cirm.data.breast_cancer import BreastCancer
 from cirm.data.gas_drift import GASES, SENSORS, GasDrift
 from cirm.data.gas_turbine import GasTurbine
 from cirm.data.gusto import Gusto
@@ -232,6 +233,21 @@ def test_a_folder_that_is_not_there_or_has_no_tables_is_refused(tmp_path):
         get_public_dataset_class("colored")
 
 
+def test_the_trial_is_unseen_and_the_cohort_arrives_in_order_of_time(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, rows in BreastCancer.origin.rows.items():
+        values = rng.normal(50, 9, (rows, len(BreastCancer.columns)))
+        table = pd.DataFrame(values, columns=BreastCancer.columns)
+        table["size"] = np.where(np.arange(rows) % 2, "<=20", ">50")
+        table["relapse"] = np.where(np.arange(rows) % 3, "no", "yes")
+        table.assign(pid=range(rows)).to_csv(tmp_path / f"{name}.csv", index=False)
+    problem = BreastCancer(path=str(tmp_path)).draw((0,))
+    periods = ["1978-1986", "1987-1989", "1990-1993"]
+    assert [e.name for e in problem.train] == [f"rotterdam-{p}" for p in periods]
+    assert [len(e) for e in problem.test] == [555]
+    assert problem.train[0].task.classes == ("no", "yes")
+
+
 def test_a_table_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "2011.csv.gz").write_bytes(b"no gzip")
     with pytest.raises(ValueError, match=r"2011\.csv\.gz: it is not a readable CSV"):
@@ -259,6 +275,7 @@ def test_the_sizes_of_public_data_sets_are_those_published(name):
         "gas-turbine": (5, 36733),
         "brain-age": (23, 1078),
         "gusto": (16, 40830),
+        "breast-cancer": (4, 3505),
         "covertype": (4, 581012),
     }
     rows = get_dataset_class(name).origin.rows

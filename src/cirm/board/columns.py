@@ -14,10 +14,11 @@ DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 ENCODER = {"encoder": "efficientnet-lite0", "side": "128"}  # as large as PACS is stored
 QUICK = {"source": "digits", "examples": "300"}
 REAL_TABLES = {
-    "gas-drift": "gas drift",
     "gas-turbine": "gas turbine",
-    "brain-age": "brain age",
     "gusto": "GUSTO",
+    "brain-age": "brain age",
+    "gas-drift": "gas drift",
+    "breast-cancer": "Rotterdam to gbsg",
 }
 """Public tables by key; which place is unseen is the data set's own choice."""
 
@@ -120,21 +121,22 @@ def _list_quick_columns() -> Iterator[BoardColumn]:
 
 
 def _list_full_columns() -> Iterator[BoardColumn]:
+    """Yield the columns in the order in which they are run."""
     mnist = {"source": "mnist", "examples": "1000", **NO_SWEEP}
     yield _build_column("mnist-b01", "MNIST b01", "colored", mnist)
+    for name, title in REAL_TABLES.items():
+        yield _build_column(name, title, name, {}, "next")
+    for kind in ("corner", "stripes"):
+        data = {"source": "mnist", "examples": "1000", "kind": kind}
+        yield _build_column(kind, f"MNIST {kind}", "shortcuts", data)
     background = {**mnist, "scheme": "b11"}
     title = "MNIST b11"
     yield _build_column("mnist-b11", title, "colored", background)
     fashion = {**mnist, "source": "fashion-mnist"}
     yield _build_column("fashion", "Fashion b01", "colored", fashion)
-    for kind in ("corner", "stripes"):
-        data = {"source": "mnist", "examples": "1000", "kind": kind}
-        yield _build_column(kind, f"MNIST {kind}", "shortcuts", data)
     yield _build_column("rotated", "rotated MNIST", "rotated", {}, "next")
     for domain in DOMAINS:
         yield _build_pacs_column(domain)
-    for name, title in REAL_TABLES.items():
-        yield _build_column(name, title, name, {}, "next")
 
 
 def _build_column(

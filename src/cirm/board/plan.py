@@ -43,21 +43,24 @@ class BoardEffort:
         trial_seeds: Seeds of each trial; one if environments are inferred.
         settings: Settings of all learners that have them, as text.
         inference: Settings of environment inference.
+        block: Number of rows whose cells of a column are run together; 0 if
+            the whole board is.
     """
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    trials: int = 8
-    trial_seeds: tuple[int, ...] = (0, 1)
+    trials: int = 4
+    trial_seeds: tuple[int, ...] = (0,)
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
     inference: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    block: int = 6
 
 
 FULL = BoardEffort()
 QUICK = BoardEffort(
     trials=2,
-    trial_seeds=(0,),
     settings={"epochs": "30", "iterations": "30"},
     inference={"epochs": 30, "steps": 0},
+    block=0,  # its jobs are short
 )
 
 
@@ -159,6 +162,23 @@ class BoardPlan:
     tasks: Sequence[BoardTask]
     absent: Mapping[str, str]
     effort: BoardEffort
+
+    def split_into_blocks(self) -> list[BoardPlan]:
+        """Return plans of some rows on one column each, the most informative first.
+
+        The cells of a block are finished before the next one starts, so that a board
+        that is interrupted has whole cells.
+        """
+        rows = sorted(self.rows, key=lambda row: row.priority)
+        size = self.effort.block
+        if not size:
+            return [self]
+        blocks = [
+            [task for task in self.tasks if task.row in some and task.column is column]
+            for some in (rows[n : n + size] for n in range(0, len(rows), size))
+            for column in (prepared.column for prepared in self.columns)
+        ]
+        return [replace(self, tasks=tasks) for tasks in blocks if tasks]
 
     def list_trials(self) -> list[CandidateJob]:
         """List the jobs of all searches, each once."""

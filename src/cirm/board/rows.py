@@ -26,6 +26,12 @@ FAMILIES = {
 }
 """Learners by what they are for, as in docs/learners.md."""
 
+FIRST = (
+    *("erm", OURS, "logistic", "ridge", "boosting", "irmv1", "virmv1", "bvirm"),
+    *("virmg", "groupdro", "jtt", "lff", "dfr", "ewc"),
+)
+"""Learners whose rows say most, and are run before the others."""
+
 LAST_PLACE = ("logistic", "ridge", "boosting")  # also with the last place only
 AFTER_EIIL = ("irmv1", "groupdro", "jtt", "dfr")  # also after environment inference
 
@@ -49,6 +55,11 @@ class BoardRow:
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
     infer: str = ""
     has_true_groups: bool = False
+
+    @property
+    def priority(self) -> int:
+        """Its place in the order in which rows are run; the lowest is the first."""
+        return FIRST.index(self.learner) if self.learner in FIRST else len(FIRST)
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cirm.board.plan import BoardPlan
     from cirm.runs.engines import Engine
     from cirm.runs.job_queue import Budget
+    from cirm.runs.jobs import Job
 
 EXAMPLES = options.format_command_examples(
     "cirm board --quick",
@@ -69,7 +70,7 @@ def run_board(
         typer.Option(
             metavar="N",
             min=0,
-            help="Number of settings to try in a cell; 0 means 8, or 2 with --quick.",
+            help="Number of settings to try in a cell; 0 means 4, or 2 with --quick.",
         ),
     ] = 0,
     engine: EngineName = "local",
@@ -124,19 +125,15 @@ def run_board(
 def run_board_plan(
     plan: BoardPlan, folder: Path, engine: Engine, limit: Budget | None = None
 ) -> None:
-    """Run the trials and then the runs of the picks; write and print the board."""
-    from cirm.board.page import (
-        build_board_page,
-        build_board_table,
-        render_board_markdown,
-        write_board_lead,
-    )
-    from cirm.board.results import summarise_board
-    from cirm.cli.output import format_typed_command, print_table, print_to_stderr
-    from cirm.cli.progress import show_single_step
+    """Run the trials and then the runs of the picks; write and print the board.
+
+    Cells are run in blocks, and their records are archived after each of them.
+    """
+    from cirm.board.archive import archive_jobs, restore_jobs
+    from cirm.board.page import build_board_table, write_board_lead
+    from cirm.cli.output import print_table, print_to_stderr
     from cirm.cli.run import exit_if_jobs_failed
     from cirm.cli.select import run_unfinished_jobs
-    from cirm.records import write_text_atomically
     from cirm.runs.provenance import find_source_commit
 
     for title, reason in plan.absent.items():
@@ -147,28 +144,47 @@ def run_board_plan(
             "Choose other columns, or get their data."
         )
     options.create_result_folder(folder)
-    trials = plan.list_trials()
+    restore_jobs(folder)
     typer.echo(
-        f"{len(plan.rows)} rows, {len(plan.columns)} columns: {len(trials)} trials, "
-        "and then the runs with the settings that they choose."
+        f"{len(plan.rows)} rows, {len(plan.columns)} columns: "
+        f"{len(plan.list_trials())} trials, and then the runs with the settings that "
+        "they choose."
     )
-    failures = run_unfinished_jobs(trials, folder, engine, "cirm board, trials", limit)
-    runs = plan.list_runs(folder)
-    failures |= run_unfinished_jobs(
-        runs, folder, engine, "cirm board, chosen settings", limit
-    )
-    with show_single_step("writing the board"):
-        summary = summarise_board(plan, folder)
-        summary["commit"] = find_source_commit()
-        text = json.dumps(summary, indent=1) + "\n"
-        command = format_typed_command()
-        write_text_atomically(folder / "summary.json", text)
-        write_text_atomically(
-            folder / "report.html", build_board_page(summary, command)
-        )
-        document = render_board_markdown(summary, command)
-        write_text_atomically(folder / "board.md", document)
+    jobs: list[Job] = []
+    failures: dict[str, str] = {}
+    for block in plan.split_into_blocks():
+        for kind in ("trials", "chosen settings"):
+            own = block.list_trials() if kind == "trials" else block.list_runs(folder)
+            failures |= run_unfinished_jobs(
+                own, folder, engine, f"cirm board, {kind}", limit, jobs
+            )
+            jobs += own
+        archive_jobs(jobs, folder, find_source_commit())
+    summary = write_board(plan, folder)
     print_table(build_board_table(summary))
     typer.echo(write_board_lead(summary))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
-    exit_if_jobs_failed([*trials, *runs], failures)
+    exit_if_jobs_failed(jobs, failures)
+
+
+def write_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
+    """Write the summary, the page and the document of a board; return the summary."""
+    from cirm.board.page import build_board_page, render_board_markdown
+    from cirm.board.results import summarise_board
+    from cirm.cli.output import format_typed_command
+    from cirm.cli.progress import show_single_step
+    from cirm.records import write_text_atomically
+    from cirm.runs.provenance import find_source_commit
+
+    with show_single_step("writing the board"):
+        summary = summarise_board(plan, folder)
+        summary["commit"] = find_source_commit()
+        command = format_typed_command()
+        files = {
+            "summary.json": json.dumps(summary, indent=1) + "\n",
+            "report.html": build_board_page(summary, command),
+            "board.md": render_board_markdown(summary, command),
+        }
+        for name, text in files.items():
+            write_text_atomically(folder / name, text)
+    return summary

@@ -172,10 +172,10 @@ def run_jobs_and_report(
     from cirm.cli.jobs import run_jobs_with_progress
     from cirm.runs.local import (
         collect_records_of_jobs,
+        list_job_times,
         list_unfinished_jobs,
-        read_job_duration,
     )
-    from cirm.runs.tracker import describe_job, estimate_job_work
+    from cirm.runs.tracker import describe_job
 
     options.create_result_folder(folder)
     waiting = {job.key for job in list_unfinished_jobs(jobs, folder)}
@@ -188,17 +188,13 @@ def run_jobs_and_report(
         if finished:
             line = f"Continuing: {len(finished)} of {len(jobs)} jobs have finished."
             typer.echo(line, err=as_json)
-        times = [
-            (j.name, estimate_job_work(j), read_job_duration(j, folder))
-            for j in finished
-        ]
         failures = run_jobs_with_progress(
             jobs,
             lambda: list_unfinished_jobs(jobs, folder),
             folder,
             engine,
             title,
-            times,
+            list_job_times(finished, folder),
             budget,
         )
     summary: dict[str, Any] = {}

@@ -247,10 +247,14 @@ def run_unfinished_jobs(
     engine: Engine,
     title: str,
     budget: Budget | None,
+    others: Sequence[Job] = (),
 ) -> dict[str, str]:
-    """Run the jobs that have not finished; return reasons of failures by job."""
+    """Run the jobs that have not finished; return reasons of failures by job.
+
+    How long jobs take is estimated from those that have finished, also of `others`.
+    """
     from cirm.cli.jobs import run_jobs_with_progress
-    from cirm.runs.local import list_unfinished_jobs
+    from cirm.runs.local import list_job_times, list_unfinished_jobs
 
     if not list_unfinished_jobs(jobs, folder):
         return {}
@@ -260,7 +264,8 @@ def run_unfinished_jobs(
         folder,
         engine,
         title,
-        budget=budget,
+        list_job_times([*jobs, *others], folder),
+        budget,
     )
 
 

@@ -21,6 +21,7 @@ DATASETS = {
     "gas-turbine": "cirm.data.gas_turbine:GasTurbine",
     "brain-age": "cirm.data.brain_age:BrainAge",
     "gusto": "cirm.data.gusto:Gusto",
+    "breast-cancer": "cirm.data.breast_cancer:BreastCancer",
     "covertype": "cirm.data.covertype:Covertype",
     "table": "cirm.data.user_data:Table",
     "arrays": "cirm.data.user_data:Arrays",
@@ -28,7 +29,10 @@ DATASETS = {
 }
 """Import path of the class by key."""
 
-PUBLIC = ("pacs", "gas-drift", "gas-turbine", "brain-age", "gusto", "covertype")
+PUBLIC = (
+    *("pacs", "gas-drift", "gas-turbine", "brain-age", "gusto", "breast-cancer"),
+    "covertype",
+)
 """Data sets that `cirm data import` and `cirm data fetch` put into the cache."""
 
 REGISTRY = Registry("dataset", "cirm.datasets", __name__, DATASETS)

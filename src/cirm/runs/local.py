@@ -17,6 +17,7 @@ from cirm.records import Record, Run, parse_record, read_records, write_records
 from cirm.runs.driver import LOST, Report, drive_jobs
 from cirm.runs.job_queue import BudgetSpentError, JobQueue
 from cirm.runs.jobs import Job, execute_job
+from cirm.runs.tracker import JobTime, estimate_job_work
 
 MAX_ATTEMPTS = 2  # of a job whose worker was killed, perhaps for its neighbour's memory
 KILLED_MESSAGE = (
@@ -30,9 +31,10 @@ def ignore_job_progress(job: Job, done: float) -> None:
     """Report nothing."""
 
 
-def get_records_path(job: Job, folder: Path) -> Path:
-    """Return the path of a job's records."""
-    return folder / "jobs" / f"{job.key}.jsonl"
+def get_records_path(job: Job | str, folder: Path) -> Path:
+    """Return the path of the records of a job, which is given by itself or its key."""
+    key = job if isinstance(job, str) else job.key
+    return folder / "jobs" / f"{key}.jsonl"
 
 
 def list_unfinished_jobs(jobs: Iterable[Job], folder: Path) -> list[Job]:
@@ -51,6 +53,15 @@ def read_job_duration(job: Job, folder: Path) -> float:
     text = get_records_path(job, folder).read_text("utf-8").rstrip("\n")
     last = parse_record(text.rpartition("\n")[2])
     return last.seconds if isinstance(last, Run) else 0.0
+
+
+def list_job_times(jobs: Iterable[Job], folder: Path) -> list[JobTime]:
+    """List the times of those jobs that have finished."""
+    return [
+        (job.name, estimate_job_work(job), read_job_duration(job, folder))
+        for job in jobs
+        if get_records_path(job, folder).exists()
+    ]
 
 
 def run_jobs_locally(
