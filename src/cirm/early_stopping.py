@@ -101,7 +101,7 @@ class StoppingDescent(Descent):
         return best
 
     def count_epochs(self, steps: int, stage: Stage) -> int:
-        """Return how many epochs so many steps on a stage were.
+        """Convert a number of steps on a stage to epochs.
 
         Args:
             steps: Number of steps until training stopped.
@@ -124,7 +124,7 @@ class StoppingDescent(Descent):
 
 
 def count_held_out(examples: int) -> int:
-    """Return how many of so many examples are held out."""
+    """Return how many examples are held out."""
     return min(int(HELD_OUT * examples), MOST_HELD_OUT)
 
 

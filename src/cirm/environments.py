@@ -197,7 +197,7 @@ class Environment:
         return None if self.weights is None else self.weights.expand(replicas, -1)
 
     def take_all(self, replicas: int) -> Examples:
-        """Return every example, in order, for each of so many replicas."""
+        """Return all examples, in order, for each replica."""
         if isinstance(self.inputs, Tensor):
             if self.replicated:
                 self._check_replicas(replicas)

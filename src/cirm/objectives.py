@@ -222,7 +222,7 @@ def select_moments(moments: FeatureMoments, places: list[int]) -> FeatureMoments
 def compute_moment_distances(
     first: FeatureMoments, second: FeatureMoments, use_means: bool = True
 ) -> Tensor:
-    """Return the distances of moments, [replica, e], environment by environment.
+    """Return the distance between two sets of moments, [replica, environment].
 
     The distance is Deep CORAL's: the squared difference of the covariances, divided by
     4 width^2, and with `use_means` that of the means, divided by the width.

@@ -325,7 +325,7 @@ def skip_loading_compiler() -> None:
 
     Only `torch.compile` needs it, and loading it takes longer than loading torch. Torch
     loads it to mark three methods as not to be compiled, and keeps the marked method in
-    an attribute, which this sets to the method as it is.
+    an attribute, which this sets to the unchanged method.
     """
     if "torch._dynamo" in sys.modules:
         return

@@ -58,8 +58,8 @@ def adapt_model(
 
     What the model found to differ between environments is estimated anew from these
     rows. Prints what changed, with intervals, and what was not adapted and why. The
-    adapted model is written to a new file, and `cirm update` on it continues from the
-    model as it was before.
+    adapted model is written to a new file; `cirm update` on it continues from the
+    unadapted model.
     """
     from cirm.cli.model_output import print_model_adaptation
     from cirm.cli.output import print_json_and_page_path, print_to_stderr

@@ -22,7 +22,7 @@ def diff_models(
     key: KeyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between two models, the answer first.
+    """Show what differs between two models, with a summary first.
 
     Compares the environments they have learned from, settings, thresholds, columns,
     the importance of columns, unstable columns and scores.

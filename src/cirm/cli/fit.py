@@ -204,7 +204,7 @@ def fit_model(
         typer.Option(
             metavar="FOLDER",
             help="Fit one model to each file of this folder, and write them to the "
-            "folder of --model. Models that are there are skipped.",
+            "folder of --model. Models that exist already are skipped.",
             show_default=False,
         ),
     ] = None,

@@ -82,7 +82,7 @@ def predict_rows_of_files(
         typer.Option(
             "--adapt",
             help="First adapt the model to these rows, as `cirm adapt` does. The model "
-            "file stays as it is.",
+            "file is not changed.",
         ),
     ] = False,
     accept_units: AcceptUnits = False,
@@ -90,7 +90,7 @@ def predict_rows_of_files(
         bool,
         typer.Option(
             "--raw",
-            help="Write text exactly as it is. Otherwise CSV and TSV files get an "
+            help="Write text unchanged. Otherwise CSV and TSV files get an "
             "apostrophe before text that a spreadsheet would run as a formula.",
         ),
     ] = False,

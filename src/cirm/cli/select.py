@@ -120,7 +120,7 @@ def select_settings(
     """Choose settings of a learner by random search, without the test environment.
 
     LEARNER and DATASET (colored, if not given) are names that `cirm list` shows, or
-    package.module:Class. The first trial uses the settings as they are. All other
+    package.module:Class. The first trial uses the settings without changes. All other
     options are settings of the data set, as for `cirm run`. If a search is interrupted,
     the same command continues it; with more trials or rules, it reuses the trials that
     have finished.

@@ -60,7 +60,7 @@ def get_dataset_class(key: str) -> type[Dataset]:
 def create_dataset(
     dataset: str | Dataset, settings: Mapping[str, Any] | None = None
 ) -> Dataset:
-    """Return a data set with its settings; an instance is returned as it is.
+    """Return a data set with its settings; an instance is returned unchanged.
 
     Args:
         dataset: A key as for `get_dataset_class`, or a data set.

@@ -107,7 +107,7 @@ def space_evenly(first: float, last: float, count: int) -> tuple[float, ...]:
 def check_example_count(
     dataset: str, source: str, environments: int, wanted: int, available: int
 ) -> int:
-    """Return the wanted number of examples per environment, if there are so many."""
+    """Return the number of examples per environment, if there are enough."""
     most = available // environments
     if not 1 <= wanted <= most:
         raise ValueError(

@@ -50,7 +50,7 @@ class DownloadBarProtocol(Protocol):
     total: int
 
     def update(self, amount: int) -> None:
-        """Add so many bytes."""
+        """Add a number of bytes."""
 
     def reset(self) -> None:
         """Start again from nothing."""

@@ -125,7 +125,7 @@ class PublicDataset(Dataset):
 
 
 def draw_rows(environment: Environment, count: int, at: Randomness) -> Environment:
-    """Return so many examples for each seed, or all if there are fewer."""
+    """Draw examples for each seed, or return all if there are too few."""
     if count >= len(environment):
         return environment
     rows = at.at("rows", environment.name).permutation(len(environment))

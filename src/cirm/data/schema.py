@@ -21,7 +21,7 @@ class InputEncoding:
     """How a user's data become inputs of `shape`.
 
     The columns of a table are encoded as the first environment suggests. Arrays are
-    taken as they are, and images are resized, or turned into features by `encoder`.
+    not scaled, and images are resized, or turned into features by `encoder`.
     """
 
     kind: Literal["table", "array", "images"]

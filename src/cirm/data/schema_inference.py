@@ -231,7 +231,7 @@ def infer_target_encoding(
             column = fitted if fitted.kind == "number" else column
         scaled = column.standardise(parsed, values)
         return torch.from_numpy(scaled), Task.regression(), column
-    if written:  # classes are called as they are written
+    if written:  # classes keep the names that the file has
         parsed = convert_values_to_text(values).to_numpy(dtype=str)
     elif is_numeric:
         raise_for_first_bad_value(

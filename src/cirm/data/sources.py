@@ -94,7 +94,7 @@ class Source(ABC):
         return (chunk.frame for chunk in self.chunks(numbers))
 
     def peek(self, rows: int, most: int) -> table_files.FirstCells:
-        """Return the first rows, of at most so many cells together."""
+        """Return the first rows, up to a number of cells."""
         head = next(self.frames())
         head = head.iloc[: min(rows, max(1, most // max(1, head.shape[1])))]
         names = [str(name) for name in head.columns]
@@ -124,7 +124,7 @@ class TableFile(Source):
         return map(RowChunk, table_files.read_table_chunks(self.path, numbers))
 
     def peek(self, rows: int, most: int) -> table_files.FirstCells:
-        """Return the first rows, of at most so many cells together."""
+        """Return the first rows, up to a number of cells."""
         first = table_files.peek_at_table(self.path, rows, most)
         return super().peek(rows, most) if first is None else first
 

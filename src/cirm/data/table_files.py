@@ -147,7 +147,7 @@ def _read_names_of_file(
 
 
 def peek_at_table(path: Path, rows: int, most: int) -> FirstCells | None:
-    """Return the first rows of a text file, of at most so many cells together.
+    """Return the first rows of a text file, up to a number of cells.
 
     None if it is no text file, or if it is not so regular that Python's own reader,
     which is many times faster for a few rows of many columns, can be relied on.

@@ -158,7 +158,7 @@ class Table(Dataset):
 class Arrays(Dataset):
     """Arrays X [n, ...], y [n] and environment [n] of NPZ files.
 
-    Values are taken as they are, except that bytes (uint8) are divided by 255. Every
+    Values are not scaled, except that bytes (uint8) are divided by 255. Every
     seed gets the same environments.
 
     Args:

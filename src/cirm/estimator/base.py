@@ -284,7 +284,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _warn_of_new_notes(self, known: int = 0) -> None:
-        """Show the notes of the environments after the first so many ones."""
+        """Show the notes of all environments after the first ones."""
         notes = [note for entry in self.model_.history[known:] for note in entry.notes]
         for note in dict.fromkeys(notes):
             warnings.warn(note, UserWarning, stacklevel=4)

@@ -214,7 +214,7 @@ class InvariantClassifier(ClassifierMixin, InvariantEstimator):  # type: ignore[
 
 
 def _restore_class_labels(names: Sequence[str]) -> NDArray[Any]:
-    """Return classes as they were before a file stored them as text."""
+    """Convert classes from the text of a file to their original type."""
     if all(name.lstrip("-").isdecimal() for name in names):
         return np.array([int(name) for name in names])
     if set(names) == {"False", "True"}:

@@ -276,7 +276,7 @@ def get_selection_rule(rule: str | Rule) -> Rule:
 
     Args:
         rule: A key such as "held-out", the name of an entry point, an import path such
-            as "package.module:Class", or a rule, which is returned as it is.
+            as "package.module:Class", or a rule, which is returned unchanged.
 
     Returns:
         The rule.

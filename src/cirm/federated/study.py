@@ -139,7 +139,7 @@ class SiteTask(NamedTuple):
 def split_stage_into_segments(
     admm: ADMM, epochs: int, steps: int, has_features: bool
 ) -> Iterator[StageSegment]:
-    """Split a stage whose epochs have so many batches into segments."""
+    """Split a stage into segments; `steps` is the number of batches in an epoch."""
     length, total = (
         admm.count_steps_per_round(steps),
         epochs * steps * admm.steps_per_batch,

@@ -153,7 +153,7 @@ class Learner(Generic[State]):
                 steps, and numbers [replica] by name.
 
         Returns:
-            The state after the stage; `state` itself stays as it is. By default the
+            The state after the stage; `state` itself is not changed. By default the
             parameters that minimise `loss(params, state, batch)`.
         """
         start: Tensor = state.params  # type: ignore[attr-defined]
@@ -285,9 +285,9 @@ class Learner(Generic[State]):
             after: A state that has learned more since then.
 
         Returns:
-            The number of past `rows`, how many of them are `stored` as they were (0 if
-            the scores are estimates), and the accuracy in percent or mean squared error
-            on them `before` and `after`; empty if nothing is stored that tells. By
+            The number of past `rows`, how many of them are `stored` (0 if the scores
+            are estimates), and the accuracy in percent or mean squared error on them
+            `before` and `after`; empty if they cannot be scored. By
             default, the stored examples are scored.
         """
         examples = [e for e in find_stored_examples(before) if e.y.shape[1]]

@@ -107,7 +107,7 @@ class VCLC(Learner[State]):
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
     ) -> State:
-        """Train on the stage without its coreset, and for prediction on the coreset."""
+        """Train on the stage without its coreset, then a copy on the coreset."""
         rows = [self.select_coreset(e, randomness.at("coreset", e.name)) for e in stage]
         pairs = list(zip(stage, rows, strict=True))
         rest = tuple(e.subset(select_remaining_rows(r, len(e))) for e, r in pairs)

@@ -45,8 +45,8 @@ def adapt(
 
     Returns:
         The adapted model. Its `adaptation` names the environment and the number of
-        rows; `explain` tells what was estimated anew, and what was not and why.
-        `update` continues from the model as it was before.
+        rows; `explain` says what was estimated anew, and what was not and why.
+        `update` continues from the unadapted model.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -110,7 +110,7 @@ def adapt_to_inputs(model: Model, inputs: Tensor) -> Model:
 
 
 def undo_adaptation(model: Model) -> Model:
-    """Return a model as it was before it was adapted."""
+    """Return the model without its adaptation."""
     state = model.learner.forget_adaptation(model.state)
     return replace(model, adaptation=None, state=state)
 

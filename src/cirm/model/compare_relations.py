@@ -153,7 +153,7 @@ def _find_obstacle(targets: tuple[Tensor, Tensor], task: Task, features: int) ->
 
 
 def _name_tables_and_class(sentence: str, classes: Sequence[str]) -> str:
-    """Return a sentence of the learner, which knows neither tables nor classes."""
+    """Replace the learner's general words by the two tables and the class."""
     sentence = sentence.replace("environments seen", "two tables")
     if len(classes) == 2:
         sentence = sentence.replace("odds of the outcome", f"odds of `{classes[1]}`")

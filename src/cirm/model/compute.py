@@ -128,7 +128,7 @@ def _count_prediction_threads(model: Model) -> int:
 def map_in_threads(
     work: Callable[[In], Out], items: Sequence[In], workers: int
 ) -> list[Out]:
-    """Return `work` of each item, in order, computed by at most so many threads."""
+    """Apply `work` to each item by several threads; return the results in order."""
     threads = min(workers, len(items))
     with _limit_torch_threads():
         if threads < 2:

@@ -249,7 +249,7 @@ class NormalMixture(NamedTuple):
         return float(ndtr((point - self.means) / self.deviations) @ self.weights)
 
     def find_quantile(self, level: float) -> float:
-        """Return a quantile, by bisection."""
+        """Return a quantile of the mixture, by bisection."""
         reach = 10 * self.deviations
         low = float((self.means - reach).min())
         high = float((self.means + reach).max())

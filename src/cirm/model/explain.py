@@ -125,7 +125,7 @@ def count_stored_data(
 
     Besides the state of the learner, these are the statistics of the columns (means,
     standard deviations, quartiles, categories) and the history. `names` are the names
-    of categories that stand in the file as they are. Earlier versions count as well.
+    of categories that the file contains in plain text. Earlier versions count as well.
     """
     memory = dict(measure_state_size(model.state))
     encoding = model.schema.treatment.encoding

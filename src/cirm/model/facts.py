@@ -208,7 +208,7 @@ class ModelFacts:
 
 
 def apply_threshold(model: AnyModel, rule: str) -> AnyModel:
-    """Return the model with the threshold of a rule, or as it is without one."""
+    """Return the model with the threshold of a rule; unchanged without a rule."""
     if not rule:
         return model
     if not model.positive:

@@ -74,7 +74,7 @@ def save(model: Model, path: str | Path, key: bytes = b"") -> None:
     """Write a model to a file.
 
     The file appears at once or not at all: until it is complete, an older file of the
-    same name stays as it is.
+    same name is not changed.
 
     Args:
         model: A trained model.

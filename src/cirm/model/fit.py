@@ -164,7 +164,7 @@ def fit(
             "efficientnet-lite0" (images), "minilm" (text), "torchvision:NAME",
             "timm:NAME", an import path "package.module:name", your own torch module,
             or a function of a batch. Features are computed once and kept by content.
-            By default pixels are used as they are, and text becomes hashed words.
+            By default the pixels are the features, and text becomes hashed words.
         texts: Columns of free text. By default those that look like sentences.
         progress: Called with a description of the current step and how far it is, as
             a fraction or as a number of rows.

@@ -161,7 +161,7 @@ def update_threshold(
     """Choose the threshold anew on held-out rows; return also notes for the user.
 
     If the model's own rule, which nobody gave now, cannot be applied to these rows, the
-    threshold stays as it is.
+    threshold is not changed.
     """
     scores = _join_held_out_scores(model, held_out)
     if rule:

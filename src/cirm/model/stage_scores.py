@@ -20,7 +20,7 @@ MOST_ADAPTED = 10_000  # rows to which the model is adapted on trial, on arrival
 def predict_rows_to_score(
     model: Model, rows: EncodedRows, indices: Tensor
 ) -> ScoredRows:
-    """Return predictions of rows, of at most so many as are scored."""
+    """Return predictions of the rows that are scored, up to a limit."""
     indices = indices[:: -(-len(indices) // MOST_SCORED)]
     predictions = predict_rows(model, rows, indices)
     if not predictions.mean.isfinite().all():

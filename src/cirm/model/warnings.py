@@ -102,7 +102,8 @@ def check_inputs_of_environment(
     if certain and not accept_units:
         raise ValueError(
             f"environment {name!r}: {certain[0].text}. Convert the column, or use "
-            "--accept-units (in Python accept_units=True) to use it as it is."
+            "--accept-units (in Python accept_units=True) to use it without "
+            "converting it."
         )
     unusual = [f"{change.text}. Check the unit." for change in changes]
     unusual += list_unusual_value_warnings(schema, inputs, missing)

@@ -75,7 +75,7 @@ def choose_round_limits(values: Sequence[float], log: bool = False) -> Pair:
 
 
 def create_tick_locator(log: bool, ticks: int = 5) -> Locator:
-    """Return where at most so many ticks are to be, at round values."""
+    """Return round values at which to draw ticks, up to a number of them."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     if log:
@@ -93,6 +93,6 @@ def _format_power_of_ten(number: float, _: float) -> str:
 
 
 def shorten_text(text: str, room: float) -> str:
-    """Cut a text to the letters that fit into so many pixels."""
+    """Shorten a text to the letters that fit into a width in pixels."""
     letters = max(int(room / LETTER), 2)
     return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"

@@ -16,7 +16,7 @@ class Markup(str):
 
 
 def join_escaped_markup(*parts: str) -> Markup:
-    """Parts one after another: markup as it is, any other text escaped."""
+    """Join parts; text that is not markup is escaped."""
     return Markup(
         "".join(p if isinstance(p, Markup) else _escape_html(p) for p in parts)
     )

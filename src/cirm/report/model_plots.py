@@ -35,7 +35,7 @@ MOST_CLASSES = 15  # of a confusion matrix that an eye can take in
 
 
 class PlaceScore(NamedTuple):
-    """A score at a place, from so many rows; `kind` is the look of its mark."""
+    """A score at a place and its number of rows; `kind` is how its mark looks."""
 
     place: str
     value: float

@@ -118,7 +118,7 @@ def _build_script_policy(script: str) -> str:
 
 
 def render_section_content(content: Sequence[str | Table]) -> Markup:
-    """Render tables and text; markup stays as it is."""
+    """Render tables and text; markup is not escaped."""
     parts = []
     for part in content:
         if isinstance(part, Table):

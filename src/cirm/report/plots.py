@@ -201,7 +201,7 @@ def plot_scores_of_trials(
     """Plot the scores of a search over the setting `name`, as a panel.
 
     `trials` are number, value of the setting and score; the number `picked` is a
-    square, and `reference` the score of the settings as they are.
+    square, and `reference` the score of the unchanged settings.
     """
     guides = [] if reference is None else [reference]
     ylim = choose_round_limits([*guides, *(score for *_, score in trials)])

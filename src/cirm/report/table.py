@@ -446,7 +446,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Escape text so that LaTeX prints it as it is."""
+    """Escape the characters of a text that are special in LaTeX."""
     return text.translate(LATEX_SPECIAL)
 
 

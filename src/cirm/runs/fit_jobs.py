@@ -182,7 +182,7 @@ def summarise_model(job: FitJob, history: Sequence[Any]) -> dict[str, Any]:
 def read_fit_summaries(
     jobs: Sequence[FitJob], folder: Path
 ) -> Iterator[tuple[FitJob, dict[str, Any]]]:
-    """Yield each job whose model is as it was written, with its summary and seconds."""
+    """Yield each job whose model file is unchanged, with its summary and seconds."""
     from cirm.model.container import read_model_checksum
 
     for job in jobs:

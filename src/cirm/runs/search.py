@@ -70,7 +70,7 @@ class RandomSearch:
         seeds: Seeds of each trial.
         space: The settings to draw, from `parse_search_space`.
         rules: Keys of rules, or rules.
-        trials: Number of trials; the first has the settings as they are.
+        trials: Number of trials; the first has the settings without changes.
         preset: Named settings that all trials start from.
         settings: Fixed settings, over those of the preset and below the draws.
         held: Part of each training environment that is held out.

@@ -199,7 +199,7 @@ def _make_absence_error(column: str, row: int | None = None) -> RequestError:
 
 
 def _make_column(cells: Sequence[Any], is_number: bool, is_feature: bool) -> Any:  # noqa: ANN401
-    """Return a column: floats if possible, else text, or as it is if it is not used."""
+    """Return a column as floats if possible, else as text; unchanged if not used."""
     if is_number and all(_is_plain_number(cell) for cell in cells):
         numbers = (np.nan if cell is None else cell for cell in cells)
         return np.fromiter(numbers, float, len(cells))

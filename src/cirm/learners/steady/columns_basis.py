@@ -72,7 +72,7 @@ class Basis(NamedTuple):
 
 
 def fit_basis(inputs: Tensor, outputs: int) -> Basis:
-    """Fit the basis to inputs [n, d] for so many outputs of the model."""
+    """Fit the basis to inputs [n, d] for a model with several outputs."""
     inputs = inputs[:: -(-len(inputs) // QUANTILE_ROWS)].double()
     levels = torch.tensor((0.01, *KNOTS, 0.99), dtype=torch.float64)
     ordered = inputs.sort(0).values
