@@ -132,12 +132,7 @@ class ADMM:
         return self.inner if self.rounds else self.inner * steps
 
     def locate_in_round(self, turn: int, steps: int) -> tuple[bool, bool]:
-        """Return whether a step of a stage follows a round, and whether it ends one.
-
-        Args:
-            turn: Number of the step in the stage, from 0.
-            steps: Number of batches in an epoch.
-        """
+        """Return whether a step of a stage follows a round, and whether it ends one."""
         length = self.count_steps_per_round(steps)
         return turn > 0 and turn % length == 0, (turn + 1) % length == 0
 

@@ -42,14 +42,7 @@ class StoppingDescent(Descent):
 
     @classmethod
     def from_descent(cls, descent: Descent) -> StoppingDescent:
-        """Return a descent with the same settings that stops early.
-
-        Args:
-            descent: The settings.
-
-        Returns:
-            The descent.
-        """
+        """Return a descent with the same settings that stops early."""
         return cls(**{f.name: getattr(descent, f.name) for f in fields(Descent)})
 
     def minimise(
@@ -101,12 +94,7 @@ class StoppingDescent(Descent):
         return best
 
     def count_epochs(self, steps: int, stage: Stage) -> int:
-        """Convert a number of steps on a stage to epochs.
-
-        Args:
-            steps: Number of steps until training stopped.
-            stage: The environments, with the examples that were held out.
-        """
+        """Convert a number of steps on a stage to epochs."""
         largest = max(len(e) - count_held_out(len(e)) for e in stage)
         return steps // (-(-largest // self.batch) if self.batch else 1)
 
@@ -131,15 +119,7 @@ def count_held_out(examples: int) -> int:
 def hold_out_examples(
     environment: Environment, randomness: Randomness
 ) -> tuple[Environment, Environment]:
-    """Split an environment at random into examples to train on and to hold out.
-
-    Args:
-        environment: The examples.
-        randomness: Source of the choice, with one seed per replica.
-
-    Returns:
-        Both parts, under the same name.
-    """
+    """Split an environment at random into examples to train on and to hold out."""
     order = randomness.permutation(len(environment))
     count = count_held_out(len(environment))
     return environment.subset(order[:, count:]), environment.subset(order[:, :count])

@@ -10,11 +10,6 @@ def join_words(
 ) -> str:
     """Join words as a sentence does: a, b and c.
 
-    Args:
-        words: The words to join.
-        most: Largest number of parts. Words beyond it are counted in the last part.
-        others: What the last part calls the words that it counts.
-
     Example:
         >>> join_words(["a", "b", "c"])
         'a, b and c'

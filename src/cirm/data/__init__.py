@@ -62,13 +62,6 @@ def create_dataset(
 ) -> Dataset:
     """Return a data set with its settings; an instance is returned unchanged.
 
-    Args:
-        dataset: A key as for `get_dataset_class`, or a data set.
-        settings: The fields of the data set; only allowed with a key.
-
-    Raises:
-        ValueError: If there is no such data set, or settings come with an instance.
-
     Example:
         >>> create_dataset("scm", {"dimension": 4}).dimension
         4

@@ -67,12 +67,6 @@ CreateProgressBar = Callable[
 def load_images(source: str) -> LabelledImages:
     """Return the images of `digits`, a data set in the cache, or a folder's IDX files.
 
-    Args:
-        source: "digits", a key of `IMAGE_SETS`, or a folder with four IDX files.
-
-    Raises:
-        FileNotFoundError: If the data set is not in the cache, or there is no folder.
-
     Example:
         >>> load_images("digits").train_images.shape
         torch.Size([1438, 8, 8])

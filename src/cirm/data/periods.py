@@ -67,14 +67,7 @@ class PeriodSource(Source):
 def divide_by_time(
     sources: Sequence[Source], environment: str, time: str, every: str
 ) -> list[Source]:
-    """Return sources whose environments are periods, if a column of dates is given.
-
-    Args:
-        sources: Tables.
-        environment: The column of environments, which cannot be given as well.
-        time: The column of dates; empty for none.
-        every: How long a period is; a month if empty.
-    """
+    """Return sources whose environments are periods, if a column of dates is given."""
     if not time:
         if every:
             raise ValueError(

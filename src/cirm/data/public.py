@@ -133,11 +133,7 @@ def draw_rows(environment: Environment, count: int, at: Randomness) -> Environme
 
 
 def get_public_dataset_class(name: str) -> type[PublicDataset]:
-    """Return the class of a public data set.
-
-    Raises:
-        ValueError: If there is no public data set of that name.
-    """
+    """Return the class of a public data set."""
     from cirm.data import PUBLIC, get_dataset_class
 
     if name not in PUBLIC:
@@ -151,19 +147,7 @@ def get_public_dataset_class(name: str) -> type[PublicDataset]:
 
 
 def import_public_dataset(name: str, folder: Path) -> tuple[Path, dict[str, int]]:
-    """Convert the files of a folder into the cache.
-
-    Args:
-        name: The key of the data set.
-        folder: The folder with its files.
-
-    Returns:
-        The folder in the cache, and the number of examples of each environment.
-
-    Raises:
-        FileNotFoundError: If there is no such folder, or a file is absent.
-        ValueError: If a file is not as it should be, or the cache has the data set.
-    """
+    """Convert the files of a folder into the cache."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such folder. Check the path.")
     cls, home = get_public_dataset_class(name), get_cached_image_folder(name)

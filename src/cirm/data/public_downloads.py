@@ -24,20 +24,7 @@ def download_public_dataset(
     create_progress_bar: CreateProgressBar | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, dict[str, int]]:
-    """Download a public data set into the cache, unless it is there.
-
-    Args:
-        name: The key of the data set.
-        create_progress_bar: Returns the bar of a named download.
-        report: Called with what is being tried.
-
-    Returns:
-        The folder in the cache, and the number of examples of each environment; none
-        if the data set was there already.
-
-    Raises:
-        FileNotFoundError: If it cannot be downloaded. The message says where to get it.
-    """
+    """Download a public data set into the cache, unless it is there."""
     origin, home = get_public_dataset_class(name).origin, get_cached_image_folder(name)
     if home.is_dir():
         return home, {}

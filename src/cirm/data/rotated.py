@@ -124,13 +124,6 @@ def build_rotated_environment(
 def rotate_images(grey: Tensor, angle: float) -> Tensor:
     """Turn images [n, side, side] of bytes counterclockwise, with black corners.
 
-    Args:
-        grey: The images.
-        angle: The angle in degrees.
-
-    Returns:
-        Images of the same size, interpolated between pixels.
-
     Example:
         >>> image = torch.tensor([[[9, 0], [0, 0]]], dtype=torch.uint8)
         >>> rotate_images(image, 90).tolist()

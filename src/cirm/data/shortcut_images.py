@@ -70,12 +70,6 @@ class ShortcutImages:
 def make_label_colors(classes: int) -> Tensor:
     """Return a colour for each label: green and red, or hues around the circle.
 
-    Args:
-        classes: Number of labels.
-
-    Returns:
-        Two colours with two channels, or more colours with three.
-
     Example:
         >>> make_label_colors(2).tolist()
         [[1.0, 0.0], [0.0, 1.0]]

@@ -22,10 +22,6 @@ def warn_of_unused_groups(requests: Mapping[str, Any]) -> None:
 
     Cross-validation clones an estimator before each fit. Only there, in the same
     process, can be seen what it was called with.
-
-    Args:
-        requests: The metadata that `fit` requests, by parameter, as scikit-learn's
-            routing keeps them: True, or another name under which they are passed.
     """
     called = _find_validation_arguments()
     if called is None:

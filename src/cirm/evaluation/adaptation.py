@@ -27,12 +27,6 @@ RowCount = int | Literal["all"]
 def parse_adaptation_row_counts(values: Iterable[int | str]) -> tuple[RowCount, ...]:
     """Return numbers of rows to adapt to, each once, after checking them.
 
-    Args:
-        values: Positive numbers, as such or as text, or "all".
-
-    Raises:
-        ValueError: If a value is none of these.
-
     Example:
         >>> parse_adaptation_row_counts(["300", "all", 300])
         (300, 'all')
@@ -52,13 +46,7 @@ def parse_adaptation_row_counts(values: Iterable[int | str]) -> tuple[RowCount, 
 def draw_unlabelled_inputs(
     environment: Environment, count: RowCount, seeds: tuple[int, ...]
 ) -> Tensor:
-    """Return the inputs that learners adapt to, [replica, n, ...].
-
-    Args:
-        environment: An unseen environment.
-        count: Number of rows; all of them if there are fewer.
-        seeds: The seed of each replica.
-    """
+    """Return the inputs that learners adapt to, [replica, n, ...]."""
     source = Randomness(seeds).at("adapt", environment.name)
     order = source.permutation(len(environment))
     rows = order if count == "all" else order[:, :count].contiguous()

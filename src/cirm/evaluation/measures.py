@@ -40,10 +40,6 @@ CHUNK = 4096  # examples that are predicted at once, to bound memory
 def measure_classification(probabilities: Tensor, targets: Tensor) -> dict[str, float]:
     """Return the measures of probabilities [n, k] for targets [n], by name.
 
-    Args:
-        probabilities: Predicted probabilities of the classes.
-        targets: Indices of the classes.
-
     Example:
         >>> p = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.3, 0.7]])
         >>> found = measure_classification(p, torch.tensor([0, 0, 1]))

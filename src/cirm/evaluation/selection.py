@@ -108,11 +108,7 @@ class TrainedLearner(NamedTuple):
     left_out: int | None = None
 
     def mean_score(self, environments: Sequence[Environment]) -> Tensor:
-        """Return the mean over environments of accuracy or negative error, [replica].
-
-        Args:
-            environments: The environments to score, each with equal weight.
-        """
+        """Return the mean accuracy, or negative error, over environments, [replica]."""
         replicas = len(self.seeds)
         scores = [score(self.learner, self.state, e, replicas) for e in environments]
         return self.negate_errors(torch.stack(scores).mean(0))

@@ -21,16 +21,7 @@ def record_unstable_features(
     order: str,
     seeds: tuple[int, ...],
 ) -> Iterator[Score]:
-    """Yield how many features each replica found, and 1 or 0 for each of them.
-
-    Args:
-        learner: The learner; if it does not search for features, nothing is recorded.
-        state: Its state after the last stage.
-        stage: Number of that stage.
-        label: The learner's name in the records.
-        order: Order of the run.
-        seeds: Seeds of the replicas.
-    """
+    """Yield how many features each replica found, and 1 or 0 for each of them."""
     found = learner.list_unstable_features(state)
     if found is None:
         return

@@ -37,17 +37,6 @@ def create_inference(
 ) -> EIIL:
     """Create a way to infer environments.
 
-    Args:
-        key: Any form that `get_inference_class` accepts.
-        settings: Values of its settings; they override the preset.
-        preset: Name of one of its presets, such as "paper".
-
-    Returns:
-        A function from a stage to the stage of inferred environments.
-
-    Raises:
-        ValueError: If there is no such key, setting or preset.
-
     Example:
         >>> create_inference("eiil", {"steps": 100}, "paper").hidden
         (390, 390)

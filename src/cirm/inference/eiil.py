@@ -100,11 +100,6 @@ class EIIL:
         """Return the environments "inferred 0" and "inferred 1" of a stage's examples.
 
         If one group is empty, there is only "inferred 0".
-
-        Args:
-            stage: The environments whose examples are pooled and split again.
-            randomness: Source of random numbers with one seed.
-            watch: Called after each epoch of the reference model.
         """
         pool = pool_environments(stage)
         return split_environment_by_group(

@@ -175,12 +175,6 @@ def summarise_learner(key: str) -> str:
 def list_learner_settings(learner: LearnerLike) -> list[tuple[str, Any, Any]]:
     """List the settings of a learner: its own, those of training and of the network.
 
-    Args:
-        learner: Any form that `get_learner_class` accepts.
-
-    Returns:
-        Name, type and default of each setting; for an instance its value.
-
     Example:
         >>> [name for name, kind, default in list_learner_settings("vrex")][:3]
         ['penalty', 'anneal', 'l2']
@@ -207,16 +201,6 @@ def parse_learner_settings(
 ) -> dict[str, Any]:
     """Parse settings given as text, such as those of `--set penalty=10`.
 
-    Args:
-        learner: Any form that `get_learner_class` accepts.
-        texts: The text of each setting, by name.
-
-    Returns:
-        The value of each setting.
-
-    Raises:
-        ValueError: If there is no such setting, or the text is not a value of its type.
-
     Example:
         >>> parse_learner_settings("erm", {"hidden": "50,50", "epochs": "20"})
         {'hidden': (50, 50), 'epochs': 20}
@@ -232,15 +216,7 @@ def parse_learner_settings(
 
 
 def check_setting_names(learner: LearnerLike, names: Iterable[str]) -> None:
-    """Refuse a setting that the learner does not have.
-
-    Args:
-        learner: Any form that `get_learner_class` accepts.
-        names: Names of settings.
-
-    Raises:
-        ValueError: If a name is unknown; the message lists the known ones.
-    """
+    """Refuse a setting that the learner does not have."""
     known = [name for name, _, _ in list_learner_settings(learner)]
     for name in names:
         if name not in known:
@@ -252,13 +228,6 @@ def check_setting_names(learner: LearnerLike, names: Iterable[str]) -> None:
 
 def get_preset_settings(learner: LearnerLike, name: str) -> Mapping[str, Any]:
     """Return the settings that a learner has under the name of a preset.
-
-    Args:
-        learner: Any form that `get_learner_class` accepts.
-        name: A preset such as "paper"; "" gives no settings.
-
-    Raises:
-        ValueError: If the learner has no such preset.
 
     Example:
         >>> get_preset_settings("gem", "paper")

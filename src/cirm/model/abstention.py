@@ -44,12 +44,7 @@ class Abstention(NamedTuple):
 
 
 def choose_abstention(model: ModelFacts, rate: float) -> Abstention:
-    """Choose the confidence that predictions need, for an error of at most a rate.
-
-    Raises:
-        ValueError: If the rate is not between 0 and 1, if the model predicts values
-            or by a threshold, or if its file is too old to have what is needed.
-    """
+    """Choose the confidence that predictions need, for an error of at most a rate."""
     _check_abstention(model, rate)
     places, is_arrival = collect_nonconformity(model)
     count = len(places) if is_arrival else 0

@@ -30,10 +30,6 @@ def compare_by_classifier(first: Tensor, second: Tensor) -> dict[str, float] | N
 
     Lopez-Paz and Oquab, "Revisiting classifier two-sample tests", 2017. Each half of
     the rows is scored by gradient boosting that was trained on the other half.
-
-    Returns:
-        The mean `auc` over both halves and the `p_value`; None if there are too few
-        rows.
     """
     if min(len(first), len(second)) < FEWEST_ROWS:
         return None

@@ -107,12 +107,7 @@ def count_rows_by_confidence(probabilities: Numbers) -> tuple[int, ...]:
 
 
 def calibrate_model(model: ModelFacts, level: float) -> Calibration:
-    """Return the thresholds of a model for a level of coverage at a new place.
-
-    Raises:
-        ValueError: If the level is not from 0.5 to 0.99, or the model's file is too
-            old to have scores.
-    """
+    """Return the thresholds of a model for a level of coverage at a new place."""
     if not 0.5 <= level <= 0.99:
         raise ValueError(
             f"--level: {level:g} is not from 0.5 to 0.99. Use for example 0.9."
@@ -134,11 +129,7 @@ def calibrate_model(model: ModelFacts, level: float) -> Calibration:
 
 
 def collect_nonconformity(model: ModelFacts) -> tuple[list[Nonconformity], bool]:
-    """Return the scores on arrival at new places, or else those of held-out rows.
-
-    Raises:
-        ValueError: If there are none, as in files of earlier versions.
-    """
+    """Return the scores on arrival at new places, or else those of held-out rows."""
     arrivals = [
         _choose_scores_on_arrival(model, entry)
         for entry in model.history

@@ -117,12 +117,7 @@ def parse_format_version(text: str, where: str) -> int:
 
 
 def read_checked_description(content: bytes, where: str, key: bytes) -> tuple[str, int]:
-    """Return the description and the format's version of a file that is intact.
-
-    Raises:
-        ValueError: If the file is not a model file or was changed, or if there is a key
-            that it was not signed with.
-    """
+    """Return the description and the format's version of a file that is intact."""
     metadata = parse_metadata(content, where)
     version = parse_format_version(metadata["version"], where)
     check_digest(content, metadata["sha256"], where)

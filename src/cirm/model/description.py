@@ -49,12 +49,7 @@ class Description:
 
 
 def parse_description(data: Any) -> Description:  # noqa: ANN401  any JSON value
-    """Return a description read from JSON after a check of every field.
-
-    Raises:
-        ValueError: If a field is missing, unknown, of another type or too large, or
-            does not agree with the others.
-    """
+    """Return a description read from JSON after a check of every field."""
     _check_sizes(data)
     try:
         text = json.dumps(data)

@@ -44,18 +44,6 @@ class NumpyModel(ModelFacts):
 def load_numpy_model(path: str | Path, key: bytes = b"") -> NumpyModel | None:
     """Read a model that NumPy can predict with; None if it takes torch.
 
-    Args:
-        path: A file that `save` or `cirm fit` has written.
-        key: The secret that the file was signed with, if signatures are to be checked.
-
-    Returns:
-        The model, whose predictions equal those of `load` but for rounding.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is damaged, is not a model file, was written by a newer
-            version, or was not signed with the key.
-
     Example:
         >>> import os, tempfile
         >>> import pandas as pd

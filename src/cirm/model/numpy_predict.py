@@ -106,12 +106,7 @@ class ColumnsPredictor(NamedTuple):
 
 
 def build_predictor(plan: TrainingPlan, state: Mapping[str, Array]) -> Predictor | None:
-    """Return what predicts by the state of a plan; None if that takes torch.
-
-    Args:
-        plan: How the model was trained.
-        state: Its arrays by path, without the replica axis.
-    """
+    """Return what predicts by the state of a plan; None if that takes torch."""
     if plan.learner in NETWORK_LEARNERS and plan.network["kind"] == "mlp":
         layers = _split_layers(state["params"], plan.network["sizes"])
         return NetworkPredictor(layers, plan.network["activation"])

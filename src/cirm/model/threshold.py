@@ -76,11 +76,7 @@ def decide_classes(
 
 
 def parse_threshold_rule(text: str) -> ThresholdRule:
-    """Parse a threshold as a user writes it.
-
-    Raises:
-        ValueError: If it is none, or a number in it is out of range.
-    """
+    """Parse a threshold as a user writes it."""
     name, equals, value = text.partition("=")
     name, value = (name.strip(), value) if equals else ("value", text)
     try:
@@ -127,11 +123,7 @@ def _compute_quantiles(
 def choose_threshold(
     text: str, positive: str, scores: HeldOutScores | None
 ) -> Threshold:
-    """Return the threshold that a rule, as the user wrote it, gives.
-
-    Raises:
-        ValueError: If there are too few held-out rows, or none satisfies the rule.
-    """
+    """Return the threshold that a rule, as the user wrote it, gives."""
     rule = parse_threshold_rule(text)
     if rule.name == "value":
         return Threshold(rule.first, text, positive)

@@ -169,14 +169,7 @@ def _describe_spread(comparison: Comparison) -> str:
 def warn_of_drop_on_arrival(
     model: Model, name: str, mean: Tensor, targets: Tensor
 ) -> list[str]:
-    """Warn if an environment is predicted worse than held-out rows of the last ones.
-
-    Args:
-        model: The model before it learns from the environment.
-        name: The environment.
-        mean: Predictions for its rows.
-        targets: Their targets.
-    """
+    """Warn if an environment is predicted worse than held-out rows of the last ones."""
     last = [e for e in model.history if e.stage == model.stages - 1 and e.held_out]
     if not last or len(targets) < FEWEST_COMPARED:
         return []

@@ -72,16 +72,6 @@ def restore_network(
 ) -> Network:
     """Return the network that `Network.describe` described, as in a model file.
 
-    Args:
-        description: What `describe` returned, also after JSON.
-        module: The user's own module, if the network was made from one.
-
-    Returns:
-        The network.
-
-    Raises:
-        ValueError: If the network is unknown, or the module is missing or another one.
-
     Example:
         >>> restore_network(MLP((3, 4, 2)).describe()).sizes
         (3, 4, 2)

@@ -18,9 +18,6 @@ PAPER_RUNS = 5
 def pool_statistics(parts: Sequence[tuple[float, float, int]]) -> tuple[float, float]:
     """Return mean and standard deviation of several samples taken together.
 
-    Args:
-        parts: Mean, standard deviation and size of each sample.
-
     Example:
         >>> pool_statistics([(1.0, 0.0, 2), (3.0, 0.0, 2)])
         (2.0, 1.1547005383792515)

@@ -13,13 +13,7 @@ from cirm.runs.jobs import Job
 def rank_jobs_by_open_verdicts(
     plan: ReproductionPlan, jobs: Sequence[Job], archive: JobArchive
 ) -> dict[str, int]:
-    """Return 0 for a job whose trial has a cell with an open verdict, else 1, by key.
-
-    Args:
-        plan: The plan of the reproduction.
-        jobs: Jobs of the plan.
-        archive: The results so far.
-    """
+    """Return by key 0 for jobs of cells with an open verdict, and 1 for others."""
     report = summarise_experiment(plan.experiment, archive, plan.seeds, {})
     decided: dict[tuple[str, str], bool] = {}
     for cell in report.summary["cells"]:

@@ -76,13 +76,6 @@ def compute_forward_transfer(
 
     Lopez-Paz and Ranzato, 2017, equation 4.
 
-    Args:
-        scores: As in `compute_backward_transfer`, with the score of stage 0.
-        arrivals: The stage in which each environment arrives, from 1.
-
-    Returns:
-        The mean, or None if no environment arrives later or stage 0 is not known.
-
     Example:
         >>> scores = {"a": {0: 50.0, 1: 90.0}, "b": {0: 45.0, 1: 60.0, 2: 80.0}}
         >>> compute_forward_transfer(scores, {"a": 1, "b": 2})
@@ -104,13 +97,6 @@ def compute_forgetting(
     Chaudhry, Dokania, Ajanthan and Torr, "Riemannian Walk for Incremental Learning",
     2018, section 3.2.
 
-    Args:
-        scores: As in `compute_backward_transfer`.
-        arrivals: The stage in which each environment arrives, from 1.
-
-    Returns:
-        The mean, or None if all environments arrive in the last stage.
-
     Example:
         >>> scores = {"a": {1: 80.0, 2: 90.0, 3: 70.0}, "b": {2: 60.0, 3: 65.0}}
         >>> compute_forgetting(scores, {"a": 1, "b": 2})
@@ -127,13 +113,6 @@ def compute_forgetting(
 
 def collect_measures(records: Sequence[Record]) -> dict[str, dict[str, Statistic]]:
     """Collect the measures of each learner, as statistics over seeds.
-
-    Args:
-        records: The records of a run.
-
-    Returns:
-        By learner and name of the measure; measures that cannot be computed are left
-        out.
 
     Example:
         >>> where = "erm", "sequential", 0
@@ -216,12 +195,7 @@ def _get_environment_key(score: Score) -> tuple[str, str, int, int]:
 def build_measures_section(
     measures: Mapping[str, Mapping[str, Any]], metric: str
 ) -> Section | None:
-    """Build the section of a page with the measures; None without any.
-
-    Args:
-        measures: The measures of each learner, as in `collect_measures`.
-        metric: The main metric of the run.
-    """
+    """Build the section of a page with the measures; None without any."""
     names = list(dict.fromkeys(name for own in measures.values() for name in own))
     if not names:
         return None

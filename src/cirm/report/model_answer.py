@@ -14,11 +14,7 @@ MOST_NAMED = 4  # columns that the sentence names
 
 
 def answer_what_model_relies_on(content: Content) -> str:
-    """Say which columns a model relies on, and which it ignores and why.
-
-    Args:
-        content: What `cirm inspect --json` prints.
-    """
+    """Say which columns a model relies on, and which it ignores and why."""
     importance = content["importance"]
     total = sum(importance.values())
     if not total:

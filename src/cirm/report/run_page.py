@@ -175,12 +175,6 @@ def build_run_page(
 def build_results_table(summary: Mapping[str, Any]) -> Table:
     """Build the table of a run: scores of each learner and what they cost.
 
-    Args:
-        summary: The content of summary.json.
-
-    Returns:
-        A row for each learner; the notes say how to read the numbers.
-
     Example:
         >>> score = Score("erm", "joint", 0, 0, "a", "train", "accuracy", 80.0)
         >>> table = build_results_table(summarise_records([score]))

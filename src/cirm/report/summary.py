@@ -252,12 +252,7 @@ def _build_stage_scores(scores: list[Score]) -> list[StageScores]:
 
 
 def find_arrival_stage(order: str, index: int) -> int | None:
-    """Return the stage, from 1, in which a training environment arrives, if known.
-
-    Args:
-        order: Order of the run.
-        index: Index of the environment among the training environments.
-    """
+    """Return the stage, from 1, in which a training environment arrives, if known."""
     if order in ("joint", "sequential"):
         return 1 if order == "joint" else index + 1
     sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]

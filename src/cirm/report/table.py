@@ -251,12 +251,6 @@ def split_cells_by_source(table: Table, beside: bool) -> Table:
 def render_html(table: Table) -> Markup:
     """Render a table for a page, where it scrolls sideways if it is too wide.
 
-    Args:
-        table: The table. Its title is left out: pages show it as a heading.
-
-    Returns:
-        HTML; everything but `Cell.markup` is escaped.
-
     Example:
         >>> table = Table("", ["learner", "rows"], [["erm", "10"]])
         >>> '<td class="number">10</td>' in render_html(table)
@@ -315,12 +309,6 @@ def render_html(table: Table) -> Markup:
 def render_terminal(table: Table) -> Group:
     """Render a table for the terminal.
 
-    Args:
-        table: The table. Numbers from several sources are below each other.
-
-    Returns:
-        A value that the console of `rich` prints.
-
     Example:
         >>> from rich.console import Console
         >>> table = Table("", ["learner", "rows"], [["erm", "10"]])
@@ -354,13 +342,6 @@ def render_terminal(table: Table) -> Group:
 def render_markdown(table: Table) -> str:
     """Render a table in Markdown, with its title above and its notes below.
 
-    Args:
-        table: The table. Numbers from several sources are beside each other, or below
-            each other if there are many columns.
-
-    Returns:
-        The text, which ends with a newline.
-
     Example:
         >>> print(render_markdown(Table("", ["a", "b"], [["1", "2"]])), end="")
         | a | b |
@@ -383,13 +364,6 @@ def render_latex(table: Table, legend: str = "") -> str:
     """Render a table in LaTeX, which needs the packages booktabs and graphicx.
 
     If there are many columns, headings are rotated and spreads are below the means.
-
-    Args:
-        table: The table. Its title and notes become the caption.
-        legend: The end of the caption, in LaTeX.
-
-    Returns:
-        A table environment.
 
     Example:
         >>> table = Table("", ["learner", "rows"], [["erm", "10"]])

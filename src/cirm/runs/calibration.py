@@ -19,18 +19,6 @@ class _EnoughError(Exception):
 def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
     """Run a job for a few moments, and return the processor seconds of all of it.
 
-    Args:
-        job: The job.
-        limit: Processor seconds, or half of the seconds by the clock, after which it is
-            stopped, when it next reports its progress (after three times this limit if
-            it has not reported any progress twice). What it has computed is then thrown
-            away.
-        folder: Where its records are written if it finishes before.
-
-    Returns:
-        The expected processor seconds, or those that it took if it has finished. None
-        if it fails: this is found again, and reported, when it is run.
-
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> data = {"source": "digits", "examples": 50, "sweep": ()}

@@ -76,20 +76,7 @@ def estimate_cost(
     folder: Path,
     calibration: float = CALIBRATION_SECONDS,
 ) -> CostEstimate:
-    """Estimate what jobs cost on this machine, in a few seconds.
-
-    Args:
-        jobs: The jobs.
-        times: Those of jobs that finished earlier in the folder.
-        workers: How many run at a time; 0 if only a cluster knows.
-        is_local: Whether they run on this machine.
-        folder: Where a job that is run for the estimate writes its records, if it
-            finishes.
-        calibration: Processor seconds that may be spent on such jobs.
-
-    Returns:
-        The cost.
-    """
+    """Estimate what jobs cost on this machine, in a few seconds."""
     speed = measure_machine_speed()
     estimates = estimate_jobs(jobs, times, speed, folder, calibration)
     return CostEstimate(estimates, speed, workers, is_local, len(jobs))

@@ -65,13 +65,6 @@ def load_recorded_durations() -> Any:  # noqa: ANN401  parsed JSON
 def hash_work(job: Job) -> str:
     """Return a short name for what decides the time of a job, except its size.
 
-    Args:
-        job: A job of any kind.
-
-    Returns:
-        The same text for jobs that differ only in their seeds, in the number of
-        environments and examples, or in images of the same size.
-
     Example:
         >>> one = Job("colored", "erm", "joint", (0,), {"source": "mnist"})
         >>> other = Job("colored", "erm", "joint", (1, 2), {"source": "kmnist"})

@@ -65,18 +65,7 @@ class Engine:
         report: Report = ignore_job_progress,
         queue: JobQueue | None = None,
     ) -> dict[str, str]:
-        """Run the jobs without records in the folder.
-
-        Args:
-            jobs: The jobs.
-            folder: Where each job writes its records.
-            report: Called with a job and the part of it that is done.
-            queue: The jobs in the order in which they start, and their budget;
-                without it they start in rounds of seeds.
-
-        Returns:
-            The reason of each failure, by the job's key.
-        """
+        """Run the jobs without records in the folder."""
         if self.name == "local":
             return local.run_jobs_locally(jobs, folder, self.job_limit, report, queue)
         from cirm.runs import ray_engine

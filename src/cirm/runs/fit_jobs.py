@@ -45,17 +45,7 @@ class FitJob(Job):
 
 
 def list_files_to_fit(folder: Path) -> list[Path]:
-    """List the files of a folder that a model can be fitted to, by name.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        Its CSV, TSV, Parquet and NPZ files.
-
-    Raises:
-        ValueError: If there are none, or two of them differ only in their ending.
-    """
+    """List the files of a folder that a model can be fitted to, by name."""
     if not folder.is_dir():
         raise ValueError(f"--each: there is no folder {str(folder)!r}. Check the path.")
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
@@ -78,13 +68,6 @@ def list_files_to_fit(folder: Path) -> list[Path]:
 def list_setting_combinations(texts: Sequence[str]) -> list[list[str]]:
     """Return every combination of settings to fit a model with.
 
-    Args:
-        texts: Settings with several values, such as "epochs=10,20". Values that have
-            commas themselves are separated by |, as in "hidden=8,8|16".
-
-    Returns:
-        One list of assignments, such as ["epochs=10"], for each model.
-
     Example:
         >>> list_setting_combinations(["epochs=5,10", "hidden=8|8,8"])[:2]
         [['epochs=5', 'hidden=8'], ['epochs=5', 'hidden=8,8']]
@@ -103,14 +86,7 @@ def list_setting_combinations(texts: Sequence[str]) -> list[list[str]]:
 
 
 def plan_fit_job(files: Sequence[Path], name: str, folder: Path, job: FitJob) -> FitJob:
-    """Return the job that fits a model of this name to files.
-
-    Args:
-        files: The files, each of which is an environment.
-        name: Name of the model, without its ending.
-        folder: The folder of models.
-        job: A job with the learner, its settings and the options.
-    """
+    """Return the job that fits a model of this name to files."""
     model = folder.resolve() / f"{name}.cirm"
     paths = [file.resolve() for file in files]
     parts = [

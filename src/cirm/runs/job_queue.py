@@ -31,15 +31,6 @@ class BudgetSpentError(Exception):
 def parse_budget(text: str) -> float:
     """Return the seconds of a budget such as 30m, 2h, 90s or 1h30m.
 
-    Args:
-        text: Numbers, each followed by h, m or s.
-
-    Returns:
-        The seconds.
-
-    Raises:
-        ValueError: If the text is not a time above 0.
-
     Example:
         >>> [parse_budget(text) for text in ("90s", "30m", "1h30m", "0.5h")]
         [90.0, 1800.0, 5400.0, 1800.0]

@@ -104,25 +104,6 @@ def plan_jobs(
     How many seeds share a job depends only on the data, so that the numbers do not
     depend on the machine.
 
-    Args:
-        on: The data set.
-        learner: A key, the name of an entry point, an import path, a class, or an
-            instance without a network.
-        order: Order of the environments, as `cirm.run` takes it.
-        seeds: The seeds.
-        preset: Named settings of the learner.
-        texts: Further settings, such as "epochs=20".
-        infer: Key of an environment inference, or "" for none.
-        label: The learner's name in tables; its key if empty.
-        adapt: Numbers of unlabelled rows of the unseen environments to adapt to. The
-            jobs of a learner that cannot adapt are the same without it.
-
-    Returns:
-        Jobs for an `Engine`.
-
-    Raises:
-        ValueError: If there is no such learner, setting, preset, order or inference.
-
     Example:
         >>> from cirm.learners.vrex import VREx
         >>> on = prepare_dataset("colored", {"examples": "50"})

@@ -25,14 +25,7 @@ TYPES = {"number": "number", "boolean": "boolean", "date": "string"}
 def describe_api(
     model: Model, most_rows: int, how: PredictionOptions, has_token: bool
 ) -> Json:
-    """Return the description in OpenAPI 3.1.
-
-    Args:
-        model: The model whose columns are described.
-        most_rows: How many rows a request may hold.
-        how: How the server predicts.
-        has_token: Whether clients must send a token.
-    """
+    """Return the description in OpenAPI 3.1."""
     schemas = {
         "Row": describe_row(model, how.fill_missing),
         "Prediction": describe_prediction(model, how),

@@ -50,20 +50,7 @@ def create_app(
     limits: Limits = Limits(),  # noqa: B008  frozen
     hosts: Collection[str] = (),
 ) -> FastAPI:
-    """Return an ASGI application that serves a model.
-
-    Args:
-        served: The model.
-        token: What clients must send in the header `Authorization: Bearer TOKEN`,
-            except to `/` and `/health`; empty if anybody may ask.
-        limits: The largest request that is accepted.
-        hosts: Names by which the server may be addressed; any, if it is empty. For a
-            server on this machine only, this keeps web pages from other places out
-            (DNS rebinding).
-
-    Returns:
-        The application, for any ASGI server.
-    """
+    """Return an ASGI application that serves a model."""
     endpoints = Endpoints(served, limits, token)
     app = FastAPI(
         title="cirm",

@@ -42,23 +42,7 @@ class RequestError(ValueError):
 def parse_rows(
     body: bytes, content_type: str, schema: Schema, most_rows: int, fill: bool = False
 ) -> pd.DataFrame:
-    """Return the rows of a request as a table whose labels are 1, 2 and so on.
-
-    Args:
-        body: The body of the request.
-        content_type: What it is: one of `CONTENT_TYPES`.
-        schema: How the model reads rows.
-        most_rows: How many rows are allowed.
-        fill: Whether values that a row lacks count as missing. Otherwise they are
-            refused.
-
-    Returns:
-        The rows; cells of columns that are not numbers are text, and identifiers are
-        as they came.
-
-    Raises:
-        RequestError: If the rows cannot be read.
-    """
+    """Return the rows of a request as a table whose labels are 1, 2 and so on."""
     wanted = [] if fill else list(count_column_features(schema))
     if content_type in SEPARATORS:
         cells = _read_csv(body, SEPARATORS[content_type], most_rows, wanted)

@@ -165,16 +165,7 @@ class StressCell:
 
 
 def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[ShortcutKind]:
-    """List the kinds of shortcut: in images, and in synthetic and real tables.
-
-    Args:
-        source: Where images come from, as for the data set shortcuts.
-        tables: Real tables as FOLDER:TARGET, with one file for each place.
-
-    Raises:
-        ValueError: If a table is not of this form.
-        FileNotFoundError: If there is no such folder.
-    """
+    """List the kinds of shortcut: in images, and in synthetic and real tables."""
     kinds = []
     for name, title in TITLES.items():
         data: dict[str, Any] = {"source": source, "kind": name}
@@ -200,13 +191,7 @@ def list_shortcut_kinds(source: str, tables: Iterable[str] = ()) -> list[Shortcu
 def list_stress_cells(
     kinds: Sequence[ShortcutKind], source: str, quick: bool = False
 ) -> list[StressCell]:
-    """List the cells of these kinds: one for each condition that applies.
-
-    Args:
-        kinds: The kinds of shortcut.
-        source: Where images come from.
-        quick: Whether only the first of these kinds has more than the usual condition.
-    """
+    """List the cells of these kinds: one for each condition that applies."""
     cells = []
     for number, kind in enumerate(kinds):
         for condition in CONDITIONS:

@@ -21,12 +21,7 @@ MARGIN = 2.1  # inches for the names
 def draw_shortcut_examples(
     kinds: Sequence[ShortcutKind], seed: int = 0
 ) -> Picture | None:
-    """Draw examples of the kinds of shortcut in images; None without such kinds.
-
-    Args:
-        kinds: The kinds of shortcut.
-        seed: The seed of the data.
-    """
+    """Draw examples of the kinds of shortcut in images; None without such kinds."""
     from matplotlib.figure import Figure
 
     images = [kind for kind in kinds if kind.dataset == "shortcuts"]

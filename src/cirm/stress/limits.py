@@ -20,14 +20,7 @@ GRID = 2001  # points of an integral over 16 standard deviations
 
 
 def compute_bayes_limit(cell: StressCell) -> float | None:
-    """Return the Bayes limit of a cell: an accuracy in percent, or explained variance.
-
-    Args:
-        cell: A cell of the stress map.
-
-    Returns:
-        The limit for a predictor that knows the unseen place; None if it is not known.
-    """
+    """Return the best possible accuracy or explained variance of a cell, in percent."""
     data = cell.data
     if cell.kind.dataset == "shortcuts":
         return 100 * _compute_image_limit(Shortcuts(**data))

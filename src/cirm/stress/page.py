@@ -39,15 +39,7 @@ def build_stress_page(
     command: str,
     pictures: Sequence[Picture] = (),
 ) -> str:
-    """Build the page of a stress map as one self-contained HTML document.
-
-    Args:
-        cells: What `cirm.stress.results.summarise_cells` returns.
-        learner: The learner that was tested.
-        notes: Sentences on the data and the seeds.
-        command: The command that made the map.
-        pictures: Examples of the kinds of shortcut.
-    """
+    """Build the page of a stress map as one self-contained HTML document."""
     unseen = (
         f"Accuracy of {learner} in the unseen environment, before it has seen any row "
         f"of it. Below it: the difference to the oracle, {learner} on the same data "
@@ -148,12 +140,7 @@ def get_cell_name(cell: Summary) -> str:
 
 
 def build_stress_table(cells: Sequence[Summary], learner: str) -> Table:
-    """Build the table of all numbers, with a row for each cell.
-
-    Args:
-        cells: What `cirm.stress.results.summarise_cells` returns.
-        learner: The learner that was tested.
-    """
+    """Build the table of all numbers, with a row for each cell."""
     counts = list_adapted_rows({str(n): cell for n, cell in enumerate(cells)})
     if not counts:
         counts = [str(count) for count in ADAPT]

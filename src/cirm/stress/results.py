@@ -66,16 +66,6 @@ def summarise_cells(plan: StressPlan, archive: JobArchive) -> list[dict[str, Any
 
     Scores are accuracies in percent; in a regression, the share of the target's
     variance at the first place that is explained, in percent.
-
-    Args:
-        plan: The plan.
-        archive: The records of its jobs.
-
-    Returns:
-        For each cell its `kind` and `condition`, the statistics `unseen`, `oracle`,
-        `erm` and `adapted` by number of rows, the Bayes `limit` or None, the `gap` of
-        unseen to oracle with that of the worst seed, `worst_gap`, what adapting to all
-        rows gains, `gain`, and whether the learner `withstands` the shortcut.
     """
     return [
         summary
