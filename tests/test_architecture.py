@@ -12,33 +12,35 @@ from pathlib import Path
 
 import pytest
 
-BASICS = frozenset({"intervals", "records", "registry", "settings", "tasks", "wording"})
-GROUND = BASICS | {"environments", "randomness"}
-MATTER = GROUND | {"networks", "variational", "likelihoods"}
-AIMS = MATTER | {"objectives", "memory"}
-LOOPS = AIMS | {"training", "early_stopping", "admm"}
-PARTS = LOOPS | {"learners", "inference", "data"}
-WHOLES = PARTS | {"evaluation", "model"}
-ENDS = {"runs", "report", "estimator", "federated"}
+WITHOUT_TORCH = frozenset(
+    {"intervals", "records", "registry", "settings", "tasks", "wording"}
+)
+LAYER_0 = WITHOUT_TORCH | {"environments", "randomness"}
+LAYERS_0_1 = LAYER_0 | {"networks", "variational", "likelihoods"}
+LAYERS_0_2 = LAYERS_0_1 | {"objectives", "memory"}
+LAYERS_0_3 = LAYERS_0_2 | {"training", "early_stopping", "admm"}
+LAYERS_0_4 = LAYERS_0_3 | {"learners", "inference", "data"}
+LAYERS_0_5 = LAYERS_0_4 | {"evaluation", "model"}
+LAYER_6 = {"runs", "report", "estimator", "federated"}
 MAY_IMPORT = {
-    **dict.fromkeys(GROUND, frozenset()),
+    **dict.fromkeys(LAYER_0, frozenset()),
     "environments": {"tasks"},
-    **dict.fromkeys(MATTER - GROUND, MATTER),
-    **dict.fromkeys(AIMS - MATTER, AIMS),
-    "training": AIMS,
-    "early_stopping": AIMS | {"training"},
-    "admm": AIMS | {"training"},
-    "learners": LOOPS,
-    "inference": LOOPS,
-    "data": GROUND,
-    **dict.fromkeys(WHOLES - PARTS, WHOLES),
-    **dict.fromkeys(ENDS, WHOLES),
+    **dict.fromkeys(LAYERS_0_1 - LAYER_0, LAYERS_0_1),
+    **dict.fromkeys(LAYERS_0_2 - LAYERS_0_1, LAYERS_0_2),
+    "training": LAYERS_0_2,
+    "early_stopping": LAYERS_0_2 | {"training"},
+    "admm": LAYERS_0_2 | {"training"},
+    "learners": LAYERS_0_3,
+    "inference": LAYERS_0_3,
+    "data": LAYER_0,
+    **dict.fromkeys(LAYERS_0_5 - LAYERS_0_4, LAYERS_0_5),
+    **dict.fromkeys(LAYER_6, LAYERS_0_5),
     "report": {"intervals", "records", "wording"},
-    "paper": WHOLES | {"runs", "report"},
-    "stress": WHOLES | {"runs", "report"},
-    "board": WHOLES | {"runs", "report"},
-    "serving": WHOLES | {"report"},
-    "cli": WHOLES | ENDS | {"paper", "stress", "board", "serving"},
+    "paper": LAYERS_0_5 | {"runs", "report"},
+    "stress": LAYERS_0_5 | {"runs", "report"},
+    "board": LAYERS_0_5 | {"runs", "report"},
+    "serving": LAYERS_0_5 | {"report"},
+    "cli": LAYERS_0_5 | LAYER_6 | {"paper", "stress", "board", "serving"},
     "__main__": {"cli"},
 }
 # Files of a folder that its others share, and that no user asks for by name.
@@ -143,7 +145,7 @@ def test_a_sibling_in_the_same_folder_may_be_imported():
     assert not forbidden("from .base import Learner", "cirm.learners", "learners")
 
 
-@pytest.mark.parametrize("name", sorted(BASICS))
+@pytest.mark.parametrize("name", sorted(WITHOUT_TORCH))
 def test_what_needs_no_torch_needs_only_the_standard_library(name):
     source = (ROOT / f"{name}.py").read_text()
     roots = {module.split(".")[0] for module in modules(source, "cirm")}
