@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parser.parse_args()
     chosen = (arguments.repeats, arguments.seed)
     headings = ["accuracy, %", "sd between places, points", "arrivals"]
-    headings += ["false alarms, %", "missed falls by 5 points, %"]
+    headings += ["false alarms, %", "missed falls of 5 points, %"]
     print("|", " | ".join(headings), "|\n|--:|--:|--:|--:|--:|")
     for accuracy, spread, arrivals in CELLS:
         place = (accuracy, arrivals, spread)

@@ -316,7 +316,7 @@ def print_stress_rates(folder: Path) -> None:
 
 
 def print_row(command: str, title: str, trials: Sequence[Trial]) -> None:
-    """Print how often a warning was tried, true and given, and how often right."""
+    """Print how often a warning should be given, was given, and was right."""
     says, true = np.array(trials, dtype=bool).reshape(-1, 2).T
     right = (says & true).sum()
     cells = [f"{len(trials)}", f"{true.sum()}", f"{says.sum()}"]
@@ -332,7 +332,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a title")
     parser.add_argument("--stress", type=Path, help="folder of a stress map")
     arguments = parser.parse_args()
-    headings = ["command", "warning", "tried", "true", "appeared"]
+    headings = ["command", "warning", "cases", "should warn", "warned"]
     headings += ["precision, %", "recall, %"]
     print("|", " | ".join(headings), "|\n|---|---|--:|--:|--:|--:|--:|")
     if arguments.stress:

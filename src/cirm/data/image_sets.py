@@ -277,7 +277,7 @@ def open_temporary_cache_folder() -> Iterator[Path]:
     try:
         work.mkdir(parents=True)
     except OSError as error:
-        raise _raise_damaged_cache_error(get_cache_folder(), error) from None
+        raise _build_cache_error(get_cache_folder(), error) from None
     try:
         yield work
     finally:
@@ -297,7 +297,7 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
         os.rename(ready, folder)
     except OSError as error:
         if not folder.is_dir():
-            raise _raise_damaged_cache_error(folder, error) from None
+            raise _build_cache_error(folder, error) from None
         if image_set.read_folder(folder) != contents:
             raise ValueError(
                 f"{image_set.name}: the cache already contains different files under "
@@ -306,7 +306,7 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
     return folder
 
 
-def _raise_damaged_cache_error(folder: Path, error: OSError) -> ValueError:
+def _build_cache_error(folder: Path, error: OSError) -> ValueError:
     return ValueError(
         f"cache: {folder} cannot be written ({error.strerror}). Set CIRM_DATA to "
         "another folder."
