@@ -40,7 +40,7 @@ class NpzArrayName(NamedTuple):
 def read_npz_arrays(
     path: Path, wanted: Sequence[NpzArrayName], gigabytes: float
 ) -> list[AnyArray | None]:
-    """Return the wanted arrays; None for one that is neither there nor required."""
+    """Return arrays by name; None for one that is absent and not required."""
     where = f"file {str(path)!r}"
     try:
         archive = zipfile.ZipFile(path)
@@ -88,7 +88,7 @@ def _find_array_name(
 def _read_array_from_npz(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str
 ) -> AnyArray:
-    """Return one array, after a check that its header promises no more than exists."""
+    """Return one array, after checking that the file is as large as its header says."""
     where = f"{where}, array {member.filename.removesuffix('.npy')!r}"
     try:
         with archive.open(member) as file:

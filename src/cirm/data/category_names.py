@@ -14,7 +14,7 @@ DIGEST = re.compile("#[0-9a-f]{6}")  # a name of this form would be taken for on
 
 
 def may_identify_person(category: str, count: int) -> bool:
-    """Whether the name of a category may tell of a person: it is rare, or free text."""
+    """Whether a category name may identify a person: it is rare, or free text."""
     is_rare = (
         count < FEWEST_NAMED and len(category.encode("utf-8", "replace")) > CODE_BYTES
     )

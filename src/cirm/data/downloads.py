@@ -279,7 +279,7 @@ def download_file(
 
 
 def read_files_from_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the wanted files of a zip archive, plain or .gz, by their last name."""
+    """Return some files of a zip archive, plain or .gz, by the name without folders."""
     contents: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(path) as archive:
@@ -293,7 +293,7 @@ def read_files_from_zip(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]
 
 
 def read_files_from_tar(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the wanted files of a tar package by their last name."""
+    """Return some files of a tar archive by the name without folders."""
     contents: dict[str, bytes] = {}
     size = 0
     try:

@@ -1,4 +1,4 @@
-"""Numbers that tell whether to trust a model, without using an unseen environment.
+"""Numbers that show whether to trust a model, without using an unseen environment.
 
 They are computed on examples that nothing is trained on (`fresh` of the problem), where
 the data set has some to spare, and recorded under the split "diagnostic". Setting a

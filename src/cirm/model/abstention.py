@@ -23,7 +23,7 @@ from cirm.model.new_place import predict_new_place
 
 FEWEST_ANSWERED = 10  # rows of a place above a confidence, for it to count
 PROMISED = 1 - (np.array(CONFIDENCES) + np.array([*CONFIDENCES[1:], 1.0])) / 2
-"""The error that the confidences of each bin promise, on average."""
+"""The mean error of each bin according to the confidences."""
 
 
 class Abstention(NamedTuple):

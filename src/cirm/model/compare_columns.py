@@ -254,7 +254,7 @@ def _compare_missing_values(
 
 
 def format_shares(first: float, second: float) -> str:
-    """Return two fractions in percent, with as many digits as it takes to tell them.
+    """Return two fractions in percent, with enough digits to distinguish them.
 
     Example:
         >>> format_shares(0.35, 0.22), format_shares(0.351, 0.354)

@@ -26,7 +26,7 @@ FIRST_LOOK = math.pi**2 / 6  # of the level that `steady` spends on its first co
 
 
 def compare_by_classifier(first: Tensor, second: Tensor) -> dict[str, float] | None:
-    """Test whether a classifier can tell the rows of two tables [n, d] apart.
+    """Test whether a classifier can distinguish the rows of two tables [n, d].
 
     Lopez-Paz and Oquab, "Revisiting classifier two-sample tests", 2017. Each half of
     the rows is scored by gradient boosting that was trained on the other half.

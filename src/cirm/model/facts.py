@@ -191,7 +191,7 @@ class ModelFacts:
 
     @property
     def task(self) -> Task:
-        """The task: the classes to tell apart, or a regression."""
+        """The task: classification with its classes, or regression."""
         return self.schema.task
 
     @abstractmethod

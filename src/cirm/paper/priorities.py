@@ -1,4 +1,4 @@
-"""Which jobs of a reproduction say most, if there is not time for all of them."""
+"""Which jobs of a reproduction to run first if there is no time for all of them."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def get_hollow_marker_style(tone: str) -> dict[str, Any]:
 
 
 def encode_svg_id(name: str, tips: Sequence[str] = ()) -> str:
-    """Encode a part's class, and what its marks tell when pointed at, as its gid."""
+    """Encode the class of a part, and the tooltips of its marks, as its gid."""
     return json.dumps([name, *tips])
 
 

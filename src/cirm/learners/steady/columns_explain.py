@@ -186,7 +186,7 @@ def _describe_probability_of_detection(
 def _describe_suspect(
     state: State, names: list[str], level: float, classes: int
 ) -> list[str]:
-    """Name the column that says most, if it changes by almost as much as is needed."""
+    """Name the most predictive column if its change is almost significant."""
     if classes > 2 or len(state.places.rows) < 2:
         return []
     summary = summarise_effects(state)
