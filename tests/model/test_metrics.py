@@ -19,6 +19,7 @@ from cirm.model.class_metrics import (
 from cirm.model.evaluate import compute_reliability_bins, compute_standard_error
 from cirm.model.metrics import (
     Predictions,
+    compute_delong_variance,
     compute_expected_calibration_error,
     compute_metrics,
     compute_roc_auc,
@@ -146,6 +147,18 @@ def test_the_area_under_the_curve_counts_pairs_in_the_right_order():
     assert compute_roc_auc(probabilities, torch.tensor([0, 1, 0, 1])) == pytest.approx(
         3.5 / 4
     )
+
+
+def test_the_variance_of_the_area_is_that_of_delong():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(90) % 3 == 0
+    scores = (torch.rand(90, generator=generator) + 0.3 * labels).round(decimals=1)
+    pairs = scores[labels][:, None] - scores[~labels][None]
+    wins = (pairs > 0).double() + 0.5 * (pairs == 0).double()
+    expected = sum(float(wins.mean(1 - a).var() / wins.shape[a]) for a in (0, 1))
+    assert compute_delong_variance(scores, labels.long()) == pytest.approx(expected)
+    perfect = compute_delong_variance(labels.float(), labels.long())
+    assert perfect == pytest.approx(1 / 32**2)  # the bound for 30 positive rows
 
 
 def test_calibration_gaps_cancel_within_a_bin_and_add_up_between_bins():

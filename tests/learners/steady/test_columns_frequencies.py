@@ -76,3 +76,4 @@ def test_frequencies_are_not_adapted_after_a_single_arrival():
     learner, state = train(Stream.sequential(places[:2]))
     adapted = learner.adapt(state, places[2].inputs[None])
     assert not adapted.adaptation.frequencies.any()
+    assert learner.explain(adapted)["adaptation"]["frequencies"] == []
