@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from cirm.environments import Environment, Examples, Stage
 from cirm.randomness import Draws, Randomness
+
+Nested = TypeVar("Nested")
+"""A tensor, or a tuple of tensors and tuples."""
 
 
 def measure_state_size(state: Any) -> dict[str, dict[str, int]]:  # noqa: ANN401  any state
@@ -175,6 +178,22 @@ def move_to_device(part: Any, device: str) -> Any:  # noqa: ANN401  nested tuple
     if isinstance(part, Tensor):
         return part.to(device)
     return type(part)(*(move_to_device(piece, device) for piece in part))
+
+
+def stack_replicas(states: Sequence[Nested]) -> Nested:
+    """Return one tuple of tensors with a leading replica axis; they may be nested."""
+    parts: Any = states
+    if isinstance(parts[0], Tensor):
+        return torch.stack(parts)  # type: ignore[return-value]
+    return type(parts[0])(*(stack_replicas(part) for part in zip(*parts, strict=True)))
+
+
+def pick_replica(state: Nested, replica: int) -> Nested:
+    """Return the tensors of one replica."""
+    if isinstance(state, Tensor):
+        return state[replica]  # type: ignore[return-value]
+    parts: Any = state
+    return type(parts)(*(pick_replica(part, replica) for part in parts))
 
 
 def draw_distinct_rows(randomness: Randomness, examples: int, size: int) -> Tensor:

@@ -43,9 +43,8 @@ from cirm.learners.steady.columns_state import (
     State,
     create_empty_adaptation,
     create_empty_state,
-    stack_replicas,
-    take_replica,
 )
+from cirm.memory import pick_replica, stack_replicas
 from cirm.randomness import Randomness
 from cirm.training import Watch
 
@@ -90,7 +89,7 @@ class ColumnsEngine:
                 for x, y in rows
             ]
             source = Randomness((randomness.seeds[replica],), ("steady",))
-            own = take_replica(state, replica)
+            own = pick_replica(state, replica)
             states.append(self._observe_replica(own, data, outputs, source))
             watch(replica + 1, replicas, {})
         return stack_replicas(states)
@@ -152,7 +151,7 @@ class ColumnsEngine:
         """Return logits or values [replica, sample, n, k]."""
         pieces = []
         for replica in range(len(inputs)):
-            own = take_replica(state, replica)
+            own = pick_replica(state, replica)
             rows = inputs[replica].flatten(1)
             if not len(own.unit):
                 k = own.base.levels.shape[-1]
@@ -167,7 +166,7 @@ class ColumnsEngine:
         """Return the state for the environment of unlabelled inputs."""
         return stack_replicas(
             [
-                self._adapt_replica(take_replica(state, i), rows.flatten(1).double())
+                self._adapt_replica(pick_replica(state, i), rows.flatten(1).double())
                 for i, rows in enumerate(inputs)
             ]
         )
@@ -205,5 +204,5 @@ class ColumnsEngine:
         self, state: State, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which columns are unstable and what an adaptation changed."""
-        own = take_replica(state, 0)
+        own = pick_replica(state, 0)
         return explain_state(own, columns, self.trust, self.level, self.classes)

@@ -281,26 +281,3 @@ def append_entry(table: Part, entry: Part) -> Part:
             for old, new in zip(table, entry, strict=True)
         )
     )
-
-
-def stack_replicas(states: list[Part]) -> Part:
-    """Stack the states of single replicas, which have equal shapes."""
-    first = states[0]
-    return type(first)(
-        *(
-            torch.stack([state[i] for state in states])
-            if isinstance(part, Tensor)
-            else stack_replicas([state[i] for state in states])
-            for i, part in enumerate(first)
-        )
-    )
-
-
-def take_replica(state: Part, replica: int) -> Part:
-    """Return the state of one replica."""
-    return type(state)(
-        *(
-            part[replica] if isinstance(part, Tensor) else take_replica(part, replica)
-            for part in state
-        )
-    )

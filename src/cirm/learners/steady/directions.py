@@ -48,8 +48,6 @@ from cirm.learners.steady.directions_start import choose_start, train_beside_ref
 from cirm.learners.steady.directions_state import (
     EasiestPredictor,
     State,
-    pick_replica,
-    stack_replicas,
 )
 from cirm.learners.steady.directions_statistics import Scale, fit_scale
 from cirm.learners.steady.directions_training import (
@@ -60,6 +58,7 @@ from cirm.learners.steady.directions_training import (
     train_members,
 )
 from cirm.learners.steady.directions_update import build_state_after_search
+from cirm.memory import pick_replica, stack_replicas
 from cirm.randomness import Draws, Randomness
 from cirm.training import Watch
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +15,7 @@ from cirm.learners.steady.directions_statistics import (
     count_statistics,
 )
 from cirm.learners.steady.directions_views import View
-
-Part = TypeVar("Part")
+from cirm.memory import pick_replica
 
 MOST_FEATURES = 4  # unstable features that are kept apart
 MOST_PLACES = 32  # environments whose tables are kept apart
@@ -177,19 +175,3 @@ def list_features(state: State) -> list[Known]:
         Known(*(pick_replica(part, j) for part in parts))  # type: ignore[arg-type]
         for j in range(int(state.found))
     ]
-
-
-def pick_replica(part: Part, replica: int) -> Part:
-    """Return the tensors of one replica."""
-    if isinstance(part, Tensor):
-        return part[replica]  # type: ignore[return-value]
-    pieces: Any = part
-    return type(part)(*(pick_replica(piece, replica) for piece in pieces))
-
-
-def stack_replicas(parts: Sequence[Part]) -> Part:
-    """Return one tuple of tensors with a leading replica axis."""
-    pieces: Any = parts
-    if isinstance(parts[0], Tensor):
-        return torch.stack(pieces)  # type: ignore[return-value]
-    return type(parts[0])(*(stack_replicas(p) for p in zip(*pieces, strict=True)))

@@ -173,9 +173,9 @@ class Steady(Learner[Any]):
         if self.view == "directions":
             return {}  # a network cannot be scored on moments
         from cirm.learners.steady.columns_past import score_past_rows
-        from cirm.learners.steady.columns_state import take_replica
+        from cirm.memory import pick_replica
 
-        first, second = (take_replica(state, 0) for state in (before, after))
+        first, second = (pick_replica(state, 0) for state in (before, after))
         return score_past_rows(first, second, is_value=not self.classes)
 
     def adjust_settings_to_inputs(
