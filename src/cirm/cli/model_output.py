@@ -109,7 +109,7 @@ def print_evaluation_scores(content: Content) -> None:
         print_table(table)
     for sentence in list_coverage_sentences(content):
         typer.echo(sentence)
-    typer.echo(content["verdict"])
+    typer.echo(add_full_stop(content["verdict"]))
     for one in content["comparisons"]:
         typer.echo(f"  {one['line']}")
     print_notes_once(content["notes"])

@@ -1,0 +1,45 @@
+"""Effects of columns and their changes, against formulas by hand."""
+
+import pytest
+import torch
+
+from cirm.learners.steady.columns_changes import _find_changed_effects
+from cirm.learners.steady.columns_effects import measure_effects
+
+
+@pytest.mark.parametrize("frequency", [0.2, 0.5, 0.7])
+def test_the_effect_of_a_binary_column_is_the_log_odds_ratio(frequency):
+    # Exact counts: the column is 1 in 70 % of the rows of class 1, in 40 % of class 0.
+    n, high, low = 4000, 0.7, 0.4
+    ones = int(n * frequency)
+    y = (torch.arange(n) < ones).double()
+    x = torch.zeros(n).double()
+    x[: int(ones * high)] = 1.0
+    x[ones : ones + int((n - ones) * low)] = 1.0
+    scaled = (x - x.mean()) / x.std()
+    unit, past = torch.zeros(1).long(), torch.zeros(0, 1).double()
+    found = measure_effects(scaled[:, None], y[:, None], unit, past, is_value=False)
+    counts = (ones * high, ones * (1 - high), (n - ones) * low, (n - ones) * (1 - low))
+    a, b, c, d = (torch.tensor(count) for count in counts)
+    ratio = float((a * d / (b * c)).log() * x.std())  # per standard deviation
+    woolf = float((1 / a + 1 / b + 1 / c + 1 / d) * x.var())
+    assert float(found.slope) == pytest.approx(ratio, rel=0.01)
+    assert float(found.variance) == pytest.approx(woolf, rel=0.03)
+
+
+def test_a_factor_that_all_effects_share_is_a_change_of_classes_only():
+    # Six columns whose effects double together; then one of them changes alone.
+    effects = torch.tensor([[1.0] * 6, [2.0] * 6]).double()[..., None]
+    variances = torch.full_like(effects, 1e-3)
+    tested = torch.ones(6).bool()
+
+    def find(values, noise):
+        found = _find_changed_effects((values, variances), tested, 0.05, noise, 4)
+        return found[:, 0].tolist()
+
+    assert find(effects, 0.0) == [True] * 6
+    assert find(effects, 1.0) == [False] * 6
+    alone = effects.clone()
+    alone[1, 1:] = 1.0
+    assert find(alone, 0.0) == find(alone, 1.0) == [True] + [False] * 5
+    assert find(effects[:1].expand(2, -1, -1), 0.0) == [False] * 6

@@ -1,0 +1,23 @@
+"""What the engine for images keeps of past environments."""
+
+import torch
+
+from cirm.learners.steady.directions_state import (
+    MOST_FEATURES,
+    MOST_PLACES,
+    allocate_state,
+    start_state,
+)
+
+
+def test_the_state_has_room_for_all_features_at_all_places():
+    first = start_state(torch.zeros(2, 5, 7))
+    state = allocate_state(first, (3, 4, 4), classes=2)
+    j, k = MOST_FEATURES, 2
+    assert state.tables.shape == (2, MOST_PLACES, j, k, k)
+    assert state.gains.shape == (2, MOST_PLACES, 5)
+    d = state.moments.means.shape[-1]
+    assert d > 3 * 4 * 4  # the pixels, and statistics of the whole image
+    assert state.traces.shape == (2, j, k, d)
+    assert state.views[0].shape == (2, j, k, 3, 3)
+    assert state.views[2].shape == (2, j, k, 3 * 4 * 4)

@@ -1,0 +1,64 @@
+"""The confidence that predictions need, from counts of rows and errors."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cirm.environments import Task
+from cirm.model import abstention
+from cirm.model.conformal import CONFIDENCES
+
+MODEL = SimpleNamespace(
+    task=Task.classification(2), threshold=None, history=(), stages=1
+)
+
+
+def make_arrival(rows, wrong):
+    """An arrival with this many rows, and errors, in each bin of confidence."""
+    return SimpleNamespace(
+        answered=np.cumsum(rows[::-1])[::-1].tolist(),
+        wrong=np.cumsum(wrong[::-1])[::-1].tolist(),
+    )
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    def choose(arrivals, rate):
+        monkeypatch.setattr(
+            abstention, "collect_nonconformity", lambda _: (arrivals, True)
+        )
+        return abstention.choose_abstention(MODEL, rate)
+
+    return choose
+
+
+def make_bins(counts):
+    """Numbers of rows in the bins that start at some confidences."""
+    return [counts.get(confidence, 0) for confidence in CONFIDENCES]
+
+
+def test_the_least_confidence_that_reaches_the_rate_is_chosen(choose):
+    rows = make_bins({0.5: 2000, 0.7: 2000, 0.9: 2000, 0.99: 2000})
+    # As calibrated as the confidences say, except for rounding.
+    wrong = [round(n * p) for n, p in zip(rows, abstention.PROMISED, strict=True)]
+    arrivals = [make_arrival(rows, wrong)] * 20
+    confidences = [choose(arrivals, rate).confidence for rate in (0.4, 0.2, 0.05)]
+    assert confidences == sorted(confidences)
+    assert confidences[0] == 0.0
+    assert 0.5 < confidences[1] < confidences[2] <= 0.99
+    chosen = choose(arrivals, 0.2)
+    assert chosen.expected <= 0.2
+    assert chosen.places == 20
+    assert choose(arrivals, 1e-4).confidence == np.inf
+
+
+def test_places_with_few_confident_rows_do_not_count_at_that_confidence(choose):
+    many = make_bins({0.5: 100, 0.99: 900})
+    good = make_arrival(many, make_bins({0.5: 45}))
+    # Nine confident rows, all of them wrong, are too few to count above 0.5.
+    bad = make_arrival(make_bins({0.5: 100, 0.99: 9}), make_bins({0.5: 45, 0.99: 9}))
+    alone, both = choose([good] * 5, 0.02), choose([good] * 5 + [bad], 0.02)
+    assert alone.confidence < 1
+    assert both.confidence > 0.5
+    assert both.expected == pytest.approx(alone.expected, abs=0.01)
