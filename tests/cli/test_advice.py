@@ -5,9 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-import typer.main
 
-from cirm.cli import app
+from cirm import cli
 
 ROOT = Path(__file__).parents[2] / "src" / "cirm"
 FILES = sorted(
@@ -38,7 +37,7 @@ def list_texts(path):
             yield node.value
 
 
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = {name: cli.load_command(name) for name in cli.COMMANDS}
 LOADERS = ("update", "adapt", "predict", "evaluate", "inspect", "diff", "rollback")
 PRINTERS = {  # which commands print the messages of a file
     "data/columns.py": ("fit", "inspect"),
@@ -125,5 +124,4 @@ def test_every_option_in_the_table_of_errors_exists_on_the_command_there():
 
 @pytest.mark.parametrize("name", ["fit", "update", "predict", "evaluate"])
 def test_a_threshold_can_be_given_wherever_predictions_are_called_constant(name):
-    command = typer.main.get_command(app).commands[name]
-    assert "--threshold" in list_options(command)
+    assert "--threshold" in list_options(COMMANDS[name])

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from cirm import cli, fit, save, update
+from cirm.cli import demo
 from cirm.data import idx
 from cirm.data.image_sets import IMAGE_SETS
 from cirm.stress.cells import USUAL
@@ -26,16 +26,17 @@ MODEL_COMMANDS = {
 }
 
 
-def commands(group, path=()):
+def list_paths():
     """Every command with its path, also of groups."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield (*path, name), command
+    for name in cli.COMMANDS:
+        command = cli.load_command(name)
+        for inner, one in getattr(command, "commands", {}).items():
+            yield (name, inner), one
+        if not hasattr(command, "commands"):
+            yield (name,), command
 
 
-COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+COMMANDS = dict(list_paths())
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -52,6 +53,13 @@ def test_help_explains_each_argument_and_option(path):
             assert f"[default: ({parameter.show_default})]" in text
     for example in find_examples(path):
         assert example in text
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_list_of_commands_says_what_the_help_of_a_command_begins_with(name):
+    command = cli.load_command(name)
+    assert command.name == name
+    assert cli.COMMANDS[name].summary == command.help.split("\n\n")[0]
 
 
 def test_help_groups_the_commands():
@@ -115,7 +123,7 @@ def folder(files, monkeypatch):
     # A server would run until it is stopped; tests/serving starts real ones.
     monkeypatch.setattr("cirm.cli.serve.run_until_stopped", lambda _, s: s.close())
     Path("token.txt").write_text("0123456789abcdef")
-    monkeypatch.setitem(cli.demo.DATA, "examples", "60")
+    monkeypatch.setitem(demo.DATA, "examples", "60")
     return files
 
 

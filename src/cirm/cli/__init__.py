@@ -5,50 +5,186 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import click
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command_from_info, get_group
 
-from cirm.cli import (
-    adapt,
-    bench,
-    board,
-    compare,
-    data,
-    demo,
-    diff,
-    evaluate,
-    fit,
-    inspect,
-    predict,
-    report,
-    reproduce,
-    rollback,
-    run,
-    select,
-    serve,
-    stress,
-)
-from cirm.cli import list as listing
 from cirm.cli.exit_codes import ExitCode
-from cirm.cli.options import add_cli_command
 
 START, MODELS = "Start here", "Models of your own data"
 EXPERIMENTS, REFERENCE = "Experiments", "Data sets and choices"
-DATASET_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
-EXTRA: dict[str, dict[str, Any]] = {
-    "run": {"context_settings": DATASET_OPTIONS},
-    "select": {"context_settings": DATASET_OPTIONS, "options_metavar": select.USAGE},
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Lets a command pass options that it does not know on to the data set."""
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    """What `cirm --help` shows of a command, and where it is.
+
+    Attributes:
+        function: Its function in the module of `cirm.cli` that is named like it, or
+            `module:function`; "" if the module has an app with commands of its own.
+        panel: The heading under which it is listed.
+        summary: The first paragraph of its help.
+        settings: Further arguments of `Typer.command`.
+    """
+
+    function: str
+    panel: str
+    summary: str
+    settings: dict[str, Any] | None = None
+
+
+COMMANDS = {
+    "demo": CommandEntry(
+        "run_demo",
+        START,
+        "Compare seven learners on coloured digits, in about a minute.",
+    ),
+    "fit": CommandEntry(
+        "fit_model",
+        MODELS,
+        "Train a model on data of one or more environments and write it to a file.",
+    ),
+    "update": CommandEntry(
+        "fit:update_model",
+        MODELS,
+        "Continue training a model on new environments; earlier data are not needed.",
+    ),
+    "adapt": CommandEntry(
+        "adapt_model",
+        MODELS,
+        "Adapt a model to a new environment, from rows whose targets are not known.",
+    ),
+    "predict": CommandEntry(
+        "predict_rows_of_files",
+        MODELS,
+        "Predict the target of new rows, in the order of the data.",
+    ),
+    "evaluate": CommandEntry(
+        "evaluate_model", MODELS, "Score a model on data with known targets."
+    ),
+    "compare": CommandEntry(
+        "compare_tables",
+        MODELS,
+        "Say what differs between two tables: inputs, base rate, meaning of columns.",
+    ),
+    "inspect": CommandEntry(
+        "inspect_model",
+        MODELS,
+        "Show a model's environments, scores, stored data and important columns.",
+    ),
+    "diff": CommandEntry(
+        "diff_models",
+        MODELS,
+        "Show what differs between two models, the answer first.",
+    ),
+    "rollback": CommandEntry(
+        "rollback_model",
+        MODELS,
+        "Return to the version of a model before its last update, or to another one.",
+    ),
+    "serve": CommandEntry("serve_model", MODELS, "Predict over HTTP, until Ctrl-C."),
+    "run": CommandEntry(
+        "run_learners",
+        EXPERIMENTS,
+        "Train learners on a stream of environments and score them on unseen ones.",
+        {"context_settings": PASS_ON},
+    ),
+    "select": CommandEntry(
+        "select_settings",
+        EXPERIMENTS,
+        "Choose settings of a learner by random search, without the test environment.",
+        {"context_settings": PASS_ON, "options_metavar": "LEARNER [DATASET] [OPTIONS]"},
+    ),
+    "stress": CommandEntry(
+        "run_stress_command",
+        EXPERIMENTS,
+        "Test a learner against many kinds of shortcut, under many conditions.",
+    ),
+    "board": CommandEntry(
+        "run_board",
+        EXPERIMENTS,
+        "Compare learners on data sets whose places arrive one after another.",
+    ),
+    "reproduce": CommandEntry(
+        "reproduce_paper",
+        EXPERIMENTS,
+        "Run the experiments of the paper and compare the results with its numbers.",
+    ),
+    "report": CommandEntry(
+        "write_paper_report",
+        EXPERIMENTS,
+        "Write tables or a page from the records of `cirm reproduce`.",
+    ),
+    "bench": CommandEntry(
+        "measure_learner_speed", EXPERIMENTS, "Measure the speed of the learners."
+    ),
+    "list": CommandEntry(
+        "list_choices",
+        REFERENCE,
+        "List what can be chosen by name, or the settings of one choice.",
+    ),
+    "data": CommandEntry(
+        "",
+        REFERENCE,
+        "Download and import data sets, list the cache, draw coloured images.",
+    ),
 }
-"""Lets these commands pass options that they do not know on to the data set."""
+
+
+def load_command(name: str) -> click.Command:
+    """Import a command and return it with its options."""
+    from cirm.cli.options import add_cli_command
+
+    entry = COMMANDS[name]
+    module_name, _, function = entry.function.rpartition(":")
+    module = import_module(f"cirm.cli.{module_name or name}")
+    if not function:
+        group = get_group(module.app)
+        group.name = name
+        return group
+    examples = getattr(module, f"{name.upper()}_EXAMPLES", None) or module.EXAMPLES
+    holder = typer.Typer()
+    settings = {"name": name, **(entry.settings or {})}
+    add_cli_command(holder, getattr(module, function), examples, **settings)
+    return get_command_from_info(
+        holder.registered_commands[0],
+        pretty_exceptions_short=False,
+        rich_markup_mode=holder.rich_markup_mode,
+    )
+
+
+class LazyCommands(TyperGroup):
+    """The commands; each is imported only if it is called, for a quick start."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401  of TyperGroup
+        """List the commands with their summaries, without importing them."""
+        listed = {}
+        for name, entry in COMMANDS.items():
+            listed[name] = click.Command(name, help=entry.summary)
+            listed[name].rich_help_panel = entry.panel  # type: ignore[attr-defined]
+        super().__init__(**{**settings, "commands": listed})
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names, imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name in COMMANDS else command, rest
+
 
 EXPECTED = (ValueError, ArithmeticError, OSError, ImportError)
 """Errors that wrong input causes, with a message for the user."""
 
 app = typer.Typer(
     name="cirm",
+    cls=LazyCommands,
     help="Train predictors that stay accurate at new sites, from data that arrive one "
     "site at a time.",
     epilog="`cirm COMMAND --help` describes a command and shows examples.",
@@ -56,37 +192,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
-    "demo": (demo.run_demo, START, demo.EXAMPLES),
-    "fit": (fit.fit_model, MODELS, fit.FIT_EXAMPLES),
-    "update": (fit.update_model, MODELS, fit.UPDATE_EXAMPLES),
-    "adapt": (adapt.adapt_model, MODELS, adapt.EXAMPLES),
-    "predict": (predict.predict_rows_of_files, MODELS, predict.EXAMPLES),
-    "evaluate": (evaluate.evaluate_model, MODELS, evaluate.EXAMPLES),
-    "compare": (compare.compare_tables, MODELS, compare.EXAMPLES),
-    "inspect": (inspect.inspect_model, MODELS, inspect.EXAMPLES),
-    "diff": (diff.diff_models, MODELS, diff.EXAMPLES),
-    "rollback": (rollback.rollback_model, MODELS, rollback.EXAMPLES),
-    "serve": (serve.serve_model, MODELS, serve.EXAMPLES),
-    "run": (run.run_learners, EXPERIMENTS, run.EXAMPLES),
-    "select": (select.select_settings, EXPERIMENTS, select.EXAMPLES),
-    "stress": (stress.run_stress_command, EXPERIMENTS, stress.EXAMPLES),
-    "board": (board.run_board, EXPERIMENTS, board.EXAMPLES),
-    "reproduce": (reproduce.reproduce_paper, EXPERIMENTS, reproduce.EXAMPLES),
-    "report": (report.write_paper_report, EXPERIMENTS, report.EXAMPLES),
-    "bench": (bench.measure_learner_speed, EXPERIMENTS, bench.EXAMPLES),
-    "list": (listing.list_choices, REFERENCE, listing.EXAMPLES),
-}
-for command, (function, panel, examples) in COMMANDS.items():
-    add_cli_command(
-        app,
-        function,
-        examples,
-        name=command,
-        rich_help_panel=panel,
-        **EXTRA.get(command, {}),
-    )
-app.add_typer(data.app, name="data", rich_help_panel=REFERENCE)
 
 
 @app.callback(invoke_without_command=True)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cirm.runs.jobs import Job
     from cirm.runs.search import RandomSearch
 
-USAGE = "LEARNER [DATASET] [OPTIONS]"
 EXAMPLES = options.format_command_examples(
     "cirm select irmv1 colored --rule worst-group --trials 20",
     "cirm select erm --space 'rate=1e-4..1e-2:log,dropout=0|0.5' --rule all --reveal",
