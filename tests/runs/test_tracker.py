@@ -18,7 +18,7 @@ def jobs(*names, **data):
 
 def test_a_learner_that_has_finished_a_job_is_expected_to_take_as_long_again():
     first, second = jobs("erm", "erm")
-    tracker = JobTracker([first, second], 1, [])
+    tracker = JobTracker([first, second], 1, [], clock=lambda: 0.0)
     tracker.finish(first, 10.0)
     assert (tracker.finished_jobs, tracker.fraction_done) == (1, 0.5)
     assert tracker.seconds_left == pytest.approx(10.0)
@@ -56,6 +56,59 @@ def test_a_learner_that_runs_for_the_first_time_shows_its_speed():
     assert tracker.seconds_left == pytest.approx(70.0 + 100.0)
 
 
+def simulate(jobs, seconds, expected, workers=2, start=4.0, slow=8.0):
+    """Return the seconds left, as estimated and as they turn out, second by second.
+
+    A worker reports nothing for `start` seconds. The first 3 % of a job then take
+    `slow` times as long as they should, as the first steps do.
+    """
+    now, waiting, running, trace = [0.0], list(jobs), [], []
+    tracker = JobTracker(jobs, workers, [], lambda: now[0], expected)
+    while waiting or running:
+        while waiting and len(running) < workers:
+            delay = start if now[0] == 0 else 0.0
+            running.append((waiting.pop(0), now[0] + delay))
+        for job, begin in list(running):
+            part = (now[0] - begin) / seconds[job.key]
+            if part >= 0:
+                tracker.update(job, part / slow if part < 0.03 * slow else part)
+            if part >= 1:
+                tracker.finish(job, seconds[job.key])
+                running.remove((job, begin))
+        trace.append(tracker.seconds_left)
+        now[0] += 1.0
+    return [(left, len(trace) - 1 - second) for second, left in enumerate(trace)]
+
+
+TABLE = [*["erm", "irmv1", "ewc", "gem"] * 5, *["mer", "vcl", "c-bvirm"] * 5]
+MINUTE = {"erm": 4.0, "irmv1": 5.0, "ewc": 6.0, "gem": 9.0}
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.0, 1.6])
+@pytest.mark.parametrize("spread", [1.0, 1.3])
+def test_the_time_left_is_right_within_a_factor_of_two_from_the_start(factor, spread):
+    work = sorted(jobs(*TABLE), key=lambda job: job.seeds[0] % 7)
+    seconds = {
+        job.key: MINUTE.get(job.name, 25.0) * (spread if job.seeds[0] % 2 else 1.0)
+        for job in work
+    }
+    expected = {key: value / factor for key, value in seconds.items()}
+    trace = simulate(work, seconds, expected)
+    wrong = [
+        (left, true)
+        for left, true in trace[5:]
+        if true > 10 and not (true / 2 < left < true * 2)
+    ]
+    assert len(trace) > 150
+    assert wrong == []
+
+
+def test_the_time_left_of_a_single_job_follows_its_own_pace():
+    (job,) = jobs("erm")
+    trace = simulate([job], {job.key: 300.0}, {job.key: 60.0}, 1, 0.0, 1.0)
+    assert all(true / 2 < left < true * 2 for left, true in trace[60:290])
+
+
 def test_workers_share_the_jobs_but_not_a_single_job():
     tracker = JobTracker(jobs("erm", "erm", "erm", "erm"), 2, [("erm", 1.0, 10.0)])
     assert tracker.seconds_left == pytest.approx(20.0)
@@ -66,7 +119,7 @@ def test_workers_share_the_jobs_but_not_a_single_job():
 
 def test_on_a_cluster_as_many_workers_are_assumed_as_have_been_seen():
     work = jobs("erm", "erm", "erm", "erm")
-    tracker = JobTracker(work, 0, [("erm", 1.0, 10.0)])
+    tracker = JobTracker(work, 0, [("erm", 1.0, 10.0)], clock=lambda: 0.0)
     assert tracker.seconds_left == pytest.approx(40.0)
     for job in work[:2]:
         tracker.update(job, 0.5)
@@ -86,7 +139,7 @@ def test_only_the_first_of_many_running_jobs_are_named():
 
 def test_a_late_report_does_not_make_a_finished_job_run_again():
     first, second = jobs("erm", "erm")
-    tracker = JobTracker([first, second], 0, [])
+    tracker = JobTracker([first, second], 0, [], clock=lambda: 0.0)
     tracker.finish(first, 4.0)
     tracker.update(first, 0.9)
     tracker.update(second, 0.5)

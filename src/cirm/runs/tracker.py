@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from cirm.runs.jobs import Job
 
 MAX_JOBS_SHOWN = 8  # more running jobs are only counted
-MIN_FRACTION = 0.02  # of a job must be done before its speed is extrapolated
+MIN_FRACTION = 0.02  # of a job must be done before its speed replaces a rough guess
+TRUSTED_SECONDS = 30.0  # what is expected counts as much as so many seconds seen
+OWN_PACE = 0.5  # of a job must be done for its own pace to count as much as the rest
 
 # Rough seconds of a job with 2,000 examples, used until jobs have been timed.
 GUESSED_SECONDS = {
@@ -28,11 +30,19 @@ JobTime = tuple[str, float, float]
 class JobTracker:
     """How far jobs are, and an estimate of the seconds left.
 
-    `workers` jobs run at a time; 0 means as many as have been seen running. `times`
-    are those of jobs that finished earlier: a learner is assumed to take as long per
-    unit of `estimate_job_work` on other data and seeds. All units and seconds of a
-    learner are added up, so that large jobs count most: small ones are mostly overhead.
-    `expected` are the seconds, by job key, until jobs have been timed.
+    Seconds are first those expected, and are then corrected by how long jobs take. What
+    is seen counts by its seconds, not by its share of a job: the first steps of a job
+    are slow, since they wait for data and other processes, and say little about the
+    rest.
+
+    Args:
+        jobs: The jobs.
+        workers: How many run at a time; 0 means as many as have been seen running.
+        times: Those of jobs that finished earlier. Without `expected`, a learner is
+            assumed to take as long per unit of `estimate_job_work` on other data and
+            seeds.
+        clock: Returns the time in seconds.
+        expected: Seconds by job key, as estimated before the start.
     """
 
     def __init__(
@@ -50,16 +60,16 @@ class JobTracker:
         self.most_running = 1
         self.clock = clock
         self.first_reports: dict[str, tuple[float, float]] = {}
-        self.times = list(times)
-        self._work = {key: estimate_job_work(job) for key, job in self.jobs.items()}
-        self._guessed_rates = {
-            job.name: (
-                expected[key] / self._work[key]
-                if expected and key in expected
-                else guess_seconds_per_work_unit(job.name)
-            )
-            for key, job in self.jobs.items()
-        }
+        self.expected = expect_seconds(self.jobs, expected or {})
+        self.trust = TRUSTED_SECONDS if expected else 0.0
+        # Jobs that are expected to take so long in total, by learner, took so long.
+        self.seen: dict[str, tuple[float, float]] = {}
+        for name, work, seconds in () if expected else times:
+            self._add_seen(name, guess_seconds_per_work_unit(name) * work, seconds)
+
+    def _add_seen(self, name: str, expected: float, seconds: float) -> None:
+        before = self.seen.get(name, (0.0, 0.0))
+        self.seen[name] = (before[0] + expected, before[1] + seconds)
 
     def update(self, job: Job, fraction: float) -> None:
         """Record that a fraction of a job is done, from 0 to 1."""
@@ -78,7 +88,7 @@ class JobTracker:
         if self.fractions[job.key] < 1:
             self.fractions[job.key] = 1.0
             self.running.pop(job.key, None)
-            self.times.append((job.name, estimate_job_work(job), seconds))
+            self._add_seen(job.name, self.expected[job.key], seconds)
 
     @property
     def finished_jobs(self) -> int:
@@ -113,33 +123,60 @@ class JobTracker:
 
     def _estimate_seconds(self) -> dict[str, float]:
         """Return the expected seconds of each job, at the speed seen so far."""
-        rates = self._measure_seconds_per_work_unit()
-        guesses = self._guessed_rates
-        ratios = [
-            rate / guesses.get(name, guess_seconds_per_work_unit(name))
-            for name, rate in rates.items()
-        ]
-        slowdown = sum(ratios) / len(ratios) if ratios else 1.0
-        return {
-            key: self._work[key] * rates.get(job.name, slowdown * guesses[job.name])
+        running = self._measure_running_jobs()
+        seen = dict(self.seen)  # another thread may add to it
+        for key, (part, seconds) in running.items():
+            if self.trust or part > MIN_FRACTION:
+                name, expected = self.jobs[key].name, self.expected[key]
+                before = seen.get(name, (0.0, 0.0))
+                seen[name] = (before[0] + part * expected, before[1] + seconds)
+        whole = sum(e for e, _ in seen.values()) + self.trust
+        ratio = (sum(s for _, s in seen.values()) + self.trust) / whole if whole else 1
+        ratios = {
+            name: (seconds + self.trust * ratio) / (expected + self.trust)
+            for name, (expected, seconds) in seen.items()
+        }
+        estimates = {
+            key: self.expected[key] * ratios.get(job.name, ratio)
             for key, job in self.jobs.items()
         }
+        for key, (part, seconds) in running.items():
+            pace = OWN_PACE * estimates[key] + seconds
+            estimates[key] = pace / (OWN_PACE + part)
+        return estimates
 
-    def _measure_seconds_per_work_unit(self) -> dict[str, float]:
-        """Return the seconds per unit of each learner that has run or is running."""
-        running = {}
-        for key, (start, first) in list(self.first_reports.items()):
-            if self.fractions[key] - first > MIN_FRACTION:
-                seconds = (self.clock() - start) / (self.fractions[key] - first)
-                running[self.jobs[key].name] = seconds / estimate_job_work(
-                    self.jobs[key]
-                )
-        units: dict[str, float] = {}
-        seconds_spent: dict[str, float] = {}
-        for name, size, seconds in list(self.times):  # another thread may append
-            units[name] = units.get(name, 0.0) + size
-            seconds_spent[name] = seconds_spent.get(name, 0.0) + seconds
-        return running | {name: seconds_spent[name] / units[name] for name in units}
+    def _measure_running_jobs(self) -> dict[str, tuple[float, float]]:
+        """Return the part of each running job since its first report, and seconds."""
+        now, reports = self.clock(), dict(self.first_reports)
+        return {
+            key: (self.fractions[key] - first, now - start)
+            for key, (start, first) in reports.items()
+            if self.fractions[key] < 1
+        }
+
+
+def expect_seconds(
+    jobs: Mapping[str, Job], known: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the expected seconds of all jobs, of which some are known.
+
+    Another job takes as long per unit of work as those of its learner, or else as
+    guessed, on a machine as fast as the known jobs say.
+    """
+    work = {key: estimate_job_work(job) for key, job in jobs.items()}
+    rates: dict[str, list[float]] = {}
+    for key in known.keys() & jobs.keys():
+        rates.setdefault(jobs[key].name, []).append(known[key] / work[key])
+    means = {name: sum(own) / len(own) for name, own in rates.items()}
+    ratios = [rate / guess_seconds_per_work_unit(n) for n, rate in means.items()]
+    ratio = sum(ratios) / len(ratios) if ratios else 1.0
+    return {
+        key: known[key]
+        if key in known
+        else work[key]
+        * means.get(job.name, ratio * guess_seconds_per_work_unit(job.name))
+        for key, job in jobs.items()
+    }
 
 
 def estimate_job_work(job: Job) -> float:
