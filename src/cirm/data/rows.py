@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import math
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -35,6 +38,7 @@ from cirm.randomness import Randomness
 
 FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
 MEMORY_BYTES = 2**28  # of inputs that are held in memory
+MMAP_THRESHOLD = -3  # the name of this setting in glibc's malloc.h
 LAZY_BYTES = 2**26  # of inputs that are not copied into environments
 
 
@@ -48,23 +52,27 @@ class RowStore:
     def __init__(self, shape: tuple[int, ...], dtype: type = np.float32) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
         self.count = 0
-        self._chunks: list[NDArray[Any]] = []
+        self._row_bytes = math.prod(shape) * self.dtype.itemsize
+        # Reserved as a whole, since memory is used only once it is written to: parts
+        # that are joined in the end, or copied to grow, would take twice as much.
+        self._held: NDArray[Any] = np.empty(
+            (MEMORY_BYTES // self._row_bytes, *shape), dtype
+        )
         self._file: IO[bytes] | None = None
         self._rows: Any = None
 
     def add(self, inputs: NDArray[Any]) -> None:
-        """Append inputs [m, *shape]."""
+        """Append inputs [m, *shape], before any are taken."""
         inputs = np.ascontiguousarray(inputs, self.dtype)
-        self.count += len(inputs)
+        start, self.count = self.count, self.count + len(inputs)
+        if self._file is None and self.count > len(self._held):
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives on
+            self._file.write(self._held[:start].data)
+            self._held = self._held[:0].copy()  # which releases the rest
         if self._file is not None:
             self._file.write(inputs.data)
             return
-        self._chunks.append(inputs)
-        if self.count * math.prod(self.shape) * self.dtype.itemsize > MEMORY_BYTES:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives on
-            for chunk in self._chunks:
-                self._file.write(chunk.data)
-            self._chunks = []
+        self._held[start : self.count] = inputs
 
     @property
     def is_lazy(self) -> bool:
@@ -75,23 +83,14 @@ class RowStore:
     def get_all(self) -> NDArray[Any]:
         """Return all inputs as they are stored, [n, *shape]."""
         if self._rows is None:
-            shape = (self.count, *self.shape)
             if self._file is None:
-                self._rows = self._concatenate_chunks(np.empty(shape, self.dtype))
+                self._rows = self._held[: self.count]
             else:
                 self._file.flush()
+                shape = (self.count, *self.shape)
                 self._rows = np.memmap(self._file, self.dtype, "r", shape=shape)
                 self._file.close()  # the map keeps what it needs of it
         return self._rows
-
-    def _concatenate_chunks(self, whole: NDArray[Any]) -> NDArray[Any]:
-        """Copy all chunks into one array and release each as soon as it is copied."""
-        end = self.count
-        while self._chunks:
-            chunk = self._chunks.pop()
-            whole[end - len(chunk) : end] = chunk
-            end -= len(chunk)
-        return whole
 
     def take(self, rows: Tensor) -> Tensor:
         """Return inputs [*m, *shape] of the rows [*m], as floats."""
@@ -241,6 +240,20 @@ def read_rows(
         origins,
         join_weights(weights, list(map(len, names))),
     )
+
+
+def release_free_memory() -> None:
+    """Return memory that is free to the system, where the C library can.
+
+    After a large file was read in chunks, this is often 200 MB. From then on, arrays of
+    16 MB or more are returned as soon as they are not used any more.
+    """
+    if pyarrow := sys.modules.get("pyarrow"):  # by which pandas holds text
+        pyarrow.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(MMAP_THRESHOLD, 2**24)
+        library.malloc_trim(0)
 
 
 def report_encoded_rows(

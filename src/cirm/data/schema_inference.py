@@ -157,7 +157,8 @@ def infer_schema(
                 continue
             names = read_environment_names(frame, column, other.name)
             member.append(reservoir.add_rows(frame, names))
-            targets.append(frame[target])
+            # A column on its own would keep all columns of its chunk in memory.
+            targets.append(frame[target].copy())
             progress("reading", reservoir.seen)
     check_some_row_counts(len(targets), weight)
     if source.kind == "images" and options.task == "auto":  # folders name classes

@@ -13,7 +13,12 @@ from cirm.data.periods import (
     divide_later_sources,
     remember_periods,
 )
-from cirm.data.rows import EncodedRows, read_rows, split_off_held_out_rows
+from cirm.data.rows import (
+    EncodedRows,
+    read_rows,
+    release_free_memory,
+    split_off_held_out_rows,
+)
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import ReadOptions, infer_schema
 from cirm.data.sources import Data, Progress, ignore_progress
@@ -220,6 +225,8 @@ def fit(
     built, plan = build_learner(
         learner, schema.task, schema.treatment.shape, values, preset, network
     )
+    notes = (*list_data_notes(draft), *find_leaking_columns(draft))
+    del draft  # with its rows
     rows = read_rows(sources, schema, progress)
     plan = replace(
         plan,
@@ -238,7 +245,6 @@ def fit(
         created=format_current_time(),
     ).to(device)
     check_threshold(model, threshold)
-    notes = (*list_data_notes(draft), *find_leaking_columns(draft))
     return _train_stages(model, rows, order, notes, progress, threshold)
 
 
@@ -352,6 +358,8 @@ def _train_stages(
     threshold: str,
 ) -> Model:
     """Return the model after training on the stages that an order arranges."""
+    if rows.store.is_lazy:
+        release_free_memory()
     first_rows = [
         rows.environment(name, indices[:1], model.schema)
         for name, indices in rows.rows.items()

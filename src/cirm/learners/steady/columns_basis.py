@@ -21,6 +21,7 @@ LIMIT = 5.0  # standard deviations beyond which no effect is extrapolated
 MOST_PAIRS = 12  # products of two features; each is one more column of all matrices
 PAIR_LEVEL = 0.01  # probability of any product if the truth is additive
 COPY = 0.8  # correlation from which on one column hides the effect of the other
+ROWS_AT_ONCE = 4_096  # whose basis functions stay in the cache
 QUANTILE_ROWS = 100_000  # rows that fix quantiles, well within a percent
 
 
@@ -51,12 +52,21 @@ class Basis(NamedTuple):
         used = torch.cat([self.scale, self.slopes.flatten(), self.factors]) > 0
         return torch.cat([used, used.new_ones(1)])
 
-    def expand(self, inputs: Tensor) -> Tensor:
-        """Return the basis functions [n, p] of inputs [n, d].
+    def expand(self, inputs: Tensor, columns: Tensor | None = None) -> Tensor:
+        """Return the basis functions [n, p] of inputs [n, d], or some columns of them.
 
         The features come first, then all first hinges, and so on, then products, and a
         constant last. They have the precision of the inputs.
         """
+        p = len(self.scale) + self.slopes.numel() + len(self.factors) + 1
+        whole = inputs.new_empty(len(inputs), p if columns is None else len(columns))
+        for start in range(0, len(inputs), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            part = self._expand_rows(inputs[rows])
+            whole[rows] = part if columns is None else part[:, columns]
+        return whole
+
+    def _expand_rows(self, inputs: Tensor) -> Tensor:
         features = self.standardise(inputs).to(inputs.dtype)
         knots, slopes = self.knots.to(inputs.dtype), self.slopes.to(inputs.dtype)
         hinges = (features[:, None] - knots).clamp_(min=0).mul_(slopes)
@@ -96,8 +106,10 @@ def fit_basis(inputs: Tensor, outputs: int) -> Basis:
     basis = Basis(centre, scale, limit, knots, torch.ones_like(knots), pairs, factors)
     if not count:
         return basis
-    hinges = basis.expand(inputs)[:, d : d * (1 + count)].unflatten(1, (count, d))
-    spread = hinges.std(0, correction=0)
+    features = basis.standardise(inputs)
+    spread = torch.stack(
+        [(features - knot).clamp_(min=0).std(0, correction=0) for knot in knots]
+    )
     bends = (distinct >= FEWEST_VALUES) & (spread > 0.05)
     return basis._replace(slopes=torch.where(bends, 1 / spread.clamp(min=0.05), 0.0))
 

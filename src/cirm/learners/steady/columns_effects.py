@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
 from cirm.learners.steady.meta_analysis import (
     UNKNOWN,
     MetaAnalysis,
@@ -215,13 +216,22 @@ def regress_each_feature(own: Tensor, other: Tensor, lost: float) -> Contrasts:
         other: The regressors, centred.
         lost: Factor of variances for the degrees of freedom that were used before.
     """
-    n = len(own)
-    weight = other.square().sum(0) + 1e-9
-    slope = (own * other).sum(0) / weight
-    squares = (own - slope * other).square()
-    noise = squares.mean(0) * lost + 1e-9
-    variance = (squares * other.square()).sum(0) / weight.square() * lost
-    kurtosis = squares.square().mean(0) / (squares.mean(0).square() + 1e-12)
+    n, d = own.shape
+    weight, slope, squared, variance, fourth = own.new_zeros(5, d)
+    parts = list(zip(own.split(ROWS_AT_ONCE), other.split(ROWS_AT_ONCE), strict=True))
+    for a, b in parts:
+        weight += b.square().sum(0)
+        slope += (a * b).sum(0)
+    weight += 1e-9
+    slope /= weight
+    for a, b in parts:
+        squares = (a - slope * b).square()
+        squared += squares.sum(0)
+        variance += (squares * b.square()).sum(0)
+        fourth += squares.square().sum(0)
+    noise = squared / n * lost + 1e-9
+    variance = variance / weight.square() * lost
+    kurtosis = fourth / n / ((squared / n).square() + 1e-12)
     noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
     return Contrasts(slope, variance + 1e-9, noise, noise_variance)
 

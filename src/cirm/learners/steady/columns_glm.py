@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
+
 STEPS = 40  # of Newton's method; two classes need about six
 TOLERANCE = 1e-5  # gain in log likelihood at which Newton's method stops
 CURVATURE_ROWS = 5_000  # at most so many rows give the curvature of a step
@@ -87,11 +89,14 @@ def _compute_log_posterior(
 
 def _compute_information_matrix(basis: Tensor, mean: Tensor) -> Tensor:
     """Return the information of rows about coefficients, [k, p, p]."""
-    k = len(mean)
-    probabilities = compute_class_probabilities(basis @ mean.T)
-    weights = (probabilities * (1 - probabilities)).T.clamp(min=1e-8)
-    weights = weights * (k / (k - 1) if k > 1 else 1.0)
-    return torch.stack([(basis * w[:, None]).T @ basis for w in weights])
+    k, p = mean.shape
+    information = basis.new_zeros(k, p, p)
+    for rows in basis.split(ROWS_AT_ONCE):
+        probabilities = compute_class_probabilities(rows @ mean.T)
+        weights = (probabilities * (1 - probabilities)).T.clamp(min=1e-8)
+        for own, weight in zip(information, weights, strict=True):
+            own.addmm_((rows * weight[:, None]).T, rows)
+    return information * (k / (k - 1) if k > 1 else 1.0)
 
 
 def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:

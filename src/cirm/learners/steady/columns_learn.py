@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import (
+    Basis,
     choose_pairs,
     fit_basis,
     group_features_into_units,
@@ -106,7 +107,8 @@ def _fit_first_environment(
     ridge[active] = choose_ridge(basis[:, active], targets, groups[active])
     zero = torch.zeros_like(state.whole.mean)
     prior = Posterior(zero, torch.diag(ridge).expand(len(zero), -1, -1))
-    return _update_posterior(prior, basis, targets, active).mean, ridge
+    model = _update_posterior(prior, state.basis, inputs, targets, active)
+    return model.mean, ridge
 
 
 def has_two_classes(targets: Tensor) -> bool:
@@ -129,31 +131,30 @@ def learn_environment(
 ) -> State:
     """Return the state after learning from one environment."""
     if not is_value and has_two_classes(targets):
-        basis = state.basis.expand(inputs)
-        state = _learn_classification(state, basis, select_modelled_targets(targets))
+        state = _learn_classification(state, inputs, select_modelled_targets(targets))
     state = add_environment_summary(state, summary)
     return refit_regressions(state) if is_value else state
 
 
-def _learn_classification(state: State, basis: Tensor, targets: Tensor) -> State:
+def _learn_classification(state: State, inputs: Tensor, targets: Tensor) -> State:
     active = state.basis.active
-    whole = _update_posterior(state.whole, basis, targets, active)
+    whole = _update_posterior(state.whole, state.basis, inputs, targets, active)
     rest = active & ~find_basis_functions_of_features(state, state.unstable)
     stable = whole
     if bool(state.unstable.any()):
-        stable = _update_posterior(state.stable, basis, targets, rest)
+        stable = _update_posterior(state.stable, state.basis, inputs, targets, rest)
     without = state.without
     if not bool((without.ratio > 0).any()) and not len(state.places.rows):
         without = _choose_units_to_leave_out(state, stable)
-    stride = -(-len(basis) // KEPT_ROWS)
-    basis, targets = basis[::stride], targets[::stride]
+    stride = -(-len(inputs) // KEPT_ROWS)
+    inputs, targets = inputs[::stride], targets[::stride]
     means, ratios = without.mean.clone(), without.ratio.clone()
     for position, unit in enumerate(without.unit.tolist()):
         if float(ratios[position]) == 0:
             continue
         used = rest & ~find_basis_functions_of_features(state, state.unit == unit)
         prior = Posterior(means[position], state.stable.precision)
-        left = _update_posterior(prior, basis, targets, used, stable.mean)
+        left = _update_posterior(prior, state.basis, inputs, targets, used, stable.mean)
         gained = [
             (model.precision - state.stable.precision).diagonal(dim1=1, dim2=2)[:, used]
             for model in (left, stable)
@@ -186,7 +187,8 @@ def _choose_units_to_leave_out(state: State, model: Posterior) -> ModelsWithoutU
 
 def _update_posterior(
     prior: Posterior,
-    basis: Tensor,
+    basis: Basis,
+    inputs: Tensor,
     targets: Tensor,
     used: Tensor,
     start: Tensor | None = None,
@@ -195,7 +197,9 @@ def _update_posterior(
     index = used.nonzero()[:, 0]
     small = Posterior(prior.mean[:, index], prior.precision[:, index[:, None], index])
     near = None if start is None else start[:, index]
-    found, information = fit_classifier(basis[:, index], targets, small, near)
+    found, information = fit_classifier(
+        basis.expand(inputs, index), targets, small, near
+    )
     mean, precision = torch.zeros_like(prior.mean), prior.precision.clone()
     mean[:, index] = found
     precision[:, index[:, None], index] = small.precision + information

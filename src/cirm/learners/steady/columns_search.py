@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
 from cirm.learners.steady.columns_blocks import measure_blocks
 from cirm.learners.steady.columns_changes import DOUBT, find_unstable_features
 from cirm.learners.steady.columns_effects import (
@@ -39,27 +40,26 @@ def summarise_environment(
     state: State, inputs: Tensor, targets: Tensor, is_value: bool
 ) -> Summary:
     """Return the means, effects and moments of an environment."""
-    basis = state.basis.expand(inputs)
-    d, p = len(state.unit), basis.shape[1]
-    joint = torch.cat([basis, targets], 1)
-    past = basis[:0, :d]
+    d, p = len(state.unit), len(state.ridge)
+    moments, means = _sum_products(state, inputs, targets)
+    features = state.basis.standardise(inputs)
+    past = features[:0]
     if len(state.places.rows):
         past = center_moments(state)[:d, :d] / state.places.rows.sum()
     aims = targets[:, 1:] if targets.shape[1] == 2 else targets
     contrasts = measure_effects(
-        basis[:, :d], aims, state.unit, past, is_value, state.simple
+        features, aims, state.unit, past, is_value, state.simple
     )
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
-    means = joint.mean(0)
     all_contrasts = append_entry(state.places.contrasts, contrasts)
     first = all_contrasts.slope[0] / all_contrasts.noise[0]
     clusters = torch.tensor([0.0, UNKNOWN], dtype=torch.float64).repeat(d, 1)
     if aims.shape[1] > 1:
-        alignment = measure_alignment_with_first(basis[:, :d], aims, first, state.unit)
+        alignment = measure_alignment_with_first(features, aims, first, state.unit)
     else:
         seen = first[:, 0] if len(state.places.rows) else first[:0, 0]
         rest = past, seen, is_value
-        own = basis[:, :d], aims[:, 0], state.unit
+        own = features, aims[:, 0], state.unit
         blocks = measure_blocks(*own, state.unit, *rest)
         alignment = blocks[0][:, None], blocks[1][:, None]
         has_clusters = len(state.cluster) > 0 and not is_value
@@ -69,7 +69,22 @@ def summarise_environment(
     place = EnvironmentSummaries(
         rows, means[:p], means[p:], contrasts, *alignment, clusters
     )
-    return Summary(place, joint.T @ joint)
+    return Summary(place, moments)
+
+
+def _sum_products(
+    state: State, inputs: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return sums of products, and means, of basis functions and targets."""
+    q = len(state.ridge) + targets.shape[1]
+    products, sums = inputs.new_zeros(q, q), inputs.new_zeros(q)
+    for x, y in zip(
+        inputs.split(ROWS_AT_ONCE), targets.split(ROWS_AT_ONCE), strict=True
+    ):
+        joint = torch.cat([state.basis.expand(x), y], 1)
+        products.addmm_(joint.T, joint)
+        sums += joint.sum(0)
+    return products, sums / len(inputs)
 
 
 def add_environment_summary(state: State, summary: Summary) -> State:
