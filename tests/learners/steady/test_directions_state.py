@@ -2,6 +2,7 @@
 
 import torch
 
+from cirm.learners.steady.directions_explain import explain_state
 from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
@@ -21,3 +22,12 @@ def test_the_state_has_room_for_all_features_at_all_places():
     assert state.traces.shape == (2, j, k, d)
     assert state.views[0].shape == (2, j, k, 3, 3)
     assert state.views[2].shape == (2, j, k, 3 * 4 * 4)
+
+
+def test_what_is_unstable_is_explained_for_classes_only():
+    state = start_state(torch.zeros(1, 5, 7))
+    told = explain_state(state, 0, "invariant")
+    assert "in regression, unstable directions are not searched for" in told["verdict"]
+    told = explain_state(state, 2, "invariant")
+    assert told["verdict"] == "One environment cannot show what is unstable"
+    assert told["evidence"] == told["unstable"] == []
