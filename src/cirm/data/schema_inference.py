@@ -77,15 +77,11 @@ class ReadOptions:
 
 @dataclass(frozen=True, eq=False)
 class SchemaDraft:
-    """A schema, with the rows and targets [m] of the first environment behind it.
-
-    `count` is the number of all rows.
-    """
+    """A schema, with the rows and targets [m] of the first environment behind it."""
 
     schema: Schema
     frame: pd.DataFrame
     targets: Tensor
-    count: int = 0
 
 
 class RowReservoir:
@@ -183,7 +179,7 @@ def infer_schema(
         options.weight,
     )
     rows = torch.from_numpy(reservoir.rows)
-    return SchemaDraft(schema, reservoir.frame, encoded[rows], reservoir.seen)
+    return SchemaDraft(schema, reservoir.frame, encoded[rows])
 
 
 def _infer_table_encoding(

@@ -226,9 +226,8 @@ def fit(
         learner, schema.task, schema.treatment.shape, values, preset, network
     )
     notes = (*list_data_notes(draft), *find_leaking_columns(draft))
-    count = draft.count
     del draft  # with its rows
-    rows = read_rows(sources, schema, progress, count=count)
+    rows = read_rows(sources, schema, progress)
     plan = replace(
         plan,
         seed=seed,

@@ -64,3 +64,30 @@ def test_an_effect_that_was_not_measured_changes_nothing():
     )
     for one, other in zip(alone, more, strict=True):
         assert one == pytest.approx(other)
+
+
+def test_between_two_environments_a_drift_is_the_difference():
+    effects, variances = torch.tensor([1.0, 2.5]), torch.tensor([0.1, 0.3])
+    summary = combine_effects(effects, variances)
+    assert float(summary.trend) == pytest.approx(float(summary.heterogeneity))
+    assert summary.p_value_of_change() == summary.p_value()
+
+
+def test_a_drift_has_more_power_than_q():
+    """Equal steps are all of Q, with one degree of freedom instead of nine."""
+    effects = torch.arange(10).double()
+    summary = combine_effects(0.2 * effects, torch.ones(10).double() * 0.1)
+    assert float(summary.trend) == pytest.approx(float(summary.heterogeneity))
+    assert float(summary.p_value_of_change()) < 1e-6 < float(summary.p_value())
+    turned = combine_effects(
+        0.2 * effects[[0, 9, 1, 8, 2, 7, 3, 6, 4, 5]], torch.ones(10).double() * 0.1
+    )
+    twice = 2 * float(turned.p_value())
+    assert float(turned.p_value_of_change()) == pytest.approx(twice)
+
+
+def test_p_values_of_change_are_not_too_small():
+    generator = torch.Generator().manual_seed(0)
+    effects = torch.randn(5, 4000, generator=generator).double()
+    found = combine_effects(effects, torch.ones_like(effects)).p_value_of_change()
+    assert 0.03 < float((found < 0.05).double().mean()) < 0.06

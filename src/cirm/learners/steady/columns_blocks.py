@@ -82,7 +82,7 @@ def measure_blocks(
     past: Tensor,
     effects: Tensor,
     is_value: bool,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """Measure the effects of the scores of blocks in one environment.
 
     Args:
@@ -97,19 +97,18 @@ def measure_blocks(
         is_value: Whether the target is the value of a regression.
 
     Returns:
-        The effects and their variances, [d], at the first feature of each block; other
-        variances are `UNKNOWN`.
+        Effects and their variances, then what the scores add to the target and its
+        variances, [d, 4], at the first feature of each block; other variances are
+        `UNKNOWN`.
     """
     is_block = find_blocks(block, features.amax(0) - features.amin(0))
-    variance = torch.full_like(features[0], UNKNOWN)
-    effect = torch.zeros_like(variance)
     cases = float(torch.minimum(target.sum(), (1 - target).sum()))
     if (
         not bool(is_block.any())
         or len(features) < FEWEST_ROWS
         or (not is_value and cases < 2 * FEWEST_CASES)
     ):
-        return effect, variance
+        return _create_unknown_effects(features)
     if len(effects):
         return _score_blocks(features, target, block, past, effects, is_block)
     halves = slice(0, None, 2), slice(1, None, 2)
@@ -119,19 +118,19 @@ def measure_blocks(
             features[other], target[other, None], unit, past, is_value
         )
         known = torch.where(learned.variance < UNKNOWN, learned.slope, 0.0)
-        found.append(
-            _score_blocks(
-                features[own],
-                target[own],
-                block,
-                past,
-                (known / learned.noise)[:, 0],
-                is_block,
-            )
-        )
-    (first, one), (second, two) = found
-    known = (one < UNKNOWN) & (two < UNKNOWN)
-    return (first + second) / 2, torch.where(known, (one + two) / 4, UNKNOWN)
+        rows = features[own], target[own]
+        learned_effects = (known / learned.noise)[:, 0]
+        found.append(_score_blocks(*rows, block, past, learned_effects, is_block))
+    mean = (found[0] + found[1]) / 2
+    known = (torch.stack(found)[..., 1] < UNKNOWN).all(0)
+    mean[:, 1::2] = torch.where(known[:, None], mean[:, 1::2] / 2, UNKNOWN)
+    return mean
+
+
+def _create_unknown_effects(features: Tensor) -> Tensor:
+    """Return effects and coefficients [d, 4] that were not measured."""
+    unknown = torch.tensor([0.0, UNKNOWN, 0.0, UNKNOWN], dtype=features.dtype)
+    return unknown.repeat(features.shape[1], 1)
 
 
 def _score_blocks(
@@ -141,21 +140,22 @@ def _score_blocks(
     past: Tensor,
     effects: Tensor,
     is_block: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Return effects and variances, [d], of scores with the given effects [d]."""
+) -> Tensor:
+    """Return what `measure_blocks` does for scores with the given effects [d]."""
     left = compute_residuals(features, target, block, past)
-    effect = torch.zeros_like(features[0])
-    variance = torch.full_like(effect, UNKNOWN)
+    measured = _create_unknown_effects(features)
     for leader in is_block.nonzero()[:, 0].tolist():
         members = block == leader
         size = effects[members].norm()
         score = left.own[:, members] @ effects[members, None] / size.clamp(min=1e-9)
         if float(score.std()) < 1e-6:
             continue
-        found = regress_each_feature(
-            score, left.other[:, leader : leader + 1], left.freedom_factor
-        )
-        effect[leader] = own = found.slope[0] / found.noise[0]
-        variance[leader] = found.variance[0] / found.noise[0].square()
-        variance[leader] += own.square() * found.noise_variance[0]
-    return effect, variance
+        other = left.other[:, leader : leader + 1]
+        found = regress_each_feature(score, other, left.freedom_factor)
+        own = found.slope[0] / found.noise[0]
+        variance = found.variance[0] / found.noise[0].square()
+        variance = variance + own.square() * found.noise_variance[0]
+        back = regress_each_feature(other, score, left.freedom_factor)
+        values = own, variance, back.slope[0], back.variance[0]
+        measured[leader] = torch.stack(values)
+    return measured

@@ -22,7 +22,7 @@ from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis, combine_ef
 
 MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
 DOUBT = 0.01  # part of the level at which a change is sure
-FACTOR_SPREAD = 0.3  # of the factor that all effects of an environment share
+FACTOR_ERROR = 0.15  # of a common factor of effects, with which a noise is known
 LEAST_CHANGE = 0.1  # part of an effect that must change between environments
 MOST_TOGETHER = 3  # units that change together; more are another kind of environment
 
@@ -84,15 +84,16 @@ def _find_changed_units(
         leaders = torch.zeros_like(tested)
         leaders[state.unit[tested]] = True
         alignment = combine_alignments(*second)
-        found = _find_significant_changes(
-            alignment, leaders, level, LEAST_ALIGNMENT, power
-        )
+        shares = _divide_level(alignment, leaders, level, LEAST_ALIGNMENT, power)
+        found = alignment.p_value_of_change() < shares
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
         effects = places.contrasts.compute_effects()
         if has_blocks:
             effects, tested = _replace_by_blocks(state, effects, second, tested)
-        found = _find_changed_effects(effects, tested, level, noise, power)
+        found = _find_changed_effects(
+            effects, tested, level, noise, power, places.coefficients
+        )
     return torch.isin(state.unit, state.unit[found.any(1)])
 
 
@@ -116,11 +117,19 @@ def _find_changed_clusters(state: State, known: Tensor, level: float) -> Tensor:
 
 
 def _find_changed_effects(
-    effects: Effects, tested: Tensor, level: float, noise: float, power: int
+    effects: Effects,
+    tested: Tensor,
+    level: float,
+    noise: float,
+    power: int,
+    coefficients: Tensor | None = None,
 ) -> Tensor:
     """Return which effects [d, 1] change enough to matter.
 
-    In a regression they must change by more than those of all other features do.
+    What a cause of the target adds to it does not depend on the noise of the target,
+    and how an effect of the target follows it does not either. A regression in which
+    only one of the two changes has another noise; if a feature has changed its meaning,
+    both change.
 
     Args:
         effects: Effects [e, d, 1] and their variances.
@@ -128,15 +137,43 @@ def _find_changed_effects(
         level: Probability of any false alarm.
         noise: Noise variance of a regression; 0 for classes.
         power: The power of an effect that its share of the level is proportional to.
+        coefficients: Coefficients of a regression and their variances, [e, d, 2].
     """
     summary = combine_effects(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
-    found = _find_significant_changes(summary, tested, level, least, power)
-    found = found & _find_large_effects(summary, least)
-    if noise == 0:
+    shares = _divide_level(summary, tested, level, least, power)
+    found = (summary.p_value_of_change() < shares) & _find_large_effects(summary, least)
+    if noise == 0 or coefficients is None or not coefficients.shape[1]:
         return found
-    relative = combine_effects(*_divide_by_common_factors(*effects))
-    return found & _find_significant_changes(relative, tested, level, least, power)
+    reverse = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
+    share = DIFFERENT / max(1, int(found.sum()))  # if the noise changes, all effects do
+    is_confirmed = reverse.p_value_of_change() < share
+    return found & (is_confirmed | _find_changes_beside_noise(*effects, share))
+
+
+def _find_changes_beside_noise(
+    effects: Tensor, variances: Tensor, level: float
+) -> Tensor:
+    """Return which features [d, 1] change other than by the noise of the target.
+
+    Where the target of a regression has more noise, the effects [e, d, 1] of its causes
+    shrink by a common factor. That of a feature is estimated from all others. Either it
+    is known well, and equal everywhere, or the feature must change relative to it.
+    """
+    known = variances < UNKNOWN
+    weights = torch.where(known, 1 / variances, 0.0)
+    usual = combine_effects(effects, variances).common
+    cross, square = weights * effects * usual, weights * usual.square()
+    cross = cross.sum(1, keepdim=True) - cross
+    errors = 1 / (square.sum(1, keepdim=True) - square).clamp(min=1 / UNKNOWN)
+    factors = cross * errors
+    is_equal = combine_effects(factors, errors).p_value() >= DIFFERENT
+    is_equal &= errors.amax(0) < FACTOR_ERROR**2
+    factors = factors.clamp(min=0.1)
+    relative = effects / factors
+    total = variances / factors.square() + relative.square() * errors / factors.square()
+    changes = combine_effects(relative, torch.where(known, total, UNKNOWN))
+    return is_equal | (changes.p_value_of_change() < level)
 
 
 def _replace_by_blocks(
@@ -167,28 +204,10 @@ def _replace_by_blocks(
     return (merged[0], merged[1]), (tested & ~covered) | is_known
 
 
-def _divide_by_common_factors(
-    effects: Tensor, variances: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Divide effects [e, d, k] by the factor that the other features of a place share.
-
-    Where the target of a regression has more noise, all features tell less of it. The
-    factor of a feature is estimated from the others, and is one if they say little.
-    """
-    known = variances < UNKNOWN
-    weights = torch.where(known, 1 / variances, 0.0)
-    usual = combine_effects(effects, variances).common
-    cross, square = weights * effects * usual, weights * usual.square()
-    cross = cross.sum(1, keepdim=True) - cross + FACTOR_SPREAD**-2
-    square = square.sum(1, keepdim=True) - square + FACTOR_SPREAD**-2
-    factors = (cross / square).clamp(min=0.1)
-    return effects / factors, torch.where(known, variances / factors.square(), UNKNOWN)
-
-
-def _find_significant_changes(
-    summary: MetaAnalysis, tested: Tensor, level: float, least: float, power: int = 2
+def _divide_level(
+    summary: MetaAnalysis, tested: Tensor, level: float, least: float, power: int
 ) -> Tensor:
-    """Return which effects [d, k] differ between environments.
+    """Return the p-values [d, k] below which effects differ between environments.
 
     The level is divided among the tests in proportion to a power of the mean effect's
     size, to which the least size is added: a feature that says much does most harm if
@@ -206,8 +225,7 @@ def _find_significant_changes(
     measured = tested[:, None] & (summary.environments > 1)
     sizes = (summary.common.square() + least**2).sqrt()
     weights = torch.where(measured, sizes**power, 0.0)
-    shares = level * weights / weights.sum().clamp(min=1e-300)
-    return summary.p_value() < shares
+    return level * weights / weights.sum().clamp(min=1e-300)
 
 
 def _find_large_effects(summary: MetaAnalysis, least: float) -> Tensor:

@@ -161,6 +161,21 @@ def compute_residuals(
     return Residuals(joint, gram, own, other)
 
 
+def measure_coefficients(
+    features: Tensor, target: Tensor, unit: Tensor, past: Tensor
+) -> Tensor:
+    """Measure what features [n, d] add to a target [n], given those of other units.
+
+    Returns:
+        Coefficients and their variances, [d, 2]; `UNKNOWN` if there is nothing to see.
+    """
+    left = compute_residuals(features, target, unit, past)
+    found = regress_each_feature(left.other, left.own, left.freedom_factor)
+    is_seen = left.own.std(0) > 1e-6 if len(features) >= FEWEST_ROWS else False
+    variance = torch.where(torch.as_tensor(is_seen), found.variance, UNKNOWN)
+    return torch.stack([found.slope, variance], 1)
+
+
 def _measure_contrasts_of_output(
     features: Tensor,
     target: Tensor,

@@ -12,6 +12,7 @@ from cirm.learners.steady.columns_basis import (
     group_features_into_units,
 )
 from cirm.learners.steady.columns_blocks import group_units_into_clusters
+from cirm.learners.steady.columns_curves import fit_curves
 from cirm.learners.steady.columns_effects import find_simple_features
 from cirm.learners.steady.columns_glm import (
     Posterior,
@@ -65,6 +66,8 @@ def create_first_state(
     state = state._replace(
         basis=basis, unit=unit, cluster=cluster, simple=simple, needed=needed
     )
+    if is_value:
+        state = state._replace(curves=fit_curves(features, targets[:, 0], unit))
     ridge = torch.ones(p, dtype=torch.float64)
     if is_value or has_two_classes(targets):
         rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))

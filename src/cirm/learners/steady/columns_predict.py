@@ -14,6 +14,7 @@ from cirm.learners.steady.columns_state import SAMPLES, Arrivals, Predictor
 from cirm.randomness import compute_normal_quantiles
 
 USUAL_SPREAD = 0.3  # between intercepts; counts as much as one more environment
+WIDEST_SPREAD = 1.0  # of log odds: a larger shift is not one of the base rate alone
 
 
 def find_logit_shift(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -61,7 +62,8 @@ def measure_intercept_spread(arrivals: Arrivals, noise: float) -> Tensor:
     """
     excess = (arrivals.shifts.square() - arrivals.shift_variances).clamp(min=0)
     usual = USUAL_SPREAD**2 * (noise if noise > 0 else 1.0)
-    return ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
+    spread = ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
+    return spread if noise > 0 else spread.clamp(max=WIDEST_SPREAD)
 
 
 def draw_intercept_differences(spread: Tensor) -> Tensor:

@@ -11,8 +11,10 @@ from torch import Tensor
 from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
 from cirm.learners.steady.columns_blocks import measure_blocks
 from cirm.learners.steady.columns_changes import DOUBT, find_unstable_features
+from cirm.learners.steady.columns_curves import measure_slopes_on_curves
 from cirm.learners.steady.columns_effects import (
     measure_alignment_with_first,
+    measure_coefficients,
     measure_effects,
 )
 from cirm.learners.steady.columns_glm import Posterior, fit_regression_to_moments
@@ -54,6 +56,7 @@ def summarise_environment(
     all_contrasts = append_entry(state.places.contrasts, contrasts)
     first = all_contrasts.slope[0] / all_contrasts.noise[0]
     clusters = torch.tensor([0.0, UNKNOWN], dtype=torch.float64).repeat(d, 1)
+    coefficients = clusters
     if aims.shape[1] > 1:
         alignment = measure_alignment_with_first(features, aims, first, state.unit)
     else:
@@ -61,13 +64,25 @@ def summarise_environment(
         rest = past, seen, is_value
         own = features, aims[:, 0], state.unit
         blocks = measure_blocks(*own, state.unit, *rest)
-        alignment = blocks[0][:, None], blocks[1][:, None]
+        if is_value:
+            coefficients = measure_coefficients(*own, past)
+            is_block = blocks[:, 3:] < UNKNOWN
+            coefficients = torch.where(is_block, blocks[:, 2:], coefficients)
+        effects = blocks[:, :2]
+        if len(state.curves.cuts):
+            is_first = not len(state.places.rows)
+            curved = measure_slopes_on_curves(
+                *own[:2], state.curves, past, state.simple, is_first
+            )
+            effects = torch.where(curved[:, 1:] < UNKNOWN, curved, effects)
+        alignment = effects[:, :1], effects[:, 1:]
         has_clusters = len(state.cluster) > 0 and not is_value
         if has_clusters and not torch.equal(state.cluster, state.unit):
-            clusters = torch.stack(measure_blocks(*own, state.cluster, *rest), 1)
+            clusters = measure_blocks(*own, state.cluster, *rest)[:, :2]
     clusters = clusters[: state.places.clusters.shape[1]]
+    coefficients = coefficients[: state.places.coefficients.shape[1]]
     place = EnvironmentSummaries(
-        rows, means[:p], means[p:], contrasts, *alignment, clusters
+        rows, means[:p], means[p:], contrasts, *alignment, clusters, coefficients
     )
     return Summary(place, moments)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import Basis
+from cirm.learners.steady.columns_curves import Curves
 from cirm.learners.steady.columns_effects import Contrasts
 from cirm.learners.steady.columns_glm import Posterior
 
@@ -25,10 +26,14 @@ class EnvironmentSummaries(NamedTuple):
         targets: Class frequencies or mean target, [e, c].
         contrasts: What features say about the targets, [e, d, k] each.
         alignment: For many classes, how far units speak for each if true, [e, d, k];
-            otherwise the effect of the score of each block, at its first feature.
+            otherwise the effect of the score of each block, at its first feature, and
+            of features along their curves.
         alignment_variance: Its sampling variance, [e, d, k].
         clusters: The effect of the score of each cluster of units and its variance, at
             the first feature, [e, d, 2]; [e, 0, 2] in states of earlier revisions.
+        coefficients: What each feature adds to the target of a regression, given the
+            others, and its variance, of a block that of its score, [e, d, 2]; [e, 0, 2]
+            for classes and in states of earlier revisions.
     """
 
     rows: Tensor
@@ -38,6 +43,7 @@ class EnvironmentSummaries(NamedTuple):
     alignment: Tensor
     alignment_variance: Tensor
     clusters: Tensor
+    coefficients: Tensor
 
 
 class ModelsWithoutUnit(NamedTuple):
@@ -122,6 +128,8 @@ class State(NamedTuple):
             states of earlier revisions.
         simple: Which features need no adjustment for others, [d]; empty in states of
             earlier revisions.
+        curves: How two-valued features follow the target of a regression; empty for
+            classes and in states of earlier revisions.
         needed: Which features represent their units, [d].
         unstable: Which features are set aside, [d].
         entangled: Which features change, but share too much with others to be set
@@ -144,6 +152,7 @@ class State(NamedTuple):
     unit: Tensor
     cluster: Tensor
     simple: Tensor
+    curves: Curves
     needed: Tensor
     unstable: Tensor
     entangled: Tensor
@@ -197,6 +206,7 @@ def create_empty_state(
         unit=whole_numbers(d),
         cluster=whole_numbers(d),
         simple=whole_numbers(d).bool(),
+        curves=Curves(zeros(0), zeros(d, 0)),
         needed=whole_numbers(d).bool(),
         unstable=whole_numbers(d).bool(),
         entangled=whole_numbers(d).bool(),
@@ -215,6 +225,7 @@ def create_empty_state(
             alignment=zeros(0, d, k),
             alignment_variance=zeros(0, d, k),
             clusters=zeros(0, d, 2),
+            coefficients=zeros(0, d, 2),
         ),
         arrivals=Arrivals(
             losses=zeros(0, 4),

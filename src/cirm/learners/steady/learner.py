@@ -102,8 +102,15 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
-    revision = 6
-    added_later = "state.cluster", "state.simple", "state.places.clusters"
+    revision = 7
+    added_later = (
+        "state.cluster",
+        "state.simple",
+        "state.places.clusters",
+        "state.places.coefficients",
+        "state.curves.cuts",
+        "state.curves.values",
+    )
 
     @property
     def classes(self) -> int:

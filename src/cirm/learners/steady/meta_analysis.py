@@ -27,6 +27,8 @@ class MetaAnalysis(NamedTuple):
         common: Mean effect weighted as if all environments were equal.
         heterogeneity: Cochran's Q.
         environments: Number of environments in which the effect was measured.
+        trend: Square of the slope of the effects over the order of the environments,
+            in units of its standard error.
     """
 
     mean: Tensor
@@ -35,6 +37,7 @@ class MetaAnalysis(NamedTuple):
     common: Tensor
     heterogeneity: Tensor
     environments: Tensor
+    trend: Tensor
 
     @property
     def scale(self) -> Tensor:
@@ -52,6 +55,17 @@ class MetaAnalysis(NamedTuple):
         half = 0.5 * self.heterogeneity.clamp(min=0)
         p_value = torch.special.gammaincc(0.5 * degrees_of_freedom.clamp(min=1), half)
         return torch.where(degrees_of_freedom > 0, p_value, 1.0)
+
+    def p_value_of_change(self) -> Tensor:
+        """Return the p-value of equal environments against a spread or a drift.
+
+        Cochran's Q divides its power among all differences. A drift in the order of the
+        environments is one of them, and gets half of the level. It and Q are unrelated
+        to the mean effect. Between two environments both tests are the same.
+        """
+        drift = torch.special.erfc((0.5 * self.trend).sqrt())
+        both = (2 * torch.minimum(self.p_value(), drift)).clamp(max=1.0)
+        return torch.where(self.environments > 2, both, self.p_value())
 
     def prediction_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Return the interval that holds the effect of a new environment."""
@@ -77,10 +91,16 @@ def combine_effects(effects: Tensor, variances: Tensor) -> MetaAnalysis:
     total = weights.sum(0).clamp(min=1e-300)
     fixed = (weights * effects).sum(0) / total
     q = (weights * (effects - fixed).square()).sum(0)
+    order = torch.arange(len(effects), dtype=effects.dtype)
+    order = order.reshape(-1, *[1] * (effects.dim() - 1))
+    steps = order - (weights * order).sum(0) / total
+    information = (weights * steps.square()).sum(0)
+    drift = (weights * steps * (effects - fixed)).sum(0)
+    trend = drift.square() / information.clamp(min=1e-300)
     slack = (total - weights.square().sum(0) / total).clamp(min=1e-300)
     between = torch.where(count > 1, (q - (count - 1)) / slack, 0.0).clamp(min=0)
     weights = torch.where(known, 1 / (variances.clamp(min=1e-12) + between), 0.0)
     total = weights.sum(0).clamp(min=1e-300)
     mean = (weights * effects).sum(0) / total
     error = torch.where(count > 0, total.rsqrt(), UNKNOWN**0.5)
-    return MetaAnalysis(mean, between.sqrt(), error, fixed, q, count)
+    return MetaAnalysis(mean, between.sqrt(), error, fixed, q, count, trend)
