@@ -36,7 +36,27 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
         time.sleep(0.12)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "reading: 1,500 rows, 0 s so far"
-    assert lines[-1] == "learning a: 50%, 0 s so far, about 1 s left"
+    assert lines[-1].startswith("learning a: 50%, 0 s so far, about 0 s left")
+
+
+def test_the_time_left_of_a_step_follows_its_whole_course(monkeypatch):
+    now, texts = [0.0], []
+    shown = progress.ProgressDisplay()
+    shown.get_time = lambda: now[0]
+    monkeypatch.setattr(progress, "ProgressDisplay", lambda refresh: shown)
+    with progress.show_step_progress("Nothing was written.") as report:
+        report("training", 0.0)
+        # The loss falls until step 400, and training stops 200 steps after that.
+        for step in range(10, 601, 10):
+            now[0] += 1.0
+            report("training", step / (min(step, 400) + 200))
+            texts.append((step, shown.tasks[0].fields["left"]))
+    wrong = [
+        (step, left)
+        for step, left in texts
+        if 200 <= step < 560 and not 0.5 <= left / ((600 - step) / 10) <= 2
+    ]
+    assert wrong == []
 
 
 def test_jobs_are_shown_with_the_time_left(monkeypatch, capsys, tmp_path):

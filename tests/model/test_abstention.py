@@ -62,3 +62,21 @@ def test_places_with_few_confident_rows_do_not_count_at_that_confidence(choose):
     assert alone.confidence < 1
     assert both.confidence > 0.5
     assert both.expected == pytest.approx(alone.expected, abs=0.01)
+
+
+def test_confidences_are_weighted_as_on_held_out_rows_of_the_last_stage(choose):
+    rows = make_bins({0.5: 1000, 0.99: 1000})
+    wrong = make_bins({0.5: 450, 0.99: 5})
+    arrivals = [make_arrival(rows, wrong)] * 5
+
+    def count(counts, stage):
+        confident = np.cumsum(make_bins(counts)[::-1])[::-1].tolist()
+        return SimpleNamespace(stage=stage, confident=confident)
+
+    sure, unsure = {0.99: 100}, {0.5: 100}
+    for last, share in ((sure, 0.005), (unsure, 0.45)):
+        history = (count(unsure if last is sure else sure, 0), count(last, 1))
+        model = SimpleNamespace(**{**vars(MODEL), "history": history, "stages": 2})
+        choose(arrivals, 0.5)  # so that these arrivals are used
+        expected = abstention.choose_abstention(model, 0.5).expected
+        assert expected == pytest.approx(share, rel=0.5)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cirm.runs.jobs import Job
     from cirm.runs.tracker import JobTracker
 
+LEAST_DONE = 0.01  # of a step, from which on the time left is told
 PAUSE = 10.0  # seconds between two lines where standard error is not a terminal
 
 
@@ -127,11 +128,14 @@ def show_step_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
             if name != step:  # a step that begins with 1 does not say how far it is
                 step = name
                 display.tasks[task].total = 1.0 if done < 1 else None
-                display.reset(
-                    task, description=remove_control_characters(name), amount=""
-                )
+                text = remove_control_characters(name)
+                display.reset(task, description=text, amount="", left=None)
             if display.tasks[task].total:
-                display.update(task, completed=done, amount=f"{done:.0%}")
+                # Not from the speed of late: a training whose loss still falls moves
+                # its end, and would seem to stand still.
+                spent = display.tasks[task].elapsed or 0.0
+                left = spent * (1 - done) / done if done > LEAST_DONE else None
+                display.update(task, completed=done, amount=f"{done:.0%}", left=left)
             elif done > 1:
                 display.update(task, amount=f"{done:,.0f} rows")
 

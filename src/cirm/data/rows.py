@@ -191,12 +191,13 @@ def read_rows(
     environment: str = "",
     has_targets: bool = True,
     weight: str = "",
+    count: int = 0,
 ) -> EncodedRows:
     """Read all rows, encoded as the schema says, with targets and environments.
 
     If the rows have no targets, or these are not to be used, there are 0 of them.
     `weight` is the column of the weights, if it is another one than the schema's; a row
-    of weight zero is left out.
+    of weight zero is left out. `count` is the number of rows, if it is known.
     """
     all_bytes = all(source.has_bytes for source in sources)
     store = RowStore(schema.treatment.shape, np.uint8 if all_bytes else np.float32)
@@ -227,7 +228,7 @@ def read_rows(
             gaps = find_missing_numbers(chunk.frame, schema)
             if gaps is not None:
                 missing.append(np.packbits(gaps, axis=1))
-            report_encoded_rows(progress, sources, store.count)
+            report_encoded_rows(progress, sources, store.count, count)
     check_some_row_counts(store.count, weight or schema.weight)
     return EncodedRows(
         store,
@@ -257,11 +258,11 @@ def release_free_memory() -> None:
 
 
 def report_encoded_rows(
-    progress: Progress, sources: Sequence[Source], done: int
+    progress: Progress, sources: Sequence[Source], done: int, count: int
 ) -> None:
-    """Report the fraction of the rows that is encoded, or their number."""
+    """Report the fraction of the rows that is encoded, or else their number."""
     if not any(source.encoder for source in sources):
-        return progress("encoding", done)
+        return progress("encoding", done / count if count >= done else done)
     total = sum(source.count for source in sources)
     progress("computing features", done / total if total > done else 1)
 

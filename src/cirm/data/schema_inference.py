@@ -77,11 +77,15 @@ class ReadOptions:
 
 @dataclass(frozen=True, eq=False)
 class SchemaDraft:
-    """A schema, with the rows and targets [m] of the first environment behind it."""
+    """A schema, with the rows and targets [m] of the first environment behind it.
+
+    `count` is the number of all rows.
+    """
 
     schema: Schema
     frame: pd.DataFrame
     targets: Tensor
+    count: int = 0
 
 
 class RowReservoir:
@@ -179,7 +183,7 @@ def infer_schema(
         options.weight,
     )
     rows = torch.from_numpy(reservoir.rows)
-    return SchemaDraft(schema, reservoir.frame, encoded[rows])
+    return SchemaDraft(schema, reservoir.frame, encoded[rows], reservoir.seen)
 
 
 def _infer_table_encoding(

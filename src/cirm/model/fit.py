@@ -226,8 +226,9 @@ def fit(
         learner, schema.task, schema.treatment.shape, values, preset, network
     )
     notes = (*list_data_notes(draft), *find_leaking_columns(draft))
+    count = draft.count
     del draft  # with its rows
-    rows = read_rows(sources, schema, progress)
+    rows = read_rows(sources, schema, progress, count=count)
     plan = replace(
         plan,
         seed=seed,

@@ -50,8 +50,7 @@ class NetworkPredictor(NamedTuple):
         for index, (weight, bias) in enumerate(self.layers):
             if index and self.activation == "elu":
                 below = np.minimum(sums, 0)
-                sums = np.maximum(sums, 0, out=sums)
-                sums += np.expm1(below, out=below)
+                sums = np.maximum(sums, np.expm1(below, out=below), out=sums)
             elif index and self.activation == "relu":
                 sums = np.maximum(sums, 0, out=sums)
             sums = sums @ weight

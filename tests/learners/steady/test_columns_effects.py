@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from cirm.environments import Environment, Stream, Task
 from cirm.learners.steady.columns_changes import _find_changed_effects
 from cirm.learners.steady.columns_effects import measure_effects
+from tests.learners.steady.test_columns import train
 
 
 @pytest.mark.parametrize("frequency", [0.2, 0.5, 0.7])
@@ -43,3 +45,25 @@ def test_a_factor_that_all_effects_share_is_a_change_of_classes_only():
     alone[1, 1:] = 1.0
     assert find(alone, 0.0) == find(alone, 1.0) == [True] + [False] * 5
     assert find(effects[:1].expand(2, -1, -1), 0.0) == [False] * 6
+
+
+@pytest.mark.parametrize("values", [True, False])
+@pytest.mark.parametrize("changes", [True, False])
+def test_two_related_columns_that_change_are_found_together(values, changes):
+    # Given the label, each of the last two explains 0.4 of the other's variance, too
+    # much to test them one by one, and nothing of the first two.
+    task = Task.regression() if values else Task.classification(2)
+
+    def make_place(name, slope, seed):
+        generator = torch.Generator().manual_seed(seed)
+        y = torch.randint(2, (3000,), generator=generator)
+        if values:
+            y = torch.randn(3000, generator=generator)
+        x = torch.randn(3000, 4, generator=generator)
+        x[:, 3] = 0.63 * x[:, 2] + 0.77 * x[:, 3]
+        x += torch.tensor([0.8, 0.5, slope, slope]) * y[:, None]
+        return Environment(name, x, y, task)
+
+    places = [make_place("a", 0.7, 0), make_place("b", -0.2 if changes else 0.7, 1)]
+    _, state = train(Stream.sequential(places))
+    assert state.unstable.tolist() == [[False, False, changes, changes]]

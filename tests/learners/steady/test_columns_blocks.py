@@ -1,0 +1,28 @@
+"""Blocks of related columns."""
+
+import pytest
+import torch
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+
+from cirm.learners.steady.columns_blocks import group_units_into_clusters
+from cirm.learners.steady.columns_effects import find_least_relation
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_clusters_are_those_of_average_linkage(seed):
+    generator = torch.Generator().manual_seed(seed)
+    n, d = 400, 9
+    mixture = torch.eye(d) + 0.4 * torch.rand(d, d, generator=generator).pow(3)
+    features = torch.randn(n, d, generator=generator).double() @ mixture.double()
+    targets = torch.randint(2, (n, 1), generator=generator).double()
+    found = group_units_into_clusters(features, targets, torch.arange(d))
+    residuals = torch.stack([features[targets[:, 0] == y].mean(0) for y in (0, 1)])
+    residuals = features - residuals[targets[:, 0].long()]
+    distances = 1 - torch.corrcoef(residuals.T).square().fill_diagonal_(1.0)
+    tree = hierarchy.linkage(squareform(distances.numpy(), checks=False), "average")
+    limit = 1 - find_least_relation(n, d)
+    expected = hierarchy.fcluster(tree, limit, "distance")
+    same = found[:, None] == found[None]
+    assert same.tolist() == (expected[:, None] == expected[None]).tolist()
+    assert len(found.unique()) < d  # some are related
