@@ -143,12 +143,14 @@ def _find_changed_effects(
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
     shares = _divide_level(summary, tested, level, least, power)
     found = (summary.p_value_of_change() < shares) & _find_large_effects(summary, least)
-    if noise == 0 or coefficients is None or not coefficients.shape[1]:
+    if noise == 0:
         return found
-    reverse = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
     share = DIFFERENT / max(1, int(found.sum()))  # if the noise changes, all effects do
-    is_confirmed = reverse.p_value_of_change() < share
-    return found & (is_confirmed | _find_changes_beside_noise(*effects, share))
+    is_confirmed = _find_changes_beside_noise(*effects, share)
+    if coefficients is not None and coefficients.shape[1]:
+        reverse = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
+        is_confirmed = is_confirmed | (reverse.p_value_of_change() < share)
+    return found & is_confirmed
 
 
 def _find_changes_beside_noise(
