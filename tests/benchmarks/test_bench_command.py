@@ -19,6 +19,7 @@ def test_the_command_leaves_numbers_tables_and_a_page(tmp_path, cirm):
     )
 
 
+@pytest.mark.integration
 def test_tables_and_adapting_are_measured_beside_scikit_learn(tmp_path, cirm):
     words = ("bench", "--quick", "--rounds", "1", "--part", "tables", "--part", "adapt")
     status, printed, _ = cirm(*words, "--out", tmp_path)

@@ -7,6 +7,7 @@ QUICK = ["--source", "digits", "--examples", "100", "--sweep=", "--seeds", "1"]
 QUICK += ["--set", "epochs=1", "--set", "hidden=4", "--workers", "1"]
 
 
+@pytest.mark.integration
 def test_a_search_leaves_a_summary_a_page_and_the_command_to_use(cirm, tmp_path):
     words = ["select", "irmv1", "colored", *QUICK, "--rule", "all", "--trials", 2]
     status, printed, _ = cirm(*words, "--out", tmp_path)

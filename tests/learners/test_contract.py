@@ -74,9 +74,9 @@ def values():
     return made
 
 
-def learner_for(form, environments):
+def learner_for(form, environments, **settings):
     special = SPECIAL.get(form, {}) if isinstance(form, str) else {}
-    return create(form, environments[0], {**QUICK, **special})
+    return create(form, environments[0], {**QUICK, **special, **settings})
 
 
 def train(learner, stream, seeds=SEEDS, state=None, start=0):
@@ -92,7 +92,8 @@ def train(learner, stream, seeds=SEEDS, state=None, start=0):
 def case(request, offered):
     tasks = get_learner_class(request.param).tasks
     environments = classes() if "classification" in tasks else values()
-    return learner_for(request.param, environments), environments
+    # What these tests check needs steps and later stages, but no accuracy.
+    return learner_for(request.param, environments, epochs=2), environments
 
 
 def test_the_state_has_a_replica_axis(case):

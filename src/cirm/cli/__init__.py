@@ -82,7 +82,7 @@ COMMANDS = {
     "diff": CommandEntry(
         "diff_models",
         MODELS,
-        "Show what differs between two models, the answer first.",
+        "Show what differs between two models, with a summary first.",
     ),
     "rollback": CommandEntry(
         "rollback_model",
