@@ -7,7 +7,8 @@ import torch
 from scipy import stats
 
 from cirm.data.colored import Colored
-from cirm.environments import Environment, Stream, Task
+from cirm.data.downloads import load_images_and_count_classes
+from cirm.environments import Environment, Problem, Stream, Task
 from cirm.learners import create
 from cirm.learners.steady import Steady
 from cirm.learners.steady import directions_search as search
@@ -18,9 +19,10 @@ from cirm.learners.steady.directions_features import (
     find_feature,
     find_traces,
     make_first_guesses,
+    reads_better,
 )
 from cirm.learners.steady.directions_stable import compare_spread_with_mean
-from cirm.learners.steady.directions_stage import remove_directions
+from cirm.learners.steady.directions_stage import SHARES, remove_directions
 from cirm.learners.steady.directions_statistics import (
     append_statistics,
     count_statistics,
@@ -347,6 +349,52 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     assert search.measure_change(*left, axes).p_value > 0.05
 
 
+def test_a_better_reading_has_fewer_errors_and_is_of_the_same_feature():
+    generator = torch.Generator().manual_seed(11)
+
+    def flip(values, chance):
+        return torch.where(
+            torch.rand(len(values), generator=generator) < chance, 1 - values, values
+        )
+
+    y = torch.randint(2, (1000,), generator=generator)
+    u = flip(y, 0.1)
+    poor, other = flip(u, 0.05), flip(y, 0.05)
+    assert reads_better(u, poor, y, 2)
+    assert not reads_better(poor, u, y, 2)
+    assert not reads_better(other, u, y, 2)  # tells more, but is something else
+
+
+def test_shares_of_the_level_add_up_to_it():
+    assert sum(SHARES) == pytest.approx(1)
+
+
+def move_digits(seed):
+    """Two environments and an unseen one, with digits moved by one pixel if u = 1."""
+    images, _ = load_images_and_count_classes("digits")
+    grey = torch.cat([images.train_images, images.test_images]).float() / 255
+    labels = torch.cat([images.train_labels, images.test_labels])
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(grey), generator=generator)
+
+    def flip(values, chance):
+        return torch.where(
+            torch.rand(len(values), generator=generator) < chance, 1 - values, values
+        )
+
+    parts, cues = [], []
+    for name, rows, chance in zip(
+        "abc", order.split(600), (0.3, 0.1, 0.9), strict=False
+    ):
+        y = flip((labels[rows] > 4).long(), 0.25)
+        u = flip(y, chance)
+        x = grey[rows][:, None]
+        x = torch.where(u[:, None, None, None] == 1, x.roll(1, 3), x)
+        parts.append(Environment(name, x, y, Task.classification(2)))
+        cues.append(u)
+    return Problem(tuple(parts[:2]), test=(parts[2],)), cues[2]
+
+
 def train(problem, seeds, order="sequential"):
     learner = create(Steady(view="directions"), problem.train[0])
     randomness = Randomness(seeds)
@@ -376,6 +424,26 @@ def test_an_inverted_colour_is_found_left_out_and_learned_again(order):
     again = learner.adapt(adapted, test.take_all(2).x)
     for a, b in zip(adapted.adaptation, again.adaptation, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.integration
+def test_a_shift_is_read_by_a_network_and_left_out():
+    problem, u = move_digits(0)
+    learner, state = train(problem, (0,))
+    assert state.found.tolist() == [1]
+    assert state.features.is_taught[0, 0]
+    inputs = problem.test[0].take_all(1).x
+    engine = learner._make_engine()
+    with torch.no_grad():
+        _, values = engine._compute_stable_logits(state, inputs)
+    assert (values[0][0] == u).float().mean() > 0.85
+    plain = create("erm", problem.train[0])
+    known = plain.init(Randomness((0,)))
+    for i, stage in enumerate(Stream.sequential(problem.train)):
+        known = plain.observe(known, stage, Randomness((0,)).at("stage", i))
+    with torch.no_grad():
+        right = plain.predict(known, inputs).argmax(-1) == problem.test[0].targets
+    assert score(learner, state, problem.test[0]) > right.float().mean() + 0.15
 
 
 @pytest.mark.integration

@@ -39,12 +39,15 @@ from cirm.learners.steady.directions_stable import (
 )
 from cirm.learners.steady.directions_stage import (
     Outcome,
+    ReaderTraining,
     Search,
     StageRows,
-    Teacher,
     remove_features_from_rows,
 )
-from cirm.learners.steady.directions_start import choose_start, train_beside_reference
+from cirm.learners.steady.directions_start import (
+    choose_start,
+    train_beside_plain_answers,
+)
 from cirm.learners.steady.directions_state import (
     EasiestPredictor,
     State,
@@ -113,7 +116,12 @@ class Directions:
                 shape,
                 one.scale,
                 self.learner.classes,
-                self._make_teacher(inputs[r : r + 1], targets[r : r + 1], at[r]),
+                self._prepare_reader(
+                    state.members[r : r + 1],
+                    inputs[r : r + 1],
+                    targets[r : r + 1],
+                    at[r],
+                ),
             )
             outcome = search.run(states.list_features(one), answers[r])
             outcomes.append(outcome)
@@ -147,13 +155,12 @@ class Directions:
             for r, t in enumerate(targets)
         ]
         state = stack_replicas(parts)._replace(members=fit.params)
-        state = train_beside_reference(
+        state = train_beside_plain_answers(
             self._run_network,
             state,
             fit,
             inputs,
             known,
-            hypotheses,
             self.learner.likelihood,
             self.learner.descent,
             randomness.at("beside"),
@@ -242,27 +249,31 @@ class Directions:
         outputs = compute_member_outputs(self._run_network, state.taught, inputs)
         return outputs.log_softmax(-1).mean(1).argmax(-1)
 
-    def _make_teacher(
-        self, inputs: Tensor, targets: Tensor, randomness: Randomness
-    ) -> Teacher:
-        """Return what teaches values [n] of one replica's rows to new networks.
+    def _prepare_reader(
+        self, start: Tensor, inputs: Tensor, targets: Tensor, randomness: Randomness
+    ) -> ReaderTraining:
+        """Return what trains plain networks on one replica's rows, as readers.
 
-        What the class says of the values is explained by free logits in training.
+        Where a shortcut and what is stable disagree, a plain network follows the one
+        that agrees with the class more often. So its answers are the shortcut, as soon
+        as that is worth taking.
         """
 
-        def teach(values: Tensor) -> tuple[Tensor, Tensor]:
-            classes, at = self.learner.classes, randomness.at("teach")
-            context = torch.nn.functional.one_hot(targets, classes).float()
-            rows = Rows(inputs, values[None], torch.zeros_like(context), context)
-            start = self.init(at).members
-            likelihood, descent = self.learner.likelihood, self.learner.descent
-            fit = train_members(self._run_network, start, rows, likelihood, descent, at)
-            outputs = compute_member_outputs(self._run_network, fit.params, inputs)
-            return fit.params[0], select_held_out_outputs(outputs, fit.folds)[0].argmax(
-                -1
+        def train_reader() -> tuple[Tensor, Tensor]:
+            offset = torch.zeros(*targets.shape, self.learner.classes)
+            fit = train_members(
+                self._run_network,
+                start,
+                Rows(inputs, targets, offset),
+                self.learner.likelihood,
+                self.learner.descent,
+                randomness.at("reader"),
             )
+            outputs = compute_member_outputs(self._run_network, fit.params, inputs)
+            held_out = select_held_out_outputs(outputs, fit.folds)[0]
+            return fit.params[0], held_out.argmax(-1)
 
-        return teach
+        return train_reader
 
     def _compute_stable_logits(
         self, state: State, inputs: Tensor
@@ -365,7 +376,7 @@ class Directions:
         fit = train_members(
             self._run_network,
             state.members,
-            Rows(inputs, targets, offset, offset[..., :0]),
+            Rows(inputs, targets, offset),
             self.learner.likelihood,
             self.learner.descent,
             randomness.at("train"),

@@ -27,6 +27,7 @@ from cirm.learners.steady.directions_search import (
 CHANGED_AXES = (5, 20)  # numbers of axes of a first guess
 CHANGED = 3.0  # standard errors of a change that is hardly chance
 TURNS = 10  # at most; usually values are the same from the third turn on
+SAME_FEATURE = 0.5  # correlation, given the class, of two readings of one feature
 FEW = 0.05  # axes for each row, to which a discriminant hardly adapts
 NEIGHBOURS = 20  # rows, among which most have the class that their value suggests
 MOST_NEIGHBOURS = 2000  # rows that are looked at
@@ -92,6 +93,24 @@ def make_network_feature(values: Tensor, rows: Tensor, classes: int) -> Finding:
     scores = torch.zeros(rows.shape[1], classes).to(rows)
     centres = torch.zeros(classes, classes).to(rows)
     return Finding(Feature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0)
+
+
+def reads_better(values: Tensor, known: Tensor, targets: Tensor, classes: int) -> bool:
+    """Whether values [n] are a better reading of the feature with values `known` [n].
+
+    It must be the same feature: both contradict the class in the same rows. The better
+    reading tells more of the class, since errors take information away.
+    """
+    wrong = torch.stack([v != targets for v in (values, known)], 1).double()
+    wrong = wrong - mean_by_group(wrong, targets, classes)[targets]
+    norms = wrong.norm(dim=0).clamp(min=1e-9)
+    if float(wrong[:, 0] @ wrong[:, 1] / norms.prod()) < SAME_FEATURE:
+        return False
+    scores = []
+    for v in (values, known):
+        table = mean_by_group(F.one_hot(targets, classes).double(), v, classes)
+        scores.append(float(table[v, targets].log().sum()))
+    return scores[0] > scores[1]
 
 
 def make_first_guesses(

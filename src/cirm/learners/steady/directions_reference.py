@@ -50,7 +50,7 @@ def train_reference(
     """Return held-out answers [replica, n] of a network stopped early, and if right."""
     classes = likelihood.classes  # type: ignore[attr-defined]
     offset = torch.zeros(*targets.shape, classes)
-    rows = Rows(inputs, targets, offset, offset[..., :0])
+    rows = Rows(inputs, targets, offset)
     short = replace(descent, epochs=EARLY)
     fit = train_members(model, start, rows, likelihood, short, randomness)
     outputs = compute_member_outputs(model, fit.early, inputs)

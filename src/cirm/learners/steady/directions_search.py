@@ -53,10 +53,14 @@ class Change(NamedTuple):
     axes: Tensor
 
     @property
+    def corrected_axes(self) -> float:
+        """The p-value of a change along any axis, corrected for their number."""
+        return min(1.0, len(self.axes) * float(self.axes.min()))
+
+    @property
     def p_value(self) -> float:
         """The p-value of any change, corrected for the number of tests."""
-        axes = len(self.axes) * float(self.axes.min())
-        return min(1.0, 2 * min(self.discriminant, axes))
+        return min(1.0, 2 * min(self.discriminant, self.corrected_axes))
 
 
 def measure_moments(rows: Tensor, targets: Tensor, classes: int) -> Moments:

@@ -100,7 +100,7 @@ def train_stable_ensemble(
     ]
     offset = torch.stack(offsets).float()
     targets = torch.stack([s.targets for s in seen])
-    rows = Rows(inputs, targets, offset, offset[..., :0])
+    rows = Rows(inputs, targets, offset)
     slow = torch.tensor([not is_first and not all(s.is_hidden) for s in seen])
     pace = torch.where(slow, SLOW, 1.0)
     parts = likelihood, descent, randomness, watch, pace

@@ -20,6 +20,7 @@ from cirm.learners.steady.directions_features import (
     find_traces,
     make_first_guesses,
     make_network_feature,
+    reads_better,
 )
 from cirm.learners.steady.directions_reference import Hypothesis, compare_tallies
 from cirm.learners.steady.directions_search import Axes, Moments
@@ -44,11 +45,15 @@ FIRST_LOOK = (
 )
 SEPARATE = 3.3  # standard deviations between values of a feature after the first: a
 # continuum that is cut in the middle has 2.65, features of images 4 to 500
+CLEAR = 10.0  # standard deviations between values, from which on discriminants read all
+CONTRADICTED = 0.08  # of the classes at least; a reader that is right more often
+# goes by stable features as well, so that its answers are no shortcut
+SHARES = 0.5, 0.1, 0.4  # of the level: discriminant, axes, easiest predictor
 GONE = 0.1  # of the variance before: what varies less cannot be read any more
 
 
-Teacher = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Teaches values [n] to a network: its parameters, and held-out answers [n]."""
+ReaderTraining = Callable[[], tuple[Tensor, Tensor]]
+"""Trains networks to read the class: their parameters, and held-out answers [n]."""
 
 
 class Found(NamedTuple):
@@ -117,7 +122,7 @@ class Search:
         shape: Shape of one input.
         scale: Of statistics of images.
         classes: Number of classes.
-        teach: Teaches a feature that no discriminant reads to a network.
+        train_reader: Trains networks to read a feature that no discriminant reads.
     """
 
     stage: StageRows
@@ -128,7 +133,7 @@ class Search:
     shape: tuple[int, ...]
     scale: Scale
     classes: int
-    teach: Teacher
+    train_reader: ReaderTraining
 
     def run(self, features: list[Known], answers: Tensor) -> Outcome:
         """Find features one after another, until nothing that changed is left.
@@ -173,7 +178,9 @@ class Search:
         moments = series[0]
         for one in series[1:]:
             moments = search.pool_moments(moments, one)
-        views, seen = self._fit_views(seen, values[len(features) :], len(features))
+        taught_ones = [bool(feature.is_taught) for feature, _ in found]
+        new_values = values[len(features) :]
+        views, seen = self._fit_views(seen, new_values, taught_ones, len(features))
         hidden = [known.view.changes_rows() for known in features]
         hidden += [view.changes_rows() for view in views]
         new = [
@@ -206,17 +213,20 @@ class Search:
             guesses.append(Guess(tested.answers, axes))
         parts = compared.before, compared.here, axes
         finding = find_feature(rows, targets, guesses, *parts)
-        if finding is not None and finding.separation > SEPARATE:
-            return finding, None
-        if not is_first:
-            return None, None
-        if tested is None:
-            return finding, None
-        network, held_out = self.teach(tested.answers)
+        separation = 0.0 if finding is None else finding.separation
+        if not is_first or separation > CLEAR:
+            return (finding if separation > SEPARATE else None), None
+        network, held_out = self.train_reader()
+        clear = finding if separation > SEPARATE else None
+        is_reading = float((held_out != targets).double().mean()) > CONTRADICTED
+        if is_reading and clear is not None:
+            is_reading = reads_better(held_out, clear.values, targets, self.classes)
+        if not is_reading:
+            return clear, None
         return make_network_feature(held_out, rows, self.classes), network
 
     def _fit_views(
-        self, seen: Tensor, values: list[Tensor], first: int
+        self, seen: Tensor, values: list[Tensor], is_taught: list[bool], first: int
     ) -> tuple[list[View], Tensor]:
         """Return views that hide features with values [n], and rows as seen in them.
 
@@ -231,7 +241,7 @@ class Search:
             views: dict[int, View] = {}
             rows = seen
             for turn, j in enumerate(order, first):
-                view, rows = self._fit_view(rows, values[j])
+                view, rows = self._fit_view(rows, values[j], is_taught[j])
                 views[j] = view._replace(turn=torch.tensor(float(turn)))
             if len(orders) == 1:  # there is nothing to compare
                 return [views[j] for j in order], rows
@@ -240,14 +250,19 @@ class Search:
                 best = total, [views[j] for j in orders[0]], rows
         return best[1], best[2]
 
-    def _fit_view(self, seen: Tensor, values: Tensor) -> tuple[View, Tensor]:
+    def _fit_view(
+        self, seen: Tensor, values: Tensor, is_taught: bool
+    ) -> tuple[View, Tensor]:
         """Return the simplest view that hides a feature, and rows as seen in it.
 
-        If none does, it is the view in which rows look as they are.
+        If none does, it is the view in which rows look as they are. A feature that only
+        a network reads is neither a colour nor a pattern.
         """
         targets, k = self.stage.targets, self.classes
         channels = fit_view(seen, values, targets, k, self.shape)
         none = make_identity(channels)
+        if is_taught:
+            return none, seen
         mixed = apply_view(channels, seen, values)
         views = [channels, add_pattern(none, seen, values, targets, k)]
         if channels.changes_rows():
@@ -337,11 +352,14 @@ def _find_clearest_change(
     for i, here in enumerate(series[1:]):
         pooled = search.pool_moments(before, here)
         axes = search.find_axes(pooled)
-        p_values = [search.measure_change(before, here, axes).p_value]
+        change = search.measure_change(before, here, axes)
+        p_value = change.p_value
         if hypothesis is not None:
             past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
-            p_values.append(compare_tallies(past, hypothesis.tallies[i + 1]))
-        p_value = min(1.0, len(p_values) * min(p_values))
+            answers = compare_tallies(past, hypothesis.tallies[i + 1])
+            tests = change.discriminant, change.corrected_axes, answers
+            parts = [p / share for p, share in zip(tests, SHARES, strict=True)]
+            p_value = min(1.0, *parts)
         results.append(Comparison(p_value, before, here, axes))
         before = pooled
     best = min(results, key=lambda result: result.p_value)

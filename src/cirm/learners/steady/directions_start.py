@@ -2,8 +2,8 @@
 
 Networks that have seen one environment have learned its shortcut and little else, and
 its rows are gone when the shortcut is found. A second ensemble therefore learns beside
-the answers of the easiest predictor, which are a guess of the shortcut: it learns what
-these answers leave open.
+the answers of the first, which are a guess of the shortcut: it learns what these
+answers leave open.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_reference import Hypothesis
 from cirm.learners.steady.directions_stable import (
     Seen,
     centre_logits,
@@ -32,7 +31,7 @@ from cirm.likelihoods import Likelihood
 from cirm.randomness import Randomness
 from cirm.training import Descent
 
-BESIDE = 3  # networks that learn beside the easiest answers; five are no better
+BESIDE = 3  # networks that learn beside plain answers; five are no better
 
 
 def choose_start(
@@ -46,14 +45,20 @@ def choose_start(
     """Return the networks [replica, member, p] from which stable models start.
 
     They are `new` if what changed is gone. When the first features were found, they are
-    the ones of before or those beside the easiest answers: whichever tell more of the
-    classes of the new rows, in the view without the features.
+    the ones of before or those beside the plain answers: whichever tell more of the
+    classes of the new rows, in the view without the features. If networks read the
+    feature, what the ones of before know of it beyond their answers would count in
+    their favour; so then it is always the second.
     """
     start = state.members.clone()
     for r, outcome in enumerate(outcomes):
         if outcome.is_gone:
             start[r] = new[r]
-        elif outcome.found and not state.found[r] and state.places[r]:
+        elif not outcome.found or state.found[r] or not state.places[r]:
+            continue
+        elif outcome.taught is not None:
+            start[r] = state.beside[r]
+        else:
             choices = torch.stack([state.members[r], state.beside[r]])
             twice = inputs[r].expand(2, *inputs[r].shape)
             logits = centre_logits(compute_member_outputs(model, choices, twice))
@@ -75,34 +80,33 @@ def score_start(logits: Tensor, seen: Seen) -> float:
     return float(scores.gather(1, seen.targets[:, None]).mean())
 
 
-def train_beside_reference(
+def train_beside_plain_answers(
     model: Model,
     state: State,
     fit: Ensemble,
     inputs: Tensor,
     known: list[Seen],
-    hypotheses: list[Hypothesis | None],
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
 ) -> State:
-    """Return the state with networks trained beside the easiest answers, if needed.
+    """Return the state with networks trained beside plain answers, if needed.
 
-    They are needed until a feature was found. The answers are those of the easiest
-    predictor so far or, in the first environment, of the networks of `fit` after a few
-    steps. To save time a few networks are trained, which members share.
+    They are needed until a feature was found. The answers are those of the networks of
+    `fit` on held-out rows. To save time a few networks are trained, which members
+    share.
     """
     if state.found.all():
         return state._replace(beside=fit.params)
-    outputs = compute_member_outputs(model, fit.early, inputs)
-    early = select_held_out_outputs(outputs, fit.folds).argmax(-1)
+    outputs = compute_member_outputs(model, fit.params, inputs)
+    plain = select_held_out_outputs(outputs, fit.folds).argmax(-1)
     seen = [
-        s._replace(values=(own if h is None else h.answers)[None], is_hidden=[False])
-        for s, own, h in zip(known, early, hypotheses, strict=True)
+        s._replace(values=own[None], is_hidden=[False])
+        for s, own in zip(known, plain, strict=True)
     ]
     offset = torch.stack([s.make_offset(hidden_too=True) for s in seen]).float()
     targets = torch.stack([s.targets for s in seen])
-    rows = Rows(inputs, targets, offset, offset[..., :0])
+    rows = Rows(inputs, targets, offset)
     few = state.beside[:, :BESIDE]
     params = train_members(model, few, rows, likelihood, descent, randomness).params
     params = params[:, torch.arange(fit.params.shape[1]) % params.shape[1]]

@@ -53,8 +53,8 @@ class State(NamedTuple):
 
     Args:
         members: Networks of the stable model, [replica, member, p].
-        beside: Networks that learned what the easiest predictor does not say, with
-            which the stable model starts when that proves to be unstable.
+        beside: Networks that learned what the plain answers leave open, with which the
+            stable model starts when these prove to be unstable.
         frame: Shift and scale of numbers to predict, [replica, 2].
         correction: What is subtracted from the stable logits for each value,
             [replica, feature, value, class].

@@ -31,14 +31,12 @@ EARLY = 20  # steps after which a network has learned the easiest feature and li
 class Rows(NamedTuple):
     """Labelled rows: inputs [replica, n, ...], targets [replica, n], what is known.
 
-    `offset` [replica, n, k] is added to the outputs in training, and so are free logits
-    for each column of `context` [replica, n, c].
+    `offset` [replica, n, k] is added to the outputs in training.
     """
 
     inputs: Tensor
     targets: Tensor
     offset: Tensor
-    context: Tensor
 
 
 class Ensemble(NamedTuple):
@@ -70,12 +68,11 @@ def train_members(
     A member trains on all folds but its own and stops where it predicts its own best.
     Weight decay pulls it towards where it started, or to zero from a new start.
     """
-    replicas, members, size = start.shape
-    n, outputs = rows.targets.shape[1], rows.offset.shape[-1]
+    replicas, members, _ = start.shape
+    n = rows.targets.shape[1]
     folds = randomness.at("folds").permutation(n).remainder(members)
     taken, left = _split_folds(folds, members)
-    extra = torch.zeros(replicas * members, rows.context.shape[-1] * outputs)
-    params = torch.cat([start.flatten(0, 1), extra.to(start)], 1)
+    params = start.flatten(0, 1)
     best, early = params.clone(), params.clone()
     lowest = torch.full((len(params),), torch.inf)
     since = torch.zeros(len(params), dtype=torch.long)
@@ -94,7 +91,7 @@ def train_members(
             chosen = orders.permutation(taken.shape[1])[:, :MOST_ROWS]
             batch = _take_rows(rows, taken[live].gather(1, chosen), members, live)
         weights = params.detach().requires_grad_()
-        losses = _compute_losses(model, weights, batch, size, likelihood, noise)
+        losses = _compute_losses(model, weights, batch, likelihood, noise)
         (slope,) = torch.autograd.grad(losses.sum(), weights)
         mean.lerp_(slope, 0.1)
         square.lerp_(slope.square(), 0.001)
@@ -107,7 +104,7 @@ def train_members(
             continue
         check_parameters_are_finite(params, step)
         with torch.no_grad():
-            losses = _compute_losses(model, params, held_out, size, likelihood, None)
+            losses = _compute_losses(model, params, held_out, likelihood, None)
         better = losses < lowest[live]
         lowest[live] = torch.where(better, losses, lowest[live])
         since[live] = torch.where(better, 0, since[live] + 1)
@@ -125,7 +122,7 @@ def train_members(
         noise = Draws([noise.generators[i] for i in keep.tolist()])
         orders = Draws([orders.generators[i] for i in keep.tolist()])
     shape = replicas, members, -1
-    return Ensemble(best[:, :size].view(shape), early[:, :size].view(shape), folds)
+    return Ensemble(best.view(shape), early.view(shape), folds)
 
 
 def compute_member_outputs(model: Model, params: Tensor, inputs: Tensor) -> Tensor:
@@ -147,15 +144,11 @@ def _compute_losses(
     model: Model,
     params: Tensor,
     rows: Rows,
-    size: int,
     likelihood: Likelihood,
     noise: Draws | None,
 ) -> Tensor:
     """Return the mean loss of each model."""
-    outputs = model(params[:, :size], rows.inputs, noise) + rows.offset
-    if rows.context.shape[-1]:
-        free = params[:, size:].unflatten(1, (rows.context.shape[-1], -1))
-        outputs = outputs + rows.context @ free
+    outputs = model(params, rows.inputs, noise) + rows.offset
     return likelihood.losses(outputs, rows.targets).mean(-1)
 
 
