@@ -14,6 +14,7 @@ from cirm import fit, save, update
 from cirm.report.model_answer import answer_what_model_relies_on
 from cirm.report.model_page import build_model_page
 from cirm.report.model_plots import compute_percentage_interval
+from cirm.report.model_tables import build_model_memory_table
 
 
 def read_lead(page):
@@ -267,3 +268,17 @@ def test_wilson_intervals_have_their_closed_form():
     assert compute_percentage_interval(100.0, 10) == pytest.approx((100 - high, 100))
     low, high = compute_percentage_interval(50.0, 400)
     assert (low + high) / 2 == pytest.approx(50)
+
+
+def test_the_state_of_a_learner_is_one_row_of_the_memory():
+    counts = {"examples": 3, "parameters": 10, "bytes": 40}
+    memory = {
+        "basis": {**counts, "examples": 0},
+        "memory": counts,
+        "columns": {**counts, "examples": 0, "names": 2},
+    }
+    table = build_model_memory_table({"memory": memory})
+    assert [list(map(str, row)) for row in table.rows] == [
+        ["state of the learner", "3", "20", "0", "80 bytes"],
+        ["treatment of columns", "0", "10", "2", "40 bytes"],
+    ]

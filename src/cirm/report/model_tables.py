@@ -5,6 +5,7 @@ They are made from plain values, those that the commands print as JSON.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,14 @@ ADAPTATION_PARTS = {
     "Notes": "notes",
 }
 """Lists of sentences about an adaptation, with their headings."""
+
+STATE_PART = "state of the learner"
+MEMORY_PARTS = {
+    "columns": "treatment of columns",
+    "history": "history of environments",
+    "earlier versions": "earlier versions",
+}
+"""Rows of the table of memory; all other parts are the learner's state."""
 
 
 def build_environments_table(environments: Sequence[Content]) -> Table:
@@ -69,16 +78,19 @@ def build_model_diagnostics_table(environments: Sequence[Content]) -> Table | No
 
 
 def build_model_memory_table(content: Content) -> Table:
-    """Build the table of what the model's file keeps, by part."""
+    """Build the table of what a model file keeps; the learner's state is one row."""
+    parts: dict[str, Counter[str]] = {}
+    for name, entry in content["memory"].items():
+        parts.setdefault(MEMORY_PARTS.get(name, STATE_PART), Counter()).update(entry)
     rows = [
         [
             name,
             f"{entry['examples']:,}",
             f"{entry['parameters']:,}",
-            f"{entry.get('names', 0):,}",
+            f"{entry['names']:,}",
             format_bytes(entry["bytes"]),
         ]
-        for name, entry in content["memory"].items()
+        for name, entry in parts.items()
     ]
     columns = ["part", "raw examples", "numbers", "names of categories", "size"]
     return Table("Data kept from earlier environments", columns, rows)
