@@ -74,7 +74,7 @@ def _list_huge_value_notes(draft: SchemaDraft) -> list[str]:
 
 
 def _list_category_notes(draft: SchemaDraft) -> list[str]:
-    """Return notes on columns of many categories, and on dates taken for something."""
+    """Return notes on columns of many categories, and on dates not read as dates."""
     encoding = draft.schema.treatment.encoding
     notes = []
     for column in encoding.columns if encoding else ():

@@ -175,7 +175,7 @@ def _add_numeric_evidence_for_classes(
     order: Tensor,
     trust: str,
 ) -> tuple[Adapted, float]:
-    """Add the evidence of a number for the classes, one class at a time."""
+    """Add what a numeric feature says about the classes, one class at a time."""
     coefficients, levels = (part.clone() for part in adapted.predictor)
     effects, steps, support = adapted.effects.clone(), [], -math.inf
     soft = compute_clipped_probabilities(adapted.outputs)
