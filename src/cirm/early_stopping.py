@@ -16,8 +16,8 @@ from cirm.training import (
     Descent,
     Terms,
     Watch,
-    differentiate_loss,
     ignore_training_steps,
+    make_gradient_function,
     normalise_weights,
 )
 
@@ -79,7 +79,7 @@ class StoppingDescent(Descent):
         steps, last = self.count_steps(stage), 0
         patience = max(PATIENCE_STEPS, PATIENCE_EPOCHS * steps)
         for step, numbers in self.iterate_epochs(
-            differentiate_loss(loss), params, past, stage, randomness
+            make_gradient_function(loss), params, past, stage, randomness
         ):
             with torch.no_grad():
                 found = torch.stack(list(loss(params, past, whole).values())).sum(0)

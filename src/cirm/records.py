@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -221,7 +222,9 @@ def add_file_name_to_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "Free some space" if is_full else "Check the folder's permissions"
         raise OSError(
-            f"The file {str(path)!r} cannot be written: {reason}. Free some space, or "
-            "choose another folder."
+            f"The file {str(path)!r} cannot be written: {reason}. {advice}, or choose "
+            "another folder."
         ) from error

@@ -185,7 +185,7 @@ class Descent:
             DivergenceError: If parameters are no longer finite.
         """
         return self.descend_along_gradient(
-            differentiate_loss(loss), params, past, stage, randomness, watch
+            make_gradient_function(loss), params, past, stage, randomness, watch
         )
 
     def descend_along_gradient(
@@ -268,7 +268,7 @@ class Descent:
         return optimiser
 
 
-def differentiate_loss(
+def make_gradient_function(
     loss: Callable[[Tensor, Any, Batch], Terms],
 ) -> Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]:
     """Return a function that gives the gradient of a loss, and its terms."""

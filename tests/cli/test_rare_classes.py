@@ -174,9 +174,12 @@ def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm,
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--threshold", "soon"], "--threshold: 'soon' is not a number such as 0.2"),
-        (["--threshold", "recall=2"], "needs a number between 0 and 1"),
-        (["--threshold", "cost=1:-1"], "needs positive numbers"),
+        (
+            ["--threshold", "soon"],
+            "--threshold: 'soon' is not valid. Give a number such as 0.2",
+        ),
+        (["--threshold", "recall=2"], "Give a number between 0 and 1"),
+        (["--threshold", "cost=1:-1"], "Give positive numbers"),
         (["--positive", "maybe"], "there is no class 'maybe'. Use 'no' or 'yes'"),
         (["--class-weight", "even"], "'even' cannot be used. Give balanced, or"),
         (["--class-weight", "maybe=2"], "there is no class 'maybe'"),

@@ -218,7 +218,7 @@ def test_an_encoder_needs_a_column_of_text():
     ("encoder", "message"),
     [
         ("nope", "There is no encoder 'nope'"),
-        (3, "neither a name, nor a torch module, nor a function"),
+        (3, "cannot be called"),
         (lambda images: images.sum(), "it cannot encode images"),
         (np.asarray, "give it an attribute `checksum`"),
     ],

@@ -44,7 +44,7 @@ def test_the_true_parents_are_found_in_the_structural_causal_model():
     problem = scm.draw(seeds)
     icp = learner()
     state = trained(icp, [problem.train], seeds)
-    findings = icp.compute_test_results(state)
+    findings = icp.compute_invariance_tests(state)
     assert torch.equal(findings.parents.float(), problem.truth[:, 1])
     torch.testing.assert_close(
         state.coefficients[:, 1:], problem.truth[:, 0], rtol=0, atol=0.2
@@ -54,7 +54,7 @@ def test_the_true_parents_are_found_in_the_structural_causal_model():
 def test_something_that_is_no_parent_is_named_as_seldom_as_the_level_says():
     seeds = tuple(range(300))
     icp = learner(level=0.1)
-    parents = icp.compute_test_results(trained(icp, [chain(300)], seeds)).parents
+    parents = icp.compute_invariance_tests(trained(icp, [chain(300)], seeds)).parents
     assert parents[:, 0].float().mean() > 0.8
     # The bound is 0.1; 0.15 is three standard errors above it.
     assert parents[:, 1].float().mean() < 0.15
@@ -63,7 +63,7 @@ def test_something_that_is_no_parent_is_named_as_seldom_as_the_level_says():
 def test_the_intervals_cover_the_truth_as_often_as_promised():
     seeds = tuple(range(300))
     icp = learner(level=0.1)
-    findings = icp.compute_test_results(trained(icp, [chain(300)], seeds))
+    findings = icp.compute_invariance_tests(trained(icp, [chain(300)], seeds))
     truth = torch.tensor([1.5, 0.0])
     within = (findings.lower <= truth) & (truth <= findings.upper)
     # A set is wrongly rejected at most at the level, and its interval off at another.
@@ -72,7 +72,7 @@ def test_the_intervals_cover_the_truth_as_often_as_promised():
 
 def test_a_p_value_at_the_level_decides_whether_a_feature_is_a_parent():
     icp = learner()
-    findings = icp.compute_test_results(
+    findings = icp.compute_invariance_tests(
         trained(icp, [chain(40, size=40)], tuple(range(40)))
     )
     accepted = (findings.p_sets > icp.level).any(1, keepdim=True)
@@ -101,7 +101,7 @@ def test_nothing_is_identified_where_environments_do_not_differ(scales):
     environments = chain(2, scales=scales)
     icp = learner(level=0.01)
     state = trained(icp, [environments], (0, 1))
-    assert not icp.compute_test_results(state).parents.any()
+    assert not icp.compute_invariance_tests(state).parents.any()
     values = icp.predict(state, environments[0].inputs)
     everything = torch.cat([e.targets for e in environments], 1).mean(1)
     torch.testing.assert_close(
@@ -115,7 +115,7 @@ def test_a_model_that_holds_nowhere_gives_no_parents_and_no_intervals():
         "shifted", second.inputs, second.targets + 5, second.task, True
     )
     icp = learner()
-    findings = icp.compute_test_results(trained(icp, [(first, shifted)], (0, 1)))
+    findings = icp.compute_invariance_tests(trained(icp, [(first, shifted)], (0, 1)))
     assert (findings.p_sets < icp.level).all()
     assert not findings.parents.any()
     assert (findings.p_values == 1).all()
@@ -126,7 +126,7 @@ def test_a_model_that_holds_nowhere_gives_no_parents_and_no_intervals():
 def test_the_test_of_a_set_is_that_of_its_residuals():
     environments = chain(1, size=50, scales=(1.0, 1.3, 0.8))
     icp = learner()
-    findings = icp.compute_test_results(trained(icp, [environments], (0,)))
+    findings = icp.compute_invariance_tests(trained(icp, [environments], (0,)))
     x = torch.cat([e.inputs[0] for e in environments]).double()
     y = torch.cat([e.targets[0] for e in environments]).double()
     for index, chosen in enumerate(findings.sets[0]):
@@ -151,7 +151,7 @@ def test_the_intervals_of_one_set_are_those_of_least_squares():
     icp = learner(level=1e-6)
     # At this level all sets are accepted; without x2 the empty set and x1 remain.
     only = tuple(dataclasses.replace(e, inputs=e.inputs[..., :1]) for e in environments)
-    findings = icp.compute_test_results(trained(icp, [only], (0,)))
+    findings = icp.compute_invariance_tests(trained(icp, [only], (0,)))
     x = torch.cat([e.inputs[0, :, 0] for e in only]).double().numpy()
     y = torch.cat([e.targets[0] for e in only]).double().numpy()
     line = stats.linregress(x, y)
@@ -168,7 +168,7 @@ def test_of_too_many_features_those_that_matter_are_searched():
         for e in environments
     )
     icp = learner(most=2)
-    findings = icp.compute_test_results(trained(icp, [wide], (0, 1)))
+    findings = icp.compute_invariance_tests(trained(icp, [wide], (0, 1)))
     assert findings.sets.shape == (2, 4, 6)
     assert not findings.sets[..., :4].any()
     assert torch.equal(findings.parents.nonzero()[:, 1], torch.tensor([4, 4]))
@@ -178,7 +178,7 @@ def test_a_feature_twice_is_no_trouble():
     twice = [dataclasses.replace(e, inputs=e.inputs[..., [0, 0, 1]]) for e in chain(2)]
     icp = learner()
     state = trained(icp, [tuple(twice)], (0, 1))
-    assert not icp.compute_test_results(state).parents.any()
+    assert not icp.compute_invariance_tests(state).parents.any()
     assert state.coefficients.isfinite().all()
 
 
@@ -191,7 +191,7 @@ def test_an_exact_relation_is_invariant():
     )
     icp = learner()
     state = trained(icp, [stage], (0,))
-    assert icp.compute_test_results(state).parents.all()
+    assert icp.compute_invariance_tests(state).parents.all()
     torch.testing.assert_close(state.coefficients, torch.tensor([[1.0, 3.0]]))
 
 

@@ -6,7 +6,7 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.learners import CONTINUAL, LEARNERS, create, get_learner_class
 from cirm.runs.search_space import (
-    SearchAlternatives,
+    SearchChoices,
     SearchRange,
     draw_trial_settings,
     format_search_space,
@@ -41,7 +41,7 @@ def test_places_from_zero_to_one_cover_a_range():
         2,
         4,
     ]
-    assert SearchAlternatives(("a", "b"), ("a", "b")).get_value_at(1.0) == "b"
+    assert SearchChoices(("a", "b"), ("a", "b")).get_value_at(1.0) == "b"
 
 
 def test_rounding_does_not_leave_a_range():

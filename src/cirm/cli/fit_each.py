@@ -45,7 +45,7 @@ class ManyModels:
         if self.each is not None and self.data:
             raise ValueError(
                 f"--each: the files of {str(self.each)!r} are fitted one by one, so no "
-                "other data can be given. Leave out one of them."
+                "other data can be given. Leave out either --each or the data."
             )
         if not (self.each or self.data) or options.STANDARD in self.data:
             raise ValueError(

@@ -79,8 +79,8 @@ def _find_array_name(
     if wanted.name or wanted.required:
         raise ValueError(
             f"{where}: there is no array {wanted.name or ' or '.join(wanted.usual)}. "
-            f"The file contains the arrays {', '.join(members) or 'none'}. Rename the "
-            "right one."
+            f"The arrays in the file are: {', '.join(members) or 'none'}. Rename one "
+            f"of them to {wanted.name or wanted.usual[0]}."
         )
     return None
 

@@ -320,7 +320,7 @@ def _load_image_folder(
     """Return a folder's images; loaded anew when sizes and times of files change."""
     import torch
 
-    arrays = map(torch.from_numpy, idx.read_idx_images(path))
+    arrays = map(torch.from_numpy, idx.read_idx_folder(path))
     train, train_labels, test, test_labels = arrays
     return LabelledImages(train, train_labels.long(), test, test_labels.long())
 

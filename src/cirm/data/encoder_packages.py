@@ -73,8 +73,9 @@ def create_torchvision_encoder(name: str) -> EncoderParts:
     models = _import("torchvision.models", "torchvision")
     if name not in models.list_models(module=models):
         raise ValueError(
-            f"encoder torchvision:{name}: torchvision has no such network for images. "
-            "`torchvision.models.list_models()` lists them."
+            f"encoder torchvision:{name}: torchvision has no image classification "
+            "network of this name. Choose one of "
+            "`torchvision.models.list_models(module=torchvision.models)`."
         )
     network = models.get_model(name, weights="DEFAULT")
     for head in ("fc", "classifier", "heads", "head"):

@@ -201,8 +201,9 @@ def _wrap_function(function: EncoderLike, kind: EncoderKind) -> EncoderParts:
         return function
     if not callable(function):
         raise ValueError(
-            f"encoder: {type(function).__name__} is neither a name, nor a torch "
-            "module, nor a function. Give one of these."
+            f"encoder: an object of type {type(function).__name__} cannot be called. "
+            "Pass the name of an encoder (`cirm list encoders`), a torch module or a "
+            "function."
         )
     return EncoderParts(function, kind, SIDE if kind == "images" else 0)
 

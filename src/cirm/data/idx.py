@@ -114,7 +114,7 @@ def read_four_idx_files(folder: Path, prefix: str) -> list[bytearray]:
     return contents
 
 
-def read_idx_images(folder: Path) -> list[NDArray[np.uint8]]:
+def read_idx_folder(folder: Path) -> list[NDArray[np.uint8]]:
     """Return images [n, side, side] and labels [n] to train on, then to test on.
 
     Images are upright and labels begin with 0, also those of EMNIST's letters, whose
@@ -135,9 +135,9 @@ def read_idx_images(folder: Path) -> list[NDArray[np.uint8]]:
             )
         if prefix == LETTERS and labels.min() < 1:
             raise ValueError(
-                f"{folder}: labels of letters start at 1, but one of them is 0. If "
-                "the files do not contain EMNIST letters, remove the prefix from "
-                "their names."
+                f"{folder}: files named {LETTERS}... must have labels from 1 on, but a "
+                "label is 0. If they are EMNIST letters, download them again; "
+                f"otherwise remove {LETTERS!r} from their names."
             )
     if prefix != LETTERS:
         return arrays

@@ -28,7 +28,7 @@ from cirm.learners.rehearsal import (
 from cirm.memory import select_examples_at_rows
 from cirm.objectives import Batch, compute_mean_risk
 from cirm.randomness import Draws, Randomness
-from cirm.training import Terms, Watch, differentiate_loss, ignore_training_steps
+from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class AGEM(Learner[MemoryState]):
         def gradient(
             params: Tensor, past: MemoryState, batch: Batch
         ) -> tuple[Tensor, Terms]:
-            own, terms = differentiate_loss(self.loss)(params, past, batch)
+            own, terms = make_gradient_function(self.loss)(params, past, batch)
             stored = past.memory.kept.y.shape[1]
             if not stored:
                 return own, terms

@@ -28,7 +28,7 @@ from cirm.memory import (
 )
 from cirm.objectives import Batch, average_by_environment, average_risks_over_examples
 from cirm.randomness import Draws, Randomness
-from cirm.training import Terms, Watch, differentiate_loss, ignore_training_steps
+from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
 
 class Reservoir(NamedTuple):
@@ -111,7 +111,7 @@ class DER(Learner[State]):
         def gradient(params: Tensor, past: None, batch: Batch) -> tuple[Tensor, Terms]:
             nonlocal memory
             replays = [self.draw_replay(memory, replay_draws) for _ in range(2)]
-            found = differentiate_loss(self.loss)(params, replays, batch)
+            found = make_gradient_function(self.loss)(params, replays, batch)
             if self.memory:
                 with torch.no_grad():
                     outputs = self.network(params, batch.x)

@@ -26,7 +26,7 @@ from cirm.objectives import (
     environment_risks,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, differentiate_loss, ignore_training_steps
+from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
 RIDGE = 1e-10  # keeps the Cholesky factor of nearly parallel gradients well defined
 
@@ -111,7 +111,7 @@ class GEM(Learner[State]):
         self, params: Tensor, past: StackedMemories, batch: Batch
     ) -> tuple[Tensor, Terms]:
         """Return the projected gradient, and how many past gradients opposed it."""
-        gradient, terms = differentiate_loss(self.loss)(params, past, batch)
+        gradient, terms = make_gradient_function(self.loss)(params, past, batch)
         if not past.weight.shape[1]:
             return gradient, terms
         others = self.compute_past_gradients(params, past)

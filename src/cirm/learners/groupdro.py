@@ -29,7 +29,7 @@ from cirm.learners.rehearsal import (
 )
 from cirm.objectives import Batch, average_by_environment, split_shares_by_class
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, differentiate_loss, ignore_training_steps
+from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class GroupDRO(Learner[MemoryState]):
             logits = (logits + self.step * risks.detach()).log_softmax(-1)
             return {"risk": (logits.exp() * risks).sum(-1)}
 
-        return differentiate_loss(loss)
+        return make_gradient_function(loss)
 
     def compute_group_risks(
         self, params: Tensor, past: MemoryState, batch: Batch

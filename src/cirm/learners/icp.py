@@ -112,7 +112,7 @@ class ICP(Learner[State]):
         )
         if state.moments.shape[1]:
             moments = torch.cat([state.moments, moments], 1)
-        findings = self.compute_test_results(State(moments, state.coefficients))
+        findings = self.compute_invariance_tests(State(moments, state.coefficients))
         index = (findings.sets == findings.parents.unsqueeze(1)).all(-1).int().argmax(1)
         rows = torch.arange(replicas)
         watch(1, 1, {"parents": findings.parents.sum(-1).float()})
@@ -127,7 +127,7 @@ class ICP(Learner[State]):
         values = torch.baddbmm(intercept.unsqueeze(-1), x, slopes.unsqueeze(-1))
         return values.unsqueeze(1)
 
-    def compute_test_results(self, state: State) -> InvarianceTestResults:
+    def compute_invariance_tests(self, state: State) -> InvarianceTestResults:
         """Test every candidate set and derive what follows for the features."""
         pooled = state.moments.sum(1)
         sets = list_candidate_feature_sets(pooled, self.most)

@@ -44,8 +44,8 @@ from cirm.training import (
     Terms,
     Watch,
     check_parameters_are_finite,
-    differentiate_loss,
     ignore_training_steps,
+    make_gradient_function,
 )
 
 
@@ -171,7 +171,7 @@ class MER(Learner[State]):
         for _ in range(self.batches):
             start = params.detach().clone()
             for batch in (*self.draw_replay_batches(memory, arriving, draws), arriving):
-                params.grad, numbers = differentiate_loss(self.loss)(
+                params.grad, numbers = make_gradient_function(self.loss)(
                     params, None, batch
                 )
                 optimiser.step()

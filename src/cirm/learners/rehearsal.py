@@ -23,8 +23,8 @@ from cirm.training import (
     Descent,
     Terms,
     Watch,
-    differentiate_loss,
     ignore_training_steps,
+    make_gradient_function,
 )
 
 Gradient = Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]
@@ -55,7 +55,7 @@ def observe_with_memory(
 
     Serves as a learner's `observe`.
     """
-    gradient = differentiate_loss(learner.loss)
+    gradient = make_gradient_function(learner.loss)
     return descend_with_memory(learner, gradient, state, stage, randomness, watch)
 
 

@@ -31,7 +31,7 @@ from cirm.objectives import (
     get_annealed_penalty_weight,
 )
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, differentiate_loss, ignore_training_steps
+from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Replay(Learner[MemoryState]):
         watch: Watch = ignore_training_steps,
     ) -> MemoryState:
         """Minimise the penalised risk of stage and memory, then keep some examples."""
-        gradient, total = differentiate_loss(self.loss), self.budget == "total"
+        gradient, total = make_gradient_function(self.loss), self.budget == "total"
         return descend_with_memory(
             self, gradient, state, stage, randomness, watch, total
         )

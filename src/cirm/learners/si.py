@@ -23,7 +23,7 @@ from cirm.learners.base import Learner
 from cirm.memory import move_to_device
 from cirm.objectives import Batch, compute_mean_risk, compute_quadratic_penalty
 from cirm.randomness import Randomness
-from cirm.training import Terms, Watch, differentiate_loss, ignore_training_steps
+from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
 
 class State(NamedTuple):
@@ -94,7 +94,7 @@ class SI(Learner[State]):
         path = PathIntegral(past.params)
 
         def gradient(params: Tensor, past: State, batch: Batch) -> tuple[Tensor, Terms]:
-            slope, terms = differentiate_loss(self.loss)(params, past, batch)
+            slope, terms = make_gradient_function(self.loss)(params, past, batch)
             path.move_to(params.detach())
             path.slope = slope
             penalty = self.strength * self.compute_penalty(params, past)

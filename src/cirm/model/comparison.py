@@ -18,12 +18,12 @@ from torch import Tensor
 
 from cirm.model.estimates import (
     Estimate,
+    build_calibration_gap_estimate,
     collect_score_statistics,
     combine_estimates,
     compute_difference_interval,
     compute_half_width,
     compute_p_value,
-    estimate_calibration,
     estimate_proportion,
 )
 from cirm.model.model import Model
@@ -179,14 +179,14 @@ def _compare_calibration(
     here: Mapping[str, float], past: Sequence[Mapping[str, float]]
 ) -> Comparison:
     """Compare mean squared calibration errors; report their roots in percent."""
-    old = combine_estimates([estimate_calibration(one) for one in past])
-    new = estimate_calibration(here)
+    old = combine_estimates([build_calibration_gap_estimate(one) for one in past])
+    new = build_calibration_gap_estimate(here)
     (a, a_low, a_high), (b, b_low, b_high) = map(_compute_root_in_percent, (new, old))
     # Zou and Donner 2008: an interval of the difference from those of its two parts.
     low = a - b - math.hypot(a - a_low, b_high - b)
     high = a - b + math.hypot(a_high - a, b - b_low)
     # The test takes the variance for granted that holds if nothing is worse.
-    p_value = compute_p_value(estimate_calibration(here, old.value), old)
+    p_value = compute_p_value(build_calibration_gap_estimate(here, old.value), old)
     note = "root mean square, corrected for chance"
     return Comparison("calibration_error", "", a, b, a - b, low, high, p_value, note)
 

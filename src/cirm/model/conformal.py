@@ -144,9 +144,9 @@ def collect_nonconformity(model: ModelFacts) -> tuple[list[Nonconformity], bool]
     ]
     if not (known := [one for one in others if one is not None]):
         raise ValueError(
-            "The model was trained by an earlier version, which did not measure what "
-            "sets and abstention need. Update it with a new environment, or fit it "
-            "again."
+            "The model was trained by an earlier version of cirm, which did not store "
+            "the scores that prediction sets and abstention are computed from. Update "
+            "it with a new environment, or fit it again."
         )
     return known, False
 

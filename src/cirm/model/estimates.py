@@ -155,7 +155,7 @@ def _measure_calibration(
     return found
 
 
-def estimate_calibration(
+def build_calibration_gap_estimate(
     measured: Mapping[str, float], square: float | None = None
 ) -> Estimate:
     """Return a mean squared gap, with the variance that it has at a true mean square.

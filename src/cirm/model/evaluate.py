@@ -50,7 +50,7 @@ from cirm.model.metrics import (
 )
 from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
-from cirm.model.verdict import judge_scores
+from cirm.model.verdict import judge_predictions
 from cirm.model.warnings import list_input_warnings
 from cirm.randomness import Randomness
 
@@ -259,7 +259,7 @@ def _build_evaluation_report(
         for name, own in report["classes"].items():
             report["classes"][name] = known.get(name, {"rows": 0}) | own
         report["reliability"] = compute_reliability_bins(mean, targets)
-    return report | judge_scores(model, mean, targets, weights)
+    return report | judge_predictions(model, mean, targets, weights)
 
 
 def _describe_classes(

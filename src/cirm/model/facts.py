@@ -195,7 +195,7 @@ class ModelFacts:
         return self.schema.task
 
     @abstractmethod
-    def predict_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
+    def predict_from_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
         """Return predictions for inputs [n, *shape]."""
 
     def explain(self) -> dict[str, Any]:

@@ -315,7 +315,10 @@ def update(
         (1, 2)
     """
     if not 0 <= keep <= MOST_EARLIER:
-        raise ValueError(f"keep is {keep}, but it must be from 0 to {MOST_EARLIER}.")
+        raise ValueError(
+            f"keep is {keep}, but the number of earlier versions to keep must be from "
+            f"0 to {MOST_EARLIER}."
+        )
     before = model
     sources = divide_later_sources(
         open_later_sources(data, model.schema), model.schema, environment, time, every

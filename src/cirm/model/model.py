@@ -90,7 +90,7 @@ class Model(ModelFacts):
         widths = count_column_features(self.schema)
         return self.learner.explain(self.state, widths, len(self.history))
 
-    def predict_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
+    def predict_from_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
         """Return predictions for inputs [n, *shape].
 
         Args:

@@ -36,7 +36,7 @@ class NumpyModel(ModelFacts):
 
     predictor: Predictor
 
-    def predict_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
+    def predict_from_inputs(self, inputs: NDArray[np.float32]) -> ArrayPredictions:
         """Return predictions for inputs [n, *shape]."""
         return predict_by_numpy(self.predictor, inputs, len(self.task.classes))
 
@@ -96,7 +96,7 @@ def _can_predict(model: NumpyModel) -> bool:
     inputs = np.zeros((1, *model.schema.treatment.shape), np.float32)
     try:
         with np.errstate(invalid="ignore"):
-            mean = model.predict_inputs(inputs).mean
+            mean = model.predict_from_inputs(inputs).mean
     except (ValueError, IndexError, TypeError):
         return False
     shape = (1, max(1, len(model.task.classes)))

@@ -136,7 +136,7 @@ def predict_chunks(
                 model.schema, inputs, find_missing_numbers(frame, model.schema)
             )
         names = _select_kept_columns(model, frame, keep)
-        predictions = model.predict_inputs(inputs)
+        predictions = model.predict_from_inputs(inputs)
         if bad := int((~np.isfinite(predictions.mean).all(1)).sum()):
             raise ValueError(
                 f"{source.where}: the predictions of {bad} rows are not finite. Check "

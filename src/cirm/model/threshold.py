@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 MOST_SCORES = 500  # of a class: quantiles beyond that hardly change a threshold
 FEWEST_POSITIVES = 10  # held-out rows; a recall of fewer is hardly known
-EXAMPLES = "a number such as 0.2, recall=0.9, precision=0.5, rate=0.05 or cost=5:1"
+EXAMPLES = (
+    "Give a number such as 0.2, or a rule: recall=0.9, precision=0.5, rate=0.05 or "
+    "cost=5:1."
+)
 
 
 @dataclass(frozen=True)
@@ -84,13 +87,13 @@ def parse_threshold_rule(text: str) -> ThresholdRule:
             map(float, value.split(":")) if name == "cost" else (float(value), 0.0)
         )
     except ValueError:
-        raise ValueError(f"--threshold: {text!r} is not {EXAMPLES}.") from None
+        raise ValueError(f"--threshold: {text!r} is not valid. {EXAMPLES}") from None
     if name not in ("value", "recall", "precision", "rate", "cost"):
-        raise ValueError(f"--threshold: {text!r} is not {EXAMPLES}.")
+        raise ValueError(f"--threshold: {text!r} is not valid. {EXAMPLES}")
     is_valid = min(first, second) > 0 if name == "cost" else 0 < first < 1
     if not is_valid or not np.isfinite([first, second]).all():
         allowed = "positive numbers" if name == "cost" else "a number between 0 and 1"
-        raise ValueError(f"--threshold: {text!r} needs {allowed}.")
+        raise ValueError(f"--threshold: {value!r} is not allowed. Give {allowed}.")
     return ThresholdRule(name, first, second)
 
 

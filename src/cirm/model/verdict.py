@@ -45,7 +45,7 @@ class Expectation(NamedTuple):
         return self.where + self.how.get(score, self.how.get("", ""))
 
 
-def judge_scores(
+def judge_predictions(
     model: Model, mean: Tensor, targets: Tensor, weights: Tensor | None = None
 ) -> dict[str, Any]:
     """Return the verdict, with a line for each comparison.

@@ -90,7 +90,10 @@ class ModuleNetwork(Network):
         cls, features: tuple[int, ...], outputs: int, settings: Mapping[str, Any]
     ) -> Network:
         """Raise an error: a module cannot be built by name."""
-        raise ValueError("Pass the module itself, as network=ModuleNetwork(module).")
+        raise ValueError(
+            "network: a torch module cannot be built from a name. Pass the module "
+            "itself, as network=ModuleNetwork(module)."
+        )
 
     def describe(self) -> dict[str, Any]:
         """Describe the module by its class, its trained parameters and its constants.

@@ -127,7 +127,7 @@ def build_table5_experiment() -> PaperExperiment:
     }
     ways = {**WAYS, **{key: way for key, (_, way) in MORE.items()}}
     first = _build_table5_row("table5", "the paper's set-up", TABLE5, ways, numbers, {})
-    others = [_build_causal_model_settings(*setup) for setup in PUBLISHED]
+    others = [_build_causal_model_row(*setup) for setup in PUBLISHED]
     names = {**PAPER, **{key: name for key, (name, _) in MORE.items()}}
     lines = [
         PrintedTableLine((name,), tuple((first.name, key, kind) for kind in KINDS))
@@ -160,7 +160,7 @@ def _build_causal_models_layout(rows: list[ExperimentRow]) -> PrintedTableLayout
     return PrintedTableLayout(title, ("set-up",), columns, tuple(lines))
 
 
-def _build_causal_model_settings(
+def _build_causal_model_row(
     hidden: bool, hetero: bool, scramble: bool
 ) -> ExperimentRow:
     kind = "hetero" if hetero else "homo"

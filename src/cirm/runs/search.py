@@ -111,7 +111,7 @@ class RandomSearch:
         """Key or import path of the learner."""
         return resolve_learner_settings(self.learner)[0]
 
-    def load_rules(self) -> dict[str, Rule]:
+    def load_selection_rules(self) -> dict[str, Rule]:
         """Return the rules by name."""
         from cirm.evaluation.selection import get_selection_rule
 
@@ -136,7 +136,7 @@ class RandomSearch:
 
         settings, train = self.get_settings(trial), self.on.problem.train
         create(self.learner_key, train[0], settings, self.preset)
-        rules = self.load_rules().values()
+        rules = self.load_selection_rules().values()
         left: list[int | None] = []
         if any(not rule.leaves_out for rule in rules):
             left.append(None)
@@ -280,7 +280,7 @@ def summarise_search(
     `failures` are the keys of jobs that have failed; others without records were not
     run, as when a budget was spent.
     """
-    rules = search.load_rules()
+    rules = search.load_selection_rules()
     trials = [
         _summarise_trial(search, n, folder, failures) for n in range(search.trials)
     ]
@@ -318,7 +318,7 @@ def _summarise_trial(
     if any(row.metric == DIVERGED for row in rows):
         state = DIVERGED
     scores = {}
-    for rule in search.load_rules() if state == "done" else ():
+    for rule in search.load_selection_rules() if state == "done" else ():
         by_seed: dict[int, list[float]] = {}
         for row in rows:
             if row.metric == rule and math.isfinite(row.value):

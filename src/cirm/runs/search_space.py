@@ -110,7 +110,7 @@ class SearchRange:
 
 
 @dataclass(frozen=True)
-class SearchAlternatives:
+class SearchChoices:
     """Equally likely alternatives, and the text that each was read from."""
 
     values: tuple[Any, ...]
@@ -124,7 +124,7 @@ class SearchAlternatives:
         return "|".join(self.texts)
 
 
-Space = Mapping[str, SearchRange | SearchAlternatives]
+Space = Mapping[str, SearchRange | SearchChoices]
 
 
 def parse_search_space(
@@ -143,7 +143,7 @@ def parse_search_space(
         if len(features) == 1 and features[0] <= MOST_TABLE_FEATURES:
             text = TABLE_SPACES.get(key, text)
         assignments = SEPARATOR.split(text)
-    space: dict[str, SearchRange | SearchAlternatives] = {}
+    space: dict[str, SearchRange | SearchChoices] = {}
     for part in assignments:
         name, equals, text = (word.strip() for word in part.partition("="))
         if not (name and equals and text):
@@ -182,10 +182,10 @@ def _parse_range_or_alternatives(
     kind: Any,  # noqa: ANN401
     text: str,
     where: str,
-) -> SearchRange | SearchAlternatives:
+) -> SearchRange | SearchChoices:
     if ".." not in text:
         parts = tuple(part.strip() for part in text.split("|"))
-        return SearchAlternatives(
+        return SearchChoices(
             tuple(parse_setting_value(kind, part, where) for part in parts), parts
         )
     if kind not in (int, float):

@@ -16,7 +16,7 @@ from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import refuse_estimate
 from cirm.learners.steady.directions_features import (
     compute_values,
-    find_feature,
+    find_clearest_changed_feature,
     find_traces,
     make_first_guesses,
     reads_better,
@@ -333,7 +333,7 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     change = search.measure_change(*moments, axes)
     assert change.p_value < 0.01
     guesses = make_first_guesses(rows, count_statistics(shape), y, change, axes)
-    finding = find_feature(rows, y, guesses, *moments, axes)
+    finding = find_clearest_changed_feature(rows, y, guesses, *moments, axes)
     assert (finding.values == u).double().mean() > 0.99
     assert finding.separation > 4
     torch.testing.assert_close(compute_values(finding.feature, rows), finding.values)

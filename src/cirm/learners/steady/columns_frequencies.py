@@ -46,14 +46,14 @@ def estimate_intercept_shifts(
         spread: Standard deviation of the shifts between environments, [k].
     """
     k, c = logits.shape[1], len(frequencies)
-    soft = _compute_probabilities(logits)
+    soft = _convert_logits_to_probabilities(logits)
     shift = torch.zeros(k, dtype=logits.dtype)
     precision = torch.diag(1 / spread.square())
     hessian = precision
     for _ in range(STEPS):
-        shares = soft * _add_first_class(shift, c).exp()
+        shares = soft * _prepend_zero_shift(shift, c).exp()
         shares = shares / shares.sum(1, keepdim=True)
-        base = frequencies * _add_first_class(shift, c).exp()
+        base = frequencies * _prepend_zero_shift(shift, c).exp()
         base = base / base.sum()
         slope = (shares - base).sum(0)[c - k :] - precision @ shift
         # EM's curvature is a bound of the true one, so that each step is an ascent.
@@ -74,17 +74,17 @@ def estimate_intercept_shifts(
 
 def compute_shifted_frequencies(shifts: Tensor, frequencies: Tensor) -> Tensor:
     """Return the class frequencies [c] of an environment with shifts [k]."""
-    weights = frequencies * _add_first_class(shifts, len(frequencies)).exp()
+    weights = frequencies * _prepend_zero_shift(shifts, len(frequencies)).exp()
     return weights / weights.sum()
 
 
-def _compute_probabilities(logits: Tensor) -> Tensor:
+def _convert_logits_to_probabilities(logits: Tensor) -> Tensor:
     """Return probabilities [n, c] of logits [n, k]; one is that of the second class."""
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     return logits.softmax(1)
 
 
-def _add_first_class(shifts: Tensor, c: int) -> Tensor:
+def _prepend_zero_shift(shifts: Tensor, c: int) -> Tensor:
     """Return one shift for each of c classes; that of the first may be left out."""
     return torch.cat([shifts.new_zeros(c - len(shifts)), shifts])

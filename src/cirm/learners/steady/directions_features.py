@@ -148,7 +148,7 @@ def _predict_by_neighbours(scores: Tensor, values: Tensor, classes: int) -> Tens
     return member[near.indices].sum(1).argmax(-1)
 
 
-def find_feature(
+def find_clearest_changed_feature(
     rows: Tensor,
     targets: Tensor,
     guesses: list[Guess],

@@ -16,7 +16,7 @@ from cirm.learners.steady.directions_features import (
     Finding,
     Guess,
     compute_values,
-    find_feature,
+    find_clearest_changed_feature,
     find_traces,
     make_first_guesses,
     make_network_feature,
@@ -212,7 +212,7 @@ class Search:
         if tested is not None:
             guesses.append(Guess(tested.answers, axes))
         parts = compared.before, compared.here, axes
-        finding = find_feature(rows, targets, guesses, *parts)
+        finding = find_clearest_changed_feature(rows, targets, guesses, *parts)
         separation = 0.0 if finding is None else finding.separation
         if not is_first or separation > CLEAR:
             return (finding if separation > SEPARATE else None), None

@@ -94,7 +94,7 @@ def estimate_tables(
     for tables in images[: len(starts)]:
         parts = SEEN * tables, logits, values, member
         modes.append(_approximate(_run_em(tables, *parts), *parts))
-    nothing = float(_score_rows(even, logits, values))
+    nothing = float(_compute_total_log_likelihood(even, logits, values))
     evidence = torch.tensor([*(mode.evidence for mode in modes), nothing])
     shares = evidence.softmax(0)
     best = modes[int(shares[:-1].argmax())]
@@ -154,7 +154,9 @@ def _run_em(
     return tables
 
 
-def _score_rows(tables: Tensor, logits: Tensor, values: Tensor) -> Tensor:
+def _compute_total_log_likelihood(
+    tables: Tensor, logits: Tensor, values: Tensor
+) -> Tensor:
     """Return the log likelihood of the values of all rows."""
     scores = logits.log_softmax(-1) + compute_log_evidence_of_values(
         tables.log(), values
@@ -186,7 +188,7 @@ def _approximate(
     density = density + prior.sum(-1).lgamma().sum()
     count = tables.shape[0] * tables.shape[1]
     volume = count * ((size - 1) * math.log(2 * math.pi) + math.log(size)) / 2
-    evidence = _score_rows(tables, logits, values) + density + volume
+    evidence = _compute_total_log_likelihood(tables, logits, values) + density + volume
     evidence = evidence - information.log().sum() / 2
     return _Mode(tables, axes / information.sqrt(), float(evidence))
 

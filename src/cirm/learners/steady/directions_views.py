@@ -95,7 +95,9 @@ def fit_view(
     shared = counts * counts[common] / (counts + counts[common]).clamp(min=1)
     pixels = rows.unflatten(1, (channels, -1))
     mixing = _fit_mixing(pixels, means, values, targets, shared, common)
-    if not _matters(mixing, pixels - means[values, targets], values, common):
+    if not _do_channels_depend_on_value(
+        mixing, pixels - means[values, targets], values, common
+    ):
         return none
     offset = _fit_offset(mixing, pixels.mean(2), values, targets, shared, common)
     return View(mixing, offset, nothing, zero)
@@ -172,8 +174,13 @@ def _square_along_axes(
     return squares * axes.variances[:AXES].mean().sqrt()
 
 
-def _matters(mixing: Tensor, residuals: Tensor, values: Tensor, common: int) -> bool:
-    """Whether channels vary otherwise than for the common value: not so for a mark."""
+def _do_channels_depend_on_value(
+    mixing: Tensor, residuals: Tensor, values: Tensor, common: int
+) -> bool:
+    """Whether the channels of some value vary unlike those of the common one.
+
+    They do if the feature is a colour or a brightness, and do not if it is a mark.
+    """
 
     def measure(value: int) -> Tensor:
         flat = residuals[values == value].transpose(0, 1).flatten(1)
