@@ -6,6 +6,7 @@ CIRM_WRITE_ERRORS=1 pytest tests/cli/test_errors.py
 
 # ruff: noqa: E501  a table reads best with a case a line
 
+import gzip
 import io
 import os
 import re
@@ -201,6 +202,11 @@ CASES = [
     ("an NPZ file with objects", {"bad.npz": pickled()}, "fit bad.npz --model new.cirm"),
     ("an NPZ file with an impossible size", {"bad.npz": huge()}, "fit bad.npz --model new.cirm"),
     ("targets of a different length", {"bad.npz": archive(X=np.zeros((3, 2)), y=np.zeros(2))}, "fit bad.npz --model new.cirm"),
+    ("a packed table", {"bad.csv": gzip.compress(GOOD.encode(), mtime=0)}, FIT),
+    ("a column of periods that has no dates", {"bad.csv": GOOD}, FIT + " --time age"),
+    ("an unknown length of a period", {"bad.csv": GOOD}, FIT + " --time age --every decade"),
+    ("images that are all the same", {"bad.npz": archive(X=np.ones((9, 2, 2)), y=np.arange(9) % 2)}, "fit bad.npz --model new.cirm"),
+    ("images with a huge value", {"bad.npz": archive(X=np.full((9, 2, 2), 1e20), y=np.arange(9) % 2)}, "fit bad.npz --model new.cirm"),
     ("a folder without images", {"images/a/x.txt": "x"}, "fit images --model new.cirm"),
     ("a file that is not an image", {"images/a/x.png": "x", "images/b/y.png": image()}, "fit images --model new.cirm"),
     ("images of a single class", {"images/a/x.png": image()}, "fit images --model new.cirm"),

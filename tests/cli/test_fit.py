@@ -83,7 +83,7 @@ def test_a_model_goes_from_clinic_to_clinic(cirm, fitted):
     status, printed, _ = cirm("evaluate", "clinic-c.csv", "--model", "m.cirm")
     assert status == 0
     assert "on arrival at clinic-b" in printed
-    assert printed.count("95 % interval of the difference") > 3
+    assert printed.count("90 % interval of the difference") > 3
     status, printed, _ = cirm("inspect", "m.cirm")
     assert status == 0
     assert "The model file keeps no training rows" in printed

@@ -244,7 +244,13 @@ def test_the_command_prints_the_answer_first_and_writes_it_as_a_page(cirm, tmp_p
     text = page.read_text()
     lead = text[text.index('class="lead"') :]
     assert lead.index("moved up by") < lead.index("<section")
-    assert "What moved" in text
+    assert text.index("What moved") < text.index("In words") < text.index("<table")
+    draw_table(2, habit=0.1).to_csv(tmp_path / "c.csv", index=False)
+    words = ("compare", files[0], tmp_path / "c.csv", "--target", TARGET)
+    assert cirm(*words, "--report", tmp_path / "c.html")[0] == 0
+    text = (tmp_path / "c.html").read_text()
+    assert "What means something different" in text
+    assert "column that means something different" in text
     status, _, said = cirm("compare", *files, "--report", page)
     assert status == 2
     assert "already exists. Use --overwrite" in said

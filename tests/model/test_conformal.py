@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from cirm import adapt, evaluate, fit, load, predict, save, update
+from cirm.model.conformal import calibrate_model
 from cirm.model.new_place import predict_new_place
 
 TARGET = "outcome"
@@ -346,3 +347,12 @@ def test_the_commands_say_what_the_sets_promise_and_what_was_left_out(
     report = json.loads(printed)["coverage"]
     assert report["environments"]["clinic-c"]["rows"] == 200
     assert f"Expected coverage: a{report['guarantee'][1:]}" in page.read_text()
+
+
+def test_too_few_rows_for_an_interval_leave_its_cells_empty():
+    table = pd.DataFrame({"x": [1.0, 2.0, 3.0, 5.0], "y": [1.5, 2.25, 3.5, 5.75]})
+    model = fit(table, "y", learner="ridge")
+    found = predict(model, table)
+    assert np.isfinite(found["prediction"]).all()
+    assert found[["low", "high"]].isna().all(axis=None)
+    assert "too few to tell" in calibrate_model(model, 0.9).guarantee

@@ -30,6 +30,7 @@ from cirm.data.values import (
     is_missing,
 )
 
+LARGEST_INPUT = 1e9  # of images and arrays, which are used unscaled, in float32
 SYNONYMS = {"0": "false", "1": "true", "false": "0", "true": "1"}  # of two classes
 
 
@@ -115,6 +116,12 @@ def _encode_chunk(
         raise ValueError(
             f"{where}: its inputs contain {bad} NaN or infinite values. Replace them, "
             "or remove these rows."
+        )
+    largest = float(np.abs(inputs).max(initial=0)) if inputs.dtype.kind == "f" else 0.0
+    if largest > LARGEST_INPUT:
+        raise ValueError(
+            f"{where}: its inputs contain {largest:.2g}, which is too large to compute "
+            "with. Scale them to about unit size."
         )
     return inputs
 

@@ -39,6 +39,7 @@ from cirm.randomness import Randomness
 FEWEST_HELD_OUT = 5  # fewer rows would say nothing about the accuracy
 MEMORY_BYTES = 2**28  # of inputs that are held in memory
 MMAP_THRESHOLD = -3  # the name of this setting in glibc's malloc.h
+CHECKED_ROWS = 1000  # compared at once; nearly always, the first ones differ already
 LAZY_BYTES = 2**26  # of inputs that are not copied into environments
 
 
@@ -255,6 +256,18 @@ def release_free_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(MMAP_THRESHOLD, 2**24)
         library.malloc_trim(0)
+
+
+def check_inputs_vary(rows: EncodedRows, where: str) -> None:
+    """Refuse inputs that are the same in every row."""
+    inputs = rows.store.get_all()
+    for start in range(0, len(inputs), CHECKED_ROWS):
+        if (inputs[start : start + CHECKED_ROWS] != inputs[0]).any():
+            return
+    raise ValueError(
+        f"{where}: the inputs are the same in every row, so nothing can be predicted "
+        "from them. Check how they were saved."
+    )
 
 
 def report_encoded_rows(

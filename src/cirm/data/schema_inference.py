@@ -266,10 +266,12 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
         return []  # refused where columns are checked
     # All columns at once: thousands of them would take long one by one.
     flat = [None if cell is None else str(cell) for cell in cells.ravel()]
-    missing = np.array([c is None or is_missing_word(c) for c in flat], bool)
     numbers = np.asarray(pd.to_numeric(pd.Series(flat, dtype=object), errors="coerce"))
     is_number = ~np.isnan(numbers.astype(float)).reshape(cells.shape)
-    missing = missing.reshape(cells.shape)
+    missing = np.zeros(cells.shape, bool)
+    for place in np.flatnonzero(~is_number):
+        cell = flat[place]
+        missing.flat[place] = cell is None or is_missing_word(cell)
     numeric = (is_number | missing).all(0) & ~missing.all(0)
     return [
         name

@@ -21,6 +21,7 @@ from cirm.data.values import MISSING
 TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
 CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
+WIDE = 500  # columns; of so many blocks, choosing columns would take long
 
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
 
@@ -72,6 +73,8 @@ def _label_chunks(
     count = 0
     for frame in chunks:
         if not frame.empty:
+            if len(frame.columns) > WIDE:
+                frame = frame.copy()  # in one block, of which columns are soon chosen
             yield frame.set_axis(label_rows_by_file(path, len(frame), count), axis=0)
             count += len(frame)
     if not count:

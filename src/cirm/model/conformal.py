@@ -125,6 +125,12 @@ def calibrate_model(model: ModelFacts, level: float) -> Calibration:
     thresholds = [hardest if np.isnan(value) else value for value in thresholds]
     count = len(places) if is_arrival else 0
     text = _describe_guarantee(level, count, is_guaranteed and is_arrival)
+    if np.isinf(hardest):
+        text = (
+            f"Fewer than {FEWEST_ROWS} rows were held out, which is too few to tell "
+            "how far predictions are off, so sets have all classes and intervals no "
+            "limits; fit the model to more rows"
+        )
     return Calibration(level, np.array(thresholds), count, text)
 
 

@@ -96,23 +96,28 @@ def _check_decisions(description: Description) -> None:
             )
 
 
-def _check_sizes(data: Any, depth: int = 0) -> None:  # noqa: ANN401
+def _check_sizes(data: Any) -> None:  # noqa: ANN401
     """Refuse text, lists and numbers that are too large, and too deep nesting."""
-    parts: list[Any] = []
-    if isinstance(data, list | dict):
-        is_small = len(data) <= MOST_ITEMS and depth < MOST_DEPTH
-        parts = [*data, *data.values()] if isinstance(data, dict) else data
-    elif isinstance(data, str):
-        is_small = len(data) <= MOST_TEXT
-    else:
-        is_small = not isinstance(data, int) or abs(data) < LARGEST
-    _require(
-        is_small,
-        "description",
-        ("a text, a list or a number in the description is too large"),
-    )
-    for part in parts:
-        _check_sizes(part, depth + 1)
+    level = [data]
+    for _ in range(MOST_DEPTH + 1):
+        is_small = all(
+            len(part) <= (MOST_TEXT if isinstance(part, str) else MOST_ITEMS)
+            if isinstance(part, str | list | dict)
+            else not isinstance(part, int) or abs(part) < LARGEST
+            for part in level
+        )
+        _require(
+            is_small,
+            "description",
+            ("a text, a list or a number in the description is too large"),
+        )
+        level = [
+            inner
+            for part in level
+            if isinstance(part, list | dict)
+            for inner in ([*part, *part.values()] if isinstance(part, dict) else part)
+        ]
+    _require(not level, "description", "its lists are nested too deeply")
 
 
 def _check_schema(schema: Schema) -> None:
@@ -220,13 +225,15 @@ def _check_arrival(
     estimate = {"value", "variance"}
     spread = {"slope", "third", "third_slope"}
     known = {"ranking": estimate, "calibration": estimate | spread}
-    known |= {name: set(classes) for name in ("rows", "correct")}
+    given = ("probability", "probability_variance")  # absent from older files
+    known |= {name: set(classes) for name in ("rows", "correct", *given)}
     needed = {"rows", "correct", "calibration"}
     if not classes:
         known, needed = {"error": estimate}, {"error"}
     names = set(arrival)
     is_complete = not names or needed <= names <= set(known)
     is_valid = is_complete and all(set(arrival[n]) == known[n] for n in names)
+    is_valid &= len(names & set(given)) != 1
     _require(is_valid, place, "a score is missing, or is not one that cirm stores")
     for name in names & {"error", "ranking", "calibration"}:
         largest = max(map(abs, arrival[name].values()))
@@ -238,6 +245,9 @@ def _check_arrival(
         correct = arrival["correct"][label]
         is_count = 0 <= correct <= rows < LARGEST
         _require(is_count, f"{place}.correct", "must be from 0 to the number of rows")
+    for name in names & set(given):
+        is_valid = all(0 <= score <= 1 for score in arrival[name].values())
+        _require(is_valid, f"{place}.{name}", "must be from 0 to 1")
 
 
 def _check_nonconformity(

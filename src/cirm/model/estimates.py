@@ -86,9 +86,10 @@ def collect_score_statistics(
     If rows have weights [n], means are weighted, and the number of rows is the
     effective one.
 
-    Classification: the `rows` of each class and how many are `correct`, and the
-    estimates of `calibration` and, with two classes, `ranking`. Regression: that of
-    the `error`.
+    Classification: the `rows` of each class, how many are `correct`, and the mean
+    `probability` that they were given, with its sampling variance
+    (`probability_variance`); the estimates of `calibration` and, with two classes,
+    `ranking`. Regression: that of the `error`.
     """
     if not model.task.classes:
         squares = (mean[:, 0] - targets).double().square()
@@ -97,14 +98,27 @@ def collect_score_statistics(
         variance = spread / count_effective_rows(squares, weights) / (2 * level) ** 2
         return {"error": {"value": 0.5 * math.log(level), "variance": variance}}
     correct = decide_classes(mean, model.task.classes, model.threshold) == targets
-    rows, right = {}, {}
+    given = mean.double().gather(1, targets[:, None])[:, 0]
+    names = ("rows", "correct", "probability", "probability_variance")
+    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    rows = found["rows"]
     for index, name in enumerate(model.task.classes):
         is_class = targets == index
         own = None if weights is None else weights[is_class]
         rows[name] = count_effective_rows(targets[is_class], own)
-        rate = compute_mean(correct[is_class].double(), own) if rows[name] else 0.0
-        right[name] = min(rate * rows[name], rows[name])
-    found = {"rows": rows, "correct": right}
+        for key in names[1:]:
+            found[key][name] = 0.0
+        if not rows[name]:
+            continue
+        rate = compute_mean(correct[is_class].double(), own)
+        found["correct"][name] = min(rate * rows[name], rows[name])
+        part = given[is_class]
+        level = compute_mean(part, own)
+        total = rows[name] * compute_mean((part - level).square(), own)
+        found["probability"][name] = level
+        # As with one more row, 0.5 away: the variance of few rows is not zero.
+        noise = (total + 0.25) / (rows[name] + 1) / rows[name]
+        found["probability_variance"][name] = min(noise, 1.0)
     is_likeliest = mean.argmax(-1) == targets
     found["calibration"] = _measure_calibration(mean, is_likeliest, weights)
     if len(rows) == 2 and min(rows.values()) > 0:
@@ -215,13 +229,17 @@ def combine_estimates(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def compute_difference_interval(one: Estimate, other: Estimate) -> tuple[float, float]:
-    """Return the 95 % interval of a difference, one - other."""
+    """Return the 90 % interval of a difference, one - other.
+
+    It goes with a one-sided test at 5 %: the test finds a difference where the interval
+    lies above 0.
+    """
     difference = _subtract_parts(one, other)
-    return difference.find_quantile(0.025), difference.find_quantile(0.975)
+    return difference.find_quantile(0.05), difference.find_quantile(0.95)
 
 
 def compute_half_width(estimate: Estimate) -> float:
-    """Return half the width of the 95 % interval of a new environment's value."""
+    """Return half the width of the 90 % interval of a new environment's value."""
     low, high = compute_difference_interval(estimate, Estimate(0.0, 0.0))
     return (high - low) / 2
 

@@ -105,7 +105,7 @@ def evaluate(
         classification) `classes`, these with precision, recall, the area under the
         precision-recall curve and 95 % intervals; `expected`, the same metric on
         training data; `verdict`, whether the scores are worse than on arrival at other
-        places, or the predictions constant; `comparisons`, each score with the 95 %
+        places, or the predictions constant; `comparisons`, each score with the 90 %
         interval of the difference and a `line` in words; and `notes`, warnings about
         the data.
         `coverage` says how many percent of the targets lie within the prediction sets

@@ -15,6 +15,7 @@ from cirm.data.periods import (
 )
 from cirm.data.rows import (
     EncodedRows,
+    check_inputs_vary,
     read_rows,
     release_free_memory,
     split_off_held_out_rows,
@@ -229,6 +230,7 @@ def fit(
     count = draft.count
     del draft  # with its rows
     rows = read_rows(sources, schema, progress, count=count)
+    check_inputs_vary(rows, sources[0].where)
     plan = replace(
         plan,
         seed=seed,

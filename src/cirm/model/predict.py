@@ -184,6 +184,8 @@ def _build_prediction_columns(
         values = target.centre + target.scale * mean[:, 0]
         half = target.scale * calibration.half_width
         spread = target.scale * std[:, 0] if std.any() else empty
+        # Without a limit the cells stay empty: infinity is no number in JSON.
+        half = half if np.isfinite(half) else np.nan
         ends = {"low": values - half, "high": values + half}
         return {"prediction": values, **ends, "uncertainty": spread}
     index = decide_classes(mean, model.task.classes, model.threshold)

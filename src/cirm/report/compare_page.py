@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cirm.report import page
+from cirm.report.dot_plot import Dot, DotRow, MarkKind, choose_factor_limits
 from cirm.report.drawing import (
     add_text_label,
     create_blank_axes,
     get_css_color,
     render_as_inline_svg,
 )
+from cirm.report.model_plots import render_dots_figure
 from cirm.report.page import Section
 from cirm.report.table import Column, Table
 
@@ -33,11 +35,18 @@ def build_comparison_page(content: Content, command: str = "") -> str:
     ]
     significant = {one["column"] for one in content["inputs"] if one["significant"]}
     if content["inputs"]:
-        facts.append((f"{len(significant)}", "inputs that changed significantly"))
+        one = len(significant) == 1
+        words = f"{'input' if one else 'inputs'} that changed significantly"
+        facts.append((f"{len(significant)}", words))
+    if meaning := content["meaning"]:
+        one = len(meaning["columns"]) == 1
+        words = "column that means" if one else "columns that mean"
+        facts.append((f"{len(meaning['columns'])}", f"{words} something different"))
     sections = [
         Section("", [page.render_large_numbers(facts)]),
-        Section("", [page.render_notes_as_list(list_sentences(content))]),
+        _build_meaning_section(content),
         _build_figure_section(content["inputs"]),
+        Section("In words", [page.render_notes_as_list(list_sentences(content))]),
         *(Section(one.title, [one]) for one in build_comparison_tables(content)),
         Section("How it was tested", [_describe_tests(content)]),
         Section(
@@ -133,6 +142,41 @@ def _describe_tests(content: Content) -> str:
         "nothing has changed. With many rows, even small changes are significant: "
         "look at their size as well."
     )
+
+
+def _build_meaning_section(content: Content) -> Section | None:
+    """Show what each column with another meaning says about a class, as odds."""
+    columns = (content["meaning"] or {"columns": []})["columns"]
+    effects = [one["effects"] for one in columns]
+    is_odds = (content["base_rate"] or {}).get("kind") == "categories"
+    if not (is_odds and columns and min(map(min, effects)) > 0):
+        return None
+    kinds: tuple[MarkKind, MarkKind] = ("earlier", "main")
+    rows = [
+        DotRow(
+            one["column"],
+            [
+                Dot(value, kind, f"{one['column']}, {name}: {value:.3g}")
+                for value, kind, name in zip(
+                    one["effects"], kinds, content["names"], strict=True
+                )
+            ],
+        )
+        for one in columns
+    ]
+    figure = render_dots_figure(
+        "Factor by which the odds of the outcome change with the column, given the "
+        "others. A factor of 1 means that the column says nothing.",
+        rows,
+        label="What columns say about the target: "
+        + ", ".join(f"{c['column']} {c['effects']}" for c in columns),
+        axis="factor by which the odds change",
+        limits=choose_factor_limits([value for own in effects for value in own]),
+        legend=dict(zip(kinds, content["names"], strict=True)),
+        factors=True,
+        reference=1.0,
+    )
+    return Section("What means something different", [figure])
 
 
 def _build_figure_section(changes: Sequence[Content]) -> Section | None:

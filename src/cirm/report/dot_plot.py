@@ -138,7 +138,13 @@ def _add_legend(ax: Axes, legend: Mapping[MarkKind, str], lines: int) -> None:
 
     if not legend:
         return
-    room = ax.figure.bbox.width / len(legend) * lines - 40
+    width = ax.figure.bbox.width
+    # Each text has its share of a line, unless all of them fit as they are.
+    room = width / len(legend) * lines - 40
+    if lines == 1 and LETTER * sum(map(len, legend.values())) < width - 40 * len(
+        legend
+    ):
+        room = width
     ax.figure.legend(
         [Line2D([], [], ls="", **_get_mark_style(kind)) for kind in legend],
         [replace_unprintable(shorten_text(text, room)) for text in legend.values()],

@@ -83,7 +83,7 @@ def render_importance_figure(content: Content) -> Markup:
     )
     top = max(dot.value for row in rows for dot in row.dots)
     limits = (0.0, max(top, 1.0))
-    return _render_dots(
+    return render_dots_figure(
         caption, rows, label=label, axis="importance, %", limits=limits, legend=legend
     )
 
@@ -118,7 +118,7 @@ def render_scores_figure(
     used = {score.kind for score in scores}
     known = {kind: text for kind, text in legend.items() if kind in used}
     caption = "Lines are 95 % intervals."
-    return _render_dots(
+    return render_dots_figure(
         caption, rows, label=label, axis=name, limits=limits, legend=known
     )
 
@@ -149,7 +149,7 @@ def render_effects_figure(adaptation: Content) -> Markup:
     label = "Effects learned anew: " + "; ".join(
         f"{one['feature']} {one['here']:.3g}" for one in adaptation["effects"]
     )
-    return _render_dots(
+    return render_dots_figure(
         caption,
         rows,
         label=label,
@@ -234,7 +234,7 @@ def _convert_importance_to_percent(importance: Mapping[str, float]) -> dict[str,
     return {name: 100 * value / total for name, value in importance.items()}
 
 
-def _render_dots(caption: str, rows: Sequence[DotRow], **options: Any) -> Markup:  # noqa: ANN401
+def render_dots_figure(caption: str, rows: Sequence[DotRow], **options: Any) -> Markup:  # noqa: ANN401
     """Render a dot plot, for wide and for narrow screens."""
     plot: Callable[..., Markup] = plot_dots
     wide, narrow = plot(rows, **options), plot(rows, width=NARROW, **options)

@@ -19,7 +19,8 @@
   const makeField = (name, about, place) => {
     const kind = [].concat(about.type)[0], example = (about.examples || [])[0];
     const label = make("label", name);
-    label.append(make("small", about.description || ""));
+    const known = kind === "string" ? (about.examples || []).slice(0, 5) : [];
+    label.append(make("small", known.length ? "known values: " + known.join(", ") : about.description || ""));
     let input;
     if (kind === "boolean") {
       input = choose([["", "unknown"], ["true", "true"], ["false", "false"]]);
@@ -34,7 +35,6 @@
         for (const value of about.examples) list.append(make("option", null, {value}));
         label.append(list);
         input.setAttribute("list", list.id);
-        input.placeholder = about.examples.slice(0, 3).join(", ");
       }
     }
     input.name = name;

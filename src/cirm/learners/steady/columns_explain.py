@@ -107,7 +107,8 @@ def _describe_feature(
     leak = compute_residual_direction(state, feature, given)[1]
     told = describe_effects_seen(effects, classes, output)
     sentence = f"`{name}` changes its meaning: in the environments seen it {told}"
-    sentence += f" (p = {p_value:.1g})." if p_value < 0.05 else "."
+    size = "< 1e-15" if p_value < 1e-15 else f"= {p_value:.1g}"
+    sentence += f" (p {size})." if p_value < 0.05 else "."
     return {
         "feature": name,
         "index": feature,
