@@ -202,8 +202,8 @@ def _wrap_function(function: EncoderLike, kind: EncoderKind) -> EncoderParts:
     if not callable(function):
         raise ValueError(
             f"encoder: an object of type {type(function).__name__} cannot be called. "
-            "Pass the name of an encoder (`cirm list encoders`), a torch module or a "
-            "function."
+            f"Pass the name of an encoder ({', '.join(REGISTRY.list_keys())}), a torch "
+            "module or a function."
         )
     return EncoderParts(function, kind, SIDE if kind == "images" else 0)
 
