@@ -6,7 +6,7 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.learners.irmv1 import IRMv1
 from cirm.learners.replay import Replay
-from cirm.learners.sfb import SFB, correct_for_confusion
+from cirm.learners.sfb import SFB, correct_for_confusion, create_empty_boost
 from cirm.networks import MLP
 from cirm.training import Descent
 from tests.learners.places import (
@@ -101,3 +101,9 @@ def test_a_shortcut_that_turned_round_is_relearned_from_inputs_alone():
 def test_impossible_settings_are_refused(name, value):
     with pytest.raises(ValueError, match=f"sfb: {name} must be"):
         SFB(**{name: value})
+
+
+def test_a_boost_that_is_not_there_has_the_axes_of_one_that_is():
+    empty = create_empty_boost(torch.zeros(3, 7))
+    assert [part.ndim for part in empty] == [2, 3, 2]
+    assert [part.shape[:2] for part in empty] == [(3, 0)] * 3

@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -108,3 +109,17 @@ def test_kept_columns_come_first_and_have_names_of_their_own(clinic):
     shown = predict(model, later, keep=["age", "patient"])
     assert list(shown.columns)[:3] == ["patient", "age", "prediction"]
     assert shown["age"].tolist() == later["age"].tolist()
+
+
+def test_an_interval_lies_evenly_around_its_prediction():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=60)})
+    table["y"] = 3 * table["x"] + rng.normal(size=60)
+    model = fit(table, "y", learner="erm", settings={"epochs": 20, "hidden": (4,)})
+    shown = predict(model, table)
+    below, above = (
+        shown["prediction"] - shown["low"],
+        shown["high"] - shown["prediction"],
+    )
+    assert (below > 0.1).all()
+    assert below.to_numpy() == pytest.approx(above.to_numpy())

@@ -5,6 +5,7 @@ import torch
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
+from cirm.learners.steady import columns_blocks
 from cirm.learners.steady.columns_blocks import group_units_into_clusters
 from cirm.learners.steady.columns_effects import find_least_relation
 
@@ -26,3 +27,12 @@ def test_clusters_are_those_of_average_linkage(seed):
     same = found[:, None] == found[None]
     assert same.tolist() == (expected[:, None] == expected[None]).tolist()
     assert len(found.unique()) < d  # some are related
+
+
+def test_too_many_columns_are_not_grouped(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(200, 1, generator=generator).double().repeat(1, 4)
+    targets, unit = torch.arange(200)[:, None].double() % 2, torch.arange(4)
+    assert group_units_into_clusters(features, targets, unit).tolist() == [0] * 4
+    monkeypatch.setattr(columns_blocks, "MOST_CLUSTERED", 3)
+    assert group_units_into_clusters(features, targets, unit).tolist() == [0, 1, 2, 3]
