@@ -65,12 +65,13 @@ def test_a_past_at_zero_takes_part_in_the_first_stage_only():
     settings = {"beta": 0.0, "rho1": 0.0, "samples": 50, "past_at_zero": True}
     weak, strong = (linear(rho0=rho0, **settings) for rho0 in (0.1, 10.0))
     assert weak.init(Randomness(SEEDS)).last.abs().sum() == 0
-    means = [trained(each, [stage]).posterior.mean[:, :3] for each in (weak, strong)]
+    states = [trained(each, [stage]) for each in (weak, strong)]
+    means = [state.posterior.mean[:, :3] for state in states]
     # The pull of a past has the weight rho0: with a large one the means end at zero.
     assert (means[0] - TRUTH).abs().max() < 0.3
     assert means[1].abs().max() < 0.6
-    first = trained(strong, [stage])
-    assert first.last.shape == (2, 1, 8) and first.last.abs().min() > 0
+    last = states[1].last
+    assert last.shape == (2, 1, 8) and last.abs().min() > 0
 
 
 class LinearFeatures(Network):

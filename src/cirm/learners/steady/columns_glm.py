@@ -95,7 +95,9 @@ def _compute_information_matrix(basis: Tensor, mean: Tensor) -> Tensor:
         probabilities = compute_class_probabilities(rows @ mean.T)
         weights = (probabilities * (1 - probabilities)).T.clamp(min=1e-8)
         for own, weight in zip(information, weights, strict=True):
-            own.addmm_((rows * weight[:, None]).T, rows)
+            # NumPy computes one half of a product that is symmetric.
+            scaled = (rows * weight.sqrt()[:, None]).numpy()
+            own += torch.from_numpy(scaled.T @ scaled)
     return information * (k / (k - 1) if k > 1 else 1.0)
 
 
