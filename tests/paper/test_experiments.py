@@ -74,6 +74,27 @@ def test_each_row_of_tables_1_and_2_has_the_references_a_reader_needs():
             }
 
 
+def test_methods_see_all_data_at_once_and_only_one_is_told_the_groups():
+    for row in get_experiment("groups").rows:
+        orders = {t.label: t.order for t in row.trials}
+        assert orders.pop("steady") == "sequential" and {*orders.values()} == {"joint"}
+        told = [t.label for t in row.trials if Colored(**t.data).groups]
+        assert told == ["groupdro, true groups"]
+        inferred = {t.label for t in row.trials if t.infer}
+        assert inferred == {"groupdro after eiil", "dfr after eiil"}
+
+
+def test_the_rows_of_label_noise_differ_in_it_alone():
+    rows = get_experiment("label-noise").rows
+    noises = [{t.data["label_flip"] for t in row.trials} for row in rows]
+    assert noises == [{n / 20} for n in range(8)]
+    rest = {
+        str([(t.label, {**t.data, "label_flip": 0}) for t in row.trials])
+        for row in rows
+    }
+    assert len(rest) == 1
+
+
 def test_table_4_has_one_environment_and_table_3_two_with_the_last_images_for_test():
     for name, count in (("table3", 2), ("table4", 1)):
         for trial in get_experiment(name).list_trials():

@@ -58,7 +58,7 @@ class BoardEffort:
 FULL = BoardEffort()
 QUICK = BoardEffort(
     trials=2,
-    settings={"epochs": "30", "iterations": "30"},
+    settings={"epochs": "30", "iterations": "30", "samples": "2"},
     inference={"epochs": 30, "steps": 0},
     block=0,  # its jobs are short
 )

@@ -24,7 +24,8 @@ TABLES = ("table1", "table2", "table3", "table4", "table5")
 READINGS = (
     "readings", "readings-inferred", "readings-table2", "colourings", "parts"
 )  # fmt: skip
-NAMES = (*TABLES, *READINGS, "beyond", "ablation", "figures", "theory", "all")
+BEYOND = ("beyond", "ablation", "groups", "label-noise")
+NAMES = (*TABLES, *READINGS, *BEYOND, "figures", "theory", "all")
 MAX_COLUMNS = 4  # wider tables do not fit on a terminal
 EXAMPLES = options.format_command_examples(
     "cirm reproduce table1 --seeds 1", "cirm reproduce figures --out figures"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from cirm.paper import (
     beyond,
+    group_methods,
     inference_readings,
     readings,
     table_2_readings,
@@ -31,6 +32,8 @@ EXPERIMENTS: dict[str, PaperExperiment] = {
         table_2_readings.build_parts_experiment(),
         beyond.build_steady_experiment(),
         beyond.build_steady_ablation_experiment(),
+        group_methods.build_group_methods_experiment(),
+        group_methods.build_label_noise_experiment(),
     )
 }
 
