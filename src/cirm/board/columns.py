@@ -11,7 +11,9 @@ from cirm.data.planted import parse_table_option
 from cirm.runs.plans import PreparedDataset, prepare_dataset
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
-ENCODER = {"encoder": "efficientnet-lite0", "side": "128"}  # as large as PACS is stored
+FEATURES = {"encoder": "efficientnet-lite0", "side": "128", "examples": "300"}
+"""Of PACS: images as large as they are stored, others of each domain for each seed."""
+
 QUICK = {"source": "digits", "examples": "300"}
 REAL_TABLES = {
     "gas-turbine": "gas turbine",
@@ -150,7 +152,7 @@ def _build_pacs_column(unseen: str) -> BoardColumn:
     others = [domain for domain in DOMAINS if domain != unseen]
     orders = [[*others[start:], *others[:start]] for start in range(len(others))]
     variants = tuple(
-        BoardVariant({"test": unseen, "train": ",".join(order), **ENCODER})
+        BoardVariant({"test": unseen, "train": ",".join(order), **FEATURES})
         for order in orders
     )
     title = f"PACS {unseen.partition('_')[0]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,8 +95,6 @@ def run_board(
     limit = start_budget(budget)
     with show_step_progress("Nothing was run.") as progress:
         progress("preparing the data sets", 1)
-        from dataclasses import replace
-
         from cirm.board.columns import list_board_columns, prepare_columns
         from cirm.board.plan import FULL, QUICK, plan_board
         from cirm.board.rows import list_board_rows
@@ -150,6 +149,8 @@ def run_board_plan(
         f"{len(plan.list_trials())} trials, and then the runs with the settings that "
         "they choose."
     )
+    if limit and plan.effort.block:  # a cell at a time, so that it has whole cells
+        plan = replace(plan, effort=replace(plan.effort, block=1))
     jobs: list[Job] = []
     failures: dict[str, str] = {}
     for block in plan.split_into_blocks():
