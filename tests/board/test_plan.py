@@ -150,6 +150,24 @@ def test_archived_jobs_are_restored_unless_their_learner_has_changed(tmp_path):
     assert list(load_archive(tmp_path).entries) == [second.key]
 
 
+def test_a_cell_is_shown_once_all_its_runs_have_finished(tmp_path):
+    orders = tuple(
+        BoardVariant({"examples": "60", "sweep": "", "flips": f})
+        for f in ("0.2,0.1", "0.1,0.2")
+    )
+    plan = plan_board(
+        list_board_rows(["erm"]), prepare(replace(DIGITS, variants=orders)), {}, EFFORT
+    )
+    for job in plan.list_trials():
+        write_trial(tmp_path, job, **{"worst-group": 50.0, "oracle": 50.0})
+    first, *others = plan.list_runs(tmp_path)
+    write_run(tmp_path, first, 60.0)
+    assert others and summarise_board(plan, tmp_path)["cells"] == {"erm": {}}
+    for job in others:
+        write_run(tmp_path, job, 60.0)
+    assert summarise_board(plan, tmp_path)["cells"]["erm"]["d"]["unseen"]["seeds"] == 4
+
+
 def test_without_finished_trials_there_is_nothing_to_run(tmp_path):
     plan = plan_board(list_board_rows(["erm"]), prepare(TABLE), {}, EFFORT)
     assert plan.list_runs(tmp_path) == []

@@ -12,7 +12,7 @@ import numpy as np
 from cirm.board.plan import CHOICES, ORACLE, BoardPlan, BoardTask
 from cirm.records import AdaptedScore, Record, Score
 from cirm.runs.jobs import Job
-from cirm.runs.local import collect_records_of_jobs
+from cirm.runs.local import collect_records_of_jobs, list_unfinished_jobs
 
 Values = dict[str, float]
 Scores = Mapping[str, Mapping[str, Values]]
@@ -21,7 +21,7 @@ RESAMPLES, LEVEL = 2000, 0.95  # of the bootstrap, enough for two digits
 
 
 def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
-    """Return the scores of all cells that have results, as plain values.
+    """Return the scores of all cells whose runs have finished, as plain values.
 
     Scores are accuracies in percent; in a regression, the share of the target's
     variance at the first place that is explained, in percent.
@@ -37,6 +37,10 @@ def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
         cells = values.setdefault(task.row.name, {})
         cell = cells.setdefault(task.column.name, {"settings": [], "scores": {}})
         _add_task_scores(cell, task, folder)
+    for cells in values.values():
+        for cell in cells.values():
+            if cell.get("is_open"):
+                cell["scores"] = {}
     unseen = {
         row: {c: cell["scores"]["unseen"] for c, cell in own.items() if cell["scores"]}
         for row, own in values.items()
@@ -132,7 +136,9 @@ def _add_task_scores(cell: dict[str, Any], task: BoardTask, folder: Path) -> Non
     """Add the scores of one variant to a cell, under names of order and seed."""
     planned = task.plan_choices(folder)
     found = {name: _collect(planned.get(name, []), folder) for name in CHOICES}
-    if not found["honest"]["unseen"]:
+    jobs = planned.get("honest", [])
+    if not jobs or list_unfinished_jobs(jobs, folder):
+        cell["is_open"] = True
         return
     cell["settings"].append(planned["honest"][0].settings)
     place = len(cell["settings"])
