@@ -161,6 +161,8 @@ def run_board_plan(
             )
             jobs += own
         archive_jobs(jobs, folder, find_source_commit())
+        if limit and limit.remaining <= 0:
+            break
     summary = write_board(plan, folder)
     print_table(build_board_table(summary))
     typer.echo(write_board_lead(summary))
