@@ -172,9 +172,9 @@ def test_it_says_what_it_found(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "settings", "message"),
     [
-        ({"y": Y}, {}, "there is no array X or x or inputs .* arrays y[.]"),
-        ({"X": X}, {}, "there is no array y or .* arrays X[.]"),
-        ({"X": X, "y": Y}, {"environment": "site"}, "no array site. .* arrays X, y[.]"),
+        ({"y": Y}, {}, "there is no array X or x or inputs .* file are: y[.]"),
+        ({"X": X}, {}, "there is no array y or .* file are: X[.]"),
+        ({"X": X, "y": Y}, {"environment": "site"}, "no array site. .* are: X, y[.]"),
         ({"X": X, "y": Y[:5]}, {}, r"its target array is \[5\] for 6 examples"),
         ({"X": X, "y": Y, "env": Y[:2]}, {}, r"environment array is \[2\] for 6"),
         (
