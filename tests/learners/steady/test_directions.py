@@ -22,7 +22,7 @@ from cirm.learners.steady.directions_features import (
     reads_better,
 )
 from cirm.learners.steady.directions_stable import compare_spread_with_mean
-from cirm.learners.steady.directions_stage import SHARES, remove_directions
+from cirm.learners.steady.directions_stage import remove_directions
 from cirm.learners.steady.directions_statistics import (
     append_statistics,
     count_statistics,
@@ -365,8 +365,21 @@ def test_a_better_reading_has_fewer_errors_and_is_of_the_same_feature():
     assert not reads_better(other, u, y, 2)  # tells more, but is something else
 
 
-def test_shares_of_the_level_add_up_to_it():
-    assert sum(SHARES) == pytest.approx(1)
+def test_combined_p_values_are_uniform_and_gain_from_tests_that_agree():
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.rand(20_000, 3, generator=generator).tolist()
+    combined = torch.tensor([search.combine_p_values(p) for p in draws])
+    for level in (0.01, 0.05, 0.2):
+        assert float((combined < level).float().mean()) == pytest.approx(level, rel=0.1)
+    assert search.combine_p_values((0.02, 0.02, 0.02)) == pytest.approx(0.02)
+    alone = search.combine_p_values((0.03, 0.5, 0.5))
+    assert search.combine_p_values((0.03, 0.5, 0.03)) < 0.6 * alone
+
+
+def test_the_smallest_p_value_of_independent_axes_is_uniform_when_corrected():
+    axes = torch.rand(4000, 50, generator=torch.Generator().manual_seed(1))
+    corrected = [search.Change(0.5, row).corrected_axes for row in axes]
+    assert stats.kstest(corrected, "uniform").pvalue > 0.01
 
 
 def move_digits(seed):

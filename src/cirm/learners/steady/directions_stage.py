@@ -48,7 +48,6 @@ SEPARATE = 3.3  # standard deviations between values of a feature after the firs
 CLEAR = 10.0  # standard deviations between values, from which on discriminants read all
 CONTRADICTED = 0.08  # of the classes at least; a reader that is right more often
 # goes by stable features as well, so that its answers are no shortcut
-SHARES = 0.5, 0.1, 0.4  # of the level: discriminant, axes, easiest predictor
 GONE = 0.1  # of the variance before: what varies less cannot be read any more
 
 
@@ -358,8 +357,7 @@ def _find_clearest_change(
             past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
             answers = compare_tallies(past, hypothesis.tallies[i + 1])
             tests = change.discriminant, change.corrected_axes, answers
-            parts = [p / share for p, share in zip(tests, SHARES, strict=True)]
-            p_value = min(1.0, *parts)
+            p_value = search.combine_p_values(tests)
         results.append(Comparison(p_value, before, here, axes))
         before = pooled
     best = min(results, key=lambda result: result.p_value)
