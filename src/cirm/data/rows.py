@@ -275,7 +275,7 @@ def report_encoded_rows(
 ) -> None:
     """Report the fraction of the rows that is encoded, or else their number."""
     if not any(source.encoder for source in sources):
-        return progress("encoding", done / count if count >= done else done)
+        return progress("encoding", done / count if count >= done > 0 else done)
     total = sum(source.count for source in sources)
     progress("computing features", done / total if total > done else 1)
 
