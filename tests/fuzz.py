@@ -313,7 +313,7 @@ def run(words):
     """Run a command in this process; return its status and what it printed."""
     out, error = io.StringIO(), io.StringIO()
     stdin = io.TextIOWrapper(
-        io.BytesIO(Path("t.csv").read_bytes() if "-" in words else b"")
+        io.BytesIO(Path("t.csv").read_bytes() if words[1] == "-" else b"")
     )
     with (
         mock.patch.object(sys, "argv", ["cirm", *words]),

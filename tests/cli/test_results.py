@@ -31,7 +31,11 @@ def test_the_page_of_results_is_what_its_command_makes_of_the_kept_records(
 
 
 def test_the_page_of_results_has_every_table_that_records_are_kept_of(words):
-    kept = {path.parent.name for path in DOCS.glob("results/*/tables.md")}
+    kept = {
+        path.parent.name
+        for path in DOCS.glob("results/*/records.json")
+        if path.with_name("tables.md").is_file()
+    }
     assert kept
     assert {Path(word).name for word in words[1:-2]} == kept
 

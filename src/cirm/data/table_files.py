@@ -269,7 +269,7 @@ def _read_parquet_chunks(path: Path, where: str, rows: int) -> Iterator[pd.DataF
             for batch in file.iter_batches(rows):
                 frame = batch.to_pandas()
                 yield frame.set_axis([str(name) for name in frame.columns], axis=1)
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{where}: it is not a readable Parquet file ({summarise_error(error)}). "
             "Write it again."

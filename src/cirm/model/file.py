@@ -229,9 +229,9 @@ def decode_model_file(
         earlier = _take_earlier_versions(tensors)
         model = _build_model(data, tensors, network, learner)
         _check_model_can_predict(model)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-    except Exception as error:  # whatever else a file from anywhere may cause
+    except Exception as error:  # whatever a file from anywhere may cause
+        if isinstance(error, ValueError) and str(error).endswith((".", "?")):
+            raise ValueError(f"{where}: {error}") from None  # a sentence of ours
         reason = f"{type(error).__name__}: {summarise_error(error)}"
         if learner is not None:
             raise ValueError(

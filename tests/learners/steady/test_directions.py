@@ -376,6 +376,16 @@ def test_combined_p_values_are_uniform_and_gain_from_tests_that_agree():
     assert search.combine_p_values((0.03, 0.5, 0.03)) < 0.6 * alone
 
 
+def test_statistics_of_images_of_one_row_or_column_are_finite():
+    rows = torch.rand(5, 6, generator=torch.Generator().manual_seed(2))
+    for shape in ((2, 1, 3), (2, 3, 1), (6, 1, 1)):
+        assert measure_statistics(rows, shape).isfinite().all()
+
+
+def test_tests_that_find_nothing_at_all_have_a_large_p_value():
+    assert search.Change(1.0, torch.ones(3)).p_value > 0.9
+
+
 def test_the_smallest_p_value_of_independent_axes_is_uniform_when_corrected():
     axes = torch.rand(4000, 50, generator=torch.Generator().manual_seed(1))
     corrected = [search.Change(0.5, row).corrected_axes for row in axes]

@@ -59,7 +59,8 @@ class Change(NamedTuple):
     @property
     def corrected_axes(self) -> float:
         """The p-value of a change along any axis; axes are independent (Sidak)."""
-        return -math.expm1(len(self.axes) * math.log1p(-float(self.axes.min())))
+        least = min(float(self.axes.min()), MOST_P_VALUE)
+        return -math.expm1(len(self.axes) * math.log1p(-least))
 
     @property
     def p_value(self) -> float:

@@ -53,7 +53,8 @@ def measure_statistics(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     for axis in (2, 3):
         size = spread.shape[axis] - 1
         near = spread.narrow(axis, 0, size) * spread.narrow(axis, 1, size)
-        parts.append(near.mean((2, 3)).sum(1, keepdim=True) / total)
+        # Pixels of an image with a single row or column have no such neighbours.
+        parts.append(near.mean((2, 3)).nan_to_num().sum(1, keepdim=True) / total)
     return torch.cat(parts, 1)
 
 
