@@ -167,7 +167,7 @@ def test_the_demo_does_not_credit_our_learner_with_values_of_the_paper(
     words = ["demo", "--seeds", "1", "--workers", "1", "--out", str(out)]
     assert cirm(*words)[0] == 0
     learners = json.loads((out / "summary.json").read_text())["learners"]
-    own = "library defaults, not tuned to these data"
+    own = "library defaults"
     assert learners["steady"]["selection"] == own
     assert learners["erm"]["selection"].startswith("the paper's values")
     page = unescape((out / "report.html").read_text())

@@ -203,8 +203,8 @@ def test_a_learner_that_other_processes_cannot_create_is_refused():
     ("learner", "preset", "words"),
     [
         ("gem", "paper", "the paper's values, which were chosen by test accuracy"),
-        ("gem", "", "library defaults, not tuned to these data"),
-        ("steady", "", "library defaults, not tuned to these data"),
+        ("gem", "", "library defaults"),
+        ("steady", "", "library defaults"),
         ("vrex", "paper", "the paper's values for IRMv1"),
         ("birm", "scm", "preset scm, published values"),
     ],

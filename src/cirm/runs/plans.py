@@ -161,7 +161,7 @@ def describe_setting_selection(
 ) -> str:
     """Describe in words how settings were chosen."""
     if not get_preset_settings(learner, preset):
-        words = "library defaults, not tuned to these data"
+        words = "library defaults"
     elif preset != "paper":
         words = f"preset {preset}, published values"
     elif learner in BORROWED:
