@@ -143,7 +143,7 @@ def _build_columns_predictor(state: Mapping[str, Array]) -> ColumnsPredictor:
     own, bends, products, constant = np.split(
         coefficients.reshape(samples * outputs, p), sizes, axis=1
     )
-    bends = bends.reshape(-1, hinges, d) * slopes
+    bends = bends.reshape(len(own), hinges, d) * slopes
     parts = [own, bends[:, :, bent].reshape(len(own), hinges * len(bent))]
     parts.append((products * factors)[:, used])
     single = np.float32  # the precision of the inputs
