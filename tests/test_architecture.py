@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 WITHOUT_TORCH = frozenset(
-    {"intervals", "records", "registry", "settings", "tasks", "wording"}
+    {"intervals", "p_values", "records", "registry", "settings", "tasks", "wording"}
 )
 LAYER_0 = WITHOUT_TORCH | {"environments", "randomness"}
 LAYERS_0_1 = LAYER_0 | {"networks", "variational", "likelihoods"}

@@ -30,6 +30,7 @@ from cirm.model.estimates import (
     estimate_proportion,
 )
 from cirm.model.model import Model
+from cirm.p_values import combine_p_values
 
 Measured = Mapping[str, Mapping[str, float]]
 """What `collect_score_statistics` returns, or only the `accuracy` of all classes."""
@@ -336,13 +337,10 @@ def _close_test(score: str, p_value: float, groups: Mapping[str, float]) -> floa
     groups in decreasing order of their p-values.
     """
     others = sorted((p, name) for name, p in groups.items() if name != score)
-    total = weight = 0.0
-    largest = 0.0
-    for p, name in [(p_value, score), *reversed(others)]:
-        share = WEIGHTS.get(name, OTHER_WEIGHT)
-        # The weighted mean of standard Cauchy variables is one again.
-        total += share / math.tan(math.pi * min(max(p, 1e-15), MOST_P_VALUE))
-        weight += share
-        combined = 0.5 - math.atan(total / weight) / math.pi
-        largest = max(largest, combined)
-    return largest
+    tests = [(p_value, score), *reversed(others)]
+    p_values = [p for p, _ in tests]
+    weights = [WEIGHTS.get(name, OTHER_WEIGHT) for _, name in tests]
+    return max(
+        combine_p_values(p_values[:count], weights[:count], MOST_P_VALUE)
+        for count in range(1, len(tests) + 1)
+    )

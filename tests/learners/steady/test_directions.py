@@ -365,17 +365,6 @@ def test_a_better_reading_has_fewer_errors_and_is_of_the_same_feature():
     assert not reads_better(other, u, y, 2)  # tells more, but is something else
 
 
-def test_combined_p_values_are_uniform_and_gain_from_tests_that_agree():
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.rand(20_000, 3, generator=generator).tolist()
-    combined = torch.tensor([search.combine_p_values(p) for p in draws])
-    for level in (0.01, 0.05, 0.2):
-        assert float((combined < level).float().mean()) == pytest.approx(level, rel=0.1)
-    assert search.combine_p_values((0.02, 0.02, 0.02)) == pytest.approx(0.02)
-    alone = search.combine_p_values((0.03, 0.5, 0.5))
-    assert search.combine_p_values((0.03, 0.5, 0.03)) < 0.6 * alone
-
-
 def test_statistics_of_images_of_one_row_or_column_are_finite():
     rows = torch.rand(5, 6, generator=torch.Generator().manual_seed(2))
     for shape in ((2, 1, 3), (2, 3, 1), (6, 1, 1)):

@@ -16,6 +16,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from cirm.p_values import combine_p_values
+
 RANK = 300  # rows of the factor of the scatter: all that 1,000 small images vary along
 AXES = 50  # leading axes that are tested one by one
 WEIGHTS = 0.5, 0.1, 0.4  # of the tests: discriminant, axes, easiest predictor
@@ -65,23 +67,12 @@ class Change(NamedTuple):
     @property
     def p_value(self) -> float:
         """The p-value of any change, from both tests together."""
-        return combine_p_values((self.discriminant, self.corrected_axes))
+        return combine_tests((self.discriminant, self.corrected_axes))
 
 
-def combine_p_values(p_values: Sequence[float]) -> float:
-    """Return the p-value of the tests of `WEIGHTS` together, or of the first of them.
-
-    The weighted mean of Cauchy variables is one again, and its tail hardly changes if
-    the tests depend on each other (Liu and Xie, "Cauchy combination test", 2020). Two
-    tests that both point to a change count for more than one of them, which is not so
-    with Bonferroni's correction.
-    """
-    weights = WEIGHTS[: len(p_values)]
-    total = sum(
-        weight / math.tan(math.pi * min(max(p, 1e-15), MOST_P_VALUE))
-        for p, weight in zip(p_values, weights, strict=True)
-    )
-    return 0.5 - math.atan(total / sum(weights)) / math.pi
+def combine_tests(p_values: Sequence[float]) -> float:
+    """Return the p-value of the first tests of `WEIGHTS` together."""
+    return combine_p_values(p_values, WEIGHTS[: len(p_values)], MOST_P_VALUE)
 
 
 def measure_moments(rows: Tensor, targets: Tensor, classes: int) -> Moments:

@@ -357,7 +357,7 @@ def _find_clearest_change(
             past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
             answers = compare_tallies(past, hypothesis.tallies[i + 1])
             tests = change.discriminant, change.corrected_axes, answers
-            p_value = search.combine_p_values(tests)
+            p_value = search.combine_tests(tests)
         results.append(Comparison(p_value, before, here, axes))
         before = pooled
     best = min(results, key=lambda result: result.p_value)
