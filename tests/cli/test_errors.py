@@ -286,6 +286,8 @@ def row(title, words, error):
 STATUS = "\n".join(f"| {code:d} | {text} |" for code, text in MEANINGS.items())
 HEADING = f"""# Error messages
 
+Every message says what is wrong, where, and what to do next. Search this page for a part of it to see which input leads to it.
+
 ## Exit status
 
 The same for all commands:
@@ -294,13 +296,13 @@ The same for all commands:
 |--:|---|
 {STATUS}
 
-With `--json`, standard output has an object `{{"error": {{"status": ..., "message": ...}}}}` in place of the result, and standard error the
-line below.
+With `--json`, standard output has an object `{{"error": {{"status": ..., "message": ...}}}}` in place of the result; the message is
+also printed on standard error.
 
 ## Inputs that are rejected
 
 Each of these inputs is rejected with one line on standard error and exit status 2, and leaves all files unchanged. Long lists
-of choices are shortened to `...` here. `CIRM_WRITE_ERRORS=1 pytest tests/cli/test_errors.py` writes this table anew.
+of choices are shortened to `...` here. `CIRM_WRITE_ERRORS=1 pytest tests/cli/test_errors.py` writes this table.
 
 | input | command | message |
 |---|---|---|

@@ -56,10 +56,7 @@ TimeColumn = Annotated[
         metavar="COLUMN",
         help="Column of dates, instead of --environment: each period is an "
         "environment, in order of time.",
-        show_default=(
-            "the column given when the model was first fitted; otherwise environments "
-            "are not periods"
-        ),
+        show_default="no periods; after `cirm fit --time`, the same column",
     ),
 ]
 PeriodLength = Annotated[
@@ -68,7 +65,7 @@ PeriodLength = Annotated[
         "--every",
         metavar="PERIOD",
         help="How long a period of --time is: day, week, month, quarter or year.",
-        show_default="as when the model was first fitted, otherwise month",
+        show_default="month; after `cirm fit --every`, the same length",
     ),
 ]
 Device = Annotated[
@@ -202,10 +199,7 @@ WeightColumn = Annotated[
         metavar="COLUMN",
         help="Column with the weight of each row: a weight of 2 counts a row twice, "
         "and 0 leaves it out.",
-        show_default=(
-            "the column given when the model was first fitted; otherwise "
-            "every row counts once"
-        ),
+        show_default="each row counts once; after `cirm fit --weight`, the same column",
     ),
 ]
 ThresholdRuleText = Annotated[
@@ -218,8 +212,8 @@ ThresholdRuleText = Annotated[
         "precision=0.5, rate=0.05, or cost=5:1 for a missed positive row and a false "
         "alarm).",
         show_default=(
-            "the threshold stored in the model; otherwise the more likely "
-            "class is predicted"
+            "the more likely class is predicted; after `cirm fit --threshold`, the "
+            "same threshold"
         ),
     ),
 ]

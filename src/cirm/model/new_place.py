@@ -18,7 +18,7 @@ from cirm.data.values import Numbers
 SPREADS = np.geomspace(0.01, 8.0, 60)  # standard deviations between places to average
 USUAL_SPREAD = 0.5  # of logarithms and log odds: a factor of 1.6 between places. It is
 # the scale of the prior, which decides with a single place and hardly with five; see
-# the table of measured coverages in docs/guide.md
+# the table of measured coverages in docs/warnings.md
 NODES = 15  # of a Gauss-Hermite rule, exact for polynomials of degree 29
 
 
