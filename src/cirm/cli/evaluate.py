@@ -62,8 +62,8 @@ def evaluate_model(
     """Score a model on data with known targets.
 
     Prints the scores of all rows and of each environment, class and group, compares
-    them with the scores of the training environments, and says how many targets lie
-    in the prediction sets or intervals.
+    them with the scores on arrival at earlier environments, and says how many targets
+    lie in the prediction sets or intervals.
     """
     from cirm.cli.model_output import print_evaluation_scores
     from cirm.cli.output import format_typed_command, write_and_print_result
