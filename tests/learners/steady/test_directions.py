@@ -372,12 +372,12 @@ def test_statistics_of_images_of_one_row_or_column_are_finite():
 
 
 def test_tests_that_find_nothing_at_all_have_a_large_p_value():
-    assert search.Change(1.0, torch.ones(3)).p_value > 0.9
+    assert search.Change(1.0, torch.ones(3), 0.0).p_value > 0.9
 
 
 def test_the_smallest_p_value_of_independent_axes_is_uniform_when_corrected():
     axes = torch.rand(4000, 50, generator=torch.Generator().manual_seed(1))
-    corrected = [search.Change(0.5, row).corrected_axes for row in axes]
+    corrected = [search.Change(0.5, row, 0.0).corrected_axes for row in axes]
     assert stats.kstest(corrected, "uniform").pvalue > 0.01
 
 
@@ -459,6 +459,52 @@ def test_a_shift_is_read_by_a_network_and_left_out():
 
 
 @pytest.mark.integration
+def draw_domains(seed, shared, n=300, classes=4, d=60):
+    """Three domains whose class means share some part, and differ in the rest."""
+    generator = torch.Generator().manual_seed(seed)
+    common = torch.randn(classes, d, generator=generator)
+    environments = []
+    for name in ("photos", "sketches", "cartoons"):
+        own = torch.randn(classes, d, generator=generator)
+        means = shared**0.5 * common + (1 - shared) ** 0.5 * own
+        y = torch.randint(classes, (n,), generator=generator)
+        x = 0.3 * means[y] + torch.randn(n, d, generator=generator)
+        task = Task.classification(classes)
+        environments.append(Environment(name, x, y, task))
+    return environments
+
+
+def test_what_networks_answer_is_kept_where_all_of_the_classes_changed():
+    first, second, unseen = draw_domains(0, shared=0.8)
+    learner = create(Steady(view="directions"), first)
+    state = learner.init(Randomness((0,)))
+    for i, stage in enumerate(Stream.sequential([first, second])):
+        state = learner.observe(state, stage, Randomness((0,)).at("stage", i))
+    assert int(state.found[0]) == 0
+    right = learner.predict(state, unseen.take_all(1).x).argmax(-1)[0] == unseen.targets
+    assert float(right.float().mean()) > 0.6  # 0.41 if their answers are set aside
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.4])
+def test_the_size_of_a_change_is_unbiased(shift):
+    generator = torch.Generator().manual_seed(5)
+    n, d = 200, 10
+    y = torch.arange(n) % 2
+    moved = torch.zeros(2, d)
+    moved[1, 0] = shift
+    sizes = []
+    for _ in range(200):
+        first, second = torch.randn(2, n, d, generator=generator).double()
+        past, new = (
+            search.measure_moments(rows, y, 2) for rows in (first, second + moved[y])
+        )
+        axes = search.find_axes(search.pool_moments(past, new))
+        sizes.append(search.measure_change(past, new, axes).size)
+    # each class has n/2 rows, and the difference of its means a precision of n/4
+    expected = n / 4 * shift**2 / 2
+    assert torch.tensor(sizes).mean().item() == pytest.approx(expected, abs=1.0)
+
+
 def test_nothing_is_adapted_where_nothing_was_found():
     problem = Colored(examples=300, scheme="gray").draw((1,))
     learner, state = train(problem, (1,))

@@ -53,10 +53,15 @@ class Axes(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The p-values of a change: along the discriminant, and of each axis [a]."""
+    """The p-values of a change: along the discriminant, and of each axis [a].
+
+    `size` estimates the squared length of the change along these axes, in standard
+    errors: the sum of squares less what chance contributes.
+    """
 
     discriminant: float
     axes: Tensor
+    size: float
 
     @property
     def corrected_axes(self) -> float:
@@ -129,7 +134,8 @@ def measure_change(past: Moments, new: Moments, axes: Axes) -> Change:
     squares = weights @ change.square() / few.variances
     freedom = max(1, int((weights > 0).sum()) - 1)
     p_values = torch.tensor(stats.chi2.sf(squares.cpu().numpy(), freedom))
-    return Change(pattern[1], p_values)
+    size = float(squares.sum()) - freedom * len(squares)
+    return Change(pattern[1], p_values, size)
 
 
 def measure_pattern(

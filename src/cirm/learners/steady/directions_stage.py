@@ -48,6 +48,8 @@ SEPARATE = 3.3  # standard deviations between values of a feature after the firs
 CLEAR = 10.0  # standard deviations between values, from which on discriminants read all
 CONTRADICTED = 0.08  # of the classes at least; a reader that is right more often
 # goes by stable features as well, so that its answers are no shortcut
+EXPLAINED = 0.25  # of a change at least, by what networks answer; if most of the change
+# remains, it is not a shortcut that changed, but what examples of the classes look like
 GONE = 0.1  # of the variance before: what varies less cannot be read any more
 
 
@@ -159,21 +161,19 @@ class Search:
             if finding is None:
                 is_gone = compared.is_gone()
                 break
-            taught = network if network is not None else taught
             pair = finding.values, self.stage.targets
             traces = find_traces(rows, *pair, self.classes)
+            remainder = [_remove_traces(moments, traces) for moments in series]
+            if network is not None and not _explains_change(
+                compared, _find_clearest_change(remainder, None), alpha
+            ):
+                break
+            taught = network if network is not None else taught
             table = self._infer_table(rows, series, finding)
             found.append((finding.feature, traces))
             past.append((compared.p_value, table))
             values = [*values, finding.values]
-            rows = remove_directions(rows, traces)
-            series = [
-                Moments(
-                    m.counts,
-                    *(remove_directions(part, traces) for part in m[1:]),
-                )
-                for m in series
-            ]
+            rows, series = remove_directions(rows, traces), remainder
         moments = series[0]
         for one in series[1:]:
             moments = search.pool_moments(moments, one)
@@ -327,6 +327,23 @@ def compute_level_of_comparison(level: float, looks: int, comparisons: int) -> f
         rest = (1 - FIRST_LOOK) * 6 / torch.pi**2 / max(1, look) ** 2
         total += level * (FIRST_LOOK if look == 0 else rest)
     return total
+
+
+def _remove_traces(moments: Moments, traces: Tensor) -> Moments:
+    """Return the moments of rows without what they have along traces [k, d]."""
+    parts = (remove_directions(part, traces) for part in moments[1:])
+    return Moments(moments.counts, *parts)
+
+
+def _explains_change(before: Comparison, after: Comparison, alpha: float) -> bool:
+    """Whether a change is gone, or much smaller, after a feature was removed."""
+    if after.p_value >= alpha:
+        return True
+    sizes = [
+        search.measure_change(one.before, one.here, one.axes).size
+        for one in (before, after)
+    ]
+    return sizes[1] < (1 - EXPLAINED) * sizes[0]
 
 
 def _measure_moments_of_environments(
