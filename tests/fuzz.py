@@ -4,7 +4,8 @@
 
 runs until the time is up, prints a table of what was tried, and with --write puts it
 into docs/robustness.md. Each input is made from its kind and a number, which a failure
-prints, so that `--kind KIND --number N` tries it again.
+prints, so that `--kind KIND --number N` tries it again. `--first N` starts with another
+number than 0, which tries other inputs.
 """
 
 import argparse
@@ -427,11 +428,12 @@ def main():
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--kind", help="part of the name of a kind")
     parser.add_argument("--number", type=int, help="only this input of the kind")
+    parser.add_argument("--first", type=int, default=0, help="number to start from")
     parser.add_argument("--write", action="store_true", help="write docs/robustness.md")
     options = parser.parse_args()
     kinds = [kind for kind in KINDS if not options.kind or options.kind in kind]
     counts = {kind: Counter() for kind in KINDS}
-    start, number = time.monotonic(), options.number or 0
+    start, number = time.monotonic(), options.number or options.first
     with tempfile.TemporaryDirectory() as root:
         make_folder(Path(root))
         while time.monotonic() - start < 60 * options.minutes:
@@ -441,7 +443,10 @@ def main():
                 except Exception as error:
                     outcome = "failed"
                     reason = f"{type(error).__name__}: {error}"
-                    print(f"FAILED --kind {kind!r} --number {number}: {reason}")
+                    print(
+                        f"FAILED --kind {kind!r} --number {number}: {reason}",
+                        flush=True,
+                    )
                 counts[kind][outcome] += 1
             number += 1
             if options.number is not None:

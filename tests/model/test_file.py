@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -63,6 +64,22 @@ def test_an_update_after_load_is_that_of_an_uninterrupted_run(files, quick, key)
         assert a.dtype == b.dtype
     frames = [predict(model, files / "clinic-c.csv") for model in (later, whole)]
     assert frames[0].equals(frames[1])
+
+
+@pytest.mark.parametrize("target", ["outcome", "age"])
+def test_a_place_of_one_row_gives_a_model_that_can_be_loaded(files, clinic, target):
+    model = fit(files / "clinic-a.csv", target)
+    save(update(model, clinic(1, 0.9, 5)), files / "m.cirm")
+    assert len(predict(load(files / "m.cirm"), files / "clinic-b.csv")) > 1
+
+
+def test_a_model_that_is_not_finite_is_not_written_over_a_good_one(saved, files, quick):
+    before = saved.read_bytes()
+    model = model_of(files, quick)
+    bad = torch.utils._pytree.tree_map(lambda one: one * torch.nan, model.state)
+    with pytest.raises(ValueError, match=r"not finite\. Check the last data"):
+        save(replace(model, state=bad), saved)
+    assert saved.read_bytes() == before
 
 
 def test_values_of_a_causal_learner_come_back_too(tmp_path, values, quick):

@@ -207,7 +207,8 @@ def compute_worst_group_score(likelihood: Likelihood, one: PredictionSet) -> Ten
 def compute_calibration_errors(task: Task, one: PredictionSet) -> Tensor:
     """Return errors in percent of all examples and of each group, [replica, 1 + group].
 
-    The error of a group without examples is NaN.
+    The error of a group without examples is NaN, as are those of a regression whose
+    targets are all the same, since errors are in units of their standard deviation.
     """
     if task.classes:
         confidence, predicted = one.predictions.max(-1)
@@ -215,7 +216,8 @@ def compute_calibration_errors(task: Task, one: PredictionSet) -> Tensor:
         bins = (confidence * BINS).long().clamp(0, BINS - 1)
     else:
         values = one.predictions.squeeze(-1)
-        gaps = (one.y - values) / one.y.std(-1, keepdim=True).clamp(min=1e-12)
+        spread = one.y.std(-1, correction=min(1, one.y.shape[1] - 1), keepdim=True)
+        gaps = (one.y - values) / spread.masked_fill(spread <= 1e-12, torch.nan)
         ranks = values.argsort(-1).argsort(-1)
         bins = BINS * ranks // values.shape[1]
     count = len(one.groups.names)

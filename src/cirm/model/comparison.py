@@ -69,6 +69,7 @@ class Comparison:
         note: What the value is, in words.
         spread: Limit that the standard deviation between places is below with a
             probability of 95 %, in the unit of the difference; 0 if it is not known.
+        reason: Why the difference is not judged, in words; empty if it is.
     """
 
     score: str
@@ -81,11 +82,12 @@ class Comparison:
     p_value: float
     note: str = ""
     spread: float = 0.0
+    reason: str = ""
 
     @property
     def is_worse(self) -> bool:
         """Whether the score is significantly worse, by the test and the interval."""
-        return self.p_value <= LEVEL and self.low > 0
+        return not self.reason and self.p_value <= LEVEL and self.low > 0
 
     @property
     def title(self) -> str:
@@ -101,13 +103,14 @@ class Comparison:
         side = "above" if (self.difference > 0) == is_loss else "below"
         sign = 1 if self.difference > 0 else -1
         low, high = sorted((sign * self.low, sign * self.high))
+        result = "significantly worse" if self.is_worse else "not significantly worse"
         return (
             f"{self.title} {self._format_score(self.value)}"
             f"{f' ({self.note})' if self.note else ''}: "
             f"{abs(self.difference):.{digits}f}{unit} {side} the "
             f"{self._format_score(self.expected)} {where} (90 % interval of the "
             f"difference {low:.{digits}f} to {high:.{digits}f}); "
-            f"{'significantly worse' if self.is_worse else 'not significantly worse'}"
+            f"{self.reason or result}"
         )
 
     def as_dict(self, where: str) -> dict[str, Any]:

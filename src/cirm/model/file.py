@@ -118,6 +118,11 @@ def encode_model_file(model: Model, key: bytes = b"") -> bytes:
     from cirm.model.description import parse_description
 
     get_state_type(model.learner)  # without it, the file could not be read
+    if _has_nan(model):  # `load` would refuse it, and the last good file would be gone
+        raise ValueError(
+            "The model cannot be saved, because some of its values are not finite. "
+            "Check the last data, or fit with other settings (`cirm fit --set`)."
+        )
     data = _model_to_dict(model)
     try:
         description = dump_json(data)
@@ -322,10 +327,14 @@ def _check_memory_of_predictions(learner: Learner[Any], schema: Schema) -> None:
         )
 
 
+def _has_nan(model: Model) -> bool:
+    return any(tensor.isnan().any() for tensor in list_state_tensors(model.state))
+
+
 def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
     misfit = "its tensors do not match its description"
-    if any(tensor.isnan().any() for tensor in list_state_tensors(model.state)):
+    if _has_nan(model):
         raise ValueError(f"its tensors contain values that are not finite. {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -58,7 +59,9 @@ def judge_predictions(
 
     Returns:
         `verdict`, a sentence or two; and `comparisons`, a dictionary for each score
-        with its values, the 90 % interval of the difference and a `line` in words.
+        with its values, the 90 % interval of the difference and a `line` in words;
+        `arrivals_without_columns`, the accuracies on arrival without columns that the
+        model has given up since, if these explain a fall.
     """
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     expected = collect_expectation(model, positives)
@@ -66,18 +69,41 @@ def judge_predictions(
     constant = _capitalise(constant)
     if not expected.past:
         text = "The model file contains no scores to compare with."
-        return {"verdict": f"{constant}{text}", "comparisons": []}
+        return _refuse_to_compare(f"{constant}{text}")
     if len(targets) < FEWEST_COMPARED:
         text = f"Too few rows to compare with the scores {expected.where}."
-        return {"verdict": f"{constant}{text}", "comparisons": []}
+        return _refuse_to_compare(f"{constant}{text}")
     found = compare_scores(model, mean, targets, expected.past, weights)
-    explained = _compare_without_dropped_columns(model, mean, targets, found)
+    arrivals = []
+    if any(one.is_worse for one in found):
+        arrivals = _list_arrivals_without_dropped_columns(model)
+    start = ""
+    if arrivals:
+        past = [_restore_accuracy(one["accuracy"], one["rows"]) for one in arrivals]
+        (accuracy, *_) = compare_scores(model, mean, targets, past, weights)
+        if accuracy.is_worse:
+            arrivals = []
+        else:
+            names = arrivals[0]["without"]
+            without = {"accuracy": f" without {names}"}
+            without[""] = f", when the model still relied on {names}"
+            expected = expected._replace(how=without)
+            found = [accuracy, *_except_explained_falls(found)]
+            start = (
+                f"As accurate as expected without {names}, which the model no longer "
+                "relies on. "
+            )
     return {
-        "verdict": f"{constant}{explained or write_verdict(found, expected)}",
+        "verdict": f"{constant}{write_verdict(found, expected, start)}",
         "comparisons": [
             one.as_dict(expected.describe_where_measured(one.score)) for one in found
         ],
+        "arrivals_without_columns": arrivals,
     }
+
+
+def _refuse_to_compare(verdict: str) -> dict[str, Any]:
+    return {"verdict": verdict, "comparisons": [], "arrivals_without_columns": []}
 
 
 def describe_constant_predictions(
@@ -136,8 +162,16 @@ def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
     )
 
 
-def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> str:
-    """Return the result of all comparisons, and the line of the first one."""
+def write_verdict(
+    comparisons: Sequence[Comparison], expected: Expectation, start: str = ""
+) -> str:
+    """Return the result of all comparisons, and the line of the first one.
+
+    Args:
+        comparisons: What was compared.
+        expected: What it was compared with.
+        start: What is said first if nothing is worse.
+    """
     worse = [one for one in comparisons if one.is_worse]
     if not comparisons:
         text = (
@@ -149,6 +183,7 @@ def write_verdict(comparisons: Sequence[Comparison], expected: Expectation) -> s
         text = f"Significantly worse than expected: {titles}. "
     else:
         text = f"No significant drop compared with the scores {expected.where}. "
+        text = start or text
     first = (worse or comparisons)[0]
     line = first.describe_result(expected.describe_where_measured(first.score))
     return (
@@ -168,35 +203,46 @@ def _describe_spread(comparison: Comparison) -> str:
     )
 
 
-def _compare_without_dropped_columns(
-    model: Model, mean: Tensor, targets: Tensor, found: Sequence[Comparison]
-) -> str:
-    """Return a verdict where columns that were given up since explain a fall.
+def _list_arrivals_without_dropped_columns(model: Model) -> list[dict[str, Any]]:
+    """Return the accuracies on arrival without columns that were given up since.
 
     A learner may find on an arrival that a column changes its meaning. The scores there
     still had the help of that column, so they are not to be expected any more.
+
+    Returns:
+        For each arrival its `environment`, `rows` and `accuracy` in percent, and the
+        names of the columns (`without`); nothing if no column was given up.
     """
-    worse = [one for one in found if one.is_worse]
     told = {} if model.adaptation is not None else model.explain()
-    scores = told.get("costs", {}).get(told.get("trust", ""), ())
-    unstable = [f"`{one['feature']}`" for one in told.get("unstable", ())]
+    scores = told.get("costs", {}).get("invariant", ())
     arrivals = [entry for entry in model.history if entry.metrics_before]
-    if not (model.task.classes and worse and unstable and len(scores) == len(arrivals)):
-        return ""
-    past = [
-        {"accuracy": {"correct": score / 100 * e.rows, "rows": float(e.rows)}}
+    unstable = {f"`{one['feature']}`": None for one in told.get("unstable", ())}
+    is_known = bool(unstable) and len(scores) == len(arrivals)
+    if not (model.task.classes and is_known and told["trust"] == "invariant"):
+        return []
+    names = join_words([*unstable], MOST_NAMES)
+    return [
+        {"environment": e.name, "rows": e.rows, "accuracy": score, "without": names}
         for score, e in zip(scores, arrivals, strict=True)
     ]
-    (one, *_) = compare_scores(model, mean, targets, past)
-    if one.is_worse:
-        return ""
-    where, names = _join_entry_names(arrivals), join_words(unstable, MOST_NAMES)
-    return (
-        f"As accurate as expected without {names}, which the model no longer relies "
-        f"on. {_capitalise(one.describe_result(f'on arrival at {where} without it'))}. "
-        f"Compared with the scores on arrival at {where}, when it still relied on "
-        f"{names}, significantly worse: {', '.join(one.title for one in worse)}"
-    )
+
+
+def _restore_accuracy(percent: float, rows: float) -> Measured:
+    return {"accuracy": {"correct": percent / 100 * rows, "rows": float(rows)}}
+
+
+def _except_explained_falls(found: Sequence[Comparison]) -> list[Comparison]:
+    """Judge no fall of scores that had the help of columns given up since.
+
+    Calibration does not need their help, so it is judged nevertheless.
+    """
+    return [
+        replace(one, reason="not judged for this reason")
+        if one.is_worse and one.score != "calibration_error"
+        else one
+        for one in found
+        if one.score != "accuracy"
+    ]
 
 
 def _capitalise(text: str) -> str:
@@ -301,13 +347,9 @@ def _replace_accuracies(
     indices = [model.history.index(entry) + 1 for entry in arrivals]
     if not model.task.classes or not all(index in names for index in indices):
         return list(past), False
-    accuracies = [
-        {"correct": names[index] / 100 * entry.rows, "rows": float(entry.rows)}
-        for index, entry in zip(indices, arrivals, strict=True)
-    ]
     return [
-        {**one, "accuracy": accuracy}
-        for one, accuracy in zip(past, accuracies, strict=True)
+        {**one, **_restore_accuracy(names[index], entry.rows)}
+        for one, index, entry in zip(past, indices, arrivals, strict=True)
     ], True
 
 

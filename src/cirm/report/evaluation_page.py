@@ -107,14 +107,19 @@ def _build_places_section(content: Content) -> Section:
         for name, one in content["environments"].items()
     ]
     expected = content["expected"]
-    words = "on arrival" if expected["on_arrival"] else "held-out rows"
+    earlier = expected["on_arrival"] or expected["held_out"]
+    words, legend = "on arrival", LEGEND
+    if without := content["arrivals_without_columns"]:
+        names = without[0]["without"].replace("`", "")
+        earlier, words = without, f"on arrival without {names}"
+        legend = LEGEND | {"earlier": f"{LEGEND['earlier']}, without {names}"}
+    elif not expected["on_arrival"]:
+        words = "held-out rows"
+        legend = LEGEND | {"earlier": "held-out rows of places learned from"}
     scores += [
         PlaceScore(one["environment"], one[metric], one["rows"], "earlier", words)
-        for one in expected["on_arrival"] or expected["held_out"]
+        for one in earlier
     ]
-    legend = LEGEND
-    if not expected["on_arrival"]:
-        legend = LEGEND | {"earlier": "held-out rows of places learned from"}
     return Section("Scores by place", [render_scores_figure(scores, metric, legend)])
 
 

@@ -63,7 +63,7 @@ def score_on_arrival(
             state, basis, summary, features, trust, has_frequencies, least_support=0.0
         ).predictor
         gain = losses[0] - _score_predictor(alone, basis, targets, noise)[0]
-        return gain.mean(), gain.std() / len(gain) ** 0.5 + 1e-9
+        return gain.mean(), compute_variance_of_mean(gain).sqrt() + 1e-9
 
     for unit in state.unit[chosen].unique().tolist():
         own = [j for j in chosen if int(state.unit[j]) == unit]
@@ -77,7 +77,7 @@ def score_on_arrival(
     aims = targets if is_value else select_modelled_targets(targets)
     if is_value:
         shift = (aims - outputs).mean(0)
-        variance = (aims - outputs).var(0) / len(aims)
+        variance = compute_variance_of_mean(aims - outputs)
     else:
         shift = find_logit_shift(outputs, aims)
         rate = (aims.sum(0) + 0.5) / (len(aims) + 1)
@@ -100,6 +100,17 @@ def score_on_arrival(
         *frequency_gain,
     )
     return state._replace(arrivals=append_entry(state.arrivals, entry))
+
+
+def compute_variance_of_mean(values: Tensor) -> Tensor:
+    """Return the sampling variance of the mean of values [n, ...].
+
+    A single value does not show its variance; its square then stands in for it, so that
+    the mean does not count as different from zero.
+    """
+    if len(values) == 1:
+        return values[0].square()
+    return values.var(0) / len(values)
 
 
 def compute_correlation(predictions: Tensor, targets: Tensor) -> Tensor:
