@@ -355,3 +355,15 @@ def test_a_file_with_row_numbers_of_pandas_is_read(cirm, clinics):
     assert cirm(*words)[0] == 0
     names = [c.name for c in load("n.cirm").schema.treatment.encoding.columns]
     assert names == ["marker", "patient", "scanner"]
+
+
+def test_of_thousands_of_columns_only_some_are_printed(cirm, clinics):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(20, 150)).round(3)).add_prefix("c")
+    frame.assign(y=["no", "yes"] * 10).to_csv("wide.csv", index=False)
+    words = ["fit", "wide.csv", "--target", "y", "--model", "w.cirm"]
+    status, printed, _ = cirm(*words, "--learner", "erm", *QUICK)
+    assert status == 0
+    lines = printed.splitlines()
+    assert sum(": number (mean" in line for line in lines) == 100
+    assert "  50 more columns, which `cirm inspect MODEL --json` lists" in lines

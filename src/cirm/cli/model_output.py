@@ -31,6 +31,7 @@ from cirm.report.model_tables import (
 
 MAX_COLUMNS = 12  # shown of the most important ones
 MAX_CLASSES = 10
+MAX_TREATMENTS = 100  # lines of columns, which a reader may still look through
 
 Content = Mapping[str, Any]
 
@@ -213,5 +214,10 @@ def print_column_treatments(title: str, content: Content) -> None:
     """Print how each column is used."""
     if content["columns"]:
         typer.echo(f"{title}:")
-        for column in content["columns"]:
+        columns = content["columns"]
+        for column in columns[:MAX_TREATMENTS]:
             typer.echo(f"  {column['name']}: {column['treatment']}")
+        if (more := len(columns) - MAX_TREATMENTS) > 0:
+            typer.echo(
+                f"  {more:,} more columns, which `cirm inspect MODEL --json` lists"
+            )

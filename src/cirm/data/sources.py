@@ -36,6 +36,7 @@ Progress = Callable[[str, float], None]
 Item = TypeVar("Item")
 PREFETCHED_ITEMS = 2  # chunks that may be ready and unused
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
+SMALL_CELLS = 500_000  # a table of so many is kept in memory between two passes
 PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
 SUFFIXES = (*table_files.TEXT_SEPARATORS, *table_files.PARQUET, ".npz")
 
@@ -118,10 +119,24 @@ class TableFile(Source):
             name or path.stem,
             f"file {str(path)!r}",
         )
+        self._small: tuple[frozenset[str], pd.DataFrame] | None = None
 
     def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
-        """Yield the rows, each labelled by file and row."""
-        return map(RowChunk, table_files.read_table_chunks(self.path, numbers))
+        """Yield the rows, each labelled by file and row.
+
+        A small table is kept for the next pass, as `fit` makes two: to parse thousands
+        of columns takes longer than to learn from a few rows of them.
+        """
+        wanted = frozenset(numbers)
+        if self._small and self._small[0] == wanted:
+            yield RowChunk(self._small[1])
+            return
+        chunks = 0
+        for frame in table_files.read_table_chunks(self.path, numbers):
+            chunks += 1
+            yield RowChunk(frame)
+        if chunks == 1 and frame.size <= SMALL_CELLS:
+            self._small = wanted, frame
 
     def peek(self, rows: int, most: int) -> table_files.FirstCells:
         """Return the first rows, up to a number of cells."""

@@ -100,23 +100,22 @@ def _check_sizes(data: Any) -> None:  # noqa: ANN401
     """Refuse text, lists and numbers that are too large, and too deep nesting."""
     level = [data]
     for _ in range(MOST_DEPTH + 1):
-        is_small = all(
-            len(part) <= (MOST_TEXT if isinstance(part, str) else MOST_ITEMS)
-            if isinstance(part, str | list | dict)
-            else not isinstance(part, int) or abs(part) < LARGEST
-            for part in level
+        by_type: dict[type, list[Any]] = {}
+        for part in level:
+            by_type.setdefault(type(part), []).append(part)
+        lists, dicts = by_type.get(list, []), by_type.get(dict, [])
+        is_small = (
+            max(map(len, by_type.get(str, [])), default=0) <= MOST_TEXT
+            and max(map(len, [*lists, *dicts]), default=0) <= MOST_ITEMS
+            and max(map(abs, by_type.get(int, [])), default=0) < LARGEST
         )
         _require(
             is_small,
             "description",
             ("a text, a list or a number in the description is too large"),
         )
-        level = [
-            inner
-            for part in level
-            if isinstance(part, list | dict)
-            for inner in ([*part, *part.values()] if isinstance(part, dict) else part)
-        ]
+        parts = [*lists, *dicts, *(part.values() for part in dicts)]
+        level = list(itertools.chain.from_iterable(parts))
     _require(not level, "description", "its lists are nested too deeply")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from scipy import stats
+from scipy.special import chdtri
 from torch import Tensor
 
 KNOTS = (0.1, 0.33, 0.67, 0.9)  # quantiles; four knots follow most smooth curves
@@ -142,7 +142,7 @@ def choose_pairs(
     is_new = unit[first] != unit[second]
     scores = torch.where(is_new, scores[first, second], 0.0)
     tests = max(1, int(is_new.sum())) * residuals.shape[1]
-    least = float(stats.chi2.isf(PAIR_LEVEL / tests, 1))
+    least = float(chdtri(1, PAIR_LEVEL / tests))
     best = scores.argsort(descending=True, stable=True)[:slots]
     pairs = torch.stack([first[best], second[best]], 1)
     spread = (features[:, pairs[:, 0]] * features[:, pairs[:, 1]]).std(0, correction=0)

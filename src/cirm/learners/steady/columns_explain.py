@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from scipy import stats
+from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from cirm.learners.steady.columns_changes import MOST_OF_LEVEL
@@ -173,7 +173,7 @@ def _describe_probability_of_detection(
     kind: str, strongest: float, limit: float
 ) -> str:
     """Say how likely a kind of column is to be detected, unless it is very likely."""
-    chance = float(stats.norm.cdf(strongest - limit))
+    chance = float(ndtr(strongest - limit))
     if chance >= 0.9:
         return ""
     return (
@@ -194,7 +194,7 @@ def _describe_suspect(
     tested = state.needed & ~state.unstable & ~state.entangled
     sizes = torch.where(tested, summary.common[:, 0].abs(), -1.0)
     first = int(sizes.argmax())
-    z = float(stats.norm.isf(float(summary.p_value()[first, 0]) / 2))
+    z = float(-ndtri(float(summary.p_value()[first, 0]) / 2))
     least = LEAST_EFFECT if classes else LEAST_VALUE_EFFECT
     limit = _find_needed_z_score(state, level, least)
     if not bool(tested[first]) or not SUSPICIOUS < z < limit:
@@ -214,7 +214,7 @@ def _find_needed_z_score(state: State, level: float, least: float) -> float:
     own = max(rest, STRONG**4)
     share = MOST_OF_LEVEL * level * own / (own + rest)
     share *= 6 / (math.pi * max(1, int(state.looks))) ** 2
-    return float(stats.norm.isf(share / 2))
+    return float(-ndtri(share / 2))
 
 
 def _compute_largest_z_score(state: State) -> float:

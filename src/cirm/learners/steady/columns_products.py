@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from scipy import stats
+from scipy.special import chdtri
 from torch import Tensor
 
 from cirm.learners.steady.columns_state import State, center_moments
@@ -42,7 +42,7 @@ def drop_changed_products(state: State, place: Moments, share: float) -> State:
         *(_measure_slopes(state, part, used) for part in (past, place)), strict=True
     )
     squares = (slopes[0] - slopes[1]).square() / (variances[0] + variances[1])
-    limit = stats.chi2.isf(PRODUCT_LEVEL * share / squares.numel(), 1)
+    limit = chdtri(1, PRODUCT_LEVEL * share / squares.numel())
     factors = state.basis.factors.clone()
     factors[used[(squares > limit).any(1)]] = 0.0
     return state._replace(basis=state.basis._replace(factors=factors))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from scipy import stats
+from scipy.special import ndtr
 from torch import Tensor
 
 from cirm.learners.steady.directions_training import (
@@ -83,4 +83,4 @@ def compare_tallies(before: Tensor, here: Tensor) -> float:
         for sign, (n, total, square) in ((1, first), (-1, second)):
             change += sign * total / n
             variance += max(square / n - (total / n) ** 2, 0.25 / n) / n
-    return float(2 * stats.norm.sf(abs(change) / max(variance, 1e-12) ** 0.5))
+    return float(2 * ndtr(-abs(change) / max(variance, 1e-12) ** 0.5))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from scipy import stats
+from scipy.special import chdtrc, ndtr
 from torch import Tensor
 
 from cirm.p_values import combine_p_values
@@ -133,7 +133,7 @@ def measure_change(past: Moments, new: Moments, axes: Axes) -> Change:
     change = change - weights @ change / weights.sum()
     squares = weights @ change.square() / few.variances
     freedom = max(1, int((weights > 0).sum()) - 1)
-    p_values = torch.tensor(stats.chi2.sf(squares.cpu().numpy(), freedom))
+    p_values = torch.tensor(chdtrc(freedom, squares.cpu().numpy()))
     size = float(squares.sum()) - freedom * len(squares)
     return Change(pattern[1], p_values, size)
 
@@ -154,7 +154,7 @@ def measure_pattern(
     change = ((new.means - past.means) @ axes.vectors * along).sum()
     spread = (along.square() @ axes.variances)[known] / weights[known]
     z = float(change / spread.sum().sqrt().clamp(min=1e-12))
-    return z, float(2 * stats.norm.sf(abs(z)))
+    return z, float(2 * ndtr(-abs(z)))
 
 
 def get_class_weights(past: Moments, new: Moments) -> Tensor:

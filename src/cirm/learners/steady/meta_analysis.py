@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from scipy import stats
+from scipy.special import stdtrit
 from torch import Tensor
 
 UNKNOWN = 1e6  # variance from which on an effect counts as not measured
@@ -69,7 +69,7 @@ class MetaAnalysis(NamedTuple):
 
     def prediction_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """Return the interval that holds the effect of a new environment."""
-        quantile = stats.t.ppf(0.5 + level / 2, self.degrees_of_freedom.numpy())
+        quantile = stdtrit(self.degrees_of_freedom.numpy(), 0.5 + level / 2)
         half = torch.as_tensor(quantile, dtype=self.mean.dtype) * self.scale
         return self.mean - half, self.mean + half
 
