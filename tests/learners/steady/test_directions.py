@@ -481,6 +481,8 @@ def test_what_networks_answer_is_kept_where_all_of_the_classes_changed():
     for i, stage in enumerate(Stream.sequential([first, second])):
         state = learner.observe(state, stage, Randomness((0,)).at("stage", i))
     assert int(state.found[0]) == 0
+    told = learner.explain(state)
+    assert "no direction explains it; the model relies on all inputs" in told["verdict"]
     right = learner.predict(state, unseen.take_all(1).x).argmax(-1)[0] == unseen.targets
     assert float(right.float().mean()) > 0.6  # 0.41 if their answers are set aside
 

@@ -39,6 +39,16 @@ def explain_state(state: State, classes: int, trust: str) -> dict[str, Any]:
     else:
         verdict = "Nothing was found to change its meaning between environments"
     evidence = [entry["sentence"] for entry in unstable]
+    if state.unexplained[0]:
+        rest = "More than that" if found else "What inputs say about the classes"
+        change = f"{rest} changed between environments, and no direction explains it"
+        if not found:
+            verdict = f"{change}; the model relies on all inputs"
+        evidence.append(
+            f"{change}. The examples of a class may look different in each environment "
+            "(photos, then sketches). Evaluate the model on labelled rows of a new "
+            "environment before you rely on it there."
+        )
     if found:
         size, error, right = state.leak[0].tolist()
         evidence.append(

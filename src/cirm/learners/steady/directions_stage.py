@@ -77,7 +77,8 @@ class Outcome(NamedTuple):
     """What a search gives: new features, rows in the view, values, moments to carry.
 
     `is_hidden` tells for each feature whether the view hides it, and `is_gone` whether
-    something changed that can no longer be seen in the rows. `taught` [member, p] is a
+    something changed that can no longer be seen in the rows. `is_unexplained` tells
+    whether something changed that no feature explains. `taught` [member, p] is a
     network for a feature, if there is one.
     """
 
@@ -86,6 +87,7 @@ class Outcome(NamedTuple):
     values: Tensor
     is_hidden: list[bool]
     is_gone: bool
+    is_unexplained: bool
     taught: Tensor | None
     moments: Moments
     looks: int
@@ -146,7 +148,7 @@ class Search:
         seen, rows, values = remove_features_from_rows(rows, features, *parts)
         found: list[tuple[Feature, Tensor]] = []
         past: list[tuple[float, Tensor]] = []
-        is_gone, taught = False, None
+        is_gone, is_unexplained, taught = False, False, None
         comparisons = int(self.stage.places.max()) + (self.past is not None)
         alpha = compute_level_of_comparison(self.level, self.looks, comparisons)
         series = _measure_moments_of_environments(
@@ -159,7 +161,7 @@ class Search:
                 break
             finding, network = self._find(rows, compared, tested, not values)
             if finding is None:
-                is_gone = compared.is_gone()
+                is_gone, is_unexplained = compared.is_gone(), True
                 break
             pair = finding.values, self.stage.targets
             traces = find_traces(rows, *pair, self.classes)
@@ -167,6 +169,7 @@ class Search:
             if network is not None and not _explains_change(
                 compared, _find_clearest_change(remainder, None), alpha
             ):
+                is_unexplained = True
                 break
             taught = network if network is not None else taught
             table = self._infer_table(rows, series, finding)
@@ -191,7 +194,8 @@ class Search:
         none = torch.zeros(0, len(rows)).long()
         stacked = torch.stack(values) if values else none
         looks = self.looks + comparisons
-        return Outcome(new, seen, stacked, hidden, is_gone, taught, moments, looks)
+        ends = is_gone, is_unexplained
+        return Outcome(new, seen, stacked, hidden, *ends, taught, moments, looks)
 
     def _find(
         self,

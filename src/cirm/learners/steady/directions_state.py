@@ -68,6 +68,7 @@ class State(NamedTuple):
         found: Number of features, [replica].
         looks: Number of tests between environments, [replica].
         p_values: The p-value with which each feature was found, [replica, feature].
+        unexplained: Number of stages with a change that no feature explains, [replica].
         tables: Counts by place, [replica, place, feature, class, value].
         places: Number of places with tables, [replica].
         gains: By place [replica, place, 5]: rows, log likelihood and accuracy of the
@@ -92,6 +93,7 @@ class State(NamedTuple):
     found: Tensor
     looks: Tensor
     p_values: Tensor
+    unexplained: Tensor
     tables: Tensor
     places: Tensor
     gains: Tensor
@@ -127,6 +129,7 @@ def start_state(members: Tensor) -> State:
         found=zero,
         looks=zero,
         p_values=empty,
+        unexplained=zero,
         tables=empty,
         places=zero,
         gains=empty,

@@ -37,6 +37,7 @@ def build_state_after_search(
         moments=outcome.moments,
         found=torch.tensor(float(len(outcome.values))),
         looks=torch.tensor(float(outcome.looks)),
+        unexplained=state.unexplained + float(outcome.is_unexplained),
         leak=torch.tensor([judged.leak.size, judged.leak.error, right]),
     )
     for place in range(int(places.max()) + 1):

@@ -110,6 +110,7 @@ class Steady(Learner[Any]):
         "state.places.coefficients",
         "state.curves.cuts",
         "state.curves.values",
+        "state.unexplained",
     )
 
     @property
