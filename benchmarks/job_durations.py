@@ -22,7 +22,7 @@ from cirm.runs.calibration import time_first_steps
 from cirm.runs.durations import (
     DURATIONS_NAME,
     estimate_recorded_seconds,
-    hash_work,
+    hash_work_of_job,
     time_reference_steps,
 )
 from cirm.runs.tracker import estimate_data_work, estimate_job_work
@@ -35,7 +35,7 @@ REPEATS = 40  # of the reference steps; the fastest counts
 
 
 def collect_durations(results: Path) -> dict[str, list[tuple[float, float]]]:
-    """Return pairs of work and seconds of one seed, by `hash_work`."""
+    """Return pairs of work and seconds of one seed, by `hash_work_of_job`."""
     least: dict[str, dict[float, float]] = {}
     counts: Counter[str] = Counter()
     for experiment in EXPERIMENTS.values():
@@ -43,8 +43,8 @@ def collect_durations(results: Path) -> dict[str, list[tuple[float, float]]]:
         for trial in experiment.list_trials():
             (job,) = trial.plan_jobs((0,))
             for entry in archive.list_entries(trial.identity):
-                known = least.setdefault(hash_work(job), {})
-                counts[hash_work(job)] += 1
+                known = least.setdefault(hash_work_of_job(job), {})
+                counts[hash_work_of_job(job)] += 1
                 work = estimate_data_work(job.data, 1)
                 seconds = entry["seconds"] / len(entry["seeds"])
                 known[work] = round(min(seconds, known.get(work, seconds)), 2)
@@ -57,7 +57,7 @@ def time_rarely_recorded_kinds(
 ) -> None:
     """Time the first steps of kinds of job of the tables with at most one record."""
     jobs = {
-        hash_work(job): job
+        hash_work_of_job(job): job
         for name in TABLES
         for trial in EXPERIMENTS[name].list_trials()
         for job in trial.plan_jobs((0,))

@@ -114,7 +114,7 @@ def _prepare_images(
     data, batch = Colored(source=images, sweep=()), 256
 
     def both(seed: int) -> tuple[Outcome, dict[str, Any]]:
-        problem = data.draw((seed,))
+        problem = data.draw_problem((seed,))
         given = {**PLAIN, "epochs": epochs, "batch": batch, **settings}
         own = train_learner(key, problem, given, seed)
         pieces = [place.take_all(1) for place in problem.train]
@@ -163,7 +163,7 @@ def _prepare_causal_model(
     data = SCM(dimension=4 if quick else 10, noise="homoskedastic", sweep=())
 
     def both(seed: int) -> tuple[Outcome, dict[str, Any]]:
-        problem = data.draw((seed,))
+        problem = data.draw_problem((seed,))
         learner = create("icp", problem.train[0])
         began = time.process_time()
         state = learner.observe(

@@ -141,7 +141,7 @@ def train_gem(workload: Workload, settings: Settings) -> nn.Module:
         guard = compute_gradient(model, [(x0, y0)])
         slope = compute_gradient(model, places)
         if guard @ slope < 0:
-            slope = project_gradient(slope, guard.unsqueeze(0))
+            slope = project_gradient_onto_constraints(slope, guard.unsqueeze(0))
         pieces = slope.split([p.numel() for p in model.parameters()])
         for p, piece in zip(model.parameters(), pieces, strict=True):
             p.grad = piece.view_as(p)
@@ -158,7 +158,7 @@ def compute_gradient(model: nn.Module, places: list[tuple[Tensor, Tensor]]) -> T
     )
 
 
-def project_gradient(slope: Tensor, guards: Tensor) -> Tensor:
+def project_gradient_onto_constraints(slope: Tensor, guards: Tensor) -> Tensor:
     """Return the nearest gradient that no guard opposes, by solving the dual."""
     rows = guards.double().numpy()
     matrix, vector = rows @ rows.T, rows @ slope.double().numpy()

@@ -117,9 +117,11 @@ def measure_table(table: str, plant: str, size: int, seed: int) -> dict[str, Any
     settings: dict[str, Any] = {"path": folder, "target": target, "examples": size}
     settings["plant"] = "binary" if plant == "none" else plant
     try:
-        clean = PlantedShortcutTable(**settings, shortcut=False).draw((seed,))
+        clean = PlantedShortcutTable(**settings, shortcut=False).draw_problem((seed,))
         whole = (
-            clean if plant == "none" else PlantedShortcutTable(**settings).draw((seed,))
+            clean
+            if plant == "none"
+            else PlantedShortcutTable(**settings).draw_problem((seed,))
         )
     except ValueError as error:
         print(f"{name}, {plant}, {size} rows: {error}")

@@ -6,7 +6,7 @@ python examples/colored_digits.py
 from cirm import create, run
 from cirm.data.colored import Colored
 
-problem = Colored(source="digits", environments=2, examples=200).draw((0, 1))
+problem = Colored(source="digits", environments=2, examples=200).draw_problem((0, 1))
 for key in ("erm", "c-virmv1"):
     learner = create(key, problem.train[0], {"epochs": 15}, preset="paper")
     records = list(run(learner, problem, "sequential", seeds=(0, 1), label=key))

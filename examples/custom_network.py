@@ -30,7 +30,7 @@ class Small(nn.Module):
         return self.head(self.filters(images))
 
 
-problem = Colored(source="digits", environments=2, examples=150).draw((0,))
+problem = Colored(source="digits", environments=2, examples=150).draw_problem((0,))
 pairs = [environment.take_all(1) for environment in problem.train]
 images = torch.cat([x[0] for x, _ in pairs])
 labels = torch.cat([y[0] for _, y in pairs])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cirm import Descent, Learner, PointState, create, run
 from cirm.data.scm import SCM
-from cirm.objectives import Batch, environment_risks
+from cirm.objectives import Batch, compute_environment_risks
 from cirm.training import Terms
 
 
@@ -23,15 +23,15 @@ class Worst(Learner[PointState]):
 
     weight: float = 0.5
 
-    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the two parts of each replica's loss."""
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         worst = self.weight * risks.max(-1).values
         return {"worst": worst, "mean": (1 - self.weight) * risks.mean(-1)}
 
 
 if __name__ == "__main__":
-    problem = SCM(examples=200).draw((0, 1))
+    problem = SCM(examples=200).draw_problem((0, 1))
     settings = Descent(epochs=150, batch=0, rate=0.02)
     learner = create(Worst(descent=settings), problem.train[0], {"hidden": ()})
     for record in run(learner, problem, "joint", seeds=(0, 1), label="worst"):

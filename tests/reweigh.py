@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.base import Learner
-from cirm.objectives import environment_risks
+from cirm.objectives import compute_environment_risks
 
 FEWEST_ROWS = 10
 
@@ -47,13 +47,13 @@ class Reweigh(Learner[State]):
         empty = torch.zeros(len(params), self.network.outputs)
         return State(params, Weights(empty, empty, torch.zeros(len(params), 1)))
 
-    def loss(self, params, past, batch):
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+    def compute_loss(self, params, past, batch):
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": risks.mean(-1)}
 
     def observe(self, state, stage, randomness, watch=None):
         params = self.descent.minimise(
-            self.loss, state.params, state, stage, randomness, watch
+            self.compute_loss, state.params, state, stage, randomness, watch
         )
         targets = torch.cat([one.targets for one in stage], -1)
         targets = targets.flatten().long()

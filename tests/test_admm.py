@@ -161,8 +161,8 @@ def test_the_slope_is_that_of_the_augmented_lagrangian():
 )
 def test_the_weights_grow_at_the_threshold(kind, expected):
     problem = admm(rho0=10.0, rho1=5.0, growth=100.0, growth_kind=kind, threshold=0.4)
-    assert problem.get_weights_at(0.39) == (10.0, 5.0)
-    assert problem.get_weights_at(0.4) == expected
+    assert problem.get_constraint_weights(0.39) == (10.0, 5.0)
+    assert problem.get_constraint_weights(0.4) == expected
 
 
 def test_growing_weights_leave_the_multipliers_alone():

@@ -9,7 +9,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from cirm import Environment, Randomness, Task, create, fit, predict
-from cirm.early_stopping import StoppingDescent, hold_out_examples
+from cirm.early_stopping import EarlyStoppingDescent, hold_out_examples
 from cirm.training import Descent
 
 
@@ -35,36 +35,36 @@ def train(environment, descent, seeds=(0,)):
 
 def measure_loss(learner, state, environment):
     x, y = environment.take_all(len(state.params))
-    return learner.likelihood.losses(learner.outputs(state, x), y).mean((1, 2))
+    return learner.likelihood.compute_losses(learner.outputs(state, x), y).mean((1, 2))
 
 
 def test_training_stops_before_a_network_learns_its_examples_by_heart():
     environment, fresh = make_environment(300), make_environment(4000, seed=1)
     descent = Descent(epochs=400)
     losses = {}
-    for kind in (descent, StoppingDescent.from_descent(descent)):
+    for kind in (descent, EarlyStoppingDescent.from_descent(descent)):
         learner, state, steps = train(environment, kind)
         losses[type(kind)] = float(measure_loss(learner, state, fresh))
     assert steps[-1] < 400
-    assert losses[StoppingDescent] < 0.7 * losses[Descent]
+    assert losses[EarlyStoppingDescent] < 0.7 * losses[Descent]
 
 
 def test_the_parameters_are_those_with_the_lowest_loss_on_held_out_examples():
     environment = make_environment(300)
-    descent = StoppingDescent.from_descent(Descent(epochs=60))
+    descent = EarlyStoppingDescent.from_descent(Descent(epochs=60))
     learner, state, _ = train(environment, descent)
     source = Randomness((0,)).at("held out").at("a")
     held_out = hold_out_examples(environment, source)[1]
     best = float(measure_loss(learner, state, held_out))
     for epochs in (1, 5, 20, 60):
-        other = StoppingDescent.from_descent(Descent(epochs=epochs))
+        other = EarlyStoppingDescent.from_descent(Descent(epochs=epochs))
         other_learner, other_state, _ = train(environment, other)
         assert float(measure_loss(other_learner, other_state, held_out)) >= best
 
 
 def test_a_replica_stops_where_it_would_stop_alone():
     environment = make_environment(200)
-    descent = StoppingDescent.from_descent(Descent(epochs=40))
+    descent = EarlyStoppingDescent.from_descent(Descent(epochs=40))
     _, both, _ = train(environment, descent, seeds=(3, 5))
     for index, seed in enumerate((3, 5)):
         _, alone, _ = train(environment, descent, seeds=(seed,))
@@ -75,7 +75,7 @@ def test_a_few_examples_are_all_trained_on():
     environment = make_environment(49)
     plain = Descent(epochs=5)
     _, expected, _ = train(environment, plain)
-    _, found, _ = train(environment, StoppingDescent.from_descent(plain))
+    _, found, _ = train(environment, EarlyStoppingDescent.from_descent(plain))
     assert torch.equal(found.params, expected.params)
 
 
@@ -110,4 +110,4 @@ def test_erm_is_within_a_point_of_logistic_regression_on_a_linear_table(rows):
 def test_epochs_that_the_user_sets_are_all_trained():
     model = fit(make_table(200, 0), "y", learner="erm", settings={"epochs": 3})
     assert model.history[0].epochs == 3
-    assert not isinstance(model.learner.descent, StoppingDescent)
+    assert not isinstance(model.learner.descent, EarlyStoppingDescent)

@@ -133,7 +133,7 @@ def parse_texts(text, learner="birm"):
 
 def train_in_one_place(learner, settings, stages):
     """The same learner with all data in one place."""
-    environments = Colored(**DATA).draw((0,)).train
+    environments = Colored(**DATA).draw_problem((0,)).train
     named = {n: e.rename(n) for n, e in zip(NAMES, environments, strict=True)}
     made = create(learner, environments[0], parse_texts(settings, learner))
     randomness = Randomness((0,))
@@ -609,7 +609,7 @@ def test_a_tensor_file_holds_all_or_is_refused(tmp_path):
 def test_every_step_of_a_stage_belongs_to_one_segment():
     for settings in ("rounds=2 inner=3", "rounds=0 inner=2"):
         learner = create(
-            "birm", Colored(**DATA).draw((0,)).train[0], parse_texts(settings)
+            "birm", Colored(**DATA).draw_problem((0,)).train[0], parse_texts(settings)
         )
         found = list(split_stage_into_segments(learner.admm, 5, 4, True))
         assert [v.first for v in found[1:]] == [v.last for v in found[:-1]]

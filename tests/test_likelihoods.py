@@ -36,7 +36,7 @@ each_case = pytest.mark.parametrize(
 def test_classes_are_scored_by_cross_entropy():
     likelihood, logits, targets = CASES["three classes"]
     expected = F.cross_entropy(logits.mT, targets, reduction="none")
-    torch.testing.assert_close(likelihood.losses(logits, targets), expected)
+    torch.testing.assert_close(likelihood.compute_losses(logits, targets), expected)
 
 
 def test_one_logit_is_scored_by_binary_cross_entropy():
@@ -44,20 +44,20 @@ def test_one_logit_is_scored_by_binary_cross_entropy():
     expected = F.binary_cross_entropy_with_logits(
         logits[..., 0], targets.float(), reduction="none"
     )
-    torch.testing.assert_close(likelihood.losses(logits, targets), expected)
+    torch.testing.assert_close(likelihood.compute_losses(logits, targets), expected)
 
 
 def test_values_are_scored_by_squared_error():
     likelihood, values, targets = CASES["values"]
     expected = F.mse_loss(values[..., 0], targets, reduction="none")
-    torch.testing.assert_close(likelihood.losses(values, targets), expected)
+    torch.testing.assert_close(likelihood.compute_losses(values, targets), expected)
 
 
 def test_losses_stay_exact_for_extreme_logits():
     logits = torch.tensor([[[1000.0, 0.0], [-1000.0, 0.0]]])
     targets = torch.tensor([[1, 1]])
     expected = torch.tensor([[1000.0, 0.0]])
-    assert torch.equal(CrossEntropy(2).losses(logits, targets), expected)
+    assert torch.equal(CrossEntropy(2).compute_losses(logits, targets), expected)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_losses_stay_exact_for_extreme_logits():
 )
 def test_each_sample_is_scored_as_if_alone(likelihood, outputs, targets):
     for function in (
-        likelihood.losses,
-        likelihood.residuals,
+        likelihood.compute_losses,
+        likelihood.compute_residuals,
         likelihood.compute_output_scale_gradients,
     ):
         together = function(outputs, targets)
@@ -78,14 +78,16 @@ def test_each_sample_is_scored_as_if_alone(likelihood, outputs, targets):
 @each_case
 def test_residuals_are_derivatives_in_the_outputs(likelihood, outputs, targets):
     outputs = outputs.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(likelihood.losses(outputs, targets).sum(), outputs)
-    torch.testing.assert_close(likelihood.residuals(outputs, targets), slope)
+    (slope,) = torch.autograd.grad(
+        likelihood.compute_losses(outputs, targets).sum(), outputs
+    )
+    torch.testing.assert_close(likelihood.compute_residuals(outputs, targets), slope)
 
 
 @each_case
 def test_slopes_are_derivatives_in_a_factor(likelihood, outputs, targets):
     factor = torch.ones(outputs.shape[:-1], requires_grad=True)
-    losses = likelihood.losses(factor.unsqueeze(-1) * outputs, targets)
+    losses = likelihood.compute_losses(factor.unsqueeze(-1) * outputs, targets)
     (slope,) = torch.autograd.grad(losses.sum(), factor)
     torch.testing.assert_close(
         likelihood.compute_output_scale_gradients(outputs, targets), slope
@@ -95,11 +97,14 @@ def test_slopes_are_derivatives_in_a_factor(likelihood, outputs, targets):
 def test_one_logit_is_the_second_of_two_with_the_first_at_zero():
     likelihood, second, targets = SAMPLED["sampled one logit"]
     both = torch.cat([torch.zeros_like(second), second], -1)
-    for function in (likelihood.losses, likelihood.compute_output_scale_gradients):
+    for function in (
+        likelihood.compute_losses,
+        likelihood.compute_output_scale_gradients,
+    ):
         torch.testing.assert_close(function(second, targets), function(both, targets))
     torch.testing.assert_close(
-        likelihood.residuals(second, targets),
-        likelihood.residuals(both, targets)[..., 1:],
+        likelihood.compute_residuals(second, targets),
+        likelihood.compute_residuals(both, targets)[..., 1:],
     )
     torch.testing.assert_close(likelihood.predict(second), likelihood.predict(both))
 
@@ -121,12 +126,14 @@ def test_a_predicted_value_is_the_mean_of_the_samples():
 
 def test_the_score_of_classes_is_accuracy_in_percent():
     chances = torch.tensor([[[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]])
-    scores = CrossEntropy(2).scores(chances, torch.tensor([[0, 0, 1]]))
+    scores = CrossEntropy(2).compute_scores(chances, torch.tensor([[0, 0, 1]]))
     assert scores.tolist() == [[100.0, 0.0, 100.0]]
 
 
 def test_the_score_of_values_is_their_squared_error():
-    scores = SquaredError().scores(torch.tensor([[[1.0], [3.0]]]), torch.ones(1, 2))
+    scores = SquaredError().compute_scores(
+        torch.tensor([[[1.0], [3.0]]]), torch.ones(1, 2)
+    )
     assert scores.tolist() == [[0.0, 4.0]]
 
 

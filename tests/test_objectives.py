@@ -10,10 +10,10 @@ from cirm.objectives import (
     average_by_environment,
     average_outputs_with_past,
     average_risks_over_examples,
+    compute_environment_risks,
     compute_head_gradients,
     compute_irm_penalties,
     compute_quadratic_penalty,
-    environment_risks,
 )
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -65,17 +65,17 @@ def test_a_batch_splits_into_its_environments():
 @each_case
 def test_risks_are_mean_losses(likelihood, network, batch):
     params = network.init(SOURCE)
-    risks = environment_risks(network, likelihood, params, batch)
+    risks = compute_environment_risks(network, likelihood, params, batch)
     for e, (x, y) in enumerate(batch.split()):
-        alone = likelihood.losses(network(params, x), y).mean(-1)
+        alone = likelihood.compute_losses(network(params, x), y).mean(-1)
         torch.testing.assert_close(risks[:, e], alone)
 
 
 @each_case
 def test_pooled_risk_is_the_mean_over_all_examples(likelihood, network, batch):
     params = network.init(SOURCE)
-    risks = environment_risks(network, likelihood, params, batch)
-    losses = likelihood.losses(network(params, batch.x), batch.y)
+    risks = compute_environment_risks(network, likelihood, params, batch)
+    losses = likelihood.compute_losses(network(params, batch.x), batch.y)
     torch.testing.assert_close(
         average_risks_over_examples(risks, batch), losses.mean(-1)
     )
@@ -88,7 +88,7 @@ def test_a_slope_penalty_is_a_squared_derivative(likelihood, network, batch):
     for e, rows in enumerate(RANGES):
         rows = list(rows)
         factor = torch.ones(2, 1, 1, requires_grad=True)
-        losses = likelihood.losses(factor * outputs[:, rows], batch.y[:, rows])
+        losses = likelihood.compute_losses(factor * outputs[:, rows], batch.y[:, rows])
         (slope,) = torch.autograd.grad(losses.mean(-1).sum(), factor)
         torch.testing.assert_close(penalties[:, e], slope[:, 0, 0] ** 2)
 
@@ -129,7 +129,9 @@ def test_head_gradients_are_derivatives_in_the_head(likelihood, network, batch):
     features = network.compute_features(params, batch.x)
     outputs = network(params, batch.x)
     found = compute_head_gradients(likelihood, features, outputs, batch.y, batch.share)
-    risks = average_by_environment(likelihood.losses(outputs, batch.y), batch.share)
+    risks = average_by_environment(
+        likelihood.compute_losses(outputs, batch.y), batch.share
+    )
     for e in range(len(SIZES)):
         (slope,) = torch.autograd.grad(risks[:, e].sum(), params, retain_graph=True)
         torch.testing.assert_close(found[:, e], slope[:, network.head])

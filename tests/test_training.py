@@ -9,7 +9,7 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.likelihoods import CrossEntropy
 from cirm.networks import MLP
-from cirm.objectives import average_risks_over_examples, environment_risks
+from cirm.objectives import average_risks_over_examples, compute_environment_risks
 from cirm.randomness import Randomness
 from cirm.training import (
     Descent,
@@ -274,7 +274,7 @@ def test_turns_report_divergence():
 
 def risk(network):
     def loss(params, past, batch):
-        risks = environment_risks(network, CrossEntropy(), params, batch)
+        risks = compute_environment_risks(network, CrossEntropy(), params, batch)
         return {"risk": average_risks_over_examples(risks, batch)}
 
     return loss

@@ -114,7 +114,7 @@ class ADMM:
                 value = getattr(self, name)
                 raise ValueError(f"{where}: {name} must be {range_}, but is {value}.")
 
-    def get_weights_at(self, progress: float) -> Weights:
+    def get_constraint_weights(self, progress: float) -> Weights:
         """Return the weights at a fraction of the stage's training."""
         if progress < self.threshold:
             return self.rho0, self.rho1
@@ -131,7 +131,7 @@ class ADMM:
         """Return the steps of a round, given the number of batches in an epoch."""
         return self.inner if self.rounds else self.inner * steps
 
-    def locate_in_round(self, turn: int, steps: int) -> tuple[bool, bool]:
+    def find_position_in_round(self, turn: int, steps: int) -> tuple[bool, bool]:
         """Return whether a step of a stage follows a round, and whether it ends one."""
         length = self.count_steps_per_round(steps)
         return turn > 0 and turn % length == 0, (turn + 1) % length == 0
@@ -165,17 +165,19 @@ class ADMM:
             The features [replica, f], and the final variables.
         """
         features = features.detach().clone().requires_grad_()
-        carry = init_admm_variables(shared, len(stage), self.get_weights_at(0.0))
+        carry = init_admm_variables(
+            shared, len(stage), self.get_constraint_weights(0.0)
+        )
         movers = [descent.create_optimiser(t) for t in (carry.local, features)]
         steps, steps_per_batch = descent.count_steps(stage), self.steps_per_batch
         for step, batch in enumerate(descent.iterate_batches(stage, randomness), 1):
             carry = rescale_lagrange_multipliers(
-                carry, self.get_weights_at(batch.progress)
+                carry, self.get_constraint_weights(batch.progress)
             )
             view = compute_objectives(features, batch)
             for turn in range((step - 1) * steps_per_batch, step * steps_per_batch):
-                follows, ends = self.locate_in_round(turn, steps)
-                carry, numbers = step_local_parameters(
+                follows, ends = self.find_position_in_round(turn, steps)
+                carry, numbers = take_local_step(
                     carry, view, movers[0], past, follows, ends
                 )
             if features.shape[1]:
@@ -192,7 +194,7 @@ class ADMM:
         return features.detach(), carry._replace(local=carry.local.detach())
 
 
-def step_local_parameters(
+def take_local_step(
     carry: ADMMVariables,
     view: BatchObjectives,
     mover: torch.optim.Optimizer,

@@ -29,19 +29,19 @@ PATIENCE_EPOCHS = 3  # if they are so many epochs at least
 
 
 @dataclass(frozen=True)
-class StoppingDescent(Descent):
+class EarlyStoppingDescent(Descent):
     """A descent that holds examples out, and returns the parameters best for them.
 
     The arguments are those of `Descent`; `epochs` is the largest number of epochs.
     Environments of fewer than 50 examples are trained on for all of them.
 
     Example:
-        >>> StoppingDescent.from_descent(Descent(epochs=7, rate=0.1)).epochs
+        >>> EarlyStoppingDescent.from_descent(Descent(epochs=7, rate=0.1)).epochs
         7
     """
 
     @classmethod
-    def from_descent(cls, descent: Descent) -> StoppingDescent:
+    def from_descent(cls, descent: Descent) -> EarlyStoppingDescent:
         """Return a descent with the same settings that stops early."""
         return cls(**{f.name: getattr(descent, f.name) for f in fields(Descent)})
 
@@ -73,7 +73,7 @@ class StoppingDescent(Descent):
         source = randomness.at("held out")
         splits = [hold_out_examples(e, source.at(e.name)) for e in stage]
         stage, held_out = (tuple(part) for part in zip(*splits, strict=True))
-        whole = self._take_everything(held_out, randomness)
+        whole = self._build_batch_of_all_examples(held_out, randomness)
         params = params.detach().clone().to(self.device).requires_grad_()
         best, lowest = params.detach().clone(), torch.full((len(params),), torch.inf)
         steps, last = self.count_steps(stage), 0
@@ -98,7 +98,9 @@ class StoppingDescent(Descent):
         largest = max(len(e) - count_held_out(len(e)) for e in stage)
         return steps // (-(-largest // self.batch) if self.batch else 1)
 
-    def _take_everything(self, stage: Stage, randomness: Randomness) -> Batch:
+    def _build_batch_of_all_examples(
+        self, stage: Stage, randomness: Randomness
+    ) -> Batch:
         """Return a batch of all examples, without any dropout."""
         stage, mean_weights = normalise_weights(stage)
         replicas = len(randomness.seeds)

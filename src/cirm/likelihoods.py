@@ -24,25 +24,25 @@ class Likelihood(ABC):
     metric: str
 
     @abstractmethod
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each example, [replica, sample, n]."""
 
     @abstractmethod
-    def residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the gradient of each loss in the outputs, [replica, sample, n, k]."""
 
     def compute_output_scale_gradients(
         self, outputs: Tensor, targets: Tensor
     ) -> Tensor:
         """Return the derivative of each loss in a scale of the outputs, at 1."""
-        return (self.residuals(outputs, targets) * outputs).sum(-1)
+        return (self.compute_residuals(outputs, targets) * outputs).sum(-1)
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
         """Return predictions [replica, n, k], averaged over the samples."""
 
     @abstractmethod
-    def scores(self, predictions: Tensor, targets: Tensor) -> Tensor:
+    def compute_scores(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return the score of each example, [replica, n]."""
 
 
@@ -63,14 +63,14 @@ class CrossEntropy(Likelihood):
             return torch.cat([torch.zeros_like(outputs), outputs], -1)
         return outputs
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the negative log probability of each target."""
         logits = self.logits(outputs)
         places = _add_sample_axis_to_targets(targets, logits).reshape(-1)
         losses = F.cross_entropy(logits.flatten(0, -2), places, reduction="none")
         return losses.view(outputs.shape[:-1])
 
-    def residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the probabilities, less one at the target."""
         logits = self.logits(outputs)
         places = _add_sample_axis_to_targets(targets, logits).unsqueeze(-1)
@@ -91,7 +91,7 @@ class CrossEntropy(Likelihood):
         """Return class probabilities."""
         return self.logits(outputs).softmax(-1).mean(1)
 
-    def scores(self, predictions: Tensor, targets: Tensor) -> Tensor:
+    def compute_scores(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return 100 where the most likely class is correct, else 0."""
         return 100.0 * (predictions.argmax(-1) == targets)
 
@@ -102,12 +102,12 @@ class SquaredError(Likelihood):
 
     metric = "error"
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the squared difference of the only output and the target."""
         values = outputs.squeeze(-1)
         return (values - _add_sample_axis_to_targets(targets, outputs)).square()
 
-    def residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return twice the difference."""
         return 2 * (
             outputs - _add_sample_axis_to_targets(targets, outputs).unsqueeze(-1)
@@ -117,7 +117,7 @@ class SquaredError(Likelihood):
         """Return the mean output."""
         return outputs.mean(1)
 
-    def scores(self, predictions: Tensor, targets: Tensor) -> Tensor:
+    def compute_scores(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return the squared error."""
         return (predictions.squeeze(-1) - targets).square()
 

@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     noise: Draws
     mean_weights: tuple[float, ...] = ()
 
-    def average_alone(self, losses: Tensor, index: int) -> Tensor:
+    def average_losses_of_environment(self, losses: Tensor, index: int) -> Tensor:
         """Average losses [replica, n] of the examples of one environment, [replica]."""
         if not self.mean_weights:
             return losses.mean(-1)
@@ -87,12 +87,14 @@ def split_shares_by_class(share: Tensor, targets: Tensor, classes: int) -> Tenso
     return (weights / totals).flatten(1, 2)
 
 
-def environment_risks(
+def compute_environment_risks(
     network: Network, likelihood: Likelihood, params: Tensor, batch: Batch
 ) -> Tensor:
     """Compute the risk of each environment, [replica, e]."""
     outputs = network(params, batch.x, batch.noise)
-    return average_by_environment(likelihood.losses(outputs, batch.y), batch.share)
+    return average_by_environment(
+        likelihood.compute_losses(outputs, batch.y), batch.share
+    )
 
 
 def compute_expected_risks(
@@ -101,7 +103,7 @@ def compute_expected_risks(
     """Mean risk of each environment, [replica, e], over networks drawn from `q`."""
     outputs = network.sample_outputs(q, batch.x, batch.noise, samples)
     return average_by_environment(
-        likelihood.losses(outputs, batch.y).mean(1), batch.share
+        likelihood.compute_losses(outputs, batch.y).mean(1), batch.share
     )
 
 
@@ -163,7 +165,7 @@ def compute_head_gradients(
     Features are [replica, n, width] and outputs [replica, n, k]. The head holds its
     weights row by row, then its biases.
     """
-    residuals = likelihood.residuals(outputs, targets)
+    residuals = likelihood.compute_residuals(outputs, targets)
     weighted = share.unsqueeze(-1) * residuals.unsqueeze(1)  # [replica, e, n, k]
     weights = features.mT.unsqueeze(1) @ weighted
     return torch.cat([weights.flatten(-2), weighted.sum(-2)], -1)
@@ -182,7 +184,7 @@ def compute_head_gradient_variances(
     means and mean squares need no gradient of a single example. Arguments and order
     are those of `compute_head_gradients`.
     """
-    residuals = likelihood.residuals(outputs, targets).unsqueeze(1)
+    residuals = likelihood.compute_residuals(outputs, targets).unsqueeze(1)
     weighted = share.unsqueeze(-1) * residuals.square()  # [replica, e, n, k]
     squares = features.square().mT.unsqueeze(1) @ weighted
     mean_squares = torch.cat([squares.flatten(-2), weighted.sum(-2)], -1)
@@ -214,7 +216,9 @@ def concatenate_moments(
     return FeatureMoments(*(torch.cat(pair, 1) for pair in pairs))
 
 
-def select_moments(moments: FeatureMoments, places: list[int]) -> FeatureMoments:
+def select_moments_of_environments(
+    moments: FeatureMoments, places: list[int]
+) -> FeatureMoments:
     """Return the moments of some environments."""
     return FeatureMoments(*(part[:, places] for part in moments))
 
@@ -255,7 +259,7 @@ def compute_features_and_risk(
     """Compute features, outputs, and the mean of the environments' risks."""
     features = network.compute_features(params, batch.x, batch.noise)
     outputs = apply_linear_heads(params[:, network.head], features)
-    losses = likelihood.losses(outputs, batch.y)
+    losses = likelihood.compute_losses(outputs, batch.y)
     risk = average_by_environment(losses, batch.share).mean(-1)
     return FeaturesAndRisk(features, outputs, risk)
 
@@ -264,7 +268,7 @@ def compute_mean_risk(
     network: Network, likelihood: Likelihood, params: Tensor, batch: Batch
 ) -> Tensor:
     """Return the mean risk over all examples of a batch, [replica]."""
-    risks = environment_risks(network, likelihood, params, batch)
+    risks = compute_environment_risks(network, likelihood, params, batch)
     return average_risks_over_examples(risks, batch)
 
 

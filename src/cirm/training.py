@@ -273,7 +273,7 @@ def make_gradient_function(
 ) -> Callable[[Tensor, Any, Batch], tuple[Tensor, Terms]]:
     """Return a function that gives the gradient of a loss, and its terms."""
 
-    def gradient(
+    def compute_gradient(
         params: Tensor,
         past: Any,  # noqa: ANN401
         batch: Batch,
@@ -283,7 +283,7 @@ def make_gradient_function(
         (slope,) = torch.autograd.grad(total, params)
         return slope, {name: term.detach() for name, term in terms.items()}
 
-    return gradient
+    return compute_gradient
 
 
 def take_optimiser_step(optimiser: torch.optim.Optimizer, params: Tensor) -> None:

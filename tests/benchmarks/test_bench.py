@@ -27,7 +27,7 @@ from benchmarks.timing import (
     time_functions_in_turn,
 )
 from benchmarks.workloads import TimedLearner, Workload
-from cirm.learners.gem import project_gradient
+from cirm.learners.gem import project_gradient_onto_constraints
 from cirm.randomness import Randomness
 
 WORKLOAD = Workload("small", "", 12, (8, 8), 2, 20, 0, 1)
@@ -132,8 +132,8 @@ def test_the_general_solver_projects_gradients_as_ours_does():
     guards = Randomness((1,)).normal(2, 6)[0]
     slope = -guards.sum(0) + Randomness((2,)).normal(6)[0]
     torch.testing.assert_close(
-        pytorch_baselines.project_gradient(slope, guards),
-        project_gradient(slope, guards),
+        pytorch_baselines.project_gradient_onto_constraints(slope, guards),
+        project_gradient_onto_constraints(slope, guards),
         rtol=1e-3,
         atol=1e-3,
     )

@@ -4,8 +4,12 @@ import copy
 
 import pytest
 
-from cirm.board.figure import BoardPoint, choose_named_points
-from cirm.board.page import build_board_page, render_board_markdown, write_board_lead
+from cirm.board.figure import BoardPoint, choose_points_to_label
+from cirm.board.page import (
+    build_board_page,
+    render_board_markdown,
+    write_board_lead_paragraph,
+)
 from cirm.board.results import rank_rows
 from tests.browser import OUTSIDE, OVERLAPS
 
@@ -54,18 +58,19 @@ def summary():
 
 
 def test_the_lead_says_where_ours_leads_and_where_not(summary):
-    assert write_board_lead(summary) == (
+    assert write_board_lead_paragraph(summary) == (
         "steady has the highest mean in 1 of 2 columns: digits. Others lead in a table "
         "(erm, by 2.0 points)."
     )
     near = copy.deepcopy(summary)
     near["cells"]["erm"]["d"]["unseen"]["mean"] = 64.5
-    assert "In digits the lead is less than a standard deviation." in write_board_lead(
-        near
+    assert (
+        "In digits the lead is less than a standard deviation."
+        in write_board_lead_paragraph(near)
     )
     without = copy.deepcopy(summary)
     del without["cells"]["steady"]
-    assert write_board_lead(without) == (
+    assert write_board_lead_paragraph(without) == (
         "steady has the highest mean in 0 of 2 columns. Others lead in digits (learner "
         "11) and a table (erm)."
     )
@@ -93,7 +98,7 @@ def test_names_in_the_figure_do_not_lie_on_one_another():
         BoardPoint("far", 60.0, 20.0),
         BoardPoint("steady", 70.0, 10, True),
     ]
-    named = choose_named_points(points, (50, 100), (0, 100))
+    named = choose_points_to_label(points, (50, 100), (0, 100))
     assert [point.name for point in named] == ["steady", "n4", "far"]
 
 

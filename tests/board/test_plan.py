@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cirm.board.archive import archive_jobs, restore_jobs
+from cirm.board.archive import archive_finished_jobs, restore_archived_jobs
 from cirm.board.columns import (
     BoardColumn,
     BoardVariant,
@@ -70,8 +70,8 @@ def write_run(folder, job, unseen, seen=90.0, adapted=None):
 def test_every_row_gets_the_same_number_of_trials():
     rows = list_board_rows(["erm", "logistic", "steady", "jtt"])
     plan = plan_board(rows, prepare(TABLE), {}, EFFORT)
-    assert [len(task.search.plan()) for task in plan.tasks] == [3] * len(rows)
-    first, *others = plan.tasks[0].search.plan()
+    assert [len(task.search.plan_jobs()) for task in plan.tasks] == [3] * len(rows)
+    first, *others = plan.tasks[0].search.plan_jobs()
     assert first.settings == {"epochs": 30}
     assert all("rate" in job.settings for job in others)
     assert {job.seeds for job in plan.list_trials()} == {(0,)}
@@ -91,10 +91,10 @@ def test_the_rule_chooses_and_the_oracle_stands_beside(tmp_path):
     (row,) = list_board_rows(["erm"])
     plan = plan_board([row], prepare(TABLE), {}, EFFORT)
     (task,) = plan.tasks
-    trials = task.search.plan()
+    trials = task.search.plan_jobs()
     for job, honest, oracle in zip(trials, (50, 70, 60), (40, 30, 80), strict=True):
         write_trial(tmp_path, job, **{"worst-group": honest, "oracle": oracle})
-    runs = task.plan_choices(tmp_path)
+    runs = task.plan_runs_of_chosen_settings(tmp_path)
     (honest,), (oracle,) = runs["honest"], runs["oracle"]
     assert honest.settings == trials[1].settings
     assert oracle.settings == trials[2].settings
@@ -130,23 +130,23 @@ def test_cells_that_say_most_are_run_first_and_each_of_them_once():
 def test_archived_jobs_are_restored_unless_their_learner_has_changed(tmp_path):
     (row,) = list_board_rows(["erm"])
     (task,) = plan_board([row], prepare(TABLE), {}, EFFORT).tasks
-    first, second, third = task.search.plan()
+    first, second, third = task.search.plan_jobs()
     write_trial(tmp_path, first, **{"worst-group": 50.0})
     write_trial(tmp_path, second, **{"worst-group": 60.0})
-    archive_jobs(task.search.plan(), tmp_path, "abc")
+    archive_finished_jobs(task.search.plan_jobs(), tmp_path, "abc")
     before = {
         job.key: read_records(get_records_path(job, tmp_path))
         for job in (first, second)
     }
     shutil.rmtree(tmp_path / "jobs")
-    restore_jobs(tmp_path)
+    restore_archived_jobs(tmp_path)
     for key, records in before.items():
         assert read_records(get_records_path(key, tmp_path)) == records
     assert not get_records_path(third, tmp_path).exists()
     archive = load_archive(tmp_path)
     archive.entries[first.key]["revision"] = -1
     save_archive(archive, tmp_path)
-    archive_jobs([], tmp_path, "abc")
+    archive_finished_jobs([], tmp_path, "abc")
     assert list(load_archive(tmp_path).entries) == [second.key]
 
 
@@ -187,7 +187,7 @@ def test_inferred_environments_belong_to_trials_and_runs():
     rows = list_board_rows(["groupdro after eiil"])
     effort = replace(EFFORT, trial_seeds=(0, 1))
     (task,) = plan_board(rows, prepare(DIGITS), {}, effort).tasks
-    trial = task.search.plan()[0]
+    trial = task.search.plan_jobs()[0]
     assert (trial.infer, trial.seeds) == ("eiil", (0,))
     assert trial.inference == {"epochs": 30, "steps": 0}
 

@@ -29,7 +29,7 @@ MODEL_COMMANDS = {
 def list_paths():
     """Every command with its path, also of groups."""
     for name in cli.COMMANDS:
-        command = cli.load_command(name)
+        command = cli.load_command_module(name)
         for inner, one in getattr(command, "commands", {}).items():
             yield (name, inner), one
         if not hasattr(command, "commands"):
@@ -57,9 +57,16 @@ def test_help_explains_each_argument_and_option(path):
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_the_list_of_commands_says_what_the_help_of_a_command_begins_with(name):
-    command = cli.load_command(name)
+    command = cli.load_command_module(name)
     assert command.name == name
     assert cli.COMMANDS[name].summary == command.help.split("\n\n")[0]
+
+
+@pytest.mark.parametrize("typed", [["ft"], ["data", "lst"]])
+def test_a_similar_command_is_suggested_once(typed):
+    result = CliRunner().invoke(cli.app, typed)
+    assert result.exit_code == 2
+    assert result.output.count("Did you mean") == 1
 
 
 def test_help_groups_the_commands():

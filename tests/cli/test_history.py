@@ -65,7 +65,7 @@ def test_rollback_returns_to_the_model_before_and_back(cirm, updated):
     expected, latest = (cirm(*predict, name)[1] for name in ("a.cirm", "m.cirm"))
     status, out, _ = cirm("rollback", "m.cirm")
     assert status == 0
-    assert out.startswith(f"m.cirm is at version {before}, learned from clinic-a.")
+    assert out.startswith(f"m.cirm is at version {before}, trained on clinic-a.")
     assert f"`cirm rollback m.cirm --to {after}` returns to it." in out
     assert cirm(*predict, "m.cirm")[1] == expected
     assert cirm("rollback", "m.cirm", "--to", after)[0] == 0

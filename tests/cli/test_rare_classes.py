@@ -159,6 +159,9 @@ def test_update_applies_the_rule_to_the_held_out_rows_of_the_new_place(cirm, fit
     # Both were measured with this rule, so recalls are compared.
     scores = evaluate(second, "c.csv")
     assert {one["score"] for one in scores["comparisons"]} >= {"recall", "accuracy"}
+    _, printed, _ = cirm("evaluate", "c.csv", "--model", "m.cirm")
+    for one in scores["comparisons"]:
+        assert printed.lower().count(one["line"].lower()) == 1
 
 
 def test_update_keeps_a_threshold_where_too_few_positive_rows_are_held_out(cirm, fit):

@@ -34,7 +34,7 @@ def test_booleans_in_one_file_are_the_classes_0_and_1_of_another(tmp_path, task)
     one = saved(tmp_path, "one.npz", X=X, y=Y)
     two = saved(tmp_path, "two.npz", X=X, y=Y.astype(bool))
     for both in (f"{one},{two}", f"{two},{one}"):
-        problem = Arrays(both, task=task, test="none").draw((0,))
+        problem = Arrays(both, task=task, test="none").draw_problem((0,))
         assert problem.train[0].task.classes == ("0", "1")
         assert all(part.targets.tolist() == Y.tolist() for part in problem.train)
 
@@ -54,7 +54,7 @@ def test_a_model_of_booleans_is_updated_with_0_and_1_and_vice_versa(tmp_path):
 
 
 def test_environments_come_in_order_of_appearance_and_the_last_is_unseen(tmp_path):
-    problem = Arrays(saved(tmp_path, X=X, y=Y, environment=SITES)).draw((0, 1))
+    problem = Arrays(saved(tmp_path, X=X, y=Y, environment=SITES)).draw_problem((0, 1))
     assert names(problem.train) == ["b", "a"]
     assert names(problem.test) == ["c"]
     first = problem.train[0]
@@ -78,7 +78,7 @@ def test_environments_come_in_order_of_appearance_and_the_last_is_unseen(tmp_pat
 )
 def test_the_unseen_environments_are_chosen_by_name(tmp_path, test, train, unseen):
     path = saved(tmp_path, X=X, y=Y, environment=SITES)
-    problem = Arrays(path, test=test).draw((0,))
+    problem = Arrays(path, test=test).draw_problem((0,))
     assert names(problem.train) == train
     assert names(problem.test) == unseen
 
@@ -88,16 +88,16 @@ def test_usual_names_are_found_and_others_can_be_given(tmp_path):
     own = saved(tmp_path, "own.npz", pixels=X, truth=Y, place=SITES)
     chosen = Arrays(own, inputs="pixels", targets="truth", environment="place")
     for dataset in (Arrays(usual), chosen):
-        assert names(dataset.draw((0,)).train) == ["b", "a"]
+        assert names(dataset.draw_problem((0,)).train) == ["b", "a"]
 
 
 def test_without_an_environment_array_each_file_is_one(tmp_path):
     one = saved(tmp_path, "north.npz", X=X, y=Y)
     two = saved(tmp_path, "south, old.npz", X=X + 1, y=Y)
-    alone = Arrays(two).draw((0,))
+    alone = Arrays(two).draw_problem((0,))
     assert (names(alone.train), alone.test) == (["south, old"], ())
     (tmp_path / "south, old.npz").rename(tmp_path / "south.npz")
-    both = Arrays(f"{one}, {tmp_path / 'south.npz'}").draw((0,))
+    both = Arrays(f"{one}, {tmp_path / 'south.npz'}").draw_problem((0,))
     assert (names(both.train), names(both.test)) == (["north"], ["south"])
     assert both.test[0].inputs[0].tolist() == [1, 2]
 
@@ -105,7 +105,7 @@ def test_without_an_environment_array_each_file_is_one(tmp_path):
 def test_a_file_without_environments_joins_one_that_names_them(tmp_path):
     one = saved(tmp_path, "sites.npz", X=X, y=Y, environment=SITES)
     two = saved(tmp_path, "more.npz", X=X, y=Y)
-    problem = Arrays(f"{one},{two}").draw((0,))
+    problem = Arrays(f"{one},{two}").draw_problem((0,))
     assert names(problem.train) == ["b", "a", "c"]
     assert names(problem.test) == ["more"]
 
@@ -113,20 +113,22 @@ def test_a_file_without_environments_joins_one_that_names_them(tmp_path):
 def test_bytes_and_other_numbers_can_be_mixed(tmp_path):
     one = saved(tmp_path, "bytes.npz", X=np.full((6, 2), 255, np.uint8), y=Y)
     two = saved(tmp_path, "floats.npz", X=X, y=Y)
-    problem = Arrays(f"{one},{two}").draw((0,))
+    problem = Arrays(f"{one},{two}").draw_problem((0,))
     assert problem.train[0].inputs.unique().tolist() == [1.0]
     assert problem.test[0].inputs.tolist() == X.tolist()
 
 
 def test_numbers_of_environments_become_names_without_points(tmp_path):
     path = saved(tmp_path, X=X, y=Y, environment=np.array([2.0, 2, 1, 1, 10, 10]))
-    assert names(Arrays(path, test="none").draw((0,)).train) == ["2", "1", "10"]
+    assert names(Arrays(path, test="none").draw_problem((0,)).train) == ["2", "1", "10"]
 
 
 def test_bytes_are_divided_by_255_and_other_numbers_are_not(tmp_path):
     images = np.full((6, 1, 2, 2), 255, np.uint8)
     for values, expected in ((images, 1.0), (images.astype(">i4"), 255.0)):
-        environment = Arrays(saved(tmp_path, X=values, y=Y)).draw((0, 1)).train[0]
+        environment = (
+            Arrays(saved(tmp_path, X=values, y=Y)).draw_problem((0, 1)).train[0]
+        )
         inputs = environment.take_all(2).x
         assert inputs.shape == (2, 6, 1, 2, 2)
         assert inputs.unique().tolist() == [expected]
@@ -147,15 +149,17 @@ def test_bytes_are_divided_by_255_and_other_numbers_are_not(tmp_path):
 )
 def test_the_task_is_detected_unless_given(tmp_path, targets, task, classes, expected):
     path = saved(tmp_path, X=X, y=np.array(targets))
-    environment = Arrays(path, task=task).draw((0,)).train[0]
+    environment = Arrays(path, task=task).draw_problem((0,)).train[0]
     assert environment.task.classes == classes
     assert environment.targets.tolist() == expected
 
 
 def test_eleven_different_whole_numbers_are_values_unless_called_classes(tmp_path):
     path = saved(tmp_path, X=np.ones((11, 2)), y=np.arange(11))
-    assert Arrays(path).draw((0,)).train[0].task.kind == "regression"
-    classes = Arrays(path, task="classification").draw((0,)).train[0].task.classes
+    assert Arrays(path).draw_problem((0,)).train[0].task.kind == "regression"
+    classes = (
+        Arrays(path, task="classification").draw_problem((0,)).train[0].task.classes
+    )
     assert classes == tuple(map(str, range(11)))
 
 
@@ -226,7 +230,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, arrays, settings, message)
         pytest.raises(ValueError, match=message) as caught,
         np.errstate(all="ignore"),
     ):
-        Arrays(saved(tmp_path, **arrays), **settings).draw((0,))
+        Arrays(saved(tmp_path, **arrays), **settings).draw_problem((0,))
     assert has_remedy(caught.value)
 
 
@@ -234,16 +238,16 @@ def test_files_with_different_features_are_refused(tmp_path):
     one = saved(tmp_path, "a.npz", X=X, y=Y)
     two = saved(tmp_path, "b.npz", X=X[:, :1], y=Y)
     with pytest.raises(ValueError, match=r"b\.npz'.* shape \[1\], .* had \[2\]"):
-        Arrays(f"{one},{two}").draw((0,))
+        Arrays(f"{one},{two}").draw_problem((0,))
 
 
 def test_paths_that_are_no_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="arrays: no file is given"):
-        Arrays().draw((0,))
+        Arrays().draw_problem((0,))
     with pytest.raises(FileNotFoundError, match=r"there is no file '.*gone\.npz'"):
-        Arrays(str(tmp_path / "gone.npz")).draw((0,))
+        Arrays(str(tmp_path / "gone.npz")).draw_problem((0,))
     with pytest.raises(ValueError, match=r"is a folder\. Set path to a file"):
-        Arrays(str(tmp_path)).draw((0,))
+        Arrays(str(tmp_path)).draw_problem((0,))
 
 
 def test_pickled_objects_are_never_loaded(tmp_path):
@@ -260,7 +264,7 @@ def test_pickled_objects_are_never_loaded(tmp_path):
         archive.writestr("X.npy", header.getvalue() + pickle.dumps(Trap()))
         archive.writestr("y.npy", b"")
     with pytest.raises(ValueError, match=r"'X': .* type object is neither"):
-        Arrays(str(path)).draw((0,))
+        Arrays(str(path)).draw_problem((0,))
 
 
 def member(shape, payload=b""):
@@ -278,7 +282,7 @@ def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path, shape):
         archive.writestr("X.npy", member(shape, bytes(96)))
         archive.writestr("y.npy", member((6,), bytes(48)))
     with pytest.raises(ValueError, match=r"'X': .* needs more data than its 224 bytes"):
-        Arrays(str(path)).draw((0,))
+        Arrays(str(path)).draw_problem((0,))
 
 
 def test_a_small_file_that_unpacks_to_much_is_refused_unread(tmp_path):
@@ -290,14 +294,14 @@ def test_a_small_file_that_unpacks_to_much_is_refused_unread(tmp_path):
     with pytest.raises(
         ValueError, match=r"need 0\.008 GB of memory, but the limit is 0\.005"
     ):
-        Arrays(str(path), gigabytes=0.005).draw((0,))
+        Arrays(str(path), gigabytes=0.005).draw_problem((0,))
 
 
 def test_another_format_is_refused(tmp_path):
     path = tmp_path / "data.npz"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"not a valid NPZ file \(File is not"):
-        Arrays(str(path)).draw((0,))
+        Arrays(str(path)).draw_problem((0,))
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +330,7 @@ def test_damaged_files_are_read_or_refused_in_one_sentence(folder, data):
     path = folder / "data.npz"
     path.write_bytes(damage(data, file.getvalue()))
     try:
-        problem = Arrays(str(path), gigabytes=0.01).draw((0,))
+        problem = Arrays(str(path), gigabytes=0.01).draw_problem((0,))
     except ValueError as error:
         assert has_remedy(error)
     else:
@@ -340,4 +344,4 @@ def test_a_header_that_is_no_header_is_refused(tmp_path, header):
         archive.writestr("X.npy", content)
         archive.writestr("y.npy", member((6,), bytes(48)))
     with pytest.raises(ValueError, match=r"array 'X': it cannot be read \(\S"):
-        Arrays(str(tmp_path / "data.npz")).draw((0,))
+        Arrays(str(tmp_path / "data.npz")).draw_problem((0,))

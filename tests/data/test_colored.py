@@ -89,7 +89,7 @@ def test_labels_and_colours_flip_at_the_promised_rates(
         label_flip=label_flip,
         test_flip=test_flip,
     )
-    problem = dataset.draw((seed,))
+    problem = dataset.draw_problem((seed,))
     for environment, flip in zip(
         (*problem.train, *problem.test), (*flips, test_flip), strict=True
     ):
@@ -109,9 +109,9 @@ def test_labels_and_colours_flip_at_the_promised_rates(
 def test_environments_are_disjoint_and_test_images_are_never_trained_on(
     tiny, environments, examples, seed
 ):
-    problem = Colored(source=tiny, environments=environments, examples=examples).draw(
-        (seed,)
-    )
+    problem = Colored(
+        source=tiny, environments=environments, examples=examples
+    ).draw_problem((seed,))
     trained = torch.cat([numbers(environment)[0] for environment in problem.train])
     assert len(trained.unique()) == len(trained) and trained.max() < 4000
     tested = numbers(problem.test[0])[0]
@@ -123,7 +123,7 @@ def test_environments_are_disjoint_and_test_images_are_never_trained_on(
 def test_a_draw_does_not_depend_on_the_seeds_beside_it(tiny, seeds, data):
     dataset = Colored(source=tiny, examples=50, sweep=(0.5,))
     seed = data.draw(st.sampled_from(seeds))
-    together, alone = dataset.draw(tuple(seeds)), dataset.draw((seed,))
+    together, alone = dataset.draw_problem(tuple(seeds)), dataset.draw_problem((seed,))
     for ours, own in zip(
         (*together.train, *together.test, together.sweep[0][1]),
         (*alone.train, *alone.test, alone.sweep[0][1]),
@@ -135,7 +135,7 @@ def test_a_draw_does_not_depend_on_the_seeds_beside_it(tiny, seeds, data):
 
 
 def test_each_seed_has_its_own_draw(tiny):
-    problem = Colored(source=tiny, examples=200).draw((0, 1))
+    problem = Colored(source=tiny, examples=200).draw_problem((0, 1))
     shown = numbers(problem.train[0])
     assert not torch.equal(shown[0], shown[1])
     for environment in (*problem.train, *problem.test):
@@ -145,7 +145,7 @@ def test_each_seed_has_its_own_draw(tiny):
 def test_flips_of_environments_and_of_labels_and_colours_are_independent(tiny):
     problem = Colored(
         source=tiny, examples="all", flips=(0.5, 0.5), label_flip=0.5, test_flip=0.5
-    ).draw((0,))
+    ).draw_problem((0,))
     draws = []
     for environment in (*problem.train, *problem.test):
         targets = environment.targets[0]
@@ -158,16 +158,16 @@ def test_flips_of_environments_and_of_labels_and_colours_are_independent(tiny):
 
 
 def test_an_environment_does_not_depend_on_how_many_follow(tiny):
-    few = Colored(source=tiny, examples=100, flips=(0.2, 0.1)).draw((3,))
+    few = Colored(source=tiny, examples=100, flips=(0.2, 0.1)).draw_problem((3,))
     many = Colored(source=tiny, environments=4, examples=100, flips=(0.2, 0.1, 0, 1))
-    for ours, others in zip(few.train, many.draw((3,)).train[:2], strict=True):
+    for ours, others in zip(few.train, many.draw_problem((3,)).train[:2], strict=True):
         assert torch.equal(ours.take_all(1).x, others.take_all(1).x)
         assert torch.equal(ours.targets, others.targets)
 
 
 def test_schemes_show_the_same_images_labels_and_colours(tiny):
     problems = [
-        Colored(source=tiny, scheme=s, examples=300).draw((5,)) for s in SCHEMES
+        Colored(source=tiny, scheme=s, examples=300).draw_problem((5,)) for s in SCHEMES
     ]
     unseen = [(*p.train, *p.test, *(e for _, e in p.sweep)) for p in problems]
     for figure, background, gray in zip(*unseen, strict=True):
@@ -181,7 +181,9 @@ def test_schemes_show_the_same_images_labels_and_colours(tiny):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_inputs_are_the_bytes_of_the_image_in_the_channels_of_the_scheme(tiny, scheme):
-    environment = Colored(source=tiny, scheme=scheme, examples=400).draw((1,)).train[0]
+    environment = (
+        Colored(source=tiny, scheme=scheme, examples=400).draw_problem((1,)).train[0]
+    )
     x = environment.take_all(1).x[0]
     image = load_images(tiny).train_images[numbers(environment)[0]] / 255
     z = torch.as_tensor(environment.inputs.colors[0]).long()
@@ -199,7 +201,7 @@ def test_inputs_are_the_bytes_of_the_image_in_the_channels_of_the_scheme(tiny, s
 def test_standardised_inputs_are_the_same_shifted_and_scaled(tiny, scheme):
     plain = Colored(source=tiny, scheme=scheme, examples="all", label_flip=0.0)
     standard = dataclasses.replace(plain, standardise=True)
-    problems = plain.draw((1,)), standard.draw((1,))
+    problems = plain.draw_problem((1,)), standard.draw_problem((1,))
     parts = [[*p.train, *p.test, *p.fresh, *(e for _, e in p.sweep)] for p in problems]
     raw, scaled = (torch.cat([e.take_all(1).x for e in some], 1) for some in parts)
     mean, std = (
@@ -211,7 +213,9 @@ def test_standardised_inputs_are_the_same_shifted_and_scaled(tiny, scheme):
 
 def test_gray_does_not_know_the_colour(tiny):
     same, other = (
-        Colored(source=tiny, scheme="gray", examples=50, flips=(flip, flip)).draw((0,))
+        Colored(
+            source=tiny, scheme="gray", examples=50, flips=(flip, flip)
+        ).draw_problem((0,))
         for flip in (0.0, 1.0)
     )
     assert torch.equal(same.train[0].take_all(1).x, other.train[0].take_all(1).x)
@@ -225,7 +229,7 @@ def test_flips_fall_evenly_from_a_fifth_to_a_tenth():
 
 
 def test_the_sweep_has_the_test_images_and_grows_by_nested_flips(tiny):
-    problem = Colored(source=tiny, examples=10).draw((2,))
+    problem = Colored(source=tiny, examples=10).draw_problem((2,))
     positions = [position for position, _ in problem.sweep]
     assert positions == pytest.approx([i / 10 for i in range(11)])
     flipped = [colors(e) != e.targets for _, e in problem.sweep]
@@ -235,12 +239,12 @@ def test_the_sweep_has_the_test_images_and_grows_by_nested_flips(tiny):
     test, same = problem.test[0], problem.sweep[9][1]
     assert torch.equal(test.targets, same.targets)
     assert torch.equal(test.take_all(1).x, same.take_all(1).x)
-    assert Colored(source=tiny, sweep=()).draw((2,)).sweep == ()
+    assert Colored(source=tiny, sweep=()).draw_problem((2,)).sweep == ()
 
 
 def test_the_sweep_may_hold_every_few_of_the_test_images(tiny):
     problem = Colored(source=tiny, examples=10, sweep=(0.9,), sweep_examples=5)
-    drawn = problem.draw((2,))
+    drawn = problem.draw_problem((2,))
     test, ((_, few),) = drawn.test[0], drawn.sweep
     step = len(test) // 5
     assert step > 1
@@ -250,7 +254,8 @@ def test_the_sweep_may_hold_every_few_of_the_test_images(tiny):
 
 def test_half_the_side_takes_every_second_pixel(tiny):
     full, half = (
-        Colored(source=tiny, examples=20, side=side).draw((0,)) for side in (6, 3)
+        Colored(source=tiny, examples=20, side=side).draw_problem((0,))
+        for side in (6, 3)
     )
     for whole, small in zip(
         full.train + full.test, half.train + half.test, strict=True
@@ -258,13 +263,13 @@ def test_half_the_side_takes_every_second_pixel(tiny):
         assert small.features == (2, 3, 3)
         assert torch.equal(small.take_all(1).x, whole.take_all(1).x[..., ::2, ::2])
     with pytest.raises(ValueError, match=r"side is 14\. Use 0, 6 or 3 for"):
-        Colored(source=tiny, side=14).draw((0,))
+        Colored(source=tiny, side=14).draw_problem((0,))
 
 
 def test_images_of_28_pixels_come_at_28_and_at_14(tmp_path):
     source = write(tmp_path / "usual", 30, 10, 28)
     for side, got in ((0, 28), (28, 28), (14, 14)):
-        problem = Colored(source=source, examples=5, side=side).draw((0, 1))
+        problem = Colored(source=source, examples=5, side=side).draw_problem((0, 1))
         assert problem.train[0].inputs.shape == (2, 5, 2, got, got)
 
 
@@ -280,40 +285,40 @@ def test_images_of_28_pixels_come_at_28_and_at_14(tmp_path):
 )
 def test_a_rule_says_which_classes_are_one(tiny, rule, ones):
     dataset = Colored(source=tiny, labels=rule, label_flip=0, examples=500)
-    environment = dataset.draw((0,)).train[0]
+    environment = dataset.draw_problem((0,)).train[0]
     got = numbers(environment)[0][environment.targets[0] == 1] % 10
     assert set(got.tolist()) == ones
 
 
 def test_letters_have_the_list_of_the_paper(tmp_path):
     source = write(tmp_path / "letters", 260, 52, 6, classes=26, prefix=idx.LETTERS)
-    problem = Colored(source=source, label_flip=0, test_flip=0).draw((0,))
+    problem = Colored(source=source, label_flip=0, test_flip=0).draw_problem((0,))
     is_one = problem.test[0].targets[0] == 1
     letters = load_images(source).test_labels
     zeros = {chr(ord("a") + i) for i in letters[~is_one].tolist()}
     assert zeros == set("acegikmoqsuvy")
     parity = dataclasses.replace(
         Colored(source=source), labels="parity", label_flip=0
-    ).draw((0,))
+    ).draw_problem((0,))
     assert torch.equal(parity.test[0].targets[0], letters % 2)
 
 
 def test_the_tail_of_the_training_file_is_tested_on_and_not_trained_on(tmp_path):
     source = write(tmp_path / "long", 10060, 5, 2)
     dataset = Colored(source=source, test_from="train-tail", examples="all", sweep=())
-    problem = dataset.draw((0,))
+    problem = dataset.draw_problem((0,))
     trained = torch.cat([numbers(environment)[0] for environment in problem.train])
     assert torch.equal(trained.sort().values, torch.arange(60))
     assert torch.equal(numbers(problem.test[0])[0], torch.arange(60, 10060))
     with pytest.raises(
         ValueError, match="digits has only 1438 training images; use test"
     ):
-        Colored(test_from="train-tail").draw((0,))
+        Colored(test_from="train-tail").draw_problem((0,))
 
 
 def test_examples_are_counted_per_environment(tiny):
     def size(**chosen):
-        return [len(e) for e in Colored(source=tiny, **chosen).draw((0,)).train]
+        return [len(e) for e in Colored(source=tiny, **chosen).draw_problem((0,)).train]
 
     assert size() == [1000, 1000]
     assert size(examples=7) == [7, 7]
@@ -325,13 +330,15 @@ def test_a_source_that_is_too_small_says_so():
     with pytest.raises(
         ValueError, match=r"need more than the 1438 training images .* at most 719"
     ):
-        Colored(examples=1000).draw((0,))
-    assert [len(environment) for environment in Colored().draw((0,)).train] == [719] * 2
+        Colored(examples=1000).draw_problem((0,))
+    assert [len(environment) for environment in Colored().draw_problem((0,)).train] == [
+        719
+    ] * 2
 
 
 def test_a_drawn_problem_takes_little_more_than_its_grey_bytes(tmp_path):
     source = write(tmp_path / "usual", 5000, 1000, 28)
-    problem = Colored(source=source, examples=1000).draw((0, 1, 2, 3, 4))
+    problem = Colored(source=source, examples=1000).draw_problem((0, 1, 2, 3, 4))
     held = {}
     for environment in (*problem.train, *problem.test, *(e for _, e in problem.sweep)):
         inputs = environment.inputs
@@ -344,7 +351,9 @@ def test_a_drawn_problem_takes_little_more_than_its_grey_bytes(tmp_path):
 @settings(max_examples=20)
 def test_rows_are_taken_of_each_replica(tiny, rows):
     chosen = torch.tensor(rows).T[:2].contiguous()
-    environment = Colored(source=tiny, scheme="b11", examples=40).draw((0, 1)).train[1]
+    environment = (
+        Colored(source=tiny, scheme="b11", examples=40).draw_problem((0, 1)).train[1]
+    )
     whole = environment.take_all(2)
     taken = environment.take(chosen)
     replicas = torch.arange(2)[:, None]
@@ -388,19 +397,19 @@ def test_a_list_of_classes_must_leave_both_labels(listed):
     with pytest.raises(
         ValueError, match="Name at least one class of digits, but not all"
     ):
-        Colored(labels=listed).draw((0,))
+        Colored(labels=listed).draw_problem((0,))
 
 
 def test_settings_are_read_from_text():
     texts = {"examples": "all", "flips": "0.3,0.1", "labels": "1,3,7", "side": "4"}
     dataset = replace_settings_from_text(Colored(), texts, "colored")
     assert (dataset.examples, dataset.flips) == ("all", (0.3, 0.1))
-    assert dataset.draw((0,)).train[0].features == (2, 4, 4)
+    assert dataset.draw_problem((0,)).train[0].features == (2, 4, 4)
 
 
 def test_true_groups_are_the_images_whose_colour_agrees_and_the_others():
     plain = {"examples": 200, "flips": (0.2, 0.1), "sweep": ()}
-    problem = Colored(groups=True, **plain).draw((0, 1))
+    problem = Colored(groups=True, **plain).draw_problem((0, 1))
     assert [(e.name, len(e)) for e in problem.train] == [
         ("train-1 agree", 160),
         ("train-1 contradict", 40),
@@ -410,7 +419,7 @@ def test_true_groups_are_the_images_whose_colour_agrees_and_the_others():
     for environment in problem.train:
         agrees = environment.inputs.colors.long() == environment.targets
         assert bool((agrees == ("agree" in environment.name)).all())
-    whole = Colored(**plain).draw((0, 1))
+    whole = Colored(**plain).draw_problem((0, 1))
     for place, environment in enumerate(whole.train):
         parts = problem.train[2 * place : 2 * place + 2]
         rows = torch.cat([part.inputs.rows for part in parts], 1)

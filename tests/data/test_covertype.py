@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def test_an_area_is_an_environment_without_its_own_columns(folder):
-    problem = Covertype(path=str(folder), examples=None).draw((0,))
+    problem = Covertype(path=str(folder), examples=None).draw_problem((0,))
     assert [e.name for e in (*problem.train, *problem.test)] == list(AREAS)
     assert all(len(e) == 20 for e in problem.train)
     assert problem.train[0].features == (50,)
@@ -49,14 +49,20 @@ def test_the_imported_areas_equal_those_of_the_file(folder):
         f"{area}.npy" for area in AREAS
     )
     torch.testing.assert_close(
-        Covertype(examples=5).draw((3,)).train[2].take_all(1).x,
-        Covertype(path=str(folder), examples=5).draw((3,)).train[2].take_all(1).x,
+        Covertype(examples=5).draw_problem((3,)).train[2].take_all(1).x,
+        Covertype(path=str(folder), examples=5)
+        .draw_problem((3,))
+        .train[2]
+        .take_all(1)
+        .x,
     )
 
 
 def test_unseen_rows_are_thinned_out_evenly(folder):
-    whole = Covertype(path=str(folder), test="neota", test_examples=None).draw((0,))
-    part = Covertype(path=str(folder), test="neota", test_examples=5).draw((0,))
+    whole = Covertype(path=str(folder), test="neota", test_examples=None).draw_problem(
+        (0,)
+    )
+    part = Covertype(path=str(folder), test="neota", test_examples=5).draw_problem((0,))
     assert torch.equal(part.test[0].targets, whole.test[0].targets[::4])
 
 
@@ -65,8 +71,8 @@ def test_unseen_rows_are_thinned_out_evenly(folder):
     [
         ("1,2,3\n", "it has 3 columns, but Covertype has 55"),
         ("a" + ",1" * 54, "it is not a table of numbers"),
-        ("0" + ",0" * 53 + ",1\n", "row 1 does not belong to one area"),
-        ("0" + ",0" * 9 + ",1,0,0,0" + ",1" + ",0" * 39 + ",9\n", "row 1 does not"),
+        ("0" + ",0" * 53 + ",1\n", "row 1 must have exactly one wilderness area"),
+        ("0" + ",0" * 9 + ",1,0,0,0" + ",1" + ",0" * 39 + ",9\n", "row 1 must have"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, message):

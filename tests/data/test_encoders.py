@@ -264,7 +264,7 @@ def test_a_folder_for_runs_gives_features_whose_weights_belong_to_the_job(
     seen = []
     dataset.compute_features(lambda what, part: seen.append((what, part)))
     assert seen[-1] == ("computing features", 1)
-    problem = dataset.draw((0, 1))
+    problem = dataset.draw_problem((0, 1))
     assert problem.train[0].features == (3,)
     files = json.loads(hash_dataset_files(dataset, {"path": str(colors)}))
     (entry,) = files["encoder"]
@@ -276,7 +276,7 @@ def test_a_table_for_runs_takes_an_encoder_of_text(letters, tmp_path):
     letters.to_csv(path, index=False)
     name = "tests.data.test_encoders:count_letters"
     table = Table(str(path), target="ill", test="none", encoder=name)
-    assert table.draw((0,)).train[0].features == (6,)
+    assert table.draw_problem((0,)).train[0].features == (6,)
     assert "count_letters" in table.describe()
 
 

@@ -35,12 +35,12 @@ def tree(tmp_path):
 
 def pixel(path, channels=3, side=1):
     """The colour of the only environment's first image."""
-    problem = ImageFolder(str(path), side, channels, test="none").draw((0,))
+    problem = ImageFolder(str(path), side, channels, test="none").draw_problem((0,))
     return problem.train[0].take_all(1).x[0, 0, :, 0, 0]
 
 
 def test_folders_are_environments_and_classes_in_alphabetical_order(tree):
-    problem = ImageFolder(str(tree), side=8).draw((0, 1))
+    problem = ImageFolder(str(tree), side=8).draw_problem((0, 1))
     assert [e.name for e in problem.train] == ["a", "b"]
     assert [e.name for e in problem.test] == ["c"]
     first = problem.train[0]
@@ -51,7 +51,7 @@ def test_folders_are_environments_and_classes_in_alphabetical_order(tree):
 
 
 def test_taken_images_are_numbers_from_zero_to_one_for_each_replica(tree):
-    first = ImageFolder(str(tree), side=8).draw((0, 1)).train[0]
+    first = ImageFolder(str(tree), side=8).draw_problem((0, 1)).train[0]
     taken = first.take(torch.tensor([[0, 1], [2, 0]]))
     assert taken.x.shape == (2, 2, 3, 8, 8)
     assert taken.y.tolist() == [[0, 1], [1, 0]]
@@ -62,7 +62,9 @@ def test_taken_images_are_numbers_from_zero_to_one_for_each_replica(tree):
 
 
 def test_images_stay_bytes_however_many_seeds_there_are(tree):
-    inputs = ImageFolder(str(tree), side=8).draw(tuple(range(9))).train[0].inputs
+    inputs = (
+        ImageFolder(str(tree), side=8).draw_problem(tuple(range(9))).train[0].inputs
+    )
     assert inputs.shape == (9, 3, 3, 8, 8)
     stored = inputs.store.get_all()
     assert stored.dtype == np.uint8
@@ -99,7 +101,7 @@ def test_an_image_is_turned_as_its_camera_noted(tmp_path):
     notes = Image.Exif()
     notes[0x0112] = 3  # upside down
     picture.save(path, exif=notes)
-    first = ImageFolder(str(tmp_path), side=2, channels=1).draw((0,)).train[0]
+    first = ImageFolder(str(tmp_path), side=2, channels=1).draw_problem((0,)).train[0]
     assert first.take_all(1).x[0, 0, 0].tolist() == [[0, 1], [0, 1]]
 
 
@@ -112,7 +114,7 @@ def test_links_are_followed_and_hidden_or_other_files_left_out(tree, tmp_path_fa
     (tree / ".hidden").mkdir()
     (tree / "__MACOSX").mkdir()
     (tree / "readme.md").write_text("no folder")
-    problem = ImageFolder(str(tree), test="none").draw((0,))
+    problem = ImageFolder(str(tree), test="none").draw_problem((0,))
     assert [(e.name, len(e)) for e in problem.train] == [
         *[("a", 3), ("b", 3), ("c", 2), ("d", 1)]
     ]
@@ -137,7 +139,7 @@ def test_folders_named_by_numbers_are_classes_for_fit_too(tmp_path):
 
 def refused(path, message, kind=ValueError, **settings):
     with pytest.raises(kind, match=message) as caught:
-        ImageFolder(str(path), **settings).draw((0,))
+        ImageFolder(str(path), **settings).draw_problem((0,))
     assert has_remedy(caught.value)
 
 
@@ -232,7 +234,7 @@ def test_damaged_images_are_read_or_refused_in_one_sentence(damaged, format, dat
         content[position] = data.draw(st.integers(0, 255))
     (damaged / "a" / "x" / "1.png").write_bytes(content)
     try:
-        problem = ImageFolder(str(damaged), side=4).draw((0,))
+        problem = ImageFolder(str(damaged), side=4).draw_problem((0,))
     except ValueError as error:
         assert "1.png': it" in str(error)
         assert has_remedy(error)

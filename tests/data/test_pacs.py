@@ -23,7 +23,7 @@ def write_pictures(folder, domains=DOMAINS, each=2):
 
 
 def test_a_domain_is_an_environment_and_the_sketches_are_unseen(tmp_path):
-    problem = Pacs(path=str(write_pictures(tmp_path)), side=6).draw((0, 1))
+    problem = Pacs(path=str(write_pictures(tmp_path)), side=6).draw_problem((0, 1))
     assert [e.name for e in problem.train] == ["photo", "art_painting", "cartoon"]
     assert [e.name for e in problem.test] == ["sketch"]
     assert problem.train[0].features == (3, 6, 6)
@@ -38,12 +38,12 @@ def test_a_domain_is_an_environment_and_the_sketches_are_unseen(tmp_path):
 def test_domains_can_arrive_in_any_order_and_any_can_be_unseen(tmp_path):
     folder = str(write_pictures(tmp_path))
     chosen = Pacs(path=folder, train=("sketch", "cartoon"), test="photo", side=4)
-    problem = chosen.draw((0,))
+    problem = chosen.draw_problem((0,))
     assert [e.name for e in problem.train] == ["sketch", "cartoon"]
     assert [e.name for e in problem.test] == ["photo"]
-    few = Pacs(path=folder, examples=5, side=4).draw((0, 1)).train[0]
+    few = Pacs(path=folder, examples=5, side=4).draw_problem((0, 1)).train[0]
     assert few.targets.shape == (2, 5)
-    grey = Pacs(path=folder, channels=1, side=4).draw((0,)).train[0]
+    grey = Pacs(path=folder, channels=1, side=4).draw_problem((0,)).train[0]
     assert grey.features == (1, 4, 4)
 
 
@@ -58,21 +58,21 @@ def test_the_domains_are_found_where_archives_keep_them(tmp_path, root):
 
 def test_cached_images_are_decoded_once_for_each_size(tmp_path):
     home, _ = import_public_dataset("pacs", write_pictures(tmp_path / "mine"))
-    first = Pacs(side=4).draw((0,)).train[0].take_all(1).x
+    first = Pacs(side=4).draw_problem((0,)).train[0].take_all(1).x
     for file in (home / "photo").rglob("*.png"):
         file.write_bytes(b"damaged")
-    again = Pacs(side=4).draw((0,)).train[0].take_all(1).x
+    again = Pacs(side=4).draw_problem((0,)).train[0].take_all(1).x
     torch.testing.assert_close(first, again)
     with pytest.raises(ValueError, match="it cannot be read"):
-        Pacs(side=5).draw((0,))
-    assert len(Pacs().files()) == 4 * 7 * 2  # none of the decoded ones
+        Pacs(side=5).draw_problem((0,))
+    assert len(Pacs().list_files()) == 4 * 7 * 2  # none of the decoded ones
 
 
 def test_a_part_of_the_domains_can_be_imported(tmp_path):
     folder = write_pictures(tmp_path / "mine", domains=("photo", "cartoon"))
     _, rows = import_public_dataset("pacs", folder)
     assert rows == {"photo": 14, "cartoon": 14}
-    assert [e.name for e in Pacs(side=4).draw((0,)).test] == ["cartoon"]
+    assert [e.name for e in Pacs(side=4).draw_problem((0,)).test] == ["cartoon"]
 
 
 def test_folders_without_domains_classes_or_readable_images_are_refused(tmp_path):
@@ -98,7 +98,7 @@ def test_impossible_sizes_are_refused():
 
 def test_decoded_images_keep_every_byte(tmp_path):
     home, _ = import_public_dataset("pacs", write_pictures(tmp_path / "mine"))
-    Pacs(side=4).draw((0,))
+    Pacs(side=4).draw_problem((0,))
     stored = np.load(home / ".pixels" / "photo-4-3.npy")
     assert stored.dtype == np.uint8 and stored.shape == (14, 3, 4, 4)
 
@@ -115,9 +115,9 @@ def test_an_encoder_turns_the_images_into_features(tmp_path):
     shares = []
     dataset.compute_features(lambda what, share: shares.append(share))
     assert shares[-1] == 1 and list(dataset.list_setting_checksums()) == ["encoder"]
-    environment = dataset.draw((0,)).train[0]
+    environment = dataset.draw_problem((0,)).train[0]
     assert environment.features == (2,)
-    pixels = Pacs(path=folder, side=4).draw((0,)).train[0].take_all(1).x
+    pixels = Pacs(path=folder, side=4).draw_problem((0,)).train[0].take_all(1).x
     torch.testing.assert_close(
         environment.take_all(1).x[0, :, 0], pixels[0].mean((1, 2, 3))
     )

@@ -76,15 +76,17 @@ def test_each_period_is_an_environment_and_the_earliest_sets_the_scale(tmp_path)
     path = tmp_path / "visits.csv"
     make_visits().to_csv(path, index=False)
     table = Table(str(path), target="ill", time="date")
-    problem = table.draw((0,))
+    problem = table.draw_problem((0,))
     assert [e.name for e in problem.train] == ["2024-01", "2024-02"]
     assert [e.name for e in problem.test] == ["2024-03"]
     assert problem.train[0].features == (1,)  # the dates are no input
     assert abs(problem.train[0].inputs.mean()) < 1e-5
     assert abs(problem.train[1].inputs.mean()) > 1e-4
     held = Table(str(path), target="ill", time="date", every="quarter", test="none")
-    assert [e.name for e in held.draw((0,)).train] == ["2024-Q1"]
-    first = Table(str(path), target="ill", time="date", test="2024-01").draw((0,))
+    assert [e.name for e in held.draw_problem((0,)).train] == ["2024-Q1"]
+    first = Table(str(path), target="ill", time="date", test="2024-01").draw_problem(
+        (0,)
+    )
     assert [e.name for e in first.train] == ["2024-02", "2024-03"]
 
 
@@ -92,7 +94,7 @@ def test_periods_of_several_files_are_joined_and_sorted(tmp_path):
     for name, months in (("b", (2, 4)), ("a", (3, 2))):
         make_visits(months).to_csv(tmp_path / f"{name}.csv", index=False)
     path = f"{tmp_path / 'b.csv'},{tmp_path / 'a.csv'}"
-    problem = Table(path, target="ill", time="date", test="none").draw((0,))
+    problem = Table(path, target="ill", time="date", test="none").draw_problem((0,))
     assert [(e.name, len(e)) for e in problem.train] == [
         ("2024-02", 60),
         ("2024-03", 30),

@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 
 def test_a_binary_column_contradicts_the_label_as_often_as_it_should():
-    problem = PlantedShortcutTable(flips=(0.3, 0.05), test_flip=0.9).draw(SEEDS)
+    problem = PlantedShortcutTable(flips=(0.3, 0.05), test_flip=0.9).draw_problem(SEEDS)
     for place, flip in zip(places(problem), (0.3, 0.05, 0.9), strict=True):
         differs = (place.inputs[..., -1] != place.targets).float()
         error = 4 * (flip * (1 - flip) / differs.numel()) ** 0.5
@@ -44,7 +44,9 @@ def test_a_binary_column_contradicts_the_label_as_often_as_it_should():
 
 
 def test_a_numeric_column_agrees_in_sign_and_has_variance_one_given_the_label():
-    problem = PlantedShortcutTable(plant="numeric", flips=(0.3, 0.05)).draw(SEEDS)
+    problem = PlantedShortcutTable(plant="numeric", flips=(0.3, 0.05)).draw_problem(
+        SEEDS
+    )
     for place, flip in zip(places(problem), (0.3, 0.05, 0.9), strict=True):
         u, y = place.inputs[..., -1], place.targets
         differs = ((u > 0).long() != y).float().mean().item()
@@ -54,7 +56,9 @@ def test_a_numeric_column_agrees_in_sign_and_has_variance_one_given_the_label():
 
 
 def test_in_a_regression_the_correlation_is_set_by_the_flip():
-    problem = PlantedShortcutTable(task="regression", plant="numeric").draw(SEEDS)
+    problem = PlantedShortcutTable(task="regression", plant="numeric").draw_problem(
+        SEEDS
+    )
     for place, flip in zip(places(problem), (0.1, 0.2, 0.9), strict=True):
         u, y = place.inputs[..., -1].flatten(), place.targets.flatten()
         found = torch.corrcoef(torch.stack([u, y]))[0, 1].item()
@@ -63,9 +67,13 @@ def test_in_a_regression_the_correlation_is_set_by_the_flip():
 
 def test_without_the_column_the_rows_are_the_same():
     for plant in ("binary", "numeric"):
-        there = places(PlantedShortcutTable(plant=plant, examples=50).draw((5,)))
+        there = places(
+            PlantedShortcutTable(plant=plant, examples=50).draw_problem((5,))
+        )
         gone = places(
-            PlantedShortcutTable(plant=plant, examples=50, shortcut=False).draw((5,))
+            PlantedShortcutTable(plant=plant, examples=50, shortcut=False).draw_problem(
+                (5,)
+            )
         )
         for one, other in zip(there, gone, strict=True):
             assert (one.inputs[..., :-1] == other.inputs).all()
@@ -73,7 +81,7 @@ def test_without_the_column_the_rows_are_the_same():
 
 
 def test_synthetic_labels_follow_the_known_truth_at_every_place():
-    problem = PlantedShortcutTable(shortcut=False, examples=20_000).draw((0,))
+    problem = PlantedShortcutTable(shortcut=False, examples=20_000).draw_problem((0,))
     slopes = []
     for place in problem.train:
         x = torch.cat([place.inputs[0], torch.ones(20_000, 1)], 1).double()
@@ -89,7 +97,9 @@ def test_synthetic_labels_follow_the_known_truth_at_every_place():
 
 
 def test_columns_are_standardised_by_the_first_place_alone():
-    problem = PlantedShortcutTable(shortcut=False, task="regression").draw((0, 1))
+    problem = PlantedShortcutTable(shortcut=False, task="regression").draw_problem(
+        (0, 1)
+    )
     first, second = problem.train
     assert first.inputs.mean(1).abs().max() < 1e-5
     assert first.targets.std(1).tolist() == pytest.approx([1.0, 1.0], abs=1e-4)
@@ -98,13 +108,13 @@ def test_columns_are_standardised_by_the_first_place_alone():
 
 def test_places_and_rows_of_files_are_drawn_for_each_seed(folder):
     dataset = PlantedShortcutTable(path=str(folder), target="ill", examples=50)
-    problem = dataset.draw(tuple(range(6)))
+    problem = dataset.draw_problem(tuple(range(6)))
     assert [len(place) for place in places(problem)] == [50, 50, 60]
     assert problem.train[0].inputs.shape[2] >= 3
-    assert [file.name for file in dataset.files()] == [
+    assert [file.name for file in dataset.list_files()] == [
         "a.csv", "b.csv.gz", "c.csv", "d.csv", "e.csv",
     ]  # fmt: skip
-    alone = dataset.draw((4,))
+    alone = dataset.draw_problem((4,))
     for one, other in zip(places(problem), places(alone), strict=True):
         assert (one.inputs[4] == other.inputs[0]).all()
     assert not (problem.train[0].targets[0] == problem.train[0].targets[1]).all()
@@ -118,18 +128,18 @@ def test_many_classes_have_a_column_each(tmp_path):
         pd.DataFrame({"x": x, "kind": kind}).to_csv(tmp_path / f"{name}.csv")
     dataset = PlantedShortcutTable(path=str(tmp_path), target="kind", examples=80)
     with_column, without = (
-        dataset.draw((0,)).train[0],
+        dataset.draw_problem((0,)).train[0],
         PlantedShortcutTable(
             path=str(tmp_path), target="kind", examples=80, shortcut=False
         )
-        .draw((0,))
+        .draw_problem((0,))
         .train[0],
     )
     assert with_column.features[0] - without.features[0] == 3
     with pytest.raises(ValueError, match="A numeric shortcut needs a target with two"):
-        PlantedShortcutTable(str(tmp_path), "kind", plant="numeric", examples=80).draw(
-            (0,)
-        )
+        PlantedShortcutTable(
+            str(tmp_path), "kind", plant="numeric", examples=80
+        ).draw_problem((0,))
 
 
 @pytest.mark.parametrize(
@@ -149,13 +159,17 @@ def test_wrong_settings_are_refused(settings, message):
 
 def test_a_folder_with_too_few_places_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match=r"3 files of .* have 60 rows or more, but 4"):
-        PlantedShortcutTable(str(folder), "ill", examples=60, environments=3).draw((0,))
+        PlantedShortcutTable(
+            str(folder), "ill", examples=60, environments=3
+        ).draw_problem((0,))
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        PlantedShortcutTable(str(tmp_path / "nowhere"), "ill").draw((0,))
+        PlantedShortcutTable(str(tmp_path / "nowhere"), "ill").draw_problem((0,))
 
 
 def test_the_planted_column_is_independent_of_the_others_given_the_label():
-    (place, _) = PlantedShortcutTable(plant="numeric", examples=5000).draw((0,)).train
+    (place, _) = (
+        PlantedShortcutTable(plant="numeric", examples=5000).draw_problem((0,)).train
+    )
     for label in (0, 1):
         rows = place.inputs[0][place.targets[0] == label]
         r = torch.corrcoef(rows.T)[-1, :-1].abs().max().item()

@@ -19,7 +19,7 @@ from cirm.data.public import (
     describe_completeness,
     get_public_dataset_class,
     import_public_dataset,
-    sort_by_number,
+    sort_names_by_number,
 )
 from cirm.data.public_downloads import download_public_dataset
 
@@ -63,7 +63,7 @@ def make_patients(rows, seed):
 
 def test_batches_are_read_from_their_original_files_in_order_of_time(tmp_path):
     folder = write_sensors(tmp_path / "original")
-    problem = GasDrift(path=str(folder)).draw((0,))
+    problem = GasDrift(path=str(folder)).draw_problem((0,))
     assert [e.name for e in problem.train] == ["batch1", "batch2"]
     assert [e.name for e in problem.test] == ["batch10"]
     assert problem.train[0].features == (128,)
@@ -86,7 +86,7 @@ def test_a_line_that_is_no_measurement_is_refused_with_its_place(tmp_path, line)
     file = folder / "batch2.dat"
     file.write_text(file.read_text() + line + "\n")
     with pytest.raises(ValueError, match=r"batch2\.dat, line 13: it is not a class"):
-        GasDrift(path=str(folder)).draw((0,))
+        GasDrift(path=str(folder)).draw_problem((0,))
 
 
 def test_an_imported_table_gives_the_environments_of_its_folder(tmp_path):
@@ -95,7 +95,7 @@ def test_an_imported_table_gives_the_environments_of_its_folder(tmp_path):
     assert home == get_cache_folder() / "gas-turbine"
     assert rows == {"2011": 30, "2012": 30, "2013": 30}
     inputs = [
-        dataset.draw((0,)).train[1].inputs
+        dataset.draw_problem((0,)).train[1].inputs
         for dataset in (GasTurbine(), GasTurbine(path=str(folder)))
     ]
     torch.testing.assert_close(*inputs)
@@ -120,13 +120,15 @@ def test_an_import_that_fails_leaves_no_trace_and_a_second_one_is_refused(tmp_pa
 
 def test_train_and_test_choose_environments_and_their_order(tmp_path):
     folder = str(write_years(tmp_path / "original"))
-    chosen = GasTurbine(path=folder, train=("2013", "2011"), test="2012").draw((0,))
+    chosen = GasTurbine(path=folder, train=("2013", "2011"), test="2012").draw_problem(
+        (0,)
+    )
     assert [e.name for e in chosen.train] == ["2013", "2011"]
     assert [e.name for e in chosen.test] == ["2012"]
     assert abs(chosen.train[0].inputs.mean()) < 1e-6  # the first one sets the scale
-    usual = GasTurbine(path=folder, train=("2012",)).draw((0,))
+    usual = GasTurbine(path=folder, train=("2012",)).draw_problem((0,))
     assert [e.name for e in usual.test] == ["2013"]
-    assert not GasTurbine(path=folder, test="none").draw((0,)).test
+    assert not GasTurbine(path=folder, test="none").draw_problem((0,)).test
     for settings, message in (
         ({"train": ("2019",)}, "train is .*Use some of 2011, 2012, 2013"),
         ({"train": ("2011",), "test": "2011"}, "Leave out 2011"),
@@ -134,14 +136,19 @@ def test_train_and_test_choose_environments_and_their_order(tmp_path):
         ({"examples": 1}, "examples is 1. Use 2 or more"),
     ):
         with pytest.raises(ValueError, match=message):
-            GasTurbine(path=folder, **settings).draw((0,))
+            GasTurbine(path=folder, **settings).draw_problem((0,))
 
 
 def test_examples_are_drawn_for_each_seed_and_do_not_depend_on_the_others(tmp_path):
     folder = str(write_years(tmp_path / "original"))
     dataset = GasTurbine(path=folder, examples=8)
-    both, alone = dataset.draw((0, 1)).train[0], dataset.draw((1,)).train[0]
-    assert both.targets.shape == (2, 8) and len(dataset.draw((0,)).test[0]) == 30
+    both, alone = (
+        dataset.draw_problem((0, 1)).train[0],
+        dataset.draw_problem((1,)).train[0],
+    )
+    assert (
+        both.targets.shape == (2, 8) and len(dataset.draw_problem((0,)).test[0]) == 30
+    )
     assert not torch.equal(both.targets[0], both.targets[1])
     torch.testing.assert_close(both.targets[1], alone.targets[0])
     torch.testing.assert_close(both.take_all(2).x[1], alone.take_all(1).x[0])
@@ -153,18 +160,18 @@ def test_sites_of_one_file_are_separated_and_small_ones_left_out(tmp_path):
     table = pd.DataFrame(rng.normal(size=(len(sites), 3)), columns=["lh", "rh", "age"])
     table = table.assign(site=sites, sitenum=1, sub_id=[f"sub{i}" for i in range(78)])
     table.to_csv(tmp_path / "fcon1000.csv")
-    problem = BrainAge(path=str(tmp_path)).draw((0,))
+    problem = BrainAge(path=str(tmp_path)).draw_problem((0,))
     assert {e.name: len(e) for e in problem.train} == {"Atlanta": 20, "Oulu": 30}
     assert [e.name for e in problem.test] == ["ICBM"]
     assert problem.train[0].features == (2,)
-    few = BrainAge(path=str(tmp_path), fewest=2).draw((0,))
+    few = BrainAge(path=str(tmp_path), fewest=2).draw_problem((0,))
     assert "Pittsburgh" in [e.name for e in few.train]
 
 
 def test_regions_of_one_file_are_separated(tmp_path):
     tables = [make_patients(10, region).assign(regl=region) for region in (2, 1, 11)]
     pd.concat(tables).to_csv(tmp_path / "gusto.csv")
-    problem = Gusto(path=str(tmp_path)).draw((0,))
+    problem = Gusto(path=str(tmp_path)).draw_problem((0,))
     assert [e.name for e in problem.train] == ["region01", "region02"]
     assert [e.name for e in problem.test] == ["region11"]
     assert problem.train[0].task.classes == ("0", "1")
@@ -173,10 +180,10 @@ def test_regions_of_one_file_are_separated(tmp_path):
 def test_a_column_of_environments_that_is_absent_is_named(tmp_path):
     make_patients(10, 0).to_csv(tmp_path / "gusto.csv")
     with pytest.raises(ValueError, match="the column 'regl' is absent"):
-        Gusto(path=str(tmp_path)).draw((0,))
+        Gusto(path=str(tmp_path)).draw_problem((0,))
     pd.DataFrame({"age": [1.0]}).to_csv(tmp_path / "fcon1000.csv")
     with pytest.raises(ValueError, match="the column 'site' is absent"):
-        BrainAge(path=str(tmp_path)).draw((0,))
+        BrainAge(path=str(tmp_path)).draw_problem((0,))
 
 
 def test_a_download_is_unpacked_converted_and_kept(tmp_path, serve, monkeypatch):
@@ -188,7 +195,7 @@ def test_a_download_is_unpacked_converted_and_kept(tmp_path, serve, monkeypatch)
     origin = dataclasses.replace(GasTurbine.origin, address=address)
     monkeypatch.setattr(GasTurbine, "origin", origin)
     home, rows = download_public_dataset("gas-turbine")
-    assert sum(rows.values()) == 150 and len(GasTurbine().draw((0,)).train) == 4
+    assert sum(rows.values()) == 150 and len(GasTurbine().draw_problem((0,)).train) == 4
     assert download_public_dataset("gas-turbine") == (home, {})
 
 
@@ -208,7 +215,7 @@ def test_an_archive_without_a_file_is_refused(tmp_path, serve, monkeypatch):
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_data_set_that_is_not_in_the_cache_says_where_to_get_it(name):
     with pytest.raises(FileNotFoundError) as caught:
-        create_dataset(name).draw((0,))
+        create_dataset(name).draw_problem((0,))
     message = str(caught.value)
     assert f"`cirm data import {name} FOLDER`" in message
     origin = get_public_dataset_class(name).origin
@@ -226,7 +233,7 @@ def test_a_folder_that_is_not_there_or_has_no_tables_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no such folder"):
         import_public_dataset("gusto", tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        Gusto(path=str(tmp_path / "nowhere")).draw((0,))
+        Gusto(path=str(tmp_path / "nowhere")).draw_problem((0,))
     with pytest.raises(FileNotFoundError, match="there are no tables of gusto"):
         import_public_dataset("gusto", tmp_path)
     with pytest.raises(ValueError, match="'colored' is not a public data set"):
@@ -241,7 +248,7 @@ def test_the_trial_is_unseen_and_the_cohort_arrives_in_order_of_time(tmp_path):
         table["size"] = np.where(np.arange(rows) % 2, "<=20", ">50")
         table["relapse"] = np.where(np.arange(rows) % 3, "no", "yes")
         table.assign(pid=range(rows)).to_csv(tmp_path / f"{name}.csv", index=False)
-    problem = BreastCancer(path=str(tmp_path)).draw((0,))
+    problem = BreastCancer(path=str(tmp_path)).draw_problem((0,))
     periods = ["1978-1986", "1987-1989", "1990-1993"]
     assert [e.name for e in problem.train] == [f"rotterdam-{p}" for p in periods]
     assert [len(e) for e in problem.test] == [555]
@@ -251,20 +258,26 @@ def test_the_trial_is_unseen_and_the_cohort_arrives_in_order_of_time(tmp_path):
 def test_a_table_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "2011.csv.gz").write_bytes(b"no gzip")
     with pytest.raises(ValueError, match=r"2011\.csv\.gz: it is not a readable CSV"):
-        GasTurbine(path=str(tmp_path)).draw((0,))
+        GasTurbine(path=str(tmp_path)).draw_problem((0,))
 
 
 def test_a_changed_file_is_read_again(tmp_path):
     folder = write_years(tmp_path / "original")
-    before = GasTurbine(path=str(folder)).draw((0,))
+    before = GasTurbine(path=str(folder)).draw_problem((0,))
     make_turbine_rows(9, 5).to_csv(folder / "gt_2013.csv", index=False)
-    after = GasTurbine(path=str(folder)).draw((0,))
+    after = GasTurbine(path=str(folder)).draw_problem((0,))
     assert (len(before.test[0]), len(after.test[0])) == (30, 9)
 
 
 def test_names_are_sorted_by_the_numbers_in_them():
     names = ["batch10", "batch9", "Oulu", "ICBM", "batch1"]
-    assert sort_by_number(names) == ["ICBM", "Oulu", "batch1", "batch9", "batch10"]
+    assert sort_names_by_number(names) == [
+        "ICBM",
+        "Oulu",
+        "batch1",
+        "batch9",
+        "batch10",
+    ]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

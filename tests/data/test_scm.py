@@ -24,13 +24,13 @@ def least_squares(x, y):
 
 
 def errors_of_least_squares(dataset, seeds):
-    problem = dataset.draw(tuple(range(seeds)))
+    problem = dataset.draw_problem(tuple(range(seeds)))
     weights = least_squares(*pooled(problem.train))
     return compute_coefficient_errors(weights.float(), problem.truth).mean(dim=0)
 
 
 def test_environments_are_replicated_regressions_named_by_their_scale():
-    problem = SCM(examples=5).draw((3, 4))
+    problem = SCM(examples=5).draw_problem((3, 4))
     assert [e.name for e in problem.train] == ["scale 0.2", "scale 2", "scale 5"]
     assert [e.name for e in problem.test] == ["scale 10"]
     for environment in problem.train + problem.test:
@@ -50,7 +50,7 @@ def test_environments_are_replicated_regressions_named_by_their_scale():
 def test_moments_are_those_of_the_equations(noise, deviations):
     count = 40_000
     dataset = SCM(dimension=2, examples=count, scales=(3.0,), noise=noise, sweep=())
-    x, y = pooled(dataset.draw((0,)).train)
+    x, y = pooled(dataset.draw_problem((0,)).train)
     x1, x2, y = x[0, :, 0], x[0, :, 1], y[0]
     for noise_values, deviation in zip((x1, y - x1, x2 - y), deviations, strict=True):
         tolerance = 5 / math.sqrt(count)
@@ -68,7 +68,7 @@ def test_regression_on_the_causes_gives_the_truth_in_every_environment(
 ):
     problem = SCM(
         dimension=6, examples=20_000, noise=noise, hidden=hidden, weights=weights
-    ).draw((0, 1))
+    ).draw_problem((0, 1))
     for environment in problem.train:
         x, y = pooled([environment])
         causes, truth = x[..., :3], problem.truth[:, 0, :3].double()
@@ -78,7 +78,7 @@ def test_regression_on_the_causes_gives_the_truth_in_every_environment(
 
 
 def test_the_truth_is_ones_and_zeros_for_identity_weights():
-    truth = SCM(dimension=4, examples=1).draw((0,)).truth
+    truth = SCM(dimension=4, examples=1).draw_problem((0,)).truth
     assert truth.tolist() == [[[1, 1, 0, 0], [1, 1, 0, 0]]]
 
 
@@ -114,8 +114,8 @@ def test_scrambling_does_not_change_the_errors_of_least_squares():
 
 
 def test_scrambling_is_orthogonal_and_can_be_undone():
-    plain = SCM(examples=50).draw((0, 1))
-    mixed = SCM(examples=50, scramble=True).draw((0, 1))
+    plain = SCM(examples=50).draw_problem((0, 1))
+    mixed = SCM(examples=50, scramble=True).draw_problem((0, 1))
     mixing = mixed.truth[:, 2:]
     identity = torch.eye(8).expand(2, 8, 8)
     assert torch.allclose(mixing @ mixing.mT, identity, atol=1e-5)
@@ -126,13 +126,13 @@ def test_scrambling_is_orthogonal_and_can_be_undone():
 
 
 def test_errors_of_the_true_coefficients_are_zero_also_when_scrambled():
-    truth = SCM(examples=1, scramble=True, weights="random").draw((0, 1)).truth
+    truth = SCM(examples=1, scramble=True, weights="random").draw_problem((0, 1)).truth
     observed = (truth[:, 2:].mT @ truth[:, 0, :, None]).squeeze(-1)
     assert compute_coefficient_errors(observed, truth).abs().max() < 1e-10
 
 
 def test_errors_are_means_of_squares_over_causes_and_over_the_others():
-    truth = SCM(dimension=4, examples=1).draw((0,)).truth
+    truth = SCM(dimension=4, examples=1).draw_problem((0,)).truth
     found = compute_coefficient_errors(torch.tensor([[1.0, 3.0, 0.5, 0.5]]), truth)
     assert found.tolist() == [[2.0, 0.25]]
 
@@ -140,7 +140,7 @@ def test_errors_are_means_of_squares_over_causes_and_over_the_others():
 @pytest.mark.parametrize("settings", [{}, {"hidden": True, "scramble": True}])
 def test_a_seed_is_drawn_alike_whoever_is_beside_it(settings):
     dataset = SCM(examples=40, weights="random", **settings)
-    together, alone = dataset.draw((7, 8, 9)), dataset.draw((8,))
+    together, alone = dataset.draw_problem((7, 8, 9)), dataset.draw_problem((8,))
     for a, b in zip(
         together.train + together.test, alone.train + alone.test, strict=True
     ):
@@ -151,13 +151,13 @@ def test_a_seed_is_drawn_alike_whoever_is_beside_it(settings):
 
 
 def test_a_further_scale_leaves_the_other_environments_as_they_were():
-    few = SCM(examples=10, scales=(0.2,)).draw((0,)).train[0]
-    more = SCM(examples=10, scales=(3.0, 0.2)).draw((0,)).train[1]
+    few = SCM(examples=10, scales=(0.2,)).draw_problem((0,)).train[0]
+    more = SCM(examples=10, scales=(3.0, 0.2)).draw_problem((0,)).train[1]
     assert torch.equal(few.inputs, more.inputs)
 
 
 def test_along_the_sweep_only_the_true_coefficients_keep_their_risk():
-    problem = SCM(examples=4000).draw((0,))
+    problem = SCM(examples=4000).draw_problem((0,))
     other = least_squares(*pooled(problem.train))
     risks = []
     for _, environment in problem.sweep:

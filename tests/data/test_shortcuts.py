@@ -21,7 +21,7 @@ def environments(problem):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_shortcut_contradicts_the_label_as_often_as_it_should(kind):
-    problem = Shortcuts(kind=kind, flips=(0.3, 0.05)).draw((0, 1))
+    problem = Shortcuts(kind=kind, flips=(0.3, 0.05)).draw_problem((0, 1))
     places = zip(environments(problem), (0.3, 0.05, 0.9), strict=True)
     for environment, flip in places:
         for name, shown in environment.inputs.cues.items():
@@ -34,8 +34,8 @@ def test_each_shortcut_contradicts_the_label_as_often_as_it_should(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_oracle_has_the_same_images_and_labels_without_the_shortcut(kind):
-    there = Shortcuts(kind=kind, examples=60).draw((3,))
-    gone = Shortcuts(kind=kind, examples=60, shortcut=False).draw((3,))
+    there = Shortcuts(kind=kind, examples=60).draw_problem((3,))
+    gone = Shortcuts(kind=kind, examples=60, shortcut=False).draw_problem((3,))
     for one, other in zip(environments(there), environments(gone), strict=True):
         assert (one.targets == other.targets).all()
         assert (one.inputs.rows == other.inputs.rows).all()
@@ -46,7 +46,7 @@ def test_the_oracle_has_the_same_images_and_labels_without_the_shortcut(kind):
 
 
 def test_images_and_labels_are_the_same_for_every_kind_of_two_classes():
-    drawn = [Shortcuts(kind=kind, examples=60).draw((3,)) for kind in KINDS]
+    drawn = [Shortcuts(kind=kind, examples=60).draw_problem((3,)) for kind in KINDS]
     two = [p for k, p in zip(KINDS, drawn, strict=True) if "classes" not in k]
     assert all(
         (p.train[1].inputs.rows == drawn[0].train[1].inputs.rows).all() for p in drawn
@@ -56,8 +56,12 @@ def test_images_and_labels_are_the_same_for_every_kind_of_two_classes():
 
 def test_colours_are_drawn_as_those_of_the_paper():
     for kind, scheme in (("figure", "b01"), ("background", "b11")):
-        (place,) = Shortcuts(kind=kind, examples=40, environments=1).draw((0,)).train
-        (same,) = Colored(scheme=scheme, examples=40, environments=1).draw((0,)).train
+        (place,) = (
+            Shortcuts(kind=kind, examples=40, environments=1).draw_problem((0,)).train
+        )
+        (same,) = (
+            Colored(scheme=scheme, examples=40, environments=1).draw_problem((0,)).train
+        )
         x = everything(place)[0]
         inputs = same.inputs.__class__(
             place.inputs.grey, place.inputs.rows, place.inputs.cues[kind], scheme
@@ -68,8 +72,12 @@ def test_colours_are_drawn_as_those_of_the_paper():
 
 def test_a_square_and_stripes_are_added_to_grey_images_if_they_show_a_one():
     for kind in ("corner", "stripes"):
-        there = Shortcuts(kind=kind, examples=60).draw((0,)).train[0]
-        gone = Shortcuts(kind=kind, examples=60, shortcut=False).draw((0,)).train[0]
+        there = Shortcuts(kind=kind, examples=60).draw_problem((0,)).train[0]
+        gone = (
+            Shortcuts(kind=kind, examples=60, shortcut=False)
+            .draw_problem((0,))
+            .train[0]
+        )
         x, grey = everything(there)[0][0], everything(gone)[0][0]
         is_shown = there.inputs.cues[kind][0].bool()
         assert (x[~is_shown] == grey[~is_shown]).all()
@@ -85,7 +93,7 @@ def test_a_square_and_stripes_are_added_to_grey_images_if_they_show_a_one():
 
 
 def test_two_shortcuts_are_drawn_independently_given_the_label():
-    problem = Shortcuts(kind="two", flips=(0.2, 0.2)).draw(tuple(range(8)))
+    problem = Shortcuts(kind="two", flips=(0.2, 0.2)).draw_problem(tuple(range(8)))
     (place, _) = problem.train
     y, (one, two) = place.targets, place.inputs.cues.values()
     wrong = [(u.long() != y).float() for u in (one, two)]
@@ -94,7 +102,7 @@ def test_two_shortcuts_are_drawn_independently_given_the_label():
 
 
 def test_each_place_of_the_kind_new_has_its_own_shortcut_and_the_unseen_one_has_all():
-    problem = Shortcuts(kind="new", environments=3, examples=50).draw((0,))
+    problem = Shortcuts(kind="new", environments=3, examples=50).draw_problem((0,))
     shown = [tuple(place.inputs.cues) for place in environments(problem)]
     assert shown == [("figure",), ("corner",), ("stripes",), CUES["new"]]
     with pytest.raises(
@@ -104,24 +112,28 @@ def test_each_place_of_the_kind_new_has_its_own_shortcut_and_the_unseen_one_has_
 
 
 def test_hues_are_random_or_opposite_at_the_unseen_place():
-    random = Shortcuts(kind="classes-random", label_flip=0.0).draw((0, 1)).test[0]
+    random = (
+        Shortcuts(kind="classes-random", label_flip=0.0).draw_problem((0, 1)).test[0]
+    )
     counts = torch.bincount(random.inputs.cues["hue"].flatten().long(), minlength=10)
     assert counts.min() > 40  # 72 expected of each hue
-    opposite = Shortcuts(kind="classes-opposite", label_flip=0.0).draw((0,)).test[0]
+    opposite = (
+        Shortcuts(kind="classes-opposite", label_flip=0.0).draw_problem((0,)).test[0]
+    )
     step = (opposite.inputs.cues["hue"].long() - opposite.targets) % 10
     assert set(step.flatten().tolist()) == {0, 5}
     assert make_label_colors(10).unique(dim=0).shape == (10, 3)
 
 
 def test_a_replica_is_the_same_alone_and_beside_others():
-    both = Shortcuts(kind="two", examples=30).draw((4, 9))
-    alone = Shortcuts(kind="two", examples=30).draw((9,))
+    both = Shortcuts(kind="two", examples=30).draw_problem((4, 9))
+    alone = Shortcuts(kind="two", examples=30).draw_problem((9,))
     for one, other in zip(environments(both), environments(alone), strict=True):
         assert (everything(one, 2)[0][1] == everything(other)[0][0]).all()
 
 
 def test_training_images_are_used_once_and_the_sweep_has_the_same_labels():
-    problem = Shortcuts(environments=6, sweep=(0.0, 1.0)).draw((0,))
+    problem = Shortcuts(environments=6, sweep=(0.0, 1.0)).draw_problem((0,))
     rows = torch.cat([place.inputs.rows[0] for place in problem.train])
     assert len(rows.unique()) == len(rows)
     (_, low), (_, high) = problem.sweep
@@ -132,7 +144,10 @@ def test_training_images_are_used_once_and_the_sweep_has_the_same_labels():
 
 def test_noise_of_labels_replaces_them_by_others():
     clean, noisy = (
-        Shortcuts(kind="classes-random", label_flip=flip).draw((0,)).test[0].targets
+        Shortcuts(kind="classes-random", label_flip=flip)
+        .draw_problem((0,))
+        .test[0]
+        .targets
         for flip in (0.0, 1.0)
     )
     assert (clean != noisy).all() and noisy.max() < 10
@@ -155,4 +170,4 @@ def test_wrong_settings_are_refused(settings, message):
 
 def test_more_examples_than_there_are_images_are_refused():
     with pytest.raises(ValueError, match="Use at most 719 examples, or fewer"):
-        Shortcuts(examples=720).draw((0,))
+        Shortcuts(examples=720).draw_problem((0,))

@@ -46,7 +46,7 @@ def clinics(folder, **settings):
 
 
 def test_a_column_splits_a_file_into_environments_in_order_of_appearance(tmp_path):
-    problem = clinics(tmp_path).draw((0, 1))
+    problem = clinics(tmp_path).draw_problem((0, 1))
     assert names(problem.train) == ["north", "south"]
     assert names(problem.test) == ["west"]
     first = problem.train[0]
@@ -60,7 +60,7 @@ def test_a_column_splits_a_file_into_environments_in_order_of_appearance(tmp_pat
 
 def test_rows_of_an_environment_need_not_be_neighbours(tmp_path):
     text = "e,a,y\n2,1,0\n1,2,1\n2,3,1\n1,5,0\n"
-    problem = Table(written(tmp_path, text), "y", "e", test="none").draw((0,))
+    problem = Table(written(tmp_path, text), "y", "e", test="none").draw_problem((0,))
     assert names(problem.train) == ["2", "1"]
     assert problem.train[0].targets.tolist() == [0, 1]
     assert problem.train[1].inputs.tolist() == [[0], [3]]
@@ -75,43 +75,46 @@ def test_rows_of_an_environment_need_not_be_neighbours(tmp_path):
     ],
 )
 def test_the_unseen_environments_are_chosen_by_name(tmp_path, test, train, unseen):
-    problem = clinics(tmp_path, test=test).draw((0,))
+    problem = clinics(tmp_path, test=test).draw_problem((0,))
     assert (names(problem.train), names(problem.test)) == (train, unseen)
 
 
 def test_without_an_environment_column_each_file_is_one(tmp_path):
     one = written(tmp_path, "a,y\n1,0\n3,1\n", "north.csv")
     two = written(tmp_path, "y\ta\n1\t5\n0\t3\n", "south.tsv")
-    problem = Table(f"{one}, {two}", "y").draw((0,))
+    problem = Table(f"{one}, {two}", "y").draw_problem((0,))
     assert (names(problem.train), names(problem.test)) == (["north"], ["south"])
     assert problem.test[0].inputs.tolist() == [[3], [1]]
-    assert Table(one, "y").draw((0,)).test == ()
+    assert Table(one, "y").draw_problem((0,)).test == ()
 
 
 def test_files_of_one_name_are_told_apart_by_their_paths(tmp_path):
     (tmp_path / "b").mkdir()
     one = written(tmp_path, "a,y\n1,0\n3,1\n", "data.csv")
     two = written(tmp_path / "b", "a,y\n1,0\n3,1\n", "data.csv")
-    assert names(Table(f"{one},{two}", "y", test="none").draw((0,)).train) == [one, two]
+    assert names(Table(f"{one},{two}", "y", test="none").draw_problem((0,)).train) == [
+        one,
+        two,
+    ]
 
 
 def test_an_environment_may_lie_in_several_files(tmp_path):
     one = written(tmp_path, "e,a,y\nm,1,0\nn,3,1\n", "one.csv")
     two = written(tmp_path, "e,a,y\nn,1,0\nm,3,1\n", "two.csv")
-    problem = Table(f"{one},{two}", "y", "e").draw((0,))
+    problem = Table(f"{one},{two}", "y", "e").draw_problem((0,))
     assert problem.train[0].inputs.tolist() == [[-1], [1]]
     assert problem.test[0].targets.tolist() == [1, 0]
 
 
 def test_other_environments_never_change_how_the_first_is_encoded(tmp_path):
-    plain = clinics(tmp_path).draw((0,)).train[0]
+    plain = clinics(tmp_path).draw_problem((0,)).train[0]
     text = CLINICS.replace("south,40,f", "south,9e9,q").replace("west,99,f", "west,,?")
-    other = Table(written(tmp_path, text), "ill", "site").draw((0,)).train[0]
+    other = Table(written(tmp_path, text), "ill", "site").draw_problem((0,)).train[0]
     assert other.inputs.tolist() == plain.inputs.tolist()
 
 
 def test_the_first_environment_is_the_first_that_is_not_held_out(tmp_path):
-    problem = clinics(tmp_path, test="north").draw((0,))
+    problem = clinics(tmp_path, test="north").draw_problem((0,))
     ages = problem.train[0].inputs[:, 0]
     assert ages.tolist() == [-1, 1]
 
@@ -119,7 +122,9 @@ def test_the_first_environment_is_the_first_that_is_not_held_out(tmp_path):
 def test_a_data_frame_is_encoded_like_a_file(tmp_path):
     dataset = clinics(tmp_path)
     found = prepare(pd.read_csv(dataset.path), "ill", "site")
-    for one, two in zip(found.problem.train, dataset.draw((0,)).train, strict=True):
+    for one, two in zip(
+        found.problem.train, dataset.draw_problem((0,)).train, strict=True
+    ):
         assert one.inputs.tolist() == two.inputs.tolist()
         assert one.targets.tolist() == two.targets.tolist()
     assert found.schema == dataset.prepare().schema
@@ -130,7 +135,7 @@ def test_a_parquet_file_is_encoded_like_text(tmp_path):
     pd.read_csv(dataset.path).to_parquet(tmp_path / "clinics.parquet")
     other = Table(str(tmp_path / "clinics.parquet"), "ill", "site")
     assert other.prepare().schema == dataset.prepare().schema
-    assert names(other.draw((0,)).train) == ["north", "south"]
+    assert names(other.draw_problem((0,)).train) == ["north", "south"]
 
 
 def test_parquet_without_its_extra_says_what_to_install(tmp_path, monkeypatch):
@@ -157,7 +162,7 @@ def test_the_task_is_detected_unless_given(tmp_path, cells, task, classes):
     path = tmp_path / "a.csv"
     frame.to_csv(path, index=False)
     table = Table(str(path), "y", task=task)
-    assert table.draw((0,)).train[0].task.classes == classes
+    assert table.draw_problem((0,)).train[0].task.classes == classes
     first = table.describe().splitlines()[0]
     assert first.startswith("classification" if classes else "regression")
     assert ("(detected)" in first) == (task == "auto")
@@ -208,9 +213,9 @@ def test_it_says_the_units_of_a_regression_target(tmp_path):
 
 
 def test_rows_on_disk_are_the_same_for_every_seed(tmp_path, monkeypatch):
-    small = clinics(tmp_path).draw((0, 1))
+    small = clinics(tmp_path).draw_problem((0, 1))
     monkeypatch.setattr(rows, "MEMORY_BYTES", 10)
-    large = clinics(tmp_path).draw((0, 1))
+    large = clinics(tmp_path).draw_problem((0, 1))
     assert large.train[0].inputs.shape == (2, 2, 4)
     for one, other in zip(small.train, large.train, strict=True):
         assert one.take_all(2).x.tolist() == other.take_all(2).x.tolist()
@@ -219,7 +224,7 @@ def test_rows_on_disk_are_the_same_for_every_seed(tmp_path, monkeypatch):
 
 def refused(path, message, kind=ValueError, **settings):
     with pytest.raises(kind, match=message) as caught:
-        Table(str(path), **{"target": "y", **settings}).draw((0,))
+        Table(str(path), **{"target": "y", **settings}).draw_problem((0,))
     assert has_remedy(caught.value)
 
 
@@ -348,7 +353,7 @@ LINES = st.lists(st.lists(CELLS, max_size=4).map(",".join), max_size=6)
 def test_any_file_is_read_or_refused_in_one_sentence(folder, lines, header):
     path = written(folder, "\n".join([header, *lines]), "any.csv")
     try:
-        problem = Table(path, "y", "e", test="none").draw((0,))
+        problem = Table(path, "y", "e", test="none").draw_problem((0,))
     except ValueError as error:
         assert has_remedy(error)
     else:

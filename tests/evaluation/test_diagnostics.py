@@ -64,7 +64,7 @@ def diagnostic(rows):
 
 def digits(**settings):
     data = Colored(examples=100, sweep=(), **settings)
-    return data.draw(SEEDS)
+    return data.draw_problem(SEEDS)
 
 
 def test_the_test_environment_is_not_looked_at():
@@ -102,7 +102,10 @@ def test_diagnostics_change_no_other_number():
 
 
 def test_spare_examples_serve_where_there_are_some():
-    spare, whole = digits(environments=2), Colored(examples="all", sweep=()).draw(SEEDS)
+    spare, whole = (
+        digits(environments=2),
+        Colored(examples="all", sweep=()).draw_problem(SEEDS),
+    )
     assert spare.fresh and not whole.fresh
     assert {r.split for r in diagnostic(records(spare))} == {"diagnostic"}
     (split,) = {r.split for r in diagnostic(records(whole))}
@@ -111,8 +114,8 @@ def test_spare_examples_serve_where_there_are_some():
 
 def test_a_replica_has_the_same_diagnostics_alone_as_beside_others():
     data = Colored(examples=100, sweep=())
-    beside = diagnostic(records(data.draw((0, 1))))
-    alone = diagnostic(records(data.draw((1,)), seeds=(1,)))
+    beside = diagnostic(records(data.draw_problem((0, 1))))
+    alone = diagnostic(records(data.draw_problem((1,)), seeds=(1,)))
     ours = {(r.stage, r.environment, r.metric): r.value for r in beside if r.seed == 1}
     for r in alone:
         expected = ours[r.stage, r.environment, r.metric]
@@ -121,7 +124,7 @@ def test_a_replica_has_the_same_diagnostics_alone_as_beside_others():
 
 @pytest.mark.parametrize("order", ["joint", "sequential", "1+2"])
 def test_values_are_diagnosed_too_and_every_number_can_be_packed(order):
-    given = SCM(examples=60).draw(SEEDS)
+    given = SCM(examples=60).draw_problem(SEEDS)
     made = create("erm", given.train[0], QUICK)
     rows = list(run(made, given, order, SEEDS, label="erm", diagnose=True))
     found = diagnostic(rows)

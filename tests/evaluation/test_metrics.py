@@ -79,7 +79,7 @@ def test_the_worst_given_group_is_the_one_with_the_lowest_accuracy():
 
 
 def test_a_run_with_diagnostics_records_measures_and_untrained_scores():
-    problem = Colored(source="digits", examples=60, sweep=()).draw((0,))
+    problem = Colored(source="digits", examples=60, sweep=()).draw_problem((0,))
     records = list(run("logistic", problem, "sequential", (0,), diagnose=True))
     scores = [r for r in records if isinstance(r, Score)]
     measured = [s for s in scores if s.split == "measures"]

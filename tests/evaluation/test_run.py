@@ -51,7 +51,7 @@ def test_records_say_which_columns_a_learner_found_unstable():
     data = PlantedShortcutTable(examples=400, columns=2, flips=(0.05, 0.4))
     rows = [
         r
-        for r in run("steady", data.draw((0, 1)), "sequential", (0, 1))
+        for r in run("steady", data.draw_problem((0, 1)), "sequential", (0, 1))
         if getattr(r, "split", "") == "unstable"
     ]
     found = {(r.seed, r.environment): r.value for r in rows}

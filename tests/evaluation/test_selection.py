@@ -132,7 +132,9 @@ def test_environments_count_alike_in_a_mean_score_whatever_their_size():
     places = [environment("a", 0.4, rows=50), environment("b", 0.0, rows=500, seed=3)]
     each = [score(model.learner, model.state, e, 2) for e in places]
     assert (each[0] < each[1]).all()
-    torch.testing.assert_close(model.mean_score(places), (each[0] + each[1]) / 2)
+    torch.testing.assert_close(
+        model.compute_mean_score(places), (each[0] + each[1]) / 2
+    )
 
 
 def test_the_reference_of_the_worst_group_has_not_seen_the_held_out_examples(
@@ -189,7 +191,7 @@ def test_errors_count_as_negative_scores():
     state = learner.init(Randomness(SEEDS))
     model = TrainedLearner(learner, state, SEEDS, NONE)
     expected = -score(learner, state, given, 2)
-    torch.testing.assert_close(model.mean_score([given]), expected)
+    torch.testing.assert_close(model.compute_mean_score([given]), expected)
     seen = TrainingOnly.split((given,), SEEDS, 0.25)
     assert (rule_score("worst-group", model, seen) < 0).all()
 
@@ -233,13 +235,15 @@ class WorstEnvironment(Rule):
     description = "score on the worst environment"
 
     def score(self, trained, data):
-        return torch.stack([trained.mean_score([e]) for e in data.held_out]).amin(0)
+        return torch.stack(
+            [trained.compute_mean_score([e]) for e in data.held_out]
+        ).amin(0)
 
 
 def test_a_rule_of_ones_own_works_as_an_instance_and_by_its_import_path():
     seen, model = split(), by_input(1)
     found = [rule_score(r, model, seen) for r in (WorstEnvironment(), WORST)]
-    each = [model.mean_score([part]) for part in seen.held_out]
+    each = [model.compute_mean_score([part]) for part in seen.held_out]
     expected = torch.minimum(*each)
     assert torch.equal(found[0], expected) and torch.equal(found[1], expected)
 

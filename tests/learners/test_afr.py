@@ -12,21 +12,23 @@ from tests.learners.places import DESCENT, NETWORK, STAGES, train
 OUTPUTS = torch.tensor([[[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]])
 
 
-def compute_weights(gamma):
+def compute_example_weights(gamma):
     y = torch.tensor([[0, 0, 1, 1]])
     owner = torch.zeros(1, 4, dtype=torch.int64)
     memory = ExampleMemory(Examples(torch.zeros(1, 4, 4), y), owner)
-    return AFR(NETWORK, CrossEntropy(), gamma=gamma).compute_weights(OUTPUTS, memory)
+    return AFR(NETWORK, CrossEntropy(), gamma=gamma).compute_example_weights(
+        OUTPUTS, memory
+    )
 
 
 def test_without_reweighting_the_classes_count_the_same():
-    torch.testing.assert_close(compute_weights(0.0), torch.full((1, 4), 0.25))
+    torch.testing.assert_close(compute_example_weights(0.0), torch.full((1, 4), 0.25))
 
 
 def test_weights_fall_exponentially_with_the_probability_of_the_class():
     p = OUTPUTS.softmax(-1)[0, range(4), [0, 0, 1, 1]]
     expected = (-3 * p).exp() / 2
-    found = compute_weights(3.0)
+    found = compute_example_weights(3.0)
     torch.testing.assert_close(found[0], expected / expected.sum())
     assert found.argmax() == 2  # the only error
 

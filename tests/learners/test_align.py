@@ -45,10 +45,10 @@ def test_the_features_of_replayed_examples_are_held_where_they_were_kept():
     batch = make_batch(make_classes("b", 1))
     naive = Align(NETWORK, form="naive")
     same, moved = (
-        learner.loss(p, state, batch)["penalty"]
+        learner.compute_loss(p, state, batch)["penalty"]
         for p in (state.params, 1.5 * state.params)
     )
-    alone = naive.loss(
+    alone = naive.compute_loss(
         state.params, train(naive)._replace(moments=state.moments), batch
     )
     # All examples are kept: their moments are the kept ones, and the distance is zero.

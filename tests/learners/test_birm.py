@@ -128,7 +128,7 @@ def test_the_gradients_of_the_head_are_those_of_autodiff(likelihood):
     risks = []
     for own, (x, y) in zip(local.unbind(1), pieces, strict=True):
         whole = torch.cat([features, own], 1)
-        risks.append(likelihood.losses(network(whole, x), y).mean(-1))
+        risks.append(likelihood.compute_losses(network(whole, x), y).mean(-1))
     expected = torch.stack(risks, 1)
     torch.testing.assert_close(terms["risk"], expected)
     (slopes,) = torch.autograd.grad(expected.sum(), local, create_graph=True)
@@ -176,7 +176,7 @@ def test_a_constraint_that_cannot_hold_leaves_the_mean_of_the_solutions():
 @pytest.mark.integration
 def test_in_table_5_birm_beats_irmv1_and_irmv1_beats_erm():
     seeds = (0, 1, 2)
-    problem = SCM(scales=(0.2, 2.0), examples=200).draw(seeds)
+    problem = SCM(scales=(0.2, 2.0), examples=200).draw_problem(seeds)
     shared = {"hidden": (), "batch": 0, "rate": 0.03}
     settings = {
         "birm": {"epochs": 60, "inner": 25},

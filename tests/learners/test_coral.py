@@ -27,7 +27,7 @@ def compute_penalty(first, second, **settings):
     learner = CORAL(LINEAR, SquaredError(), **settings)
     state = train(learner)
     batch = make_batch(make_points("a", first), make_points("b", second))
-    return learner.loss(state.params, state, batch)["penalty"]
+    return learner.compute_loss(state.params, state, batch)["penalty"]
 
 
 def test_without_a_penalty_it_minimises_the_mean_risk():
@@ -53,7 +53,7 @@ def test_a_past_environment_is_compared_by_its_moments():
     state = train(learner, (make_points("a", SQUARE),))
     assert state.moments.means.shape == (2, 1, 2)
     batch = make_batch(make_points("b", WIDE))
-    penalty = learner.loss(state.params, state, batch)["penalty"]
+    penalty = learner.compute_loss(state.params, state, batch)["penalty"]
     torch.testing.assert_close(penalty, torch.full((2,), 9 / 16))
 
 
@@ -64,7 +64,7 @@ def test_a_strong_penalty_makes_the_features_of_environments_alike():
         state = train(learner, *[STAGES[0]] * 5)
         batch = make_batch(*STAGES[0])
         free = CORAL(NETWORK, penalty=1.0)
-        gaps.append(free.loss(state.params, train(free), batch)["penalty"])
+        gaps.append(free.compute_loss(state.params, train(free), batch)["penalty"])
     assert (gaps[1] < gaps[0] / 3).all()
 
 

@@ -38,14 +38,14 @@ def test_the_terms_are_those_of_the_two_draws():
     learner = DER(NETWORK, descent=WHOLE, memory=99, alpha=2.0, beta=3.0)
     state = train(learner, (make_classes("a"),))
     batch = make_batch(make_classes("b", 1))
-    terms = learner.loss(state.params, [state.memory, state.memory], batch)
+    terms = learner.compute_loss(state.params, [state.memory, state.memory], batch)
     (x, y), kept, _ = state.memory
     outputs = NETWORK(state.params, x)
     torch.testing.assert_close(
         terms["outputs"], 2 * (outputs - kept).square().mean((1, 2))
     )
     torch.testing.assert_close(
-        terms["replay"], 3 * CrossEntropy().losses(outputs, y).mean(-1)
+        terms["replay"], 3 * CrossEntropy().compute_losses(outputs, y).mean(-1)
     )
 
 

@@ -50,7 +50,7 @@ def test_every_group_has_the_same_sum_of_weights():
     y = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 0]])
     owner = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])
     memory = ExampleMemory(Examples(torch.zeros(1, 8, 4), y), owner)
-    weights = DFR(NETWORK).compute_weights(torch.zeros(1, 8, 2), memory)
+    weights = DFR(NETWORK).compute_example_weights(torch.zeros(1, 8, 2), memory)
     expected = [2 / 3, 2 / 3, 2 / 3, 2, 2 / 3, 2 / 3, 2 / 3, 2]
     torch.testing.assert_close(weights, torch.tensor([expected]))
 

@@ -25,7 +25,7 @@ from cirm.learners.steady import Steady
 from cirm.learners.vrex import VREx
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
-from cirm.objectives import average_risks_over_examples, environment_risks
+from cirm.objectives import average_risks_over_examples, compute_environment_risks
 from cirm.training import Descent
 
 OFFERED = EntryPoint("calm", "tests.learners.test_doors:Calm", "cirm.learners")
@@ -151,8 +151,8 @@ def test_the_default_learner_has_the_same_defaults_in_every_form(clinic):
 class LossOnly(Learner[PointState]):
     """A learner that defines nothing but a loss."""
 
-    def loss(self, params, past, batch):
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+    def compute_loss(self, params, past, batch):
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": average_risks_over_examples(risks, batch)}
 
 

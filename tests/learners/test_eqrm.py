@@ -64,9 +64,9 @@ def test_a_single_environment_has_only_its_risk_and_past_ones_count():
     learner = EQRM(NETWORK, descent=DESCENT, anneal=0.0, memory=5)
     batch = make_batch(make_classes("d", 3), progress=1.0)
     state = train(learner)
-    assert list(learner.loss(state.params, state, batch)) == ["risk"]
+    assert list(learner.compute_loss(state.params, state, batch)) == ["risk"]
     state = train(learner, *STAGES)
-    assert list(learner.loss(state.params, state, batch)) == ["quantile"]
+    assert list(learner.compute_loss(state.params, state, batch)) == ["quantile"]
 
 
 def test_impossible_settings_are_refused():

@@ -74,8 +74,8 @@ def test_the_risk_of_unequal_environments_is_that_of_the_pooled_examples(likelih
     if likelihood == CrossEntropy(3):
         pieces = [e._replace(y=(e.y > 0).long() + (e.y > 1)) for e in pieces]
     batch = learner.descent.build_batch(pieces, Randomness(SEEDS).start_draws())
-    losses = likelihood.losses(learner.network(params, batch.x), batch.y)
-    risk = learner.loss(params, PointState(params), batch)["risk"]
+    losses = likelihood.compute_losses(learner.network(params, batch.x), batch.y)
+    risk = learner.compute_loss(params, PointState(params), batch)["risk"]
     torch.testing.assert_close(risk, losses.mean(-1))
 
 

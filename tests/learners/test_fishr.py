@@ -39,7 +39,7 @@ def test_variances_are_those_of_the_gradients_of_single_examples(
     stage = make("a"), make("b")
     batch, found = make_batch(*stage), learner.compute_stage_variances(params, stage)
     outputs = network(params, batch.x)
-    losses = likelihood.losses(outputs, batch.y)
+    losses = likelihood.compute_losses(outputs, batch.y)
     gradients = torch.stack(
         [
             torch.autograd.grad(loss.sum(), params, retain_graph=True)[0]
@@ -59,7 +59,7 @@ def test_the_penalty_is_the_mean_distance_from_the_mean_variance():
     state = train(learner)
     stage = make_classes("a", 0), make_classes("b", 1)
     batch, v = make_batch(*stage), learner.compute_stage_variances(state.params, stage)
-    terms = learner.loss(state.params, state, batch)
+    terms = learner.compute_loss(state.params, state, batch)
     distance = (v[:, 0] - v[:, 1]).square().sum(-1) / 4
     torch.testing.assert_close(terms["penalty"], distance)  # 8 times, divided by 8
 
@@ -69,8 +69,8 @@ def test_the_variances_of_past_environments_are_kept_and_compared_with():
     state = train(learner, *STAGES)
     assert state.variances.shape == (2, 3, 18)
     batch = make_batch(make_classes("d", 3))
-    alone = learner.loss(state.params, train(learner), batch)["penalty"]
-    beside = learner.loss(state.params, state, batch)["penalty"]
+    alone = learner.compute_loss(state.params, train(learner), batch)["penalty"]
+    beside = learner.compute_loss(state.params, state, batch)["penalty"]
     assert (alone.abs() < 1e-12).all() and (beside > 1e-6).all()
 
 

@@ -7,7 +7,7 @@ import torch
 
 from cirm.environments import Environment, Task
 from cirm.learners.erm import ERM
-from cirm.learners.gem import GEM, project_gradient, stack_memories
+from cirm.learners.gem import GEM, project_gradient_onto_constraints, stack_memories
 from cirm.likelihoods import CrossEntropy
 from cirm.memory import measure_state_size
 from cirm.networks import MLP
@@ -41,7 +41,9 @@ def states(learner, *stages):
 def memory_risks(learner, params, memory):
     """Risk of each past environment's kept examples, [replica, e]."""
     risks = [
-        learner.likelihood.losses(learner.network(params, piece.x), piece.y).mean(1)
+        learner.likelihood.compute_losses(
+            learner.network(params, piece.x), piece.y
+        ).mean(1)
         for piece in memory.split()
     ]
     return torch.stack(risks, 1)
@@ -69,7 +71,7 @@ def test_the_projection_is_the_nearest_permitted_vector(environments, seed):
     draws = Randomness((seed,)).start_draws()
     slope = draws.normal(6)[0].double()
     guards = draws.normal(environments, 6)[0].double()
-    found = project_gradient(slope, guards)
+    found = project_gradient_onto_constraints(slope, guards)
     assert (guards @ found).min() > -1e-6
     torch.testing.assert_close(found, nearest(slope, guards), rtol=0, atol=1e-6)
 
@@ -77,7 +79,7 @@ def test_the_projection_is_the_nearest_permitted_vector(environments, seed):
 def test_a_permitted_vector_stays_as_it_is():
     slope = torch.tensor([1.0, 2.0, -1.0])
     guards = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
-    assert torch.equal(project_gradient(slope, guards), slope)
+    assert torch.equal(project_gradient_onto_constraints(slope, guards), slope)
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
@@ -86,27 +88,32 @@ def test_repeated_and_zero_guards_do_no_harm(scale):
     guard = scale * torch.tensor([1.0, 1.0, -4.0])
     guards = torch.stack([guard, guard, 0 * guard, 3 * guard])
     expected = slope - (slope @ guard) / (guard @ guard) * guard
-    torch.testing.assert_close(project_gradient(slope, guards), expected)
+    torch.testing.assert_close(
+        project_gradient_onto_constraints(slope, guards), expected
+    )
 
 
 def test_nearly_opposite_guards_leave_no_more_than_rounding():
     draws = Randomness((1,)).start_draws()
     slope, guard = draws.normal(8)[0], draws.normal(8)[0]
     guards = torch.stack([guard, -guard + 1e-4 * draws.normal(8)[0]])
-    found = project_gradient(slope, guards)
+    found = project_gradient_onto_constraints(slope, guards)
     assert (guards @ found).min() > -1e-5 * slope.norm() * guard.norm()
 
 
 def test_a_margin_is_the_least_weight_of_each_guard():
     draws = Randomness((1,)).start_draws()
     slope, guards = draws.normal(6)[0].double(), draws.normal(3, 6)[0].double()
-    found = project_gradient(slope, guards, margin=0.5)
+    found = project_gradient_onto_constraints(slope, guards, margin=0.5)
     weights = torch.linalg.lstsq(guards.T, (found - slope).unsqueeze(1)).solution
     products = guards @ found
     assert weights.min() > 0.5 - 1e-6
     # Either the weight is at its least, or the product is at zero.
     assert ((weights[:, 0] - 0.5).abs().minimum(products.abs()) < 1e-6).all()
-    assert (guards @ found >= guards @ project_gradient(slope, guards) - 1e-6).all()
+    assert (
+        guards @ found
+        >= guards @ project_gradient_onto_constraints(slope, guards) - 1e-6
+    ).all()
 
 
 def test_no_past_environment_is_opposed_and_the_step_is_the_nearest_such():
@@ -117,10 +124,10 @@ def test_no_past_environment_is_opposed_and_the_step_is_the_nearest_such():
     params = last.params.clone().requires_grad_()
     batch = next(learner.descent.iterate_batches((classes("d", 3),), Randomness(SEEDS)))
     plain = torch.autograd.grad(
-        learner.loss(params, past, batch)["risk"].sum(), params
+        learner.compute_loss(params, past, batch)["risk"].sum(), params
     )[0]
     guards = learner.compute_past_gradients(params, past)
-    bent, numbers = learner.gradient(params, past, batch)
+    bent, numbers = learner.compute_projected_gradient(params, past, batch)
     products = (guards @ plain.unsqueeze(-1)).squeeze(-1)
     assert torch.equal(numbers["opposed"], (products < 0).sum(-1).float())
     assert (products < 0).any(-1).all()

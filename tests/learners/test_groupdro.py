@@ -6,7 +6,7 @@ import torch
 from cirm.learners.groupdro import GroupDRO
 from cirm.learners.vrex import VREx
 from cirm.likelihoods import CrossEntropy
-from cirm.objectives import environment_risks
+from cirm.objectives import compute_environment_risks
 from tests.learners.places import (
     DESCENT,
     NETWORK,
@@ -22,8 +22,8 @@ def compute_gradient(learner, *stage):
     state = train(learner)
     params = state.params.requires_grad_()
     batch = make_batch(*stage)
-    risks = environment_risks(NETWORK, CrossEntropy(), params, batch)
-    gradient, terms = learner.create_gradient()(params, state, batch)
+    risks = compute_environment_risks(NETWORK, CrossEntropy(), params, batch)
+    gradient, terms = learner.create_gradient_function()(params, state, batch)
     return gradient, terms, params, risks
 
 
@@ -48,10 +48,10 @@ def test_the_weights_are_those_of_exponentiated_gradient_ascent():
     places = make_classes("a", 0), make_classes("b", 1)
     state, batch = train(learner), make_batch(*places)
     params = state.params.requires_grad_()
-    gradient = learner.create_gradient()
+    gradient = learner.create_gradient_function()
     for _ in range(3):
         _, terms = gradient(params, state, batch)
-    risks = environment_risks(NETWORK, CrossEntropy(), params, batch).detach()
+    risks = compute_environment_risks(NETWORK, CrossEntropy(), params, batch).detach()
     weights = (3 * 0.5 * risks).softmax(-1)
     torch.testing.assert_close(terms["risk"], (weights * risks).sum(-1))
 
@@ -61,7 +61,7 @@ def test_classes_within_environments_are_groups():
     places = make_classes("a", 0), make_classes("b", 1)
     state, batch = train(learner), make_batch(*places)
     risks = learner.compute_group_risks(state.params, state, batch)
-    losses = CrossEntropy().losses(NETWORK(state.params, batch.x), batch.y)
+    losses = CrossEntropy().compute_losses(NETWORK(state.params, batch.x), batch.y)
     for group, (place, label) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1)]):
         inside = torch.arange(50) // 25 == place
         inside = inside & (batch.y[0] == label)

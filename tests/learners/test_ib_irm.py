@@ -47,7 +47,7 @@ def test_both_penalties_are_annealed_and_divided_by_the_larger_weight():
     learner = IBIRM(NETWORK, penalty=20.0, bottleneck=3.0, anneal=0.5)
     state, place = train(learner), make_classes("a")
     early, late = (
-        learner.loss(state.params, state, make_batch(place, progress=p))
+        learner.compute_loss(state.params, state, make_batch(place, progress=p))
         for p in (0.0, 0.5)
     )
     torch.testing.assert_close(late["risk"], early["risk"] / 20)

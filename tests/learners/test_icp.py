@@ -41,7 +41,7 @@ def chain(replicas, size=300, scales=(1.0, 2.0)):
 def test_the_true_parents_are_found_in_the_structural_causal_model():
     seeds = tuple(range(5))
     scm = SCM(dimension=6, noise="homoskedastic", scales=(0.5, 1.0, 2.0), examples=300)
-    problem = scm.draw(seeds)
+    problem = scm.draw_problem(seeds)
     icp = learner()
     state = trained(icp, [problem.train], seeds)
     findings = icp.compute_invariance_tests(state)

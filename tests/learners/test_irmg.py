@@ -50,7 +50,7 @@ def risk(network, players, example, past=()):
     if past:
         answers.append(sum(network(player, x) for player in past) / len(past))
     outputs = sum(answers) / len(answers)
-    return CrossEntropy().losses(outputs, y).mean(-1)
+    return CrossEntropy().compute_losses(outputs, y).mean(-1)
 
 
 def moved(network, players, turn, example, past=()):

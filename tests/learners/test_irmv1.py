@@ -68,7 +68,7 @@ def test_the_penalty_is_the_squared_slope_in_a_factor_on_the_outputs(
     answers = Randomness(SEEDS, ("outputs",)).normal(11, outputs)
     found = compute_irm_penalties(likelihood, answers, batch)
     factor = torch.ones(2, 1, 1, requires_grad=True)
-    losses = likelihood.losses(factor * answers, batch.y)
+    losses = likelihood.compute_losses(factor * answers, batch.y)
     for place, part in enumerate(losses.split(batch.sizes, 1)):
         risk = part.mean(1).sum()
         (slope,) = torch.autograd.grad(risk, factor, retain_graph=True)
@@ -108,8 +108,8 @@ def test_the_loss_is_divided_by_a_weight_above_one(penalty, scale):
     params = learner.init(Randomness(SEEDS)).params
     batch = batch_of(6, 6)
     outputs = learner.network(params, batch.x)
-    losses = learner.likelihood.losses(outputs, batch.y)
-    terms = learner.loss(params, PointState(params), batch)
+    losses = learner.likelihood.compute_losses(outputs, batch.y)
+    terms = learner.compute_loss(params, PointState(params), batch)
     slopes = compute_irm_penalties(learner.likelihood, outputs, batch).mean(-1)
     torch.testing.assert_close(terms["risk"], scale * losses.mean(-1))
     torch.testing.assert_close(terms["penalty"], scale * penalty * slopes)
@@ -155,11 +155,11 @@ def test_the_slope_in_the_head_is_the_gradient_in_each_of_its_coordinates(likeli
     batch = batch_of(7, 12, likelihood=likelihood)
     network = MLP((4, 5, 2 if likelihood == CrossEntropy(2) else 1), "linear")
     params = Randomness(SEEDS).normal(network.size).requires_grad_()
-    outputs, penalties = IRMv1(network, likelihood, slope="head").penalties(
+    outputs, penalties = IRMv1(network, likelihood, slope="head").compute_penalties(
         params, batch
     )
     torch.testing.assert_close(outputs, network(params, batch.x))
-    losses = likelihood.losses(outputs, batch.y)
+    losses = likelihood.compute_losses(outputs, batch.y)
     for index, piece in enumerate(losses.split(batch.sizes, 1)):
         (slope,) = torch.autograd.grad(piece.mean(1).sum(), params, retain_graph=True)
         expected = slope[:, network.head].square().mean(-1)

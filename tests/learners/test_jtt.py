@@ -29,9 +29,9 @@ def test_the_risk_is_that_of_data_in_which_errors_are_repeated():
     batch = make_batch(make_classes("a"), seeds=(3,))
     wrong = NETWORK(first, batch.x).argmax(-1) != batch.y
     repeated = torch.where(wrong, 3, 1)[0]
-    losses = CrossEntropy().losses(NETWORK(params, batch.x), batch.y)
+    losses = CrossEntropy().compute_losses(NETWORK(params, batch.x), batch.y)
     expected = losses[0].repeat_interleave(repeated).mean()
-    found = learner.loss(params, PointState(first), batch)["risk"]
+    found = learner.compute_loss(params, PointState(first), batch)["risk"]
     assert 0 < wrong.sum() < len(wrong[0])
     torch.testing.assert_close(found[0], expected)
 

@@ -6,7 +6,7 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.learners import create
 from cirm.learners.erm import ERM
-from cirm.learners.label_shift import LabelShift, estimate_frequencies
+from cirm.learners.label_shift import LabelShift, estimate_class_frequencies
 from tests.learners.places import DESCENT, NETWORK, STAGES, train
 
 
@@ -38,13 +38,13 @@ def test_the_frequencies_are_found_from_exact_probabilities():
     place = make_place("b", 0.8, 20_000)
     p = compute_bayes_probabilities(place.inputs[None, :, 0], 0.3)
     known = torch.tensor([[0.7, 0.3]])
-    found = estimate_frequencies(p, known, 1000)
+    found = estimate_class_frequencies(p, known, 1000)
     assert found[0, 1].item() == pytest.approx(0.8, abs=0.02)
 
 
 def test_certain_classes_are_counted():
     p = torch.eye(2)[[0, 1, 1, 1]][None]
-    found = estimate_frequencies(p, torch.tensor([[0.5, 0.5]]), 10)
+    found = estimate_class_frequencies(p, torch.tensor([[0.5, 0.5]]), 10)
     torch.testing.assert_close(found, torch.tensor([[0.25, 0.75]], dtype=torch.float64))
 
 

@@ -17,7 +17,7 @@ def test_for_equal_networks_the_risk_is_half_the_plain_one():
     params = train(learner).params
     batch = make_batch(make_classes("a"))
     losses = learner.compute_losses(params, batch)
-    terms = learner.loss(torch.cat([params, params], 1), (), batch)
+    terms = learner.compute_loss(torch.cat([params, params], 1), (), batch)
     torch.testing.assert_close(terms["risk"], losses.mean(-1) / 2)
 
 
@@ -51,7 +51,7 @@ def test_each_network_follows_its_own_loss_only():
     learner = LfF(NETWORK)
     state = train(learner)
     both = torch.cat(state, 1).requires_grad_()
-    terms = learner.loss(both, (), make_batch(make_classes("a")))
+    terms = learner.compute_loss(both, (), make_batch(make_classes("a")))
     slope = torch.autograd.grad(terms["risk"].sum(), both, retain_graph=True)[0]
     assert (slope[:, NETWORK.size :] == 0).all() and (slope != 0).any()
     slope = torch.autograd.grad(terms["biased risk"].sum(), both)[0]

@@ -49,7 +49,7 @@ def test_past_examples_take_part_as_an_environment():
     state = train(learner, *STAGES)
     assert state.memory.sizes == (7, 7, 7)
     batch = make_batch(make_classes("d", 3))
-    assert (learner.loss(state.params, state, batch)["penalty"] > 0).all()
+    assert (learner.compute_loss(state.params, state, batch)["penalty"] > 0).all()
 
 
 @pytest.mark.parametrize(

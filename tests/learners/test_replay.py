@@ -73,8 +73,8 @@ def test_if_all_is_kept_the_loss_is_that_of_all_environments_at_once(kind, joint
     (batch,) = WHOLE.iterate_batches(SEQUENCE[2], Randomness(SEEDS))
     together = [SEQUENCE[2][0], SEQUENCE[0][0], SEQUENCE[1][0]]
     (whole,) = WHOLE.iterate_batches(tuple(together), Randomness(SEEDS))
-    found = learner.loss(past.params, past, batch)
-    expected = joint.loss(past.params, None, whole)
+    found = learner.compute_loss(past.params, past, batch)
+    expected = joint.compute_loss(past.params, None, whole)
     for name, term in found.items():
         torch.testing.assert_close(term, expected[name])
 
@@ -86,9 +86,10 @@ def test_every_environment_counts_the_same_however_few_examples_are_kept():
     pieces = [*batch.split(), *past.memory.split()]
     assert [piece.y.shape[1] for piece in pieces] == [25, 3, 3]
     risks = [
-        CrossEntropy().losses(PLAIN(past.params, x), y).mean(-1) for x, y in pieces
+        CrossEntropy().compute_losses(PLAIN(past.params, x), y).mean(-1)
+        for x, y in pieces
     ]
-    found = learner.loss(past.params, past, batch)["risk"]
+    found = learner.compute_loss(past.params, past, batch)["risk"]
     torch.testing.assert_close(found, sum(risks) / 3)
 
 
@@ -99,7 +100,7 @@ def test_the_penalty_is_annealed_and_the_loss_divided_by_its_weight():
     *_, past = states(learner, *SEQUENCE[:1])
     (batch,) = WHOLE.iterate_batches(SEQUENCE[1], Randomness(SEEDS))
     early, late = (
-        learner.loss(past.params, past, batch._replace(progress=progress))
+        learner.compute_loss(past.params, past, batch._replace(progress=progress))
         for progress in (0.49, 0.5)
     )
     torch.testing.assert_close(late["risk"], early["risk"] / 20)

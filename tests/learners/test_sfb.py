@@ -6,7 +6,11 @@ import torch
 from cirm.environments import Environment, Task
 from cirm.learners.irmv1 import IRMv1
 from cirm.learners.replay import Replay
-from cirm.learners.sfb import SFB, correct_for_confusion, create_empty_boost
+from cirm.learners.sfb import (
+    SFB,
+    correct_probabilities_for_confusion,
+    create_empty_unstable_head,
+)
 from cirm.networks import MLP
 from cirm.training import Descent
 from tests.learners.places import (
@@ -41,14 +45,16 @@ def test_on_a_sequence_the_stable_network_is_that_of_replay():
 def test_the_correction_is_the_papers_for_two_classes():
     a, b, p = 0.9, 0.7, torch.tensor([0.2, 0.5, 0.6])
     labels = torch.stack([1 - p, p], -1)[None]
-    found = correct_for_confusion(labels, torch.tensor([[[a, 1 - a], [1 - b, b]]]))
+    found = correct_probabilities_for_confusion(
+        labels, torch.tensor([[[a, 1 - a], [1 - b, b]]])
+    )
     torch.testing.assert_close(found[0, :, 1], (p + a - 1) / (a + b - 1))
 
 
 def test_labels_without_errors_need_no_correction():
     labels = torch.tensor([[[0.2, 0.5, 0.3]]])
     torch.testing.assert_close(
-        correct_for_confusion(labels, torch.eye(3)[None]), labels
+        correct_probabilities_for_confusion(labels, torch.eye(3)[None]), labels
     )
 
 
@@ -56,7 +62,7 @@ def test_dependence_is_the_squared_covariance_within_classes():
     learner = SFB(NETWORK)
     batch = make_batch(make_classes("a", 0, 60))
     outputs, features = batch.x[..., :2], batch.x[..., 2:]
-    found = learner.compute_dependence(outputs, features, batch)
+    found = learner.compute_squared_covariance_within_classes(outputs, features, batch)
     expected = []
     for label in (0, 1):
         inside = batch.y[0] == label
@@ -104,6 +110,6 @@ def test_impossible_settings_are_refused(name, value):
 
 
 def test_a_boost_that_is_not_there_has_the_axes_of_one_that_is():
-    empty = create_empty_boost(torch.zeros(3, 7))
+    empty = create_empty_unstable_head(torch.zeros(3, 7))
     assert [part.ndim for part in empty] == [2, 3, 2]
     assert [part.shape[:2] for part in empty] == [(3, 0)] * 3

@@ -22,7 +22,7 @@ def test_contributions_add_up_to_the_fall_of_the_loss():
     before, after = train(learner), train(learner, STAGES[0])
     moved = (after.params - before.params).square() + 0.1
     batch = make_batch(*STAGES[0])
-    fall = [learner.loss(s.params, s, batch)["risk"] for s in (before, after)]
+    fall = [learner.compute_loss(s.params, s, batch)["risk"] for s in (before, after)]
     found = (after.importance * moved).sum(-1)
     torch.testing.assert_close(found, fall[0] - fall[1], rtol=0.05, atol=0)
 

@@ -7,7 +7,7 @@ from torch.distributions import Normal, kl_divergence
 from cirm.environments import Environment, Stream, Task
 from cirm.learners.irmg import IRMG
 from cirm.learners.vcl import VCL
-from cirm.learners.virmg import VIRMG, State, average_player_posteriors
+from cirm.learners.virmg import VIRMG, VIRMGState, average_player_posteriors
 from cirm.networks import MLP
 from cirm.randomness import Randomness
 from cirm.training import Descent
@@ -164,7 +164,7 @@ def test_a_prediction_draws_players_and_past_independently(representation):
     players, past = belief(1, 1, network.size - cut), belief(3, 2, network.size - cut)
     body = Gaussian(torch.ones(1, cut), torch.full((1, cut), -20.0))
     x = Randomness((9,)).normal(6, 4)
-    outputs = learner.outputs(State(players, past, body), x)[..., 0]
+    outputs = learner.outputs(VIRMGState(players, past, body), x)[..., 0]
     features = network.compute_features(torch.ones(1, network.size), x)
     inputs = torch.cat([features, torch.ones(1, 6, 1)], -1)
     half, quarter = (inputs / 2, inputs / 4)
@@ -187,7 +187,9 @@ def test_players_and_past_share_no_draw_however_few_there_are(evaluations, count
         log_std[:, member] = 0.0
         pair = [Gaussian(torch.zeros(1, count, 5), s) for s in log_std.chunk(2, 1)]
         weight = 1 if member < count else 1 / count  # the past counts as one player
-        draws += (learner.outputs(State(*pair, none), x) / weight).flatten().tolist()
+        draws += (
+            (learner.outputs(VIRMGState(*pair, none), x) / weight).flatten().tolist()
+        )
     assert len({round(draw, 4) for draw in draws}) == 2 * count * evaluations
 
 

@@ -63,8 +63,8 @@ def test_without_spread_and_prior_the_loss_is_that_of_irmv1(places, penalty, pro
     state = virmv1.init(Randomness(SEEDS).at("init"))
     batch = batch_of(places, progress)
     q = create_gaussian(state.start, virmv1.initial_std)
-    found = virmv1.loss(flatten_gaussian(q), state, batch, kl_weight=0.0)
-    wanted = irmv1.loss(state.start, irmv1.init(Randomness(SEEDS)), batch)
+    found = virmv1.compute_loss(flatten_gaussian(q), state, batch, kl_weight=0.0)
+    wanted = irmv1.compute_loss(state.start, irmv1.init(Randomness(SEEDS)), batch)
     assert found.pop("kl").tolist() == [0, 0]
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
 
@@ -88,12 +88,14 @@ def test_the_terms_are_risk_penalty_and_divergence_as_defined(places):
     learner = VIRMv1(NETWORK, samples=3, penalty=7.0, rescale=False)
     state = learner.init(Randomness(SEEDS).at("init"))
     q = create_gaussian(state.start, 0.3)
-    terms = learner.loss(flatten_gaussian(q), state, batch_of(places), kl_weight=0.25)
+    terms = learner.compute_loss(
+        flatten_gaussian(q), state, batch_of(places), kl_weight=0.25
+    )
     batch = batch_of(places)
     outputs = NETWORK.sample_outputs(q, batch.x, batch.noise, 3)
     factor = torch.ones(2, 2, requires_grad=True)  # [replica, environment]
     by_example = factor.repeat_interleave(40, 1)[:, None, :, None]
-    losses = CrossEntropy(2).losses(outputs * by_example, batch.y).mean(1)
+    losses = CrossEntropy(2).compute_losses(outputs * by_example, batch.y).mean(1)
     risks = average_by_environment(losses, batch.share)
     (slopes,) = torch.autograd.grad(risks.sum(), factor)
     torch.testing.assert_close(terms["risk"], risks.mean(-1).detach())
@@ -109,7 +111,9 @@ def test_drawn_sums_and_drawn_weights_have_the_same_expected_loss(places):
     q = flatten_gaussian(create_gaussian(means, 0.3))
     past = certain.init(Randomness(SEEDS))
     found = [
-        dataclasses.replace(certain, draws=draws).loss(q, past, batch_of(places), 1.0)
+        dataclasses.replace(certain, draws=draws).compute_loss(
+            q, past, batch_of(places), 1.0
+        )
         for draws in ("sums", "weights")
     ]
     for name in ("risk", "penalty"):
@@ -134,7 +138,7 @@ def test_rescaling_divides_the_whole_loss_by_the_weight(places):
     state = learner.init(Randomness(SEEDS).at("init"))
     flat = flatten_gaussian(create_gaussian(state.start, 0.1))
     scaled, whole = (
-        model.loss(flat, state, batch_of(places), kl_weight=0.1)
+        model.compute_loss(flat, state, batch_of(places), kl_weight=0.1)
         for model in (learner, plain)
     )
     assert set(scaled) == {"risk", "penalty", "kl", "l2"}
@@ -146,7 +150,9 @@ def test_the_expected_squares_of_the_parameters_are_weighed(places):
     learner = VIRMv1(NETWORK, penalty=0.0, l2=0.5)
     state = learner.init(Randomness(SEEDS).at("init"))
     q = create_gaussian(torch.full_like(state.start, 2.0), 3.0)
-    terms = learner.loss(flatten_gaussian(q), state, batch_of(places), kl_weight=0.0)
+    terms = learner.compute_loss(
+        flatten_gaussian(q), state, batch_of(places), kl_weight=0.0
+    )
     wanted = torch.full((2,), 0.5 * NETWORK.size * (4.0 + 9.0))
     torch.testing.assert_close(terms["l2"], wanted)
 

@@ -9,7 +9,7 @@ from cirm.learners.erm import ERM
 from cirm.learners.vrex import VREx
 from cirm.likelihoods import CrossEntropy, SquaredError
 from cirm.networks import MLP
-from cirm.objectives import environment_risks
+from cirm.objectives import compute_environment_risks
 from cirm.randomness import Randomness
 from cirm.training import Descent
 
@@ -56,7 +56,7 @@ def test_on_a_sequence_a_weight_above_one_only_divides_the_risk():
     for progress in (0.0, 0.5):
         noise = Randomness(SEEDS, ("noise",)).start_draws()
         here = batch._replace(progress=progress, noise=noise)
-        loss = sum(learner.loss(params, PointState(params), here).values())
+        loss = sum(learner.compute_loss(params, PointState(params), here).values())
         slopes.append(torch.autograd.grad(loss.sum(), params)[0])
     torch.testing.assert_close(slopes[0], 64 * slopes[1])
 
@@ -68,10 +68,10 @@ def test_the_loss_is_mean_and_variance_of_the_risks(penalty, scale):
     params = learner.init(Randomness(SEEDS)).params
     stage = classes("a", 0), classes("b", 1, 12), classes("c", 2)
     (batch,) = Descent(epochs=1, batch=0).iterate_batches(stage, Randomness(SEEDS))
-    risks = environment_risks(network, learner.likelihood, params, batch)
+    risks = compute_environment_risks(network, learner.likelihood, params, batch)
     middle = risks.mean(-1, keepdim=True)
     spread = (risks - middle).square().mean(-1)
-    terms = learner.loss(params, PointState(params), batch)
+    terms = learner.compute_loss(params, PointState(params), batch)
     torch.testing.assert_close(terms["risk"], scale * middle[:, 0])
     torch.testing.assert_close(terms["penalty"], scale * penalty * spread)
     torch.testing.assert_close(terms["l2"], scale * 0.1 * params.square().sum(-1))
@@ -90,7 +90,7 @@ def test_a_strong_penalty_makes_the_risks_equal():
         learner = VREx(network, SquaredError(), descent, penalty=penalty)
         params = trained(learner, stage)
         (batch,) = Descent(epochs=1, batch=0).iterate_batches(stage, Randomness(SEEDS))
-        risks = environment_risks(network, SquaredError(), params, batch)
+        risks = compute_environment_risks(network, SquaredError(), params, batch)
         gaps.append((risks[:, 0] - risks[:, 1]).abs())
     assert (gaps[0] > 1).all() and (gaps[1] < 0.05).all()
 

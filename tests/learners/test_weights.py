@@ -10,7 +10,7 @@ from cirm.learners import (
     get_learner_class,
     list_learner_settings,
 )
-from cirm.model.rare_classes import repeat_by_weight
+from cirm.model.rare_classes import repeat_examples_by_weight
 from cirm.randomness import Randomness
 
 WEIGHTED = [key for key in LEARNERS if get_learner_class(key).weighs_examples]
@@ -83,6 +83,6 @@ def test_examples_are_repeated_by_weights_whose_fractions_add_up():
     weights = torch.tensor([2.0, 0.5, 0.5, 1.0, 0.25, 3.0])
     x = torch.arange(6.0)[:, None]
     environment = Environment("a", x, x[:, 0], Task(), weights=weights)
-    found = repeat_by_weight(environment)
+    found = repeat_examples_by_weight(environment)
     assert found.weights is None
     assert found.take_all(1).y[0].tolist() == [0, 0, 1, 3, 5, 5, 5]

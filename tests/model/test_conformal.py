@@ -214,7 +214,11 @@ def test_a_rate_that_cannot_be_reached_leaves_every_row_out(models):
         ("classes", {"abstain": 0.0}, "--abstain: 0 is not between 0 and 1"),
         ("classes", {"abstain": 1.0}, "--abstain: 1 is not between 0 and 1"),
         ("values", {"abstain": 0.1}, "the model predicts values"),
-        ("classes", {"abstain": 0.1, "threshold": "0.3"}, "predicts by a threshold"),
+        (
+            "classes",
+            {"abstain": 0.1, "threshold": "0.3"},
+            "combined with a decision threshold",
+        ),
         ("values", {"level": 0.3}, "--level: 0.3 is not from 0.5 to 0.99"),
         ("classes", {"level": 1.0, "sets": True}, "--level: 1 is not from 0.5"),
     ],

@@ -216,7 +216,11 @@ def test_places_that_differ_widen_what_is_expected():
     alike = combine_estimates([Estimate(0.8, 1e-4), Estimate(0.8, 1e-4)])
     apart = combine_estimates([Estimate(0.75, 1e-4), Estimate(0.85, 1e-4)])
     assert 5e-5 < alike.variance < 1.5e-4 < apart.variance
-    assert alike.bound_spread() < 0.05 < apart.bound_spread()
+    assert (
+        alike.compute_upper_limit_of_spread()
+        < 0.05
+        < apart.compute_upper_limit_of_spread()
+    )
     here = Estimate(0.75, 1e-4)
     assert compute_p_value(alike, here) < 0.01 < 0.05 < compute_p_value(apart, here)
 

@@ -170,7 +170,7 @@ def test_every_trial_can_be_run(trial):
     get_dataset_class(trial.dataset)(**trial.data)
     small = Colored(examples=4) if trial.dataset == "colored" else SCM(examples=4)
     (job,) = trial.plan_jobs(range(1))
-    environment = small.draw((0,)).train[0]
+    environment = small.draw_problem((0,)).train[0]
     create(job.learner, environment, job.settings, job.preset)
     if job.infer:
         inference(job.infer, job.inference)

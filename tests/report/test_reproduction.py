@@ -18,7 +18,7 @@ from cirm.report.paper_page import (
     render_results_document,
     summarise_row,
     transpose_wide_table,
-    write_comparison_lead,
+    write_comparison_lead_paragraph,
 )
 from cirm.report.table import transpose_table
 from tests.browser import OVERLAPS, SIZES
@@ -219,7 +219,7 @@ def test_headings_that_repeat_in_latex_span_their_columns():
 
 
 def test_the_lead_counts_verdicts_and_claims(part):
-    assert write_comparison_lead([part], part.summary["claims"]) == (
+    assert write_comparison_lead_paragraph([part], part.summary["claims"]) == (
         "Of 18 numbers in the paper, 6 match ours, 6 of ours are better and 6 differ. "
         "Claim 1 holds. Claim 2 does not hold."
     )
@@ -230,7 +230,7 @@ def test_what_the_paper_does_not_print_is_not_held_against_it(part):
     silent = [{**claim(None), "figures": []}]
     made = ExperimentReport({**part.summary, "cells": [own], "claims": silent}, ())
     assert (
-        write_comparison_lead([made], silent)
+        write_comparison_lead_paragraph([made], silent)
         == "The paper reports none of these numbers."
     )
     text = build_paper_page("Beyond", [made], silent)

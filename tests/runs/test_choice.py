@@ -103,4 +103,4 @@ def test_something_must_be_held_and_something_left(held):
     with pytest.raises(
         ValueError, match=rf"^{held} of 3 training environments cannot be held out"
     ):
-        hold_out_environments(SCM(**DATA).draw((0,)), held)
+        hold_out_environments(SCM(**DATA).draw_problem((0,)), held)

@@ -11,7 +11,7 @@ from cirm.runs.durations import (
     MachineSpeed,
     estimate_jobs,
     estimate_recorded_seconds,
-    hash_work,
+    hash_work_of_job,
     measure_machine_speed,
 )
 from cirm.runs.jobs import Job, execute_job
@@ -45,10 +45,10 @@ def test_most_jobs_of_the_tables_have_a_recorded_duration():
 
 def test_other_settings_are_other_work_and_a_preset_is_its_settings():
     job = find_recorded_job()
-    assert hash_work(job) == hash_work(replace(job, seeds=(3,)))
-    assert hash_work(job) == hash_work(replace(job, settings={}))
+    assert hash_work_of_job(job) == hash_work_of_job(replace(job, seeds=(3,)))
+    assert hash_work_of_job(job) == hash_work_of_job(replace(job, settings={}))
     slower = {**job.settings, "epochs": 1000}
-    assert hash_work(job) != hash_work(replace(job, settings=slower))
+    assert hash_work_of_job(job) != hash_work_of_job(replace(job, settings=slower))
 
 
 def test_a_job_of_another_size_takes_as_long_per_example_as_the_nearest():

@@ -59,7 +59,7 @@ def test_a_search_holds_no_test_environment():
 def test_no_rule_depends_on_the_test_environment_but_the_oracle():
     found = []
     for flip in ("0.9", "0.1"):
-        jobs = search((*HONEST, "oracle"), 1, {**DATA, "test_flip": flip}).plan()
+        jobs = search((*HONEST, "oracle"), 1, {**DATA, "test_flip": flip}).plan_jobs()
         rows = {}
         for job in jobs:
             rows |= scores(execute_job(job, nothing))
@@ -70,37 +70,37 @@ def test_no_rule_depends_on_the_test_environment_but_the_oracle():
 
 
 def test_only_with_the_oracle_is_the_test_environment_scored():
-    (job,) = search(("held-out",), 1).plan()
+    (job,) = search(("held-out",), 1).plan_jobs()
     assert not job.oracle
     assert "oracle" not in {rule for rule, _, _ in scores(execute_job(job, nothing))}
 
 
 def test_rules_share_what_was_trained(tmp_path):
     one = search(("held-out",))
-    run_jobs_locally(one.plan(), tmp_path, 1)
+    run_jobs_locally(one.plan_jobs(), tmp_path, 1)
     more = search(("held-out", "worst-group", "next"))
-    assert list_unfinished_jobs(more.plan(), tmp_path) == []
+    assert list_unfinished_jobs(more.plan_jobs(), tmp_path) == []
     assert set(summarise_search(more, tmp_path)["picks"]) == {
         "held-out",
         "worst-group",
         "next",
     }
     assert (
-        len(list_unfinished_jobs(search(HONEST).plan(), tmp_path)) == 4
+        len(list_unfinished_jobs(search(HONEST).plan_jobs(), tmp_path)) == 4
     )  # those left out
 
 
 def test_more_trials_go_on_from_those_there_are(tmp_path):
-    run_jobs_locally(search(trials=2, rules=("next",)).plan(), tmp_path, 1)
+    run_jobs_locally(search(trials=2, rules=("next",)).plan_jobs(), tmp_path, 1)
     more = search(trials=3, rules=("next",))
-    assert len(list_unfinished_jobs(more.plan(), tmp_path)) == 1
+    assert len(list_unfinished_jobs(more.plan_jobs(), tmp_path)) == 1
     assert search(trials=2).key == more.key
     assert search(space="rate=1e-4..1e-3").key != more.key
 
 
 def test_each_rule_picks_the_trial_with_its_highest_score(tmp_path):
     made = search(trials=3)
-    run_jobs_locally(made.plan(), tmp_path, 1)
+    run_jobs_locally(made.plan_jobs(), tmp_path, 1)
     found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["done"] * 3
     assert found["trials"][0]["settings"] == FIXED
@@ -114,10 +114,10 @@ def test_each_rule_picks_the_trial_with_its_highest_score(tmp_path):
 def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
     made = search(("leave-one-out",), 1)
     rows = {}
-    for job in made.plan():
+    for job in made.plan_jobs():
         rows |= scores(execute_job(job, nothing))
     assert {place for _, place, _ in rows} == {"train-1", "train-2"}
-    run_jobs_locally(made.plan(), tmp_path, 1)
+    run_jobs_locally(made.plan_jobs(), tmp_path, 1)
     found = summarise_search(made, tmp_path)["trials"][0]["scores"]["leave-one-out"]
     assert found["mean"] == pytest.approx(sum(rows.values()) / 4)
     assert found["seeds"] == 2
@@ -125,7 +125,7 @@ def test_the_score_of_leave_one_out_is_the_mean_over_environments(tmp_path):
 
 def test_scores_have_the_sample_deviation_over_all_seeds(tmp_path):
     made = search(("held-out",), 1)
-    (job,) = made.plan()
+    (job,) = made.plan_jobs()
     run_jobs_locally([job], tmp_path, 1)
     path = get_records_path(job, tmp_path)
     rows = [
@@ -152,8 +152,8 @@ def test_another_seed_of_the_draws_is_another_search():
 def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
     wild = {**FIXED, "rate": 1e30, "optimiser": "sgd"}
     made = search(("held-out",), 2, settings=wild, space="rate=1e-4..1e-3")
-    assert run_jobs_locally(made.plan(), tmp_path, 1) == {}
-    assert list_unfinished_jobs(made.plan(), tmp_path) == []
+    assert run_jobs_locally(made.plan_jobs(), tmp_path, 1) == {}
+    assert list_unfinished_jobs(made.plan_jobs(), tmp_path) == []
     found = summarise_search(made, tmp_path)
     assert [trial["state"] for trial in found["trials"]] == ["diverged", "done"]
     assert found["picks"]["held-out"]["trial"] == 1
@@ -161,7 +161,7 @@ def test_a_trial_that_diverges_is_not_picked_and_not_tried_again(tmp_path):
 
 def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
     made = search(trials=2)
-    jobs = made.plan()
+    jobs = made.plan_jobs()
     run_jobs_locally(jobs, tmp_path, 1)
     get_records_path(jobs[-1], tmp_path).unlink()
     found = summarise_search(made, tmp_path)
@@ -171,7 +171,7 @@ def test_a_trial_without_all_its_jobs_is_not_picked(tmp_path):
 
 def test_another_process_knows_what_to_do_with_a_trial():
     """Workers get jobs by pickle, and nothing else tells them of this kind of job."""
-    (job,) = search(("held-out",), 1).plan()
+    (job,) = search(("held-out",), 1).plan_jobs()
     code = (
         "import pickle, sys\n"
         "job = pickle.load(sys.stdin.buffer)\n"
@@ -207,13 +207,13 @@ def test_settings_that_make_no_sense_are_refused_before_anything_runs():
     with pytest.raises(
         ValueError, match="dropout of a network must be at least 0 and less"
     ):
-        search(space="dropout=1.5|2").plan()
+        search(space="dropout=1.5|2").plan_jobs()
 
 
 def test_values_are_searched_by_negative_errors(tmp_path):
     on = remove_test_environments(prepare_dataset("scm", {"examples": "40"}))
     made = replace(search(HONEST, 2), on=on, order="joint", rules=("worst-group",))
-    run_jobs_locally(made.plan(), tmp_path, 1)
+    run_jobs_locally(made.plan_jobs(), tmp_path, 1)
     found = summarise_search(made, tmp_path)
     assert found["metric"] == "error"
     assert found["picks"]["worst-group"]["score"]["mean"] < 0
@@ -228,7 +228,7 @@ class Quantile(Rule):
     q: float = 0.0
 
     def score(self, trained, data):
-        scores = torch.stack([trained.mean_score([e]) for e in data.held_out])
+        scores = torch.stack([trained.compute_mean_score([e]) for e in data.held_out])
         return scores.quantile(self.q, 0)
 
 
@@ -240,12 +240,12 @@ class LeftOutTwice(Rule):
     leaves_out = True
 
     def score(self, trained, data):
-        return 2 * trained.mean_score([data.whole[trained.left_out]])
+        return 2 * trained.compute_mean_score([data.whole[trained.left_out]])
 
 
 def test_a_rule_of_ones_own_picks_beside_the_others(tmp_path):
     made = search(("held-out", "leave-one-out", Quantile(0.0), LeftOutTwice()), 2)
-    assert run_jobs_locally(made.plan(), tmp_path, 1) == {}
+    assert run_jobs_locally(made.plan_jobs(), tmp_path, 1) == {}
     found = summarise_search(made, tmp_path)
     assert found["rules"]["quantile"] == Quantile.description
     for trial in found["trials"]:
@@ -256,15 +256,15 @@ def test_a_rule_of_ones_own_picks_beside_the_others(tmp_path):
 
 
 def test_another_setting_of_a_rule_is_another_job_and_no_rule_none():
-    (plain,) = search(("held-out",), 1).plan()
-    keys = {search((Quantile(q),), 1).plan()[0].key for q in (0.0, 0.5)}
+    (plain,) = search(("held-out",), 1).plan_jobs()
+    keys = {search((Quantile(q),), 1).plan_jobs()[0].key for q in (0.0, 0.5)}
     assert len(keys | {plain.key}) == 3
     assert plain.rules == ()
 
 
 def test_rules_must_have_names_of_their_own():
     with pytest.raises(ValueError, match="different names"):
-        search((Quantile(0.1), Quantile(0.2))).plan()
+        search((Quantile(0.1), Quantile(0.2))).plan_jobs()
 
 
 def test_a_rule_that_no_process_can_import_is_refused():
@@ -272,23 +272,23 @@ def test_a_rule_that_no_process_can_import_is_refused():
         pass
 
     with pytest.raises(ValueError, match=r"'quantile' is defined inside a function"):
-        search((Local(),)).plan()
+        search((Local(),)).plan_jobs()
 
 
 def test_a_learner_instance_is_searched_from_its_own_settings():
     one = search(("held-out",), 2, learner="erm")
     instance = ERM(descent=Descent(epochs=7))
     made = replace(one, learner=instance, settings={"hidden": (8,)})
-    assert [job.learner for job in made.plan()] == ["erm", "erm"]
-    assert [job.settings["epochs"] for job in made.plan()] == [7, 7]
-    assert made.plan()[1].settings["rate"] == one.get_settings(1)["rate"]
+    assert [job.learner for job in made.plan_jobs()] == ["erm", "erm"]
+    assert [job.settings["epochs"] for job in made.plan_jobs()] == [7, 7]
+    assert made.plan_jobs()[1].settings["rate"] == one.get_settings(1)["rate"]
     assert "--set epochs=7" in format_run_command(made, made.get_settings(0))
 
 
 def test_a_trial_after_inference_learns_from_inferred_environments(tmp_path):
     plain = search(("held-out",), 1, seeds=(0,))
     after = replace(plain, infer="eiil", inference={"epochs": 2, "steps": 0})
-    (one,), (two,) = plain.plan(), after.plan()
+    (one,), (two,) = plain.plan_jobs(), after.plan_jobs()
     assert one.key != two.key
     execute_job(two, nothing, tmp_path)
     inferred = list((tmp_path / "inferred").iterdir())

@@ -182,7 +182,7 @@ def test_a_bad_body_is_refused_in_one_sentence(client, body, kind, status, messa
 
 def test_a_packed_body_is_refused(client, row):
     status, content = client.predict([row], Content_Encoding="gzip")
-    assert status == 415 and "unpacked" in content["error"]["message"]
+    assert status == 415 and "must not be compressed" in content["error"]["message"]
 
 
 def test_other_paths_and_methods_are_refused_as_json(client):

@@ -34,7 +34,7 @@ def test_all_data_can_be_drawn_with_the_built_in_digits():
     for cell in cells():
         for shortcut in (True, False):
             data = {**cell.data, "shortcut": shortcut}
-            problem = create_dataset(cell.kind.dataset, data).draw((0,))
+            problem = create_dataset(cell.kind.dataset, data).draw_problem((0,))
             assert len(problem.test) == 1
 
 
@@ -66,7 +66,7 @@ def test_a_mild_column_keeps_its_range_with_more_places():
 
 def test_a_cell_has_the_learner_its_oracle_and_plain_training():
     (cell,) = cells(quick=True, kinds=["corner"])[:1]
-    jobs = cell.plan("steady", range(2))
+    jobs = cell.plan_jobs_by_role("steady", range(2))
     (learner,), (oracle,), (plain,) = (jobs[n] for n in ("learner", "oracle", "erm"))
     assert learner.adapt == ADAPT and learner.seeds == (0, 1)
     assert oracle.data == {**learner.data, "shortcut": False} and oracle.adapt == ()
@@ -76,13 +76,13 @@ def test_a_cell_has_the_learner_its_oracle_and_plain_training():
 
 def test_without_a_shortcut_the_learner_is_its_own_oracle():
     (cell,) = cells(quick=True, kinds=["none"])[:1]
-    jobs = cell.plan("steady", range(2))
+    jobs = cell.plan_jobs_by_role("steady", range(2))
     assert jobs["oracle"] == jobs["learner"]
 
 
 def test_networks_of_other_cells_have_other_labels_so_that_archives_keep_both():
     labels = {
-        cell.condition.value: cell.plan("erm", (0,))["learner"][0].label
+        cell.condition.value: cell.plan_jobs_by_role("erm", (0,))["learner"][0].label
         for cell in cells(kinds=["figure"])
     }
     assert labels["cnn"] == "erm, cnn" and labels["usual"] == "erm"

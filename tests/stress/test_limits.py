@@ -71,7 +71,7 @@ def test_the_limit_of_synthetic_tables_is_that_of_a_simulation(name):
     at = Randomness(seeds).at("planted", "synthetic")
     weights = at.at("weights").normal(2, 1)
     logit = LOGIT_SPREAD * (x @ (weights / weights.norm(dim=1, keepdim=True)))[..., 0]
-    test = dataset.draw(seeds).test[0]
+    test = dataset.draw_problem(seeds).test[0]
     u, flip = test.inputs[..., -1], dataset.test_flip
     if dataset.plant == "binary":
         evidence = (2 * u - 1) * math.log((1 - flip) / flip)
@@ -85,7 +85,7 @@ def test_the_limit_of_synthetic_tables_is_that_of_a_simulation(name):
 
 def test_the_limit_of_a_regression_is_that_of_least_squares_on_many_rows():
     data = {**KINDS["table-regression"].data, "columns": 2, "examples": 2000}
-    (test,) = create_dataset("planted", data).draw(tuple(range(20))).test
+    (test,) = create_dataset("planted", data).draw_problem(tuple(range(20))).test
     errors = []
     for x, y in zip(test.inputs, test.targets, strict=True):
         rows = torch.cat([x, torch.ones(len(x), 1)], 1)

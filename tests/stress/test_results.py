@@ -8,7 +8,11 @@ from cirm.records import AdaptedScore, Run, Score
 from cirm.runs.archive import JobArchive, pack_job_records
 from cirm.stress.cells import list_shortcut_kinds, list_stress_cells
 from cirm.stress.examples import draw_shortcut_examples
-from cirm.stress.page import build_stress_page, build_stress_table, write_stress_lead
+from cirm.stress.page import (
+    build_stress_page,
+    build_stress_table,
+    write_stress_lead_paragraph,
+)
 from cirm.stress.results import StressPlan, summarise_cells
 
 LEARNER = "steady"
@@ -76,7 +80,7 @@ def test_a_learner_fails_on_average_in_a_seed_or_by_adapting(change):
     plan = make_plan("corner")
     (cell, *_) = summarise_cells(plan, fill(plan, GOOD | change))
     assert not cell["withstands"]
-    assert "square in a corner" in write_stress_lead([cell], LEARNER)
+    assert "square in a corner" in write_stress_lead_paragraph([cell], LEARNER)
 
 
 def test_more_is_allowed_where_few_labels_contradict_the_shortcut():
@@ -103,7 +107,7 @@ def test_cells_without_results_are_left_out():
     del archive.entries[job.key]
     assert len(summarise_cells(plan, archive)) == len(plan.cells) - 1
     assert summarise_cells(plan, JobArchive()) == []
-    assert "No cell has results" in write_stress_lead([], LEARNER)
+    assert "No cell has results" in write_stress_lead_paragraph([], LEARNER)
 
 
 def test_jobs_that_cells_share_are_run_once():

@@ -18,7 +18,7 @@ from cirm.runs.jobs import Job
 from cirm.runs.local import get_records_path
 
 
-def restore_jobs(folder: Path) -> None:
+def restore_archived_jobs(folder: Path) -> None:
     """Write the records of archived jobs to files of their own, where these lack."""
     for key, entry in load_archive(folder).entries.items():
         path = get_records_path(key, folder)
@@ -27,7 +27,7 @@ def restore_jobs(folder: Path) -> None:
             write_records(path, unpack_job_records(entry))
 
 
-def archive_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> None:
+def archive_finished_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> None:
     """Add finished jobs to the archive, and drop those of earlier revisions."""
     archive = load_archive(folder)
     before = list(archive.entries)

@@ -53,13 +53,13 @@ def plot_seen_against_unseen(
             point.seen, point.unseen, "o", color=color, ms=size, zorder=3,
             gid=encode_svg_id("mark", [tip]),
         )  # fmt: skip
-    for point in choose_named_points(points, xlim, ylim):
+    for point in choose_points_to_label(points, xlim, ylim):
         add_text_label(ax, point.name, (point.seen, point.unseen), (8, -4))
     names = ", ".join(point.name for point in points)
     return ax, f"Score at unseen places against that at seen places, for {names}"
 
 
-def choose_named_points(
+def choose_points_to_label(
     points: Sequence[BoardPoint], xlim: tuple[float, float], ylim: tuple[float, float]
 ) -> list[BoardPoint]:
     """Return ours and the best points whose names do not lie on one another."""

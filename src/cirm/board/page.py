@@ -40,12 +40,14 @@ def build_board_page(summary: Summary, command: str) -> str:
     content = [
         Section("", [page.render_large_numbers(list_board_facts(summary))]),
         Section("Unseen places", [build_board_table(summary)]),
-        Section("Seen and unseen", [_render_figure(summary)]),
+        Section("Seen and unseen", [_render_seen_against_unseen(summary)]),
         Section("After adapting to the unseen place", [*_list_adapted_tables(summary)]),
         Section("How it was made", [*describe_board(summary)]),
         Section("Command to run this again", [page.render_shell_command(command)]),
     ]
-    return page.render_page("Board of learners", write_board_lead(summary), content)
+    return page.render_page(
+        "Board of learners", write_board_lead_paragraph(summary), content
+    )
 
 
 def render_board_markdown(summary: Summary, command: str) -> str:
@@ -58,7 +60,7 @@ def render_board_markdown(summary: Summary, command: str) -> str:
     tables = [build_board_table(summary), *_list_adapted_tables(summary)]
     parts = [
         "# Board of learners",
-        write_board_lead(summary),
+        write_board_lead_paragraph(summary),
         *map(render_markdown, tables),
         "## How it was made",
         "\n".join(f"- {text}" for text in describe_board(summary)),
@@ -67,7 +69,7 @@ def render_board_markdown(summary: Summary, command: str) -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def write_board_lead(summary: Summary) -> str:
+def write_board_lead_paragraph(summary: Summary) -> str:
     """Say in which columns our learner leads, and who leads in the others."""
     cells, ours = summary["cells"], summary["cells"].get(OURS, {})
     led, behind = [], []
@@ -85,12 +87,14 @@ def write_board_lead(summary: Summary) -> str:
         return "No column has results yet."
     text = f"{OURS} has the highest mean in {len(led)} of {len(led) + len(behind)} "
     text += "columns." if not led else f"columns: {join_words(led)}."
-    if close := [c["title"] for c in summary["columns"] if _is_close(summary, c)]:
+    if close := [
+        c["title"] for c in summary["columns"] if _leads_within_noise(summary, c)
+    ]:
         text += f" In {join_words(close)} the lead is less than a standard deviation."
     return text + (f" Others lead in {join_words(behind)}." if behind else "")
 
 
-def _is_close(summary: Summary, column: Mapping[str, Any]) -> bool:
+def _leads_within_noise(summary: Summary, column: Mapping[str, Any]) -> bool:
     """Whether ours leads a column, but by less than its deviation over seeds."""
     name = column["name"]
     if find_leader(summary, name) != OURS:
@@ -125,7 +129,7 @@ def build_board_table(summary: Summary) -> Table:
         row = [Cell(name), Cell(f"{rank['mean']:.0f}"), Cell(interval)]
         for column in summary["columns"]:
             cell = cells.get(column["name"], {})
-            row += [_build_cell(cell.get(kind)) for kind in ("unseen", "oracle")]
+            row += [_build_score_cell(cell.get(kind)) for kind in ("unseen", "oracle")]
         rows.append(row)
     columns = [Column("learner")]
     columns += [Column(n, "right", ("beaten by, %",)) for n in ("mean", "95 %")]
@@ -162,7 +166,7 @@ def describe_board(summary: Summary) -> list[str]:
     return notes
 
 
-def _build_cell(statistic: Mapping[str, Any] | None) -> Cell:
+def _build_score_cell(statistic: Mapping[str, Any] | None) -> Cell:
     return build_statistic_cell(statistic, "accuracy") if statistic else Cell()
 
 
@@ -174,7 +178,7 @@ def _list_adapted_tables(summary: Summary) -> list[Table]:
         for name, own in summary["cells"].items()
     }
     rows = [
-        [Cell(name), *map(_build_cell, own)]
+        [Cell(name), *map(_build_score_cell, own)]
         for name, own in adapted.items()
         if any(own)
     ]
@@ -188,7 +192,7 @@ def _list_adapted_tables(summary: Summary) -> list[Table]:
     return [Table("Adapted", headings, rows, [note])]
 
 
-def _render_figure(summary: Summary) -> Markup:
+def _render_seen_against_unseen(summary: Summary) -> Markup:
     """Render seen against unseen scores, as means over the columns of a row."""
     points = [
         BoardPoint(

@@ -120,7 +120,7 @@ class BoardTask:
             inference=self.effort.inference if row.infer else None,
         )
 
-    def plan_choices(self, folder: Path) -> dict[str, list[Job]]:
+    def plan_runs_of_chosen_settings(self, folder: Path) -> dict[str, list[Job]]:
         """Plan the runs of what the rule and the oracle pick, once trials have run."""
         picks = summarise_search(self.search, folder)["picks"]
         chosen = {"honest": picks.get(self.rule), ORACLE: picks.get(ORACLE)}
@@ -182,7 +182,7 @@ class BoardPlan:
 
     def list_trials(self) -> list[CandidateJob]:
         """List the jobs of all searches, each once."""
-        jobs = [job for task in self.tasks for job in task.search.plan()]
+        jobs = [job for task in self.tasks for job in task.search.plan_jobs()]
         return list({job.key: job for job in jobs}.values())
 
     def list_runs(self, folder: Path) -> list[Job]:
@@ -190,7 +190,7 @@ class BoardPlan:
         jobs = [
             job
             for task in self.tasks
-            for own in task.plan_choices(folder).values()
+            for own in task.plan_runs_of_chosen_settings(folder).values()
             for job in own
         ]
         return list({job.key: job for job in jobs}.values())

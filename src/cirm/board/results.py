@@ -60,7 +60,11 @@ def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
         "seeds": list(plan.effort.seeds),
         "trials": plan.effort.trials,
         "cells": {
-            row: {c: _describe_cell(cell) for c, cell in own.items() if cell["scores"]}
+            row: {
+                c: _summarise_cell_scores(cell)
+                for c, cell in own.items()
+                if cell["scores"]
+            }
             for row, own in values.items()
         },
         "ranks": rank_rows(unseen),
@@ -86,7 +90,11 @@ def rank_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]]:
     """
     columns = list(dict.fromkeys(c for own in scores.values() for c in own))
     shares = {
-        row: {c: _share_better(row, c, scores) for c in columns if c in own}
+        row: {
+            c: _compute_percentage_of_better_rows(row, c, scores)
+            for c in columns
+            if c in own
+        }
         for row, own in scores.items()
     }
     draws = np.random.default_rng(seed)
@@ -104,7 +112,9 @@ def find_leader(summary: Mapping[str, Any], column: str) -> str:
     return max(known, key=lambda row: known[row]["unseen"]["mean"]) if known else ""
 
 
-def _share_better(row: str, column: str, scores: Scores) -> list[float]:
+def _compute_percentage_of_better_rows(
+    row: str, column: str, scores: Scores
+) -> list[float]:
     """Return in percent how many other rows do better, for each seed."""
     shares = []
     for seed, value in scores[row][column].items():
@@ -134,8 +144,10 @@ def _average_with_interval(
 
 def _add_task_scores(cell: dict[str, Any], task: BoardTask, folder: Path) -> None:
     """Add the scores of one variant to a cell, under names of order and seed."""
-    planned = task.plan_choices(folder)
-    found = {name: _collect(planned.get(name, []), folder) for name in CHOICES}
+    planned = task.plan_runs_of_chosen_settings(folder)
+    found = {
+        name: _collect_scores_by_seed(planned.get(name, []), folder) for name in CHOICES
+    }
     jobs = planned.get("honest", [])
     if not jobs or list_unfinished_jobs(jobs, folder):
         cell["is_open"] = True
@@ -149,7 +161,9 @@ def _add_task_scores(cell: dict[str, Any], task: BoardTask, folder: Path) -> Non
         scores |= {f"{place}.{seed}": value for seed, value in by_seed.items()}
 
 
-def _collect(jobs: Sequence[Job], folder: Path) -> dict[str, dict[int, float]]:
+def _collect_scores_by_seed(
+    jobs: Sequence[Job], folder: Path
+) -> dict[str, dict[int, float]]:
     """Return seen, unseen and adapted scores after the last stage, by seed."""
     records = collect_records_of_jobs(jobs, folder)
     scores = [r for r in records if isinstance(r, Score) and r.metric in METRICS]
@@ -174,7 +188,7 @@ def _average_by_seed(records: Sequence[Record]) -> dict[int, float]:
     return {seed: fmean(own) for seed, own in values.items()}
 
 
-def _describe_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
+def _summarise_cell_scores(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Return mean and standard deviation of each kind of score."""
     described: dict[str, Any] = {"settings": cell["settings"]}
     for name, values in cell["scores"].items():

@@ -138,7 +138,11 @@ COMMANDS = {
 }
 
 
-def load_command(name: str) -> click.Command:
+# Click 8.4 names similar commands itself; typer would do so a second time.
+SUGGESTED_BY_TYPER = not hasattr(click.exceptions, "NoSuchCommand")
+
+
+def load_command_module(name: str) -> click.Command:
     """Import a command and return it with its options."""
     from cirm.cli.options import add_cli_command
 
@@ -148,6 +152,7 @@ def load_command(name: str) -> click.Command:
     if not function:
         group = get_group(module.app)
         group.name = name
+        group.suggest_commands = SUGGESTED_BY_TYPER
         return group
     examples = getattr(module, f"{name.upper()}_EXAMPLES", None) or module.EXAMPLES
     holder = typer.Typer()
@@ -170,13 +175,14 @@ class LazyCommands(TyperGroup):
             listed[name] = click.Command(name, help=entry.summary)
             listed[name].rich_help_panel = entry.panel  # type: ignore[attr-defined]
         super().__init__(**{**settings, "commands": listed})
+        self.suggest_commands = SUGGESTED_BY_TYPER
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the first argument names, imported."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load_command(name) if name in COMMANDS else command, rest
+        return name, load_command_module(name) if name in COMMANDS else command, rest
 
 
 EXPECTED = (ValueError, ArithmeticError, OSError, ImportError)
@@ -227,11 +233,11 @@ def main() -> None:
     except (click.ClickException, MemoryError, *EXPECTED) as error:
         if "--debug" in sys.argv:
             raise
-        end_with_error(describe_error(error), ExitCode.WRONG_INPUT, as_json)
+        exit_with_error(describe_error(error), ExitCode.WRONG_INPUT, as_json)
     except Exception:
         traceback.print_exc()
         text = "This is a bug in cirm. Please report it, together with the lines above."
-        end_with_error(text, ExitCode.DEFECT, as_json)
+        exit_with_error(text, ExitCode.DEFECT, as_json)
     if status == ExitCode.INTERRUPTED:  # which has been said on standard error
         print_json_error("The command was interrupted.", status)
     sys.exit(status or ExitCode.OK)
@@ -246,7 +252,7 @@ def describe_error(error: BaseException) -> str:
     return str(error)
 
 
-def end_with_error(text: str, status: ExitCode, as_json: bool) -> NoReturn:
+def exit_with_error(text: str, status: ExitCode, as_json: bool) -> NoReturn:
     """Print an error, on standard error and maybe as JSON, and exit."""
     from cirm.cli.output import print_to_stderr
 

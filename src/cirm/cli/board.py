@@ -128,8 +128,8 @@ def run_board_plan(
 
     Cells are run in blocks, and their records are archived after each of them.
     """
-    from cirm.board.archive import archive_jobs, restore_jobs
-    from cirm.board.page import build_board_table, write_board_lead
+    from cirm.board.archive import archive_finished_jobs, restore_archived_jobs
+    from cirm.board.page import build_board_table, write_board_lead_paragraph
     from cirm.cli.output import print_table, print_to_stderr
     from cirm.cli.run import exit_if_jobs_failed
     from cirm.cli.select import run_unfinished_jobs
@@ -143,11 +143,11 @@ def run_board_plan(
             "Choose other columns, or get their data."
         )
     options.create_result_folder(folder)
-    restore_jobs(folder)
+    restore_archived_jobs(folder)
     typer.echo(
         f"{len(plan.rows)} rows, {len(plan.columns)} columns: "
-        f"{len(plan.list_trials())} trials, and then the runs with the settings that "
-        "they choose."
+        f"first {len(plan.list_trials())} trials, which choose settings, and then the "
+        "runs with the chosen settings."
     )
     if limit and plan.effort.block:  # a cell at a time, so that it has whole cells
         plan = replace(plan, effort=replace(plan.effort, block=1))
@@ -160,12 +160,12 @@ def run_board_plan(
                 own, folder, engine, f"cirm board, {kind}", limit, jobs
             )
             jobs += own
-        archive_jobs(jobs, folder, find_source_commit())
+        archive_finished_jobs(jobs, folder, find_source_commit())
         if limit and limit.remaining <= 0:
             break
     summary = write_board(plan, folder)
     print_table(build_board_table(summary))
-    typer.echo(write_board_lead(summary))
+    typer.echo(write_board_lead_paragraph(summary))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
     exit_if_jobs_failed(jobs, failures)
 

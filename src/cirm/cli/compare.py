@@ -113,11 +113,14 @@ def compare_tables(
 def print_comparison(content: dict[str, Any]) -> None:
     """Print the answer, the tables behind it, and notes."""
     from cirm.cli.output import clean_text_in_values, print_notes_once, print_table
-    from cirm.report.compare_page import build_comparison_tables, list_sentences
+    from cirm.report.compare_page import (
+        build_comparison_tables,
+        list_sentences_on_inputs,
+    )
 
     content = clean_text_in_values(content)
     typer.echo(content["answer"])
-    for sentence in list_sentences(content):
+    for sentence in list_sentences_on_inputs(content):
         typer.echo(f"  {sentence}")
     typer.echo("")
     for table in build_comparison_tables(content):

@@ -261,10 +261,10 @@ def fit_model(
         "texts": text or [],
     }
     if each or each_set:
-        from cirm.cli.fit_each import ManyModels, fit_many_models
+        from cirm.cli.fit_each import ModelsToFit, fit_many_models
         from cirm.cli.progress import show_single_step
 
-        wanted = ManyModels(files, each, each_set or [], model, overwrite)
+        wanted = ModelsToFit(files, each, each_set or [], model, overwrite)
         wanted.check(report)
         with show_single_step("preparing the models"):
             from cirm.runs.engines import Engine
@@ -280,7 +280,7 @@ def fit_model(
                 options={**chosen, "device": options.get_usable_device(device)},
                 key_file=str(key.resolve()) if key else "",
             )
-            jobs = wanted.plan(base, assignments)
+            jobs = wanted.plan_jobs(base, assignments)
             place = Engine(engine, workers, address)
         fit_many_models(jobs, wanted, place, as_json)
         return

@@ -23,7 +23,7 @@ Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class ManyModels:
+class ModelsToFit:
     """What to fit models to, and where they go.
 
     Attributes:
@@ -49,8 +49,8 @@ class ManyModels:
             )
         if not (self.each or self.data) or options.STANDARD in self.data:
             raise ValueError(
-                "--each-set: give the data as files, or a folder with --each, since "
-                "every model reads them anew."
+                "--each-set: every model reads the data again, so they cannot come "
+                "from standard input. Give files, or a folder with --each."
             )
         if report is not None:
             raise ValueError(
@@ -63,7 +63,7 @@ class ManyModels:
                 "give the folder that models are written to."
             )
 
-    def plan(self, base: FitJob, assignments: Sequence[str]) -> list[FitJob]:
+    def plan_jobs(self, base: FitJob, assignments: Sequence[str]) -> list[FitJob]:
         """Return a job for each file and each combination of settings."""
         from cirm.cli.fit import parse_setting_options
         from cirm.runs.fit_jobs import (
@@ -86,7 +86,7 @@ class ManyModels:
 
 
 def fit_many_models(
-    jobs: Sequence[FitJob], wanted: ManyModels, engine: Engine, as_json: bool
+    jobs: Sequence[FitJob], wanted: ModelsToFit, engine: Engine, as_json: bool
 ) -> None:
     """Fit the models that are missing; print a summary of all of them."""
     from cirm.runs.fit_jobs import prepare_fit_jobs, read_fit_summaries
@@ -102,7 +102,7 @@ def fit_many_models(
             "same data with the same settings."
         )
 
-    def describe_kept() -> str:
+    def describe_finished_models() -> str:
         done = len(list(read_fit_summaries(jobs, folder)))
         return (
             f"{done} of {len(jobs)} models are written to {folder}. Run the same "
@@ -111,7 +111,7 @@ def fit_many_models(
 
     tracker = JobTracker(waiting, engine.job_limit, [])
     with (
-        exit_on_interrupt(describe_kept),
+        exit_on_interrupt(describe_finished_models),
         show_job_progress(tracker, folder, "fitting models") as report,
     ):
         failures = {**failures, **engine(waiting, folder, report)}
@@ -150,7 +150,9 @@ def print_many_models(entries: Sequence[Entry], folder: Path, as_json: bool) -> 
         if good:
             metric = good[0]["metric"]
             headings = ["model", "state", "rows", f"{metric}, held out", "seconds"]
-            print_rows_as_table("Models", headings, [_format(e) for e in good], 2)
+            print_rows_as_table(
+                "Models", headings, [_format_model_row(e) for e in good], 2
+            )
     for entry in entries:
         if entry["state"] == "failed":
             print_to_stderr(f"failed: {entry['name']}: {entry['reason']}")
@@ -158,7 +160,7 @@ def print_many_models(entries: Sequence[Entry], folder: Path, as_json: bool) -> 
     print_to_stderr(f"Wrote {count} models to {folder}")
 
 
-def _format(entry: Entry) -> list[str]:
+def _format_model_row(entry: Entry) -> list[str]:
     """Return a row of the table of models."""
     score = "" if entry["score"] is None else f"{entry['score']:.4g}"
     seconds = f"{entry['seconds']:.1f}"

@@ -55,7 +55,7 @@ def run_jobs_with_progress(
     from cirm.runs.job_queue import JobQueue
     from cirm.runs.tracker import JobTracker
 
-    def describe_kept() -> str:
+    def describe_finished_jobs() -> str:
         done = len(jobs) - len(list_waiting())
         return (
             f"{done} of {len(jobs)} jobs are finished and kept in {folder}. Run the "
@@ -65,12 +65,12 @@ def run_jobs_with_progress(
     workers, is_local = engine.job_limit, engine.name == "local"
     share = budget.seconds * CALIBRATION_SHARE if budget else CALIBRATION_SECONDS
     limit = min(share, CALIBRATION_SECONDS)
-    with show_single_step("estimating the cost", describe_kept):
+    with show_single_step("estimating the cost", describe_finished_jobs):
         cost = estimate_cost(list_waiting(), times, workers, is_local, folder, limit)
     print_to_stderr(describe_cost(cost))
     waiting, seconds = list_waiting(), cost.seconds_by_job
 
-    def order(jobs: list[Job]) -> list[Job]:
+    def order_jobs(jobs: list[Job]) -> list[Job]:
         ranks = rank(jobs) if rank and budget else {}
         sign = 1 if budget else -1
         return sorted(
@@ -78,10 +78,10 @@ def run_jobs_with_progress(
             key=lambda job: (ranks.get(job.key, 0), sign * seconds.get(job.key, 0)),
         )
 
-    queue = JobQueue(waiting, order, budget, seconds)
+    queue = JobQueue(waiting, order_jobs, budget, seconds)
     tracker = JobTracker(waiting, workers, times, expected=seconds)
     with (
-        exit_on_interrupt(describe_kept),
+        exit_on_interrupt(describe_finished_jobs),
         show_job_progress(tracker, folder, title) as report,
     ):
         failures = engine(waiting, folder, report, queue)

@@ -112,7 +112,8 @@ def print_evaluation_scores(content: Content) -> None:
         typer.echo(sentence)
     typer.echo(add_full_stop(content["verdict"]))
     for one in content["comparisons"]:
-        typer.echo(f"  {one['line']}")
+        if one["line"].lower() not in content["verdict"].lower():
+            typer.echo(f"  {one['line']}")
     print_notes_once(content["notes"])
 
 

@@ -132,7 +132,7 @@ def predict_rows_of_files(
     notes: list[str] = []
     secret = options.read_key(key)
     with show_step_progress("No predictions were written.") as progress:
-        from cirm.data.encoded_sources import open_later_sources
+        from cirm.data.encoded_sources import open_sources_for_model
         from cirm.data.sources import prefetch_items
         from cirm.model.coverage import describe_uncertainty
         from cirm.model.csv_writer import escape_table_cells
@@ -144,7 +144,9 @@ def predict_rows_of_files(
         from cirm.model.predict import predict_chunks
 
         loaded = load_model(model, device, learner, encoder, secret, adapt)
-        (rows,) = open_later_sources(options.open_standard_input([data]), loaded.schema)
+        (rows,) = open_sources_for_model(
+            options.open_standard_input([data]), loaded.schema
+        )
         if adapt:
             from cirm.model.adapt import adapt as adapt_model
             from cirm.model.model import Model

@@ -86,11 +86,11 @@ def open_progress_display(
     display = ProgressDisplay(refresh)
     stop = threading.Event()
 
-    def print_now_and_then() -> None:
+    def print_progress_periodically() -> None:
         while not stop.wait(PAUSE):
             display.print_lines()
 
-    writer = threading.Thread(target=print_now_and_then, daemon=True)
+    writer = threading.Thread(target=print_progress_periodically, daemon=True)
     if display.disable:
         writer.start()
     try:

@@ -199,7 +199,7 @@ def run_reproduction_plan(
         waiting = plan.list_waiting_jobs(folder)
         return [job for job in waiting if seed is None or job.seeds[0] == seed]
 
-    def rank(jobs: Sequence[Job]) -> dict[str, int]:
+    def rank_jobs(jobs: Sequence[Job]) -> dict[str, int]:
         archive = add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
         return rank_jobs_by_open_verdicts(plan, jobs, archive)
 
@@ -208,7 +208,7 @@ def run_reproduction_plan(
     times = archive.list_job_times()
     name = plan.experiment.name
     failures = run_jobs_with_progress(
-        plan.all_jobs, list_waiting, folder, engine, name, times, budget, rank
+        plan.all_jobs, list_waiting, folder, engine, name, times, budget, rank_jobs
     )
     # Other tables find the jobs that they share with this one in its archive.
     add_finished_jobs_to_archive(plan.all_jobs, folder, commit)
@@ -273,11 +273,11 @@ def print_comparison_with_paper(part: ExperimentReport, folder: Path) -> None:
     from cirm.report.paper_page import (
         build_comparison_tables,
         transpose_wide_table,
-        write_comparison_lead,
+        write_comparison_lead_paragraph,
     )
 
     for table in map(transpose_wide_table, build_comparison_tables(part.summary)):
         if len(table.columns) - table.row_headings <= MAX_COLUMNS:
             print_table(table)
-    typer.echo(write_comparison_lead([part], part.summary["claims"]))
+    typer.echo(write_comparison_lead_paragraph([part], part.summary["claims"]))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")

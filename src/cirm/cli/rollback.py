@@ -71,9 +71,9 @@ def rollback_model(
         content = write_model_and_page(earlier, path, None, secret, left=left)
     if not as_json:
         names = ", ".join(entry["name"] for entry in content["history"])
-        typer.echo(f"{path} is at version {content['version']}, learned from {names}.")
+        typer.echo(f"{path} is at version {content['version']}, trained on {names}.")
         typer.echo(
-            f"Version {left}, learned from {current.history[-1].name} last, is kept: "
+            f"Version {left}, last trained on {current.history[-1].name}, is kept: "
             f"`cirm rollback {path} --to {left}` returns to it."
         )
     print_json_and_page_path(content, as_json, None)

@@ -150,7 +150,7 @@ def select_settings(
         typer.echo(f"Rule {key} is not used: {reason}.")
     name = options.make_file_name_from_key(learner)
     folder = out or Path("runs") / f"select-{name}-{search.key}"
-    jobs: list[Job] = [*search.plan()]
+    jobs: list[Job] = [*search.plan_jobs()]
     failures = run_search_trials(search, jobs, folder, chosen, limit)
     summary = summarise_search(search, folder, failures)
     if reveal:
@@ -203,7 +203,8 @@ def run_search_trials(
     left = len(list_unfinished_jobs(jobs, folder))
     trials = f"{search.trials} trial{'s' if search.trials > 1 else ''}"
     typer.echo(
-        f"{trials} of {search.learner_key}: {len(jobs)} training jobs, {left} to run."
+        f"Search with {trials} for settings of {search.learner_key}: {len(jobs)} "
+        f"training jobs, {left} to run."
     )
     return run_unfinished_jobs(
         jobs, folder, engine, f"cirm select {search.learner_key}", budget

@@ -123,7 +123,7 @@ def check_data_of_cells(cells: Sequence[StressCell]) -> None:
     for cell in cells:
         if cell.kind.name not in seen:
             seen.add(cell.kind.name)
-            create_dataset(cell.kind.dataset, cell.data).draw((0,))
+            create_dataset(cell.kind.dataset, cell.data).draw_problem((0,))
 
 
 def run_stress_map(
@@ -145,7 +145,7 @@ def run_stress_map(
     from cirm.stress.page import (
         build_stress_page,
         build_stress_table,
-        write_stress_lead,
+        write_stress_lead_paragraph,
     )
     from cirm.stress.results import summarise_cells
 
@@ -158,7 +158,9 @@ def run_stress_map(
     else:
         done = len(jobs) - len(waiting)
         finished = f"; {done} of them have finished" if done else ""
-        typer.echo(f"{len(plan.cells)} cells, {len(jobs)} jobs{finished}.")
+        typer.echo(
+            f"Stress map of {len(plan.cells)} cells: {len(jobs)} jobs{finished}."
+        )
         failures = run_jobs_with_progress(
             jobs,
             lambda: plan.list_waiting_jobs(folder),
@@ -193,7 +195,7 @@ def run_stress_map(
         )
         write_text_atomically(folder / "report.html", page)
     print_table(build_stress_table(cells, plan.learner))
-    typer.echo(write_stress_lead(cells, plan.learner))
+    typer.echo(write_stress_lead_paragraph(cells, plan.learner))
     typer.echo(f"Wrote the report to {(folder / 'report.html').resolve()}")
     exit_if_jobs_failed(waiting, failures)
 

@@ -27,15 +27,15 @@ class Dataset(ABC):
         >>> @dataclass(frozen=True)
         ... class Noise(Dataset):
         ...     size: int = 10
-        ...     def draw(self, seeds):
+        ...     def draw_problem(self, seeds):
         ...         x, y = torch.zeros(self.size, 2), torch.zeros(self.size)
         ...         return Problem((Environment("only", x, y, Task.regression()),))
-        >>> len(Noise(size=3).draw((0,)).train[0])
+        >>> len(Noise(size=3).draw_problem((0,)).train[0])
         3
     """
 
     @abstractmethod
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments, with random draws of their own for each seed.
 
         Args:
@@ -46,7 +46,7 @@ class Dataset(ABC):
         """Return what is in the user's data and how it is encoded, if anything."""
         return ""
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the user's files that the examples are read from.
 
         Their content belongs to the key of a job, so that a job runs again when a file
@@ -71,18 +71,21 @@ class Dataset(ABC):
         """
         return
 
-    def _raise_setting_error(self, name: str, remedy: str) -> NoReturn:
+    def _raise_invalid_setting(self, name: str, remedy: str) -> NoReturn:
         value = getattr(self, name)
         value = list(value) if isinstance(value, tuple) else value
-        own = f":{type(self).__name__}"
-        keys = [key for key, path in DATASETS.items() if path.endswith(own)]
-        raise ValueError(f"{(keys or [own[1:]])[0]}: {name} is {value!r}. {remedy}.")
+        own = type(self).__name__
+        keys = [key for key, path in DATASETS.items() if path.endswith(f":{own}")]
+        dataset = keys[0] if keys else own
+        raise ValueError(f"{dataset}: {name} is {value!r}. {remedy}.")
 
-    def _check_flips(self, flips: tuple[float, ...], environments: int) -> None:
+    def _check_number_of_flips(
+        self, flips: tuple[float, ...], environments: int
+    ) -> None:
         """Refuse flips that are given for another number of environments."""
         if flips and len(flips) != environments:
             remedy = f"Give one value for each of the {environments} environments"
-            self._raise_setting_error("flips", remedy)
+            self._raise_invalid_setting("flips", remedy)
 
     def _check_probabilities(self, *names: str) -> None:
         """Refuse settings that are not a probability, or a tuple of them."""
@@ -90,14 +93,16 @@ class Dataset(ABC):
             value = getattr(self, name)
             values = value if isinstance(value, tuple) else (value,)
             if not all(0 <= one <= 1 for one in values):
-                self._raise_setting_error(name, "Use probabilities from 0 to 1")
+                self._raise_invalid_setting(name, "Use probabilities from 0 to 1")
 
 
-def space_evenly(first: float, last: float, count: int) -> tuple[float, ...]:
+def list_evenly_spaced_numbers(
+    first: float, last: float, count: int
+) -> tuple[float, ...]:
     """Return numbers at equal distances, from the first to the last.
 
     Example:
-        >>> space_evenly(0.2, 0.1, 3)
+        >>> list_evenly_spaced_numbers(0.2, 0.1, 3)
         (0.2, 0.15, 0.1)
     """
     step = (last - first) / max(1, count - 1)

@@ -53,7 +53,7 @@ class BatchSource(Source):
         self.shape = shape if len(shape) > 1 else ()
         self.environment = ENVIRONMENT if ENVIRONMENT in columns.columns else ""
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield all rows in order."""
         if self._stored is None:
             yield from (

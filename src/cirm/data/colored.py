@@ -30,7 +30,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cirm.data.base import Dataset, check_example_count, space_evenly
+from cirm.data.base import Dataset, check_example_count, list_evenly_spaced_numbers
 from cirm.data.coloring import (
     FIGURE,
     ColoredImages,
@@ -88,7 +88,7 @@ class Colored(Dataset):
             so that those of the training images have mean 0 and standard deviation 1.
 
     Example:
-        >>> problem = Colored(examples=100).draw(seeds=(0, 1))
+        >>> problem = Colored(examples=100).draw_problem(seeds=(0, 1))
         >>> [environment.name for environment in problem.train]
         ['train-1', 'train-2']
         >>> problem.train[0].inputs.shape
@@ -112,28 +112,28 @@ class Colored(Dataset):
 
     def __post_init__(self) -> None:
         if self.scheme not in FIGURE:
-            self._raise_setting_error("scheme", f"Use one of {', '.join(FIGURE)}")
+            self._raise_invalid_setting("scheme", f"Use one of {', '.join(FIGURE)}")
         if self.test_from not in ("test", "train-tail"):
-            self._raise_setting_error("test_from", "Use test or train-tail")
+            self._raise_invalid_setting("test_from", "Use test or train-tail")
         if self.labels not in LABEL_RULES and not _parse_class_list(self.labels):
             rules = ", ".join(LABEL_RULES)
-            self._raise_setting_error(
+            self._raise_invalid_setting(
                 "labels", f"Use one of {rules}, or classes such as 1,3,7"
             )
         if self.environments < 1:
-            self._raise_setting_error("environments", "Use 1 or more")
+            self._raise_invalid_setting("environments", "Use 1 or more")
         if self.sweep_examples < 0:
-            self._raise_setting_error("sweep_examples", "Use 0 or more")
+            self._raise_invalid_setting("sweep_examples", "Use 0 or more")
         if self.examples not in ("all", None) and (
             isinstance(self.examples, str) or self.examples < 1
         ):
-            self._raise_setting_error("examples", "Use 1 or more, or all")
-        self._check_flips(self.flips, self.environments)
+            self._raise_invalid_setting("examples", "Use 1 or more, or all")
+        self._check_number_of_flips(self.flips, self.environments)
         self._check_probabilities("label_flip", "test_flip", "flips", "sweep")
         if len(set(self.sweep)) < len(self.sweep):
-            self._raise_setting_error("sweep", "Use each value once")
+            self._raise_invalid_setting("sweep", "Use each value once")
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, 2, side, side], drawn anew for each seed."""
         images = self._load_images()
         randomness = Randomness(tuple(seeds)).at("colored")
@@ -156,7 +156,7 @@ class Colored(Dataset):
         moments = compute_input_moments(images.train_images, self.scheme)
         return standardise_problem(problem, *moments)
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
         return list_source_files(self.source)
 
@@ -166,7 +166,7 @@ class Colored(Dataset):
             return self.flips
         if self.environments == 1:
             return (0.1,)
-        return space_evenly(0.2, 0.1, self.environments)
+        return list_evenly_spaced_numbers(0.2, 0.1, self.environments)
 
     def _draw_training_environments(
         self,
@@ -187,7 +187,7 @@ class Colored(Dataset):
             chances = at.at(i, "colour", *part).uniform(share)
             name, grey = f"train-{i + 1}", images.train_images
             if self.groups:
-                environments += self._build_groups(
+                environments += self._split_by_colour_agreement(
                     name, grey, rows, targets, chances, flip
                 )
                 continue
@@ -197,7 +197,7 @@ class Colored(Dataset):
             )
         return tuple(environments)
 
-    def _build_groups(
+    def _split_by_colour_agreement(
         self,
         name: str,
         grey: Tensor,
@@ -263,7 +263,7 @@ class Colored(Dataset):
         train, train_labels, test, test_labels = load_images(self.source)
         if self.test_from == "train-tail":
             if len(train) <= TAIL:
-                self._raise_setting_error(
+                self._raise_invalid_setting(
                     "test_from",
                     f"{self.source} has only {len(train)} training images; use test",
                 )
@@ -272,7 +272,7 @@ class Colored(Dataset):
         full = train.shape[1]
         half = (full + 1) // 2
         if self.side not in (0, full, half):
-            self._raise_setting_error(
+            self._raise_invalid_setting(
                 "side", f"Use 0, {full} or {half} for {self.source}"
             )
         if self.side == half:
@@ -305,7 +305,7 @@ class Colored(Dataset):
             ones = _parse_class_list(self.labels)
             known = set(labels.unique().tolist())
             if not known > set(ones):
-                self._raise_setting_error(
+                self._raise_invalid_setting(
                     "labels",
                     f"Name at least one class of {self.source}, but not all of them: "
                     f"{sorted(known)}",

@@ -54,7 +54,7 @@ from cirm.data.values import (
     Values,
     convert_values_to_numbers,
     convert_values_to_text,
-    describe_kind,
+    describe_value_kind,
     detect_value_kind,
     is_missing,
 )
@@ -224,7 +224,7 @@ class ColumnEncoding:
         hashed = f"; {len(self.hashed)} names are hashed" if self.hashed else ""
         written = ""
         if self.format:
-            written = describe_kind(self.kind, self.format).removeprefix("a ")
+            written = describe_value_kind(self.kind, self.format).removeprefix("a ")
         text = {
             "number": f"{written or 'number'} (mean {self.centre:.4g}, standard "
             f"deviation {self.scale:.4g})",

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from cirm.data.base import summarise_error
-from cirm.data.public import Origin, PublicDataset, stamp_files
+from cirm.data.public import Origin, PublicDataset, list_file_stamps
 from cirm.environments import Environment, Problem, Task
 
 AREAS = ("rawah", "neota", "comanche", "cache-la-poudre")
@@ -74,7 +74,7 @@ class Covertype(PublicDataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.test_examples is not None and self.test_examples < 1:
-            self._raise_setting_error("test_examples", "Use 1 or more")
+            self._raise_invalid_setting("test_examples", "Use 1 or more")
 
     @classmethod
     def convert(cls, folder: Path, into: Path) -> dict[str, int]:
@@ -84,10 +84,10 @@ class Covertype(PublicDataset):
             np.save(into / f"{name}.npy", rows, allow_pickle=False)
         return {name: len(rows) for name, rows in areas.items()}
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return rows [n, 50] of each area."""
-        areas = _load_areas(self.folder, stamp_files(self.files()))
-        train, test = self.arrange_environments(list(areas))
+        areas = _load_areas(self.folder, list_file_stamps(self.list_files()))
+        train, test = self.split_train_and_unseen_names(list(areas))
         first = areas[train[0]][:, :NUMBERS]
         centre, scale = first.mean(0), first.std(0) + 1e-9
 
@@ -104,16 +104,17 @@ class Covertype(PublicDataset):
         problem = Problem(
             train=tuple(build_environment(name, areas[name]) for name in train),
             test=tuple(
-                build_environment(name, self._thin_out(areas[name])) for name in test
+                build_environment(name, self._take_every_nth_row(areas[name]))
+                for name in test
             ),
         )
         return self.draw_examples(problem, seeds)
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the files of the folder."""
         return tuple(sorted(file for file in self.folder.iterdir() if file.is_file()))
 
-    def _thin_out(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def _take_every_nth_row(self, rows: NDArray[Any]) -> NDArray[Any]:
         step = 1
         if self.test_examples is not None:
             step = max(1, len(rows) // self.test_examples)
@@ -128,8 +129,9 @@ def split_by_area(rows: NDArray[Any], where: str) -> dict[str, NDArray[np.float3
     is_valid &= np.isin(classes[:, 0], range(len(COVERS)))
     if not is_valid.all():
         raise ValueError(
-            f"{where}: row {int(np.argmin(is_valid)) + 1} does not belong to one area, "
-            "one kind of soil and one class from 1 to 7. Use the original file."
+            f"{where}: row {int(np.argmin(is_valid)) + 1} must have exactly one "
+            "wilderness area, one soil type and a class from 1 to 7. Use the "
+            "original file."
         )
     whole = np.concatenate([rows[:, :NUMBERS], soil, classes], 1).astype(np.float32)
     index = area.argmax(1)

@@ -46,7 +46,11 @@ def detect_date_format(cells: Texts) -> FormatGuess:
         matches = {c: m for c in different if (m := pattern.fullmatch(c.strip()))}
         if len(matches) * 2 <= len(different):
             continue
-        order = _choose_order(cells, matches) if name == "dmy" else FormatGuess(name)
+        order = (
+            _choose_day_and_month_order(cells, matches)
+            if name == "dmy"
+            else FormatGuess(name)
+        )
         if order.problem:
             return order
         bad = np.isnan(parse_dates(cells, order.format))
@@ -61,7 +65,9 @@ def detect_date_format(cells: Texts) -> FormatGuess:
 
 def parse_dates(cells: Texts, date_format: str) -> Days:
     """Return days since 1970 of cells [n] in a format; NaN for anything else."""
-    known = {c: _parse_cell(c.strip(), date_format) for c in dict.fromkeys(cells)}
+    known = {
+        c: _parse_date_in_cell(c.strip(), date_format) for c in dict.fromkeys(cells)
+    }
     return np.array([known[cell] for cell in cells], dtype=float)
 
 
@@ -72,7 +78,9 @@ def have_short_years(cells: Texts) -> bool:
     )
 
 
-def _choose_order(cells: Texts, matches: dict[str, re.Match[str]]) -> FormatGuess:
+def _choose_day_and_month_order(
+    cells: Texts, matches: dict[str, re.Match[str]]
+) -> FormatGuess:
     """Return whether the day or the month is first, as the cells show together."""
     day_first = [c for c, match in matches.items() if int(match[1]) > 12]
     month_first = [c for c, match in matches.items() if int(match[3]) > 12]
@@ -96,7 +104,7 @@ def _choose_order(cells: Texts, matches: dict[str, re.Match[str]]) -> FormatGues
     return FormatGuess("", problem, bad)
 
 
-def _parse_cell(cell: str, date_format: str) -> float:
+def _parse_date_in_cell(cell: str, date_format: str) -> float:
     """Return the days since 1970 of one cell; NaN if it is no such date."""
     match = PATTERNS["dmy" if date_format == "mdy" else date_format].fullmatch(cell)
     if match is None:

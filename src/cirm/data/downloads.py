@@ -243,7 +243,7 @@ def _get_files_of_installed_package(image_set: ImageSet) -> Contents:
 def _unpack_image_files(image_set: ImageSet, packed: dict[str, bytes]) -> Contents:
     absent = [name for name in image_set.files if name not in packed]
     if absent:
-        raise ValueError(f"the file {absent[0]} is missing from it")
+        raise ValueError(f"the file {absent[0]} is missing from the archive")
     return {
         name: idx.decompress_and_check_idx(packed[name], idx.count_idx_axes(part), name)
         for part, name in enumerate(image_set.files)
@@ -271,9 +271,9 @@ def download_file(
         if error.errno:
             raise ValueError(f"cache: {error.strerror}") from None
         response = getattr(error, "response", None)
-        reason = "it could not be reached"
+        reason = "the server could not be reached"
         if response is not None:
-            reason = f"it answered {response.status_code}"
+            reason = f"the server answered {response.status_code}"
         raise ConnectionError(reason) from None
     return path
 

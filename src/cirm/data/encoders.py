@@ -138,7 +138,7 @@ def open_encoder(choice: EncoderLike, kind: EncoderKind, side: int = 0) -> Encod
     key = (choice, kind, side) if isinstance(choice, str) else None
     if key in _NAMED:
         return _OPEN[_NAMED[key]]
-    name, parts = _create_parts(choice, kind)
+    name, parts = _create_encoder_parts(choice, kind)
     if parts.kind != kind:
         raise ValueError(
             f"encoder {name}: it encodes {parts.kind}, but the data are {kind}. Choose "
@@ -181,21 +181,25 @@ def check_encoder(encoder: Encoder, identity: EncoderIdentity) -> Encoder:
     )
 
 
-def _create_parts(choice: EncoderLike, kind: EncoderKind) -> tuple[str, EncoderParts]:
+def _create_encoder_parts(
+    choice: EncoderLike, kind: EncoderKind
+) -> tuple[str, EncoderParts]:
     """Return the name and the parts of an encoder in any form."""
     if not isinstance(choice, str):
         name = getattr(choice, "__qualname__", type(choice).__qualname__)
-        return name, _wrap_function(choice, kind)
+        return name, _create_parts_of_function(choice, kind)
     prefix, _, network = choice.partition(":")
     if prefix in PREFIXES:
         return choice, FACTORIES.load(prefix)(network)
     made = REGISTRY.load(choice)
     if choice in REGISTRY.list_keys():
         return choice, made()
-    return choice, _wrap_function(made() if isinstance(made, type) else made, kind)
+    return choice, _create_parts_of_function(
+        made() if isinstance(made, type) else made, kind
+    )
 
 
-def _wrap_function(function: EncoderLike, kind: EncoderKind) -> EncoderParts:
+def _create_parts_of_function(function: EncoderLike, kind: EncoderKind) -> EncoderParts:
     """Return the parts of a user's own module or function."""
     if isinstance(function, EncoderParts):
         return function

@@ -36,11 +36,11 @@ def encode_image_files(paths: Sequence[Path], encoder: Encoder) -> Features:
     """Return the features [n, features] of image files, computed once for each."""
     side = encoder.identity.side
 
-    def read(places: Sequence[int]) -> NDArray[np.uint8]:
+    def read_images(places: Sequence[int]) -> NDArray[np.uint8]:
         return np.stack([read_image(paths[place], side, 3) for place in places])
 
     digests = [bytes.fromhex(hash_file(path)) for path in paths]
-    return _look_up_features(encoder, digests, read)
+    return _look_up_features(encoder, digests, read_images)
 
 
 def encode_texts(texts: Sequence[str], encoder: Encoder) -> Features:
@@ -66,8 +66,10 @@ def _look_up_features(
 ) -> Features:
     """Return features by digest; `read` gives those at some places that are absent."""
     places = {digest: place for place, digest in enumerate(digests)}
-    with _open_cache(encoder.identity) as cache:
-        known = dict(_read_known(cache, list(places), encoder.identity.features))
+    with _open_feature_cache(encoder.identity) as cache:
+        known = dict(
+            _read_cached_features(cache, list(places), encoder.identity.features)
+        )
         absent = [place for digest, place in places.items() if digest not in known]
         for start in range(0, len(absent), BATCH):
             batch = absent[start : start + BATCH]
@@ -80,7 +82,7 @@ def _look_up_features(
     return np.stack([known[digest] for digest in digests]) if digests else empty
 
 
-def _read_known(
+def _read_cached_features(
     cache: sqlite3.Connection, digests: Sequence[bytes], features: int
 ) -> Iterator[tuple[bytes, Features]]:
     """Yield what the cache has of the digests."""
@@ -94,7 +96,7 @@ def _read_known(
 
 
 @contextmanager
-def _open_cache(identity: EncoderIdentity) -> Iterator[sqlite3.Connection]:
+def _open_feature_cache(identity: EncoderIdentity) -> Iterator[sqlite3.Connection]:
     """Open the cache of an encoder, and say what to do if that is not possible."""
     path = get_feature_file(identity)
     try:

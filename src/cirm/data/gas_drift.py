@@ -93,7 +93,7 @@ def read_sensor_file(path: Path) -> pd.DataFrame:
             rows.append([])
         if len(rows[-1]) != len(SENSORS):
             raise ValueError(
-                f"{path}, line {number}: it is not a class from 1 to {len(GASES)} and "
+                f"{path}, line {number}: expected a class from 1 to {len(GASES)} and "
                 f"{len(SENSORS)} features. Use the original file."
             )
     table = pd.DataFrame(np.array(rows), columns=list(SENSORS))

@@ -192,7 +192,7 @@ def _decompress_gzip(data: bytes, axes: int, where: str) -> bytearray:
         if expected > min(MOST_FILE_BYTES, _MAX_GZIP_RATIO * len(data)):
             raise ValueError(
                 f"{where}: it has {expected} bytes according to its header, more than "
-                f"its {len(data)} packed bytes can hold. Download it again."
+                f"its {len(data)} compressed bytes can hold. Download it again."
             )
         # One byte more than promised, to see that the file ends there.
         while len(content) <= expected:

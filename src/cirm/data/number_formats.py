@@ -47,7 +47,7 @@ class FormatGuess(NamedTuple):
     bad: NDArray[np.bool_] = np.zeros(0, bool)
 
 
-class WrittenNumber(NamedTuple):
+class NumberAsWritten(NamedTuple):
     """A number as a cell has it: its digits, its value by decimal mark, its sign."""
 
     text: str
@@ -58,13 +58,13 @@ class WrittenNumber(NamedTuple):
 def detect_number_format(cells: Texts) -> FormatGuess:
     """Infer how the numbers of a column are written, from cells [n] of text."""
     different = list(dict.fromkeys(cells))
-    first = [_read_cell(cell) for cell in different[:PEEK]]
+    first = [_parse_number_in_cell(cell) for cell in different[:PEEK]]
     if sum(number is not None for number in first) * 2 <= len(first):
         return FormatGuess()
-    read = {cell: _read_cell(cell) for cell in different}
+    read = {cell: _parse_number_in_cell(cell) for cell in different}
     numbers = {cell: number for cell, number in read.items() if number is not None}
     marks = [m for m in BODIES if all(m in n.values for n in numbers.values())]
-    if not marks or _have_only_spaces(numbers.values()):
+    if not marks or _are_grouped_by_spaces_only(numbers.values()):
         return FormatGuess()
     problem, bad = "", [cell for cell, number in read.items() if number is None]
     if any(LIST.fullmatch(cell) for cell in bad):
@@ -73,11 +73,11 @@ def detect_number_format(cells: Texts) -> FormatGuess:
         example = next(iter(numbers))
         problem = f"which is not a number, unlike most of the column ({example!r})"
     elif len(marks) > 1:
-        problem, bad = _find_unclear_cells(numbers)
+        problem, bad = _find_ambiguous_numbers(numbers)
     elif marks == [","]:
-        problem, bad = _find_rare_commas(different)
+        problem, bad = _find_numbers_with_rare_commas(different)
     if not bad:
-        problem, bad = _find_other_signs(numbers)
+        problem, bad = _find_numbers_with_other_units(numbers)
     if bad:
         return FormatGuess("", problem, np.isin(cells, np.array(bad, dtype=object)))
     signs = {number.sign for number in numbers.values()} - {""}
@@ -89,7 +89,7 @@ def parse_numbers(cells: Texts, number_format: str) -> NDArray[np.float64]:
     mark, sign = number_format[0], number_format[1:]
     known: dict[str, float] = {}
     for cell in dict.fromkeys(cells):
-        number = _read_cell(cell)
+        number = _parse_number_in_cell(cell)
         fits = number is not None and number.sign in ("", sign)
         known[cell] = number.values.get(mark, np.nan) if fits and number else np.nan
     return np.array([known[cell] for cell in cells], dtype=float)
@@ -109,7 +109,7 @@ def describe_number_format(number_format: str) -> str:
     return ", ".join(parts) or "with separated thousands"
 
 
-def _read_cell(cell: str) -> WrittenNumber | None:
+def _parse_number_in_cell(cell: str) -> NumberAsWritten | None:
     """Return the number in a cell; None if there is none."""
     text = cell.translate(PLAIN).strip()
     match = CELL.fullmatch(text)
@@ -126,17 +126,19 @@ def _read_cell(cell: str) -> WrittenNumber | None:
             decimals = (parts[3] or "").replace(",", ".")
             values[mark] = factor * float(f"{whole or 0}{decimals}{power}")
     sign = (before or after).upper().rstrip(".")
-    return WrittenNumber(text, values, sign) if values else None
+    return NumberAsWritten(text, values, sign) if values else None
 
 
-def _have_only_spaces(numbers: Collection[WrittenNumber]) -> bool:
+def _are_grouped_by_spaces_only(numbers: Collection[NumberAsWritten]) -> bool:
     """Whether spaces alone make these numbers, as in telephone numbers."""
     return any(" " in n.text for n in numbers) and not any(
         n.sign or set(n.text) & set(".,'") for n in numbers
     )
 
 
-def _find_unclear_cells(numbers: Mapping[str, WrittenNumber]) -> tuple[str, list[str]]:
+def _find_ambiguous_numbers(
+    numbers: Mapping[str, NumberAsWritten],
+) -> tuple[str, list[str]]:
     """Return cells that are two different numbers, and what is wrong with them."""
     unclear = [c for c, n in numbers.items() if len(set(n.values.values())) > 1]
     if not unclear:
@@ -149,7 +151,7 @@ def _find_unclear_cells(numbers: Mapping[str, WrittenNumber]) -> tuple[str, list
     return problem, unclear
 
 
-def _find_rare_commas(cells: list[str]) -> tuple[str, list[str]]:
+def _find_numbers_with_rare_commas(cells: list[str]) -> tuple[str, list[str]]:
     """Return cells with a comma, if most others have a point in its place."""
     commas = [cell for cell in cells if "," in cell]
     points = [cell for cell in cells if "." in cell and "," not in cell]
@@ -161,7 +163,9 @@ def _find_rare_commas(cells: list[str]) -> tuple[str, list[str]]:
     )
 
 
-def _find_other_signs(numbers: Mapping[str, WrittenNumber]) -> tuple[str, list[str]]:
+def _find_numbers_with_other_units(
+    numbers: Mapping[str, NumberAsWritten],
+) -> tuple[str, list[str]]:
     """Return cells with another currency than the first, or without a percent sign."""
     cells: dict[str, list[str]] = {}
     for cell, number in numbers.items():

@@ -82,9 +82,9 @@ class Pacs(PublicDataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.side is not None and self.side < 1:
-            self._raise_setting_error("side", "Use 1 or more")
+            self._raise_invalid_setting("side", "Use 1 or more")
         if self.channels not in (1, 3):
-            self._raise_setting_error("channels", "Use 1 or 3")
+            self._raise_invalid_setting("channels", "Use 1 or 3")
 
     @classmethod
     def convert(cls, folder: Path, into: Path) -> dict[str, int]:
@@ -101,10 +101,10 @@ class Pacs(PublicDataset):
             rows[domain] = len(files)
         return rows
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return images [n, channels, side, side] of each environment."""
         root = find_domain_folder(self.folder)
-        train, test = self.arrange_environments(list_domains(root))
+        train, test = self.split_train_and_unseen_names(list_domains(root))
         problem = prepare_environments(
             [self._open_domain(root, domain) for domain in (*train, *test)],
             ReadOptions(classes=CLASSES, task="classification"),
@@ -114,7 +114,7 @@ class Pacs(PublicDataset):
         ).problem
         return self.draw_examples(problem, seeds)
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the images below the folder."""
         return tuple(list_image_files(find_domain_folder(self.folder)))
 

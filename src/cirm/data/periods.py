@@ -41,13 +41,17 @@ class PeriodSource(Source):
         self.environment = column
         dates = self._read_different_dates()
         self._format = detect_date_format_of_column(dates)
-        self.periods = tuple(sorted(set(name_dates(dates, every, self._format))))
+        self.periods = tuple(
+            sorted(set(name_period_of_each_date(dates, every, self._format)))
+        )
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield all rows in order, with periods in place of dates."""
         numbers = [name for name in numbers if name != self.column]
-        for chunk in self.source.chunks(numbers):
-            names = name_dates(chunk.frame[self.column], self.every, self._format)
+        for chunk in self.source.iterate_chunks(numbers):
+            names = name_period_of_each_date(
+                chunk.frame[self.column], self.every, self._format
+            )
             yield chunk._replace(frame=chunk.frame.assign(**{self.column: names}))
 
     def hash_files(self) -> dict[str, str]:
@@ -57,14 +61,14 @@ class PeriodSource(Source):
     def _read_different_dates(self) -> Values:
         """Return each different date with the row in which it comes first."""
         parts = []
-        for frame in self.source.frames():
+        for frame in self.source.iterate_frames():
             check_columns_present(frame, [self.column], self.where)
             parts.append(frame[self.column][~frame[self.column].duplicated()])
         dates = pd.concat(parts)
         return dates[~dates.duplicated()]
 
 
-def divide_by_time(
+def divide_sources_into_periods(
     sources: Sequence[Source], environment: str, time: str, every: str
 ) -> list[Source]:
     """Return sources whose environments are periods, if a column of dates is given."""
@@ -90,7 +94,7 @@ def divide_by_time(
     return [PeriodSource(source, time, every or "month") for source in sources]
 
 
-def divide_later_sources(
+def divide_later_sources_into_periods(
     sources: Sequence[Source],
     schema: Schema,
     environment: str = "",
@@ -103,17 +107,17 @@ def divide_later_sources(
     """
     is_same = bool(schema.every) and not environment and not time
     if not is_same:
-        return divide_by_time(sources, environment, time, every)
+        return divide_sources_into_periods(sources, environment, time, every)
     column, every = schema.environment, every or schema.every
     return [
-        divide_by_time([source], "", column, every)[0]
-        if column in source.peek(1, 1_000_000).names
+        divide_sources_into_periods([source], "", column, every)[0]
+        if column in source.read_first_cells(1, 1_000_000).names
         else source
         for source in sources
     ]
 
 
-def remember_periods(schema: Schema, sources: Sequence[Source]) -> Schema:
+def add_periods_to_schema(schema: Schema, sources: Sequence[Source]) -> Schema:
     """Return the schema with the length of periods, if environments are periods."""
     (every,) = {s.every if isinstance(s, PeriodSource) else "" for s in sources}
     return replace(schema, every=every)
@@ -148,7 +152,9 @@ def name_periods(dates: Any, every: str = "month") -> pd.Categorical:  # noqa: A
     """
     check_length_of_period(every)
     values = pd.Series(dates).reset_index(drop=True).rename("dates")
-    names = name_dates(values, every, detect_date_format_of_column(values))
+    names = name_period_of_each_date(
+        values, every, detect_date_format_of_column(values)
+    )
     return pd.Categorical(names, sorted(set(names)), ordered=True)
 
 
@@ -173,7 +179,9 @@ def detect_date_format_of_column(values: Values) -> str:
     return guess.format
 
 
-def name_dates(values: Values, every: str, date_format: str) -> NDArray[np.object_]:
+def name_period_of_each_date(
+    values: Values, every: str, date_format: str
+) -> NDArray[np.object_]:
     """Return the name of the period of each date, [n]; names sort like the dates."""
     if types.is_numeric_dtype(values):  # years, or days such as 20241231
         values = convert_values_to_text(values)

@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from cirm.data.base import Dataset, space_evenly
+from cirm.data.base import Dataset, list_evenly_spaced_numbers
 from cirm.data.schema import TaskName
 from cirm.data.shortcuts import randomise_labels
 from cirm.data.user_data import Table
@@ -68,7 +68,7 @@ class PlantedShortcutTable(Dataset):
 
     Example:
         >>> table = PlantedShortcutTable(examples=100, columns=3)
-        >>> problem = table.draw(seeds=(0, 1))
+        >>> problem = table.draw_problem(seeds=(0, 1))
         >>> problem.train[0].inputs.shape
         torch.Size([2, 100, 4])
     """
@@ -86,21 +86,21 @@ class PlantedShortcutTable(Dataset):
 
     def __post_init__(self) -> None:
         if self.plant not in ("binary", "numeric"):
-            self._raise_setting_error("plant", "Use binary or numeric")
+            self._raise_invalid_setting("plant", "Use binary or numeric")
         for name, least in (("environments", 1), ("examples", 2), ("columns", 1)):
             if getattr(self, name) < least:
-                self._raise_setting_error(name, f"Use {least} or more")
-        self._check_flips(self.flips, self.environments)
+                self._raise_invalid_setting(name, f"Use {least} or more")
+        self._check_number_of_flips(self.flips, self.environments)
         for flip in (*self.flips, self.test_flip):
             if not 0 < flip < 1:
                 name = "flips" if flip in self.flips else "test_flip"
-                self._raise_setting_error(name, "Use probabilities between 0 and 1")
+                self._raise_invalid_setting(name, "Use probabilities between 0 and 1")
         if self.path and not self.target:
-            self._raise_setting_error(
+            self._raise_invalid_setting(
                 "target", "Give the name of the column to predict"
             )
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return places [replica, n, columns], drawn anew for each seed."""
         if self.path:
             drawn, task = self._draw_rows_of_files(seeds)
@@ -120,13 +120,13 @@ class PlantedShortcutTable(Dataset):
             places.append(Environment(name, x, y, task, replicated=True))
         return Problem(tuple(places[:-1]), test=(places[-1],))
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the files of the folder."""
         return list_table_files(Path(self.path).expanduser()) if self.path else ()
 
     def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the flip of each training place, in order of arrival."""
-        return self.flips or space_evenly(0.1, 0.2, self.environments)
+        return self.flips or list_evenly_spaced_numbers(0.1, 0.2, self.environments)
 
     def _draw_rows_of_files(
         self, seeds: tuple[int, ...]
@@ -134,7 +134,7 @@ class PlantedShortcutTable(Dataset):
         """Draw places and rows of the files."""
         places = [
             place
-            for place in _read_place_files(self.files(), self.target, self.task)
+            for place in _read_place_files(self.list_files(), self.target, self.task)
             if len(place) >= self.examples
         ]
         if len(places) <= self.environments:
@@ -202,7 +202,7 @@ class PlantedShortcutTable(Dataset):
             slope = 1 - 2 * flip
             return (slope * y + (1 - slope**2) ** 0.5 * noise)[..., None]
         if classes > 2:
-            self._raise_setting_error(
+            self._raise_invalid_setting(
                 "plant",
                 "A numeric shortcut needs a target with two classes; use binary",
             )

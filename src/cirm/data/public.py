@@ -58,7 +58,7 @@ class PublicDataset(Dataset):
 
     def __post_init__(self) -> None:
         if self.examples is not None and self.examples < 2:
-            self._raise_setting_error("examples", "Use 2 or more")
+            self._raise_invalid_setting("examples", "Use 2 or more")
 
     @classmethod
     @abstractmethod
@@ -88,17 +88,17 @@ class PublicDataset(Dataset):
         if not folder.is_dir():
             raise FileNotFoundError(
                 f"{self.origin.name}: the data set is not in the cache. "
-                f"{describe_how_to_get(self.origin)}"
+                f"{describe_how_to_get_dataset(self.origin)}"
             )
         return folder
 
-    def arrange_environments(
+    def split_train_and_unseen_names(
         self, names: Sequence[str]
     ) -> tuple[list[str], tuple[str, ...]]:
         """Return the environments to train on in order of arrival, and unseen ones."""
         unknown = [name for name in self.train if name not in names]
         if unknown:
-            self._raise_setting_error("train", f"Use some of {', '.join(names)}")
+            self._raise_invalid_setting("train", f"Use some of {', '.join(names)}")
         left = [name for name in names if name not in self.train]
         test = self.test or (self.held_out if self.held_out in left else "")
         if not test and not left:
@@ -107,7 +107,7 @@ class PublicDataset(Dataset):
             names if test else left, test, self.origin.name
         )
         if set(held_out) & set(self.train):
-            self._raise_setting_error("train", f"Leave out {', '.join(held_out)}")
+            self._raise_invalid_setting("train", f"Leave out {', '.join(held_out)}")
         return list(self.train) or [n for n in left if n not in held_out], held_out
 
     def draw_examples(self, problem: Problem, seeds: tuple[int, ...]) -> Problem:
@@ -118,13 +118,15 @@ class PublicDataset(Dataset):
         return replace(
             problem,
             train=tuple(
-                draw_rows(environment, self.examples, at)
+                draw_rows_for_each_seed(environment, self.examples, at)
                 for environment in problem.train
             ),
         )
 
 
-def draw_rows(environment: Environment, count: int, at: Randomness) -> Environment:
+def draw_rows_for_each_seed(
+    environment: Environment, count: int, at: Randomness
+) -> Environment:
     """Draw examples for each seed, or return all if there are too few."""
     if count >= len(environment):
         return environment
@@ -182,7 +184,7 @@ def describe_completeness(origin: Origin, rows: dict[str, int]) -> str:
     )
 
 
-def describe_how_to_get(origin: Origin) -> str:
+def describe_how_to_get_dataset(origin: Origin) -> str:
     """Return sentences that say how a data set gets into the cache."""
     fetch = f"Run `cirm data fetch {origin.name}`, or get it by hand. "
     return (
@@ -191,7 +193,7 @@ def describe_how_to_get(origin: Origin) -> str:
     )
 
 
-def sort_by_number(names: Sequence[str]) -> list[str]:
+def sort_names_by_number(names: Sequence[str]) -> list[str]:
     """Return names in alphabetical order, with numbers in them by their value."""
 
     def pad_numbers(name: str) -> str:
@@ -200,7 +202,7 @@ def sort_by_number(names: Sequence[str]) -> list[str]:
     return sorted(names, key=pad_numbers)
 
 
-def stamp_files(files: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
+def list_file_stamps(files: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
     """Return names, sizes and times of files, which change when the files do."""
     return tuple(
         (file.name, (status := file.stat()).st_size, status.st_mtime_ns)

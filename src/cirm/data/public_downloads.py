@@ -11,7 +11,7 @@ from cirm.data.downloads import CreateProgressBar, download_file, read_files_fro
 from cirm.data.image_sets import get_cached_image_folder, open_temporary_cache_folder
 from cirm.data.public import (
     Origin,
-    describe_how_to_get,
+    describe_how_to_get_dataset,
     get_public_dataset_class,
     import_public_dataset,
 )
@@ -31,7 +31,7 @@ def download_public_dataset(
     if not origin.address:
         raise FileNotFoundError(
             f"{name}: it cannot be downloaded by a program. "
-            f"{describe_how_to_get(origin)}"
+            f"{describe_how_to_get_dataset(origin)}"
         )
     report(f"{name}: trying {origin.address}")
     with open_temporary_cache_folder() as work:
@@ -58,7 +58,7 @@ def _download_original_files(
     contents = read_files_from_zip(path, origin.members)
     absent = [member for member in origin.members if member not in contents]
     if absent:
-        raise ValueError(f"the file {absent[0]} is missing from it")
+        raise ValueError(f"the file {absent[0]} is missing from the archive")
     for member, content in contents.items():
         (work / member).write_bytes(content)
     return None
@@ -71,6 +71,6 @@ def _download_covertype(work: Path) -> None:
     try:
         data = fetch_covtype(data_home=work / "scikit-learn", random_state=0)
     except OSError as error:
-        raise ConnectionError(f"it could not be reached: {error}") from None
+        raise ConnectionError(f"the server could not be reached: {error}") from None
     rows = np.column_stack([data.data, data.target])
     np.savetxt(work / "covtype.data", rows, fmt="%d", delimiter=",")

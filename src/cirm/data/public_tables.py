@@ -11,7 +11,7 @@ from typing import ClassVar
 import pandas as pd
 
 from cirm.data.base import summarise_error
-from cirm.data.public import PublicDataset, sort_by_number, stamp_files
+from cirm.data.public import PublicDataset, list_file_stamps, sort_names_by_number
 from cirm.data.schema import TaskName
 from cirm.data.user_data import Table
 from cirm.environments import Problem
@@ -48,7 +48,7 @@ class PublicTable(PublicDataset):
             )
         return {
             name: cls._check_table(tables[name], f"{folder}, {name}")
-            for name in sort_by_number(list(tables))
+            for name in sort_names_by_number(list(tables))
         }
 
     @classmethod
@@ -71,17 +71,17 @@ class PublicTable(PublicDataset):
             table.to_csv(into / f"{name}.csv", index=False)
         return {name: len(table) for name, table in tables.items()}
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments; rows are drawn for each seed if `examples` is set.
 
         Columns are encoded and standardised by all rows of the first environment.
         """
         problem = _prepare_public_table(
-            self, self.folder, stamp_files(self.files()), len(seeds)
+            self, self.folder, list_file_stamps(self.list_files()), len(seeds)
         )
         return self.draw_examples(problem, seeds)
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the files of the folder; one in the cache may be imported anew."""
         return tuple(sorted(file for file in self.folder.iterdir() if file.is_file()))
 
@@ -99,7 +99,7 @@ def _prepare_public_table(
 ) -> Problem:
     """Return the encoded rows; read anew when a file of the folder has changed."""
     tables = dataset.select_tables(dataset.read_tables(folder))
-    train, test = dataset.arrange_environments(list(tables))
+    train, test = dataset.split_train_and_unseen_names(list(tables))
     rows = pd.concat({name: tables[name] for name in (*train, *test)})
     names = pd.Series(rows.index.get_level_values(0), rows.index, name=ENVIRONMENT)
     rows = pd.concat([rows, names], axis=1).reset_index(drop=True)

@@ -41,7 +41,7 @@ class Rotated(Dataset):
         sweep: Angles of further unseen environments, which give curves.
 
     Example:
-        >>> problem = Rotated(examples=50, angles=(0, 30)).draw(seeds=(0, 1))
+        >>> problem = Rotated(examples=50, angles=(0, 30)).draw_problem(seeds=(0, 1))
         >>> [environment.name for environment in (*problem.train, *problem.test)]
         ['0', '30', '75']
         >>> problem.train[0].inputs.shape
@@ -56,13 +56,15 @@ class Rotated(Dataset):
 
     def __post_init__(self) -> None:
         if not self.angles or len({*self.angles}) < len(self.angles):
-            self._raise_setting_error("angles", "Use one or more different angles")
+            self._raise_invalid_setting("angles", "Use one or more different angles")
         if self.test_angle in self.angles:
-            self._raise_setting_error("test_angle", "Use an angle that is not trained")
+            self._raise_invalid_setting(
+                "test_angle", "Use an angle that is not trained"
+            )
         if self.examples is not None and self.examples < 1:
-            self._raise_setting_error("examples", "Use 1 or more")
+            self._raise_invalid_setting("examples", "Use 1 or more")
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, 1, side, side] for each seed."""
         images, classes = load_images_and_count_classes(self.source)
         train, test = images.train_labels, images.test_labels
@@ -95,7 +97,7 @@ class Rotated(Dataset):
             sweep=tuple(zip(self.sweep, unseen[1:], strict=True)),
         )
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
         if self.source == "digits" or self.source in IMAGE_SETS:
             return ()

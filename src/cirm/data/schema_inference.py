@@ -154,7 +154,7 @@ def infer_schema(
     targets: list[Values] = []
     member: list[Flags] = []
     for other in sources:
-        for frame in prefetch_items(other.frames(numbers)):
+        for frame in prefetch_items(other.iterate_frames(numbers)):
             check_columns_present(frame, needed, other.where)
             frame = drop_weightless_rows(frame, weight)
             if frame.empty:
@@ -261,7 +261,7 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
     """Return the columns that look like numbers in the first rows of a table."""
     if source.kind != "table":
         return []
-    names, cells = source.peek(PEEK_ROWS, PEEK_CELLS)
+    names, cells = source.read_first_cells(PEEK_ROWS, PEEK_CELLS)
     if len(set(names)) < len(names):
         return []  # refused where columns are checked
     # All columns at once: thousands of them would take long one by one.

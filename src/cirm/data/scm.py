@@ -70,7 +70,7 @@ class SCM(Dataset):
         sweep: Factors of the influence of y on x2 in further test environments.
 
     Example:
-        >>> problem = SCM(dimension=2, examples=50).draw(seeds=(0,))
+        >>> problem = SCM(dimension=2, examples=50).draw_problem(seeds=(0,))
         >>> [environment.name for environment in problem.train]
         ['scale 0.2', 'scale 2', 'scale 5']
         >>> problem.truth.tolist()
@@ -89,21 +89,21 @@ class SCM(Dataset):
 
     def __post_init__(self) -> None:
         if self.dimension < 2 or self.dimension % 2:
-            self._raise_setting_error(
+            self._raise_invalid_setting(
                 "dimension", "Use an even number: half causes, half effects"
             )
         if self.examples < 1:
-            self._raise_setting_error("examples", "Use 1 or more")
+            self._raise_invalid_setting("examples", "Use 1 or more")
         if not self.scales or not all(0 < s < math.inf for s in self.scales):
-            self._raise_setting_error("scales", "Use one or more positive numbers")
+            self._raise_invalid_setting("scales", "Use one or more positive numbers")
         if not 0 < self.unseen < math.inf or self.unseen in self.scales:
-            self._raise_setting_error(
+            self._raise_invalid_setting(
                 "unseen", "Use a positive scale that is not among scales"
             )
         if not all(map(math.isfinite, self.sweep)):
-            self._raise_setting_error("sweep", "Use finite numbers")
+            self._raise_invalid_setting("sweep", "Use finite numbers")
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, dimension] and the true coefficients.
 
         `truth` is [replica, 2, dimension]; with `scramble` the rows of the mixing
@@ -144,17 +144,25 @@ class SCM(Dataset):
         half = self.dimension // 2
         none = torch.zeros(half, half)
 
-        def gaussian(name: str) -> Tensor:
+        def draw_gaussian_matrix(name: str) -> Tensor:
             return source.at(name).normal(half, half)[0] / self.dimension
 
-        def direct(name: str) -> Tensor:
-            return gaussian(name) if self.weights == "random" else torch.eye(half)
+        def draw_direct_effect(name: str) -> Tensor:
+            return (
+                draw_gaussian_matrix(name)
+                if self.weights == "random"
+                else torch.eye(half)
+            )
 
         return CausalWeights(
-            cause_target=direct("cause to target"),
-            target_effect=direct("target to effect"),
-            hidden_target=gaussian("hidden to target") if self.hidden else none,
-            hidden_effect=gaussian("hidden to effect") if self.hidden else none,
+            cause_target=draw_direct_effect("cause to target"),
+            target_effect=draw_direct_effect("target to effect"),
+            hidden_target=draw_gaussian_matrix("hidden to target")
+            if self.hidden
+            else none,
+            hidden_effect=draw_gaussian_matrix("hidden to effect")
+            if self.hidden
+            else none,
             mixing=_orthogonalise_matrix(
                 source.at("mixing").normal(*[self.dimension] * 2)[0]
             )

@@ -31,7 +31,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cirm.data.base import Dataset, check_example_count, space_evenly
+from cirm.data.base import Dataset, check_example_count, list_evenly_spaced_numbers
 from cirm.data.downloads import list_source_files, load_images_and_count_classes
 from cirm.data.shortcut_images import CHANNELS, ShortcutImages
 from cirm.environments import Environment, Problem, Task
@@ -85,7 +85,7 @@ class Shortcuts(Dataset):
         sweep: Values of `test_flip` for further unseen environments, which give curves.
 
     Example:
-        >>> problem = Shortcuts(kind="corner", examples=100).draw(seeds=(0, 1))
+        >>> problem = Shortcuts(kind="corner", examples=100).draw_problem(seeds=(0, 1))
         >>> [environment.name for environment in problem.train]
         ['train-1', 'train-2']
         >>> problem.train[0].inputs.shape
@@ -104,12 +104,12 @@ class Shortcuts(Dataset):
 
     def __post_init__(self) -> None:
         if self.kind not in CUES:
-            self._raise_setting_error("kind", f"Use one of {', '.join(CUES)}")
+            self._raise_invalid_setting("kind", f"Use one of {', '.join(CUES)}")
         if self.environments < 1:
-            self._raise_setting_error("environments", "Use 1 or more")
+            self._raise_invalid_setting("environments", "Use 1 or more")
         if self.kind == "new" and self.environments > len(CUES["new"]):
             most = len(CUES["new"])
-            self._raise_setting_error(
+            self._raise_invalid_setting(
                 "environments",
                 (
                     "With kind=new there is one kind of shortcut for "
@@ -118,11 +118,11 @@ class Shortcuts(Dataset):
                 ),
             )
         if self.examples is not None and self.examples < 1:
-            self._raise_setting_error("examples", "Use 1 or more")
-        self._check_flips(self.flips, self.environments)
+            self._raise_invalid_setting("examples", "Use 1 or more")
+        self._check_number_of_flips(self.flips, self.environments)
         self._check_probabilities("flips", "test_flip", "label_flip", "sweep")
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return environments [replica, n, channels, side, side] for each seed."""
         images, found = load_images_and_count_classes(self.source)
         train, test = images.train_labels, images.test_labels
@@ -163,13 +163,13 @@ class Shortcuts(Dataset):
         sweep = tuple(zip(self.sweep, unseen[1:], strict=True))
         return Problem(tuple(trained), test=(unseen[0],), sweep=sweep)
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the IDX files if `source` is a folder."""
         return list_source_files(self.source)
 
     def list_flip_probabilities(self) -> tuple[float, ...]:
         """Return the flip of each training environment, in order of arrival."""
-        return self.flips or space_evenly(0.2, 0.1, self.environments)
+        return self.flips or list_evenly_spaced_numbers(0.2, 0.1, self.environments)
 
     @property
     def has_many_classes(self) -> bool:

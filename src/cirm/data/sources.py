@@ -87,16 +87,16 @@ class Source(ABC):
     periods: tuple[str, ...] = ()
 
     @abstractmethod
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield all rows in order; columns in `numbers` may be read as numbers."""
 
-    def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+    def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the columns of all rows in order, without arrays or images."""
-        return (chunk.frame for chunk in self.chunks(numbers))
+        return (chunk.frame for chunk in self.iterate_chunks(numbers))
 
-    def peek(self, rows: int, most: int) -> table_files.FirstCells:
+    def read_first_cells(self, rows: int, most: int) -> table_files.FirstCells:
         """Return the first rows, up to a number of cells."""
-        head = next(self.frames())
+        head = next(self.iterate_frames())
         head = head.iloc[: min(rows, max(1, most // max(1, head.shape[1])))]
         names = [str(name) for name in head.columns]
         return table_files.FirstCells(names, head.to_numpy(dtype=object))
@@ -121,7 +121,7 @@ class TableFile(Source):
         )
         self._small: tuple[frozenset[str], pd.DataFrame] | None = None
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows, each labelled by file and row.
 
         A small table is kept for the next pass, as `fit` makes two: to parse thousands
@@ -138,10 +138,10 @@ class TableFile(Source):
         if chunks == 1 and frame.size <= SMALL_CELLS:
             self._small = wanted, frame
 
-    def peek(self, rows: int, most: int) -> table_files.FirstCells:
+    def read_first_cells(self, rows: int, most: int) -> table_files.FirstCells:
         """Return the first rows, up to a number of cells."""
-        first = table_files.peek_at_table(self.path, rows, most)
-        return super().peek(rows, most) if first is None else first
+        first = table_files.read_first_cells_of_file(self.path, rows, most)
+        return super().read_first_cells(rows, most) if first is None else first
 
 
 class FrameSource(Source):
@@ -160,7 +160,7 @@ class FrameSource(Source):
         self.name, self.where = name, where
         self.target, self.environment, self.weight = target, environment, weight
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows in chunks as large as those of files."""
         if self.frame.empty:
             raise ValueError(f"{self.where}: there are no rows. Add at least one.")
@@ -187,11 +187,11 @@ class ArraySource(Source):
         self.shape, self.has_bytes = inputs.shape[1:], inputs.dtype == np.uint8
         self.target, self.environment, self.weight = target, environment, weight
 
-    def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+    def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the columns beside the inputs."""
         yield self.frame
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows as float32 or, if they are bytes, as bytes."""
         # Chunks of about 16 MB: one row has so many numbers of 4 bytes.
         rows = max(1, 2**22 // max(1, int(np.prod(self.shape))))
@@ -227,11 +227,11 @@ class ImageFiles(Source):
         self.target = "class" if self.depth > 1 else ""
         self.environment = "environment" if self.depth > 2 else ""
 
-    def frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
+    def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:
         """Yield the environments, classes and names of all images, without reading."""
         yield self._label_images(self.images)
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the images as bytes, [n, channels, side, side]."""
         from cirm.data.image_files import read_image
 

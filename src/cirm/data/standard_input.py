@@ -31,7 +31,7 @@ class StandardInput(Source):
         self._file: IO[bytes] | None = None
         self._lock = threading.Lock()
 
-    def chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows, each labelled by its number."""
         return map(RowChunk, read_csv_chunks(self._open, self.where, numbers))
 

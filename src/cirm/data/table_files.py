@@ -55,7 +55,7 @@ def read_table_chunks(
             f"{where}: a table cannot be read from a file that ends in {suffix!r}. "
             f"Use one of {', '.join([*TEXT_SEPARATORS, *PARQUET])}."
         )
-    yield from _label_chunks(chunks, path, where)
+    yield from _add_row_labels_to_chunks(chunks, path, where)
 
 
 def read_csv_chunks(
@@ -63,10 +63,10 @@ def read_csv_chunks(
 ) -> Iterator[pd.DataFrame]:
     """Yield rows of CSV from a function that opens it anew, like a file's rows."""
     chunks = _read_text_chunks(open_file, ",", where, numbers, CHUNK_ROWS)
-    return _label_chunks(chunks, where, where)
+    return _add_row_labels_to_chunks(chunks, where, where)
 
 
-def _label_chunks(
+def _add_row_labels_to_chunks(
     chunks: Iterator[pd.DataFrame], path: Path | str, where: str
 ) -> Iterator[pd.DataFrame]:
     """Yield chunks whose rows are labelled by a file and the row from 1."""
@@ -149,7 +149,7 @@ def _read_names_of_file(
         return tuple(_read_column_names(file, options))
 
 
-def peek_at_table(path: Path, rows: int, most: int) -> FirstCells | None:
+def read_first_cells_of_file(path: Path, rows: int, most: int) -> FirstCells | None:
     """Return the first rows of a text file, up to a number of cells.
 
     None if it is no text file, or if it is not so regular that Python's own reader,

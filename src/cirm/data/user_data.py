@@ -19,7 +19,7 @@ from cirm.data.encoded_sources import (
 )
 from cirm.data.encoders import open_encoder
 from cirm.data.image_files import list_image_files
-from cirm.data.periods import divide_by_time, list_periods
+from cirm.data.periods import divide_sources_into_periods, list_periods
 from cirm.data.rows import read_rows
 from cirm.data.schema import Schema, TaskName
 from cirm.data.schema_inference import MOST_CLASSES, ReadOptions, infer_schema
@@ -73,7 +73,8 @@ class Table(Dataset):
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "clinics.csv")
         >>> _ = path.write_text("site,age,ill\\na,30,no\\na,50,yes\\nb,40,no\\n")
-        >>> problem = Table(str(path), target="ill", environment="site").draw((0,))
+        >>> table = Table(str(path), target="ill", environment="site")
+        >>> problem = table.draw_problem((0,))
         >>> problem.train[0].name, problem.train[0].inputs.tolist()
         ('a', [[-1.0], [1.0]])
         >>> problem.test[0].name
@@ -92,11 +93,11 @@ class Table(Dataset):
     time: str = ""
     every: str = ""
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the files, the same ones for every seed."""
         return self.prepare(replicas=len(seeds)).problem
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
         return split_path_list(self.path)
 
@@ -139,7 +140,9 @@ class Table(Dataset):
             unique = len(set(stems)) == len(stems)
             sources += [TableFile(p, p.stem if unique else str(p)) for p in paths]
             _check_same_columns(sources)
-        sources = divide_by_time(sources, self.environment, self.time, self.every)
+        sources = divide_sources_into_periods(
+            sources, self.environment, self.time, self.every
+        )
         options = ReadOptions(
             self.target,
             self.environment,
@@ -178,7 +181,7 @@ class Arrays(Dataset):
         >>> import numpy as np, tempfile
         >>> path = Path(tempfile.mkdtemp(), "data.npz")
         >>> np.savez(path, X=np.eye(4), y=[0, 1, 0, 1], environment=list("aabb"))
-        >>> problem = Arrays(str(path)).draw((0,))
+        >>> problem = Arrays(str(path)).draw_problem((0,))
         >>> [environment.name for environment in (*problem.train, *problem.test)]
         ['a', 'b']
     """
@@ -191,7 +194,7 @@ class Arrays(Dataset):
     test: str = ""
     gigabytes: float = 4.0
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the files, the same ones for every seed."""
         names = (self.inputs, self.targets, self.environment)
         sources = [
@@ -203,13 +206,13 @@ class Arrays(Dataset):
             sources, options, self.test, "arrays", len(seeds)
         ).problem
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
         return split_path_list(self.path)
 
     def describe(self) -> str:
         """Return the task, and the environments with their sizes."""
-        return describe_task_and_environments(self.draw((0,)), self.task)
+        return describe_task_and_environments(self.draw_problem((0,)), self.task)
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,7 @@ class ImageFolder(Dataset):
         >>> for name in ("a/cat", "a/dog", "b/cat"):
         ...     (folder / name).mkdir(parents=True)
         ...     Image.new("RGB", (9, 9)).save(folder / name / "1.png")
-        >>> ImageFolder(str(folder), side=8).draw((0,)).train[0].features
+        >>> ImageFolder(str(folder), side=8).draw_problem((0,)).train[0].features
         (3, 8, 8)
     """
 
@@ -254,7 +257,7 @@ class ImageFolder(Dataset):
         if self.channels not in (1, 3):
             raise ValueError(f"images: channels is {self.channels}. Use 1 or 3.")
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the folder, the same ones for every seed."""
         source, table = self._open_folder()
         classes = tuple(sorted(set(table["class"])))
@@ -263,7 +266,7 @@ class ImageFolder(Dataset):
             [source], options, self.test, "images", len(seeds)
         ).problem
 
-    def files(self) -> tuple[Path, ...]:
+    def list_files(self) -> tuple[Path, ...]:
         """Return the images below `path`."""
         return tuple(list_image_files(Path(self.path))) if self.path else ()
 
@@ -309,7 +312,7 @@ class ImageFolder(Dataset):
                     f"folder {str(path)!r}: it contains no images. Add some, or "
                     "remove the folder."
                 )
-        (table,) = source.frames()
+        (table,) = source.iterate_frames()
         if table["class"].nunique() < 2:
             raise ValueError(
                 f"{source.where}: all images are of the class {table['class'][0]!r}. "
@@ -332,7 +335,7 @@ def prepare_environments(
             dict.fromkeys(
                 name
                 for source in sources
-                for frame in source.frames()
+                for frame in source.iterate_frames()
                 for name in read_environment_names(frame, column, source.name)
             )
         )
@@ -432,7 +435,7 @@ def _check_same_columns(sources: Sequence[Source]) -> None:
     """Refuse a file whose columns are not those of the first."""
     first: list[str] = []
     for source in sources if len(sources) > 1 else ():
-        columns = list(next(source.frames()).columns)
+        columns = list(next(source.iterate_frames()).columns)
         first = first or columns
         absent = [repr(name) for name in first if name not in columns]
         new = [repr(name) for name in columns if name not in first]

@@ -120,7 +120,7 @@ def is_known_format(kind: Kind, written: str) -> bool:
     return kind == "number" and is_number_format(written)
 
 
-def describe_kind(kind: Kind, written: str = "") -> str:
+def describe_value_kind(kind: Kind, written: str = "") -> str:
     """Return what values are, with how they are written."""
     if not written:
         return NUMERIC[kind]
@@ -143,7 +143,7 @@ def convert_values_to_numbers(
         raise_for_first_bad_value(
             unclear,
             ~is_missing(unclear),
-            f"which is not {describe_kind(kind, written)}",
+            f"which is not {describe_value_kind(kind, written)}",
             f"Correct it, or {remedy}.",
         )
     return numbers

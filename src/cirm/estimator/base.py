@@ -376,7 +376,7 @@ class InvariantEstimator(BaseEstimator):  # type: ignore[misc]
         self, X: AnyInputs, first: bool, classes: Sequence[Any] | None
     ) -> Source:
         source = BatchSource(X, "data", "X")
-        pieces = [chunk.frame[TARGET].to_numpy() for chunk in source.chunks()]
+        pieces = [chunk.frame[TARGET].to_numpy() for chunk in source.iterate_chunks()]
         self._check_targets(np.concatenate(pieces), first, classes)
         return source
 
@@ -465,7 +465,9 @@ def _build_row_chunk(inputs: pd.DataFrame | NDArray[Any]) -> RowChunk:
     """Return all rows of a table or an array as one chunk."""
     if isinstance(inputs, pd.DataFrame):
         return RowChunk(inputs)
-    pieces = list(ArraySource(inputs, pd.DataFrame(index=range(len(inputs)))).chunks())
+    pieces = list(
+        ArraySource(inputs, pd.DataFrame(index=range(len(inputs)))).iterate_chunks()
+    )
     arrays = [piece.inputs for piece in pieces if piece.inputs is not None]
     return RowChunk(pd.concat([p.frame for p in pieces]), np.concatenate(arrays))
 

@@ -180,7 +180,7 @@ def compute_diagnostic_metrics(
     if not last or len(pooled.groups.names) > MAX_GROUPS:
         return
     for (name, one), own_errors in zip(sets.items(), errors, strict=True):
-        scores = likelihood.scores(one.predictions, one.y)
+        scores = likelihood.compute_scores(one.predictions, one.y)
         means = compute_group_means(scores, one.groups)
         for group, title in enumerate(one.groups.names):
             # A number that some replica lacks would leave holes in the records.
@@ -200,7 +200,7 @@ def concatenate_predictions(sets: Sequence[PredictionSet]) -> PredictionSet:
 
 def compute_worst_group_score(likelihood: Likelihood, one: PredictionSet) -> Tensor:
     """Return the lowest accuracy or the highest error of a group, [replica]."""
-    scores = likelihood.scores(one.predictions, one.y)
+    scores = likelihood.compute_scores(one.predictions, one.y)
     return compute_worst_group_mean(scores, one.groups, likelihood.metric == "error")
 
 

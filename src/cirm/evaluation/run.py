@@ -87,7 +87,8 @@ def run(
         >>> from cirm.data.colored import Colored
         >>> from cirm.learners.erm import ERM
         >>> from cirm.training import Descent
-        >>> problem = Colored(source="digits", examples=100, sweep=()).draw((0,))
+        >>> data = Colored(source="digits", examples=100, sweep=())
+        >>> problem = data.draw_problem((0,))
         >>> learner = ERM(descent=Descent(epochs=2))
         >>> records = list(run(learner, problem, "sequential", (0,)))
         >>> [r.environment for r in records if r.kind == "score" and r.stage == 1]
@@ -111,7 +112,9 @@ def run(
     for index, stage in enumerate(stream):
         curves: list[Curve] = []
 
-        def watch(step: int, steps: int, numbers: Terms, index: int = index) -> None:
+        def record_training_step(
+            step: int, steps: int, numbers: Terms, index: int = index
+        ) -> None:
             done = before + (1 - before) * step / steps
             progress((index + done) / len(stream))
             for name, values in numbers.items():
@@ -120,14 +123,16 @@ def run(
                     for seed, value in zip(seeds, values.tolist(), strict=True)
                 )
 
-        def infer(step: int, steps: int, _: Terms, index: int = index) -> None:
+        def report_inference_step(
+            step: int, steps: int, _: Terms, index: int = index
+        ) -> None:
             progress((index + before * step / steps) / len(stream))
 
         source = randomness.at("stage", index)
         try:
             if transform is not None:
-                stage = transform(stage, source.at("inference"), infer)
-            state = learner.observe(state, stage, source, watch)
+                stage = transform(stage, source.at("inference"), report_inference_step)
+            state = learner.observe(state, stage, source, record_training_step)
         except DivergenceError as error:
             raise DivergenceError(
                 _explain_divergence(error, label, index, seeds)
@@ -209,7 +214,7 @@ def score(
         x, y = environment.take(rows.expand(replicas, -1))
         with torch.no_grad():
             predictions = learner.predict(state, x.to(device)).cpu()
-        total += learner.likelihood.scores(predictions, y).sum(-1)
+        total += learner.likelihood.compute_scores(predictions, y).sum(-1)
     return total / len(environment)
 
 

@@ -107,13 +107,13 @@ class TrainedLearner(NamedTuple):
     next_scores: Tensor
     left_out: int | None = None
 
-    def mean_score(self, environments: Sequence[Environment]) -> Tensor:
+    def compute_mean_score(self, environments: Sequence[Environment]) -> Tensor:
         """Return the mean accuracy, or negative error, over environments, [replica]."""
         replicas = len(self.seeds)
         scores = [score(self.learner, self.state, e, replicas) for e in environments]
-        return self.negate_errors(torch.stack(scores).mean(0))
+        return self.orient_scores(torch.stack(scores).mean(0))
 
-    def negate_errors(self, scores: Tensor) -> Tensor:
+    def orient_scores(self, scores: Tensor) -> Tensor:
         """Return scores such that higher is better: errors become negative."""
         return -scores if self.learner.likelihood.metric == "error" else scores
 
@@ -139,7 +139,8 @@ class Rule(ABC):
         ...     description = "score on the worst held-out part of an environment"
         ...
         ...     def score(self, trained, data):
-        ...         scores = [trained.mean_score([part]) for part in data.held_out]
+        ...         parts = ([part] for part in data.held_out)
+        ...         scores = list(map(trained.compute_mean_score, parts))
         ...         return torch.stack(scores).amin(0)
         >>> get_selection_rule(WorstEnvironment()).name
         'worst-environment'
@@ -178,7 +179,7 @@ class HeldOut(Rule):
 
     def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
         """Return the mean score on the held-out parts, [replica]."""
-        return trained.mean_score(data.held_out)
+        return trained.compute_mean_score(data.held_out)
 
 
 class NextEnvironment(Rule):
@@ -221,7 +222,7 @@ class WorstGroup(Rule):
             sets.append(predict_and_group_examples(*one))
         likelihood = trained.learner.likelihood
         pooled = concatenate_predictions(sets)
-        return trained.negate_errors(compute_worst_group_score(likelihood, pooled))
+        return trained.orient_scores(compute_worst_group_score(likelihood, pooled))
 
 
 class LeaveOneOut(Rule):
@@ -238,7 +239,7 @@ class LeaveOneOut(Rule):
                 "the rule leave-one-out needs candidates that were each trained "
                 "without one environment. Pass left_out to train_on_learning_parts."
             )
-        return trained.mean_score([data.whole[trained.left_out]])
+        return trained.compute_mean_score([data.whole[trained.left_out]])
 
     def find_obstacle(self, stages: int, train: int, test: int) -> str:
         """Return an obstacle if there is only one training environment."""
@@ -260,7 +261,7 @@ class Oracle(Rule):
                 "the rule oracle needs the test environments. Pass TrainingAndTest "
                 "instead of TrainingOnly."
             )
-        return trained.mean_score(data.test)
+        return trained.compute_mean_score(data.test)
 
     def find_obstacle(self, stages: int, train: int, test: int) -> str:
         """Return an obstacle if there is no test environment."""
@@ -325,7 +326,7 @@ def train_on_learning_parts(
         scores = trained.next_scores
         if index and left_out is None:
             coming = [whole[environment.name] for environment in stage]
-            scores = torch.cat([scores, trained.mean_score(coming)[:, None]], 1)
+            scores = torch.cat([scores, trained.compute_mean_score(coming)[:, None]], 1)
         source = randomness.at("stage", index)
         if transform is not None:
             stage = transform(stage, source.at("inference"), ignore_training_steps)

@@ -108,16 +108,16 @@ class Checkpoint:
         tensors |= {f"value.{name}": tensor for name, tensor in state.values.items()}
         tensors |= {f"local.{name}": tensor for name, tensor in state.locals.items()}
         notes = {"done": state.steps_done, "info": list(state.info)}
-        self._write(study, state.info.number, tensors, notes)
+        self._write_checkpoint(study, state.info.number, tensors, notes)
 
     def save_finished_stage(self, study: Study, state: StageProgress) -> None:
         """Replace the file by the end of a stage."""
         local = torch.stack([state.locals[name] for name in sorted(state.locals)], 1)
         ends = state.features, state.shared, local.mean(1, keepdim=True)
         tensors = {n: t.detach() for n, t in zip(FINAL_TENSOR_NAMES, ends, strict=True)}
-        self._write(study, state.info.number + 1, tensors, {})
+        self._write_checkpoint(study, state.info.number + 1, tensors, {})
 
-    def _write(
+    def _write_checkpoint(
         self,
         study: Study,
         stage: int,

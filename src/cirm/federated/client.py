@@ -33,7 +33,9 @@ from cirm.settings import parse_assignments, parse_settings_by_type
 def join_study(message: Message, context: Context) -> Message:
     """Answer with the site's name and the form of its data."""
     try:
-        environment = open_site_hiding_errors(context.node_config, (0,)).environment
+        environment = create_site_without_leaking_errors(
+            context.node_config, (0,)
+        ).environment
     except ValueError as error:
         return _build_reply(message, {}, {"reason": str(error)})
     facts = {
@@ -56,7 +58,9 @@ def compute_feature_gradient(message: Message, context: Context) -> Message:
     return _run_site_method(message, context, Site.compute_feature_gradient)
 
 
-def open_site_hiding_errors(config: Mapping[str, Any], seeds: tuple[int, ...]) -> Site:
+def create_site_without_leaking_errors(
+    config: Mapping[str, Any], seeds: tuple[int, ...]
+) -> Site:
     """Create the site that a node configuration describes.
 
     The reason of a failure stays in the site's own log: it may quote paths and data.
@@ -88,9 +92,9 @@ def create_site_from_config(config: Mapping[str, Any], seeds: tuple[int, ...]) -
     cls = get_dataset_class(dataset)
     words = shlex.split(str(config.get("settings", "")))
     texts = parse_assignments(words, f"site {name!r}: settings")
-    problem = cls(**parse_settings_by_type(cls, texts, f"data set {dataset}")).draw(
-        seeds
-    )
+    problem = cls(
+        **parse_settings_by_type(cls, texts, f"data set {dataset}")
+    ).draw_problem(seeds)
     number = int(config.get("environment", 0))
     if not 0 <= number < len(problem.train):
         raise ValueError(
@@ -111,7 +115,9 @@ def _run_site_method(
     try:
         arrays, notes = decode_message_content(message.content)
         assignment = SiteTask.from_dict(notes)
-        site = open_site_hiding_errors(context.node_config, assignment.study.seeds)
+        site = create_site_without_leaking_errors(
+            context.node_config, assignment.study.seeds
+        )
         features, task = site.environment.features, site.environment.task
         assignment.study.check_data_format(
             site.environment.name, features, task.classes

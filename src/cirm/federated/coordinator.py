@@ -90,7 +90,7 @@ class Coordinator:
             learner.admm, epochs, steps, has_features
         ):
             if segment.last > state.steps_done:
-                self._run_segment(segment, names, state)
+                self._train_sites_for_segment(segment, names, state)
                 state.steps_done = segment.last
                 parameters = torch.cat([state.shared, state.features], 1)
                 check_parameters_are_finite(parameters, segment.last)
@@ -126,7 +126,7 @@ class Coordinator:
             optimiser=learner.descent.create_optimiser(features),
         )
 
-    def _run_segment(
+    def _train_sites_for_segment(
         self, segment: StageSegment, names: Sequence[str], state: StageProgress
     ) -> None:
         """Let the sites take their steps, average, and move the features."""
@@ -136,7 +136,7 @@ class Coordinator:
                 if kind in answer.tensors:
                     sent[name] = answer.tensors[kind]
         if segment.updates_features_before_average:
-            _take_feature_step(answers, state)
+            _update_features_by_gradients(answers, state)
         if segment.averages:
             values = [state.values[name] for name in sorted(state.values)]
             state.shared = torch.cat([torch.stack(values, 1), state.past], 1).mean(1)
@@ -144,7 +144,7 @@ class Coordinator:
             state.locals = {**state.values, **state.locals}
         if segment.updates_features_after_average:
             answers = self._collect_answers("gradient", segment, names, state)
-            _take_feature_step(answers, state)
+            _update_features_by_gradients(answers, state)
 
     def _collect_answers(
         self,
@@ -202,7 +202,9 @@ class Coordinator:
         return SiteRequest(tensors, notes, expected)
 
 
-def _take_feature_step(answers: dict[str, CheckedReply], state: StageProgress) -> None:
+def _update_features_by_gradients(
+    answers: dict[str, CheckedReply], state: StageProgress
+) -> None:
     """Move the features by the sum of the sites' gradients; late answers have none."""
     tensors = [answers[name].tensors for name in sorted(answers)]
     gradients = [each["gradient"] for each in tensors if "gradient" in each]

@@ -18,7 +18,7 @@ from cirm.admm import (
     ADMMVariables,
     init_admm_variables,
     rescale_lagrange_multipliers,
-    step_local_parameters,
+    take_local_step,
 )
 from cirm.environments import Environment
 from cirm.federated.study import SiteTask, StageSegment
@@ -76,12 +76,12 @@ class Site:
             if turn // steps_per_batch != number:
                 number = turn // steps_per_batch
                 batch = self._build_batch(assignment, number, f"visit {segment.first}")
-                weights = learner.admm.get_weights_at(batch.progress)
+                weights = learner.admm.get_constraint_weights(batch.progress)
                 carry = rescale_lagrange_multipliers(carry, weights)
                 view = viewer(received["features"], batch)
-            follows, _ = learner.admm.locate_in_round(turn, stage.steps)
+            follows, _ = learner.admm.find_position_in_round(turn, stage.steps)
             # The coordinator ends rounds.
-            carry, values = step_local_parameters(
+            carry, values = take_local_step(
                 carry, view, optimiser, past, follows, ends_round=False
             )
         check_parameters_are_finite(
@@ -134,7 +134,7 @@ class Site:
                 f"site {name!r}: this stage has not started here, so the server must "
                 "send its initial tensors first"
             )
-        weights = assignment.study.create_learner().admm.get_weights_at(0.0)
+        weights = assignment.study.create_learner().admm.get_constraint_weights(0.0)
         carry = init_admm_variables(received["shared"], 1, weights)
         tensors = {"local": carry.local.detach()[:, 0], "u": carry.u[:, 0]}
         tensors |= {"v": carry.v[:, 0], "prior": received["prior"]}

@@ -23,7 +23,7 @@ from cirm.networks import MLP, Activation
 from cirm.objectives import (
     Batch,
     average_risks_over_examples,
-    environment_risks,
+    compute_environment_risks,
 )
 from cirm.randomness import Randomness
 from cirm.training import Descent, Terms, Watch, ignore_training_steps
@@ -139,7 +139,7 @@ class EIIL:
         inputs = torch.Size(pool.features).numel()
         network = MLP((inputs, *self.hidden, outputs), self.activation)
         params = self._build_descent().minimise(
-            self._loss,
+            self._compute_loss,
             network.init(randomness.at("params")),
             (network, likelihood),
             (pool,),
@@ -156,11 +156,11 @@ class EIIL:
                 )
         return torch.cat(slopes, 1)[0]
 
-    def _loss(
+    def _compute_loss(
         self, params: Tensor, model: tuple[MLP, Likelihood], batch: Batch
     ) -> Terms:
         risk = average_risks_over_examples(
-            environment_risks(*model, params, batch), batch
+            compute_environment_risks(*model, params, batch), batch
         )
         return {"risk": risk, "l2": self.l2 * params.square().sum(-1)}
 

@@ -22,8 +22,8 @@ from cirm.learners.last_layer import (
     LastLayerState,
     compute_last_layer_outputs,
     compute_plain_loss,
-    init_last_layer,
-    observe_and_retrain,
+    init_last_layer_state,
+    train_and_refit_last_layer,
 )
 from cirm.memory import ExampleMemory
 
@@ -72,20 +72,20 @@ class AFR(Learner[LastLayerState]):
     }
     tasks = ("classification",)
 
-    init = init_last_layer
-    observe = observe_and_retrain
+    init = init_last_layer_state
+    observe = train_and_refit_last_layer
     outputs = compute_last_layer_outputs
-    loss = compute_plain_loss
+    compute_loss = compute_plain_loss
 
     def __post_init__(self) -> None:
         self.check_setting("gamma", self.gamma >= 0, "0 or more")
         self.check_setting("memory", self.memory >= 1, "1 or more")
         self.check_setting("l2", self.l2 >= 0, "0 or more")
 
-    def compute_weights(self, outputs: Tensor, memory: ExampleMemory) -> Tensor:
+    def compute_example_weights(self, outputs: Tensor, memory: ExampleMemory) -> Tensor:
         """Return weights [replica, n] with sum one, by probabilities and classes."""
         y = memory.kept.y
-        probabilities = (-self.likelihood.losses(outputs, y)).exp()
+        probabilities = (-self.likelihood.compute_losses(outputs, y)).exp()
         counts = torch.zeros(len(y), int(y.max()) + 1).to(outputs)
         counts = counts.scatter_add(1, y, torch.ones_like(probabilities))
         weights = (-self.gamma * probabilities).exp() / counts.gather(1, y)

@@ -22,8 +22,8 @@ from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     Gradient,
     MemoryState,
-    descend_with_memory,
-    init_with_memory,
+    descend_and_store_examples,
+    init_memory_state,
 )
 from cirm.memory import select_examples_at_rows
 from cirm.objectives import Batch, compute_mean_risk
@@ -62,7 +62,7 @@ class AGEM(Learner[MemoryState]):
         }
     }
 
-    init = init_with_memory
+    init = init_memory_state
 
     def __post_init__(self) -> None:
         self.check_setting("memory", self.memory >= 0, "0 or more")
@@ -76,21 +76,25 @@ class AGEM(Learner[MemoryState]):
         watch: Watch = ignore_training_steps,
     ) -> MemoryState:
         """Follow the projected gradients of the risk, then keep some examples."""
-        gradient = self.create_gradient(randomness.at("reference").start_draws())
-        return descend_with_memory(self, gradient, state, stage, randomness, watch)
+        gradient = self.create_gradient_function(
+            randomness.at("reference").start_draws()
+        )
+        return descend_and_store_examples(
+            self, gradient, state, stage, randomness, watch
+        )
 
-    def loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
         """Return the risk of each replica."""
         risk = compute_mean_risk(self.network, self.likelihood, params, batch)
         return {"risk": risk}
 
-    def create_gradient(self, draws: Draws) -> Gradient:
+    def create_gradient_function(self, draws: Draws) -> Gradient:
         """Return a function that projects the gradient of the risk."""
 
-        def gradient(
+        def compute_gradient(
             params: Tensor, past: MemoryState, batch: Batch
         ) -> tuple[Tensor, Terms]:
-            own, terms = make_gradient_function(self.loss)(params, past, batch)
+            own, terms = make_gradient_function(self.compute_loss)(params, past, batch)
             stored = past.memory.kept.y.shape[1]
             if not stored:
                 return own, terms
@@ -98,18 +102,18 @@ class AGEM(Learner[MemoryState]):
             kept = Examples(*(part.cpu() for part in past.memory.kept))
             examples = select_examples_at_rows(kept, rows)
             reference = self.compute_past_gradient(params, examples)
-            return project_on_reference(own, reference), terms
+            return project_onto_reference_gradient(own, reference), terms
 
-        return gradient
+        return compute_gradient
 
     def compute_past_gradient(self, params: Tensor, examples: Examples) -> Tensor:
         """Return the gradient [replica, p] of the mean risk of past examples."""
         x, y = (part.to(self.descent.device) for part in examples)
-        losses = self.likelihood.losses(self.network(params, x), y)
+        losses = self.likelihood.compute_losses(self.network(params, x), y)
         return torch.autograd.grad(losses.mean(-1).sum(), params)[0]
 
 
-def project_on_reference(gradient: Tensor, reference: Tensor) -> Tensor:
+def project_onto_reference_gradient(gradient: Tensor, reference: Tensor) -> Tensor:
     """Remove from gradients [replica, p] what opposes reference gradients."""
     product = (gradient * reference).sum(-1, keepdim=True)
     square = reference.square().sum(-1, keepdim=True)

@@ -25,7 +25,7 @@ from torch import Tensor
 from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.features import compute_stage_moments, create_empty_moments
-from cirm.learners.rehearsal import init_with_memory, join_past_environments
+from cirm.learners.rehearsal import init_memory_state, join_past_environments
 from cirm.memory import ExampleMemory, add_stage_to_memory, move_to_device
 from cirm.objectives import (
     Batch,
@@ -35,13 +35,13 @@ from cirm.objectives import (
     compute_moment_distances,
     concatenate_moments,
     list_environment_pairs,
-    select_moments,
+    select_moments_of_environments,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class AlignState(NamedTuple):
     """Parameters [replica, p], kept examples, and moments of past environments."""
 
     params: Tensor
@@ -50,7 +50,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Align(Learner[State]):
+class Align(Learner[AlignState]):
     """Mean risk of new and past environments, plus distances from kept moments.
 
     Args:
@@ -75,29 +75,29 @@ class Align(Learner[State]):
         self.check_setting("memory", self.memory >= 0, "0 or more")
         self.check_setting("form", self.form in ("replay", "naive"), "replay or naive")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> AlignState:
         """Return random parameters, without examples or moments."""
-        params, memory = init_with_memory(self, randomness)
-        return State(params, memory, create_empty_moments(self.network, params))
+        params, memory = init_memory_state(self, randomness)
+        return AlignState(params, memory, create_empty_moments(self.network, params))
 
     def observe(
         self,
-        state: State,
+        state: AlignState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> AlignState:
         """Minimise the penalised risk, then keep examples and moments of the stage."""
         past = move_to_device(state, self.descent.device)
         args = past.params, past, stage, randomness, watch
-        params = self.descent.minimise(self.loss, *args)
+        params = self.descent.minimise(self.compute_loss, *args)
         size = self.memory if self.form == "replay" else 0
         source = randomness.at("memory")
         memory = add_stage_to_memory(state.memory, stage, size, source)
         new = compute_stage_moments(self, params, stage)
-        return State(params, memory, concatenate_moments(past.moments, new))
+        return AlignState(params, memory, concatenate_moments(past.moments, new))
 
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: AlignState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         new = len(batch.sizes)
         batch = join_past_environments(self.descent, batch, past.memory)
@@ -107,12 +107,12 @@ class Align(Learner[State]):
         if not self.penalty:
             return {"risk": risk}
         moments = compute_feature_moments(features, batch.share)
-        distances = self.compute_distances(moments, past.moments, new)
+        distances = self.compute_moment_distances_to_align(moments, past.moments, new)
         if not distances.shape[1]:
             return {"risk": risk}
         return {"risk": risk, "penalty": self.penalty * distances.mean(-1)}
 
-    def compute_distances(
+    def compute_moment_distances_to_align(
         self, moments: FeatureMoments, kept: FeatureMoments, new: int
     ) -> Tensor:
         """Return the distances of all pairs that are aligned, [replica, pair].
@@ -121,14 +121,25 @@ class Align(Learner[State]):
         """
         past = kept.means.shape[1]
         first, second = list_environment_pairs(new)
-        pairs = [(select_moments(moments, first), select_moments(moments, second))]
+        pairs = [
+            (
+                select_moments_of_environments(moments, first),
+                select_moments_of_environments(moments, second),
+            )
+        ]
         every = [place for place in range(new) for _ in range(past)]
         pairs.append(
-            (select_moments(moments, every), select_moments(kept, [*range(past)] * new))
+            (
+                select_moments_of_environments(moments, every),
+                select_moments_of_environments(kept, [*range(past)] * new),
+            )
         )
         replayed = range(new, moments.means.shape[1])
         own = list(range(len(replayed)))
         pairs.append(
-            (select_moments(moments, list(replayed)), select_moments(kept, own))
+            (
+                select_moments_of_environments(moments, list(replayed)),
+                select_moments_of_environments(kept, own),
+            )
         )
         return torch.cat([compute_moment_distances(*pair) for pair in pairs], 1)

@@ -21,9 +21,9 @@ from cirm.learners.linear_models import (
     MomentState,
     centre_second_moments,
     check_network_is_linear,
-    init_with_moments,
-    observe_with_moments,
+    init_moment_state,
     solve_normal_equations,
+    update_moments_and_refit,
 )
 from cirm.training import Terms
 
@@ -49,7 +49,7 @@ class Anchor(Learner[MomentState]):
     defaults = {"network": "linear"}
     tasks = ("regression",)
 
-    init, observe = init_with_moments, observe_with_moments
+    init, observe = init_moment_state, update_moments_and_refit
 
     def __post_init__(self) -> None:
         self.check_setting("gamma", self.gamma >= 0, "0 or more")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor
 
-from cirm.early_stopping import StoppingDescent
+from cirm.early_stopping import EarlyStoppingDescent
 from cirm.environments import Examples, Stage, count_examples
 from cirm.likelihoods import CrossEntropy, Likelihood
 from cirm.memory import find_stored_examples
@@ -65,9 +65,9 @@ class Learner(Generic[State]):
     A subclass is a frozen dataclass `Learner[State]` whose fields are its settings. Its
     state is a named tuple of tensors (or of such tuples) with a leading replica axis;
     everything that training changes is in there. A learner whose state is `PointState`
-    needs only a method `loss(params, past, batch)`, which returns named terms [replica]
-    that are added up; others define `init` and `observe`, and `outputs` if needed.
-    `cirm.learners.train_on_tiny_data` checks quickly that a new learner works.
+    needs only a method `compute_loss(params, past, batch)`, which returns named terms
+    [replica] that are added up; others define `init` and `observe`, and `outputs` if
+    needed. `cirm.learners.train_on_tiny_data` checks quickly that a new learner works.
 
     Args:
         network: Maps parameters and inputs to outputs. An instance that is passed to
@@ -95,11 +95,11 @@ class Learner(Generic[State]):
 
     Example:
         >>> from cirm.learners import train_on_tiny_data
-        >>> from cirm.objectives import environment_risks
+        >>> from cirm.objectives import compute_environment_risks
         >>> @dataclass(frozen=True)
         ... class WorstCase(Learner[PointState]):
-        ...     def loss(self, params, past, batch):
-        ...         risks = environment_risks(
+        ...     def compute_loss(self, params, past, batch):
+        ...         risks = compute_environment_risks(
         ...             self.network, self.likelihood, params, batch
         ...         )
         ...         return {"worst": risks.max(-1).values}
@@ -122,7 +122,7 @@ class Learner(Generic[State]):
     adapts: ClassVar[bool] = False
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     weighs_examples: ClassVar[bool] = False
-    loss: ClassVar[Callable[..., Terms]]
+    compute_loss: ClassVar[Callable[..., Terms]]
 
     def init(self, randomness: Randomness) -> State:
         """Return the state before any data.
@@ -154,11 +154,11 @@ class Learner(Generic[State]):
 
         Returns:
             The state after the stage; `state` itself is not changed. By default the
-            parameters that minimise `loss(params, state, batch)`.
+            parameters that minimise `compute_loss(params, state, batch)`.
         """
         start: Tensor = state.params  # type: ignore[attr-defined]
         args = start, state, stage, randomness, watch
-        return PointState(self.descent.minimise(self.loss, *args))  # type: ignore[return-value]
+        return PointState(self.descent.minimise(self.compute_loss, *args))  # type: ignore[return-value]
 
     def outputs(self, state: State, inputs: Tensor) -> Tensor:
         """Compute the outputs of networks drawn from the posterior.
@@ -276,7 +276,9 @@ class Learner(Generic[State]):
         """
         return 1.0
 
-    def score_past(self, before: State, after: State) -> dict[str, float]:
+    def score_on_past_environments(
+        self, before: State, after: State
+    ) -> dict[str, float]:
         """Score a later state on what an earlier one has stored of its environments.
 
         Args:
@@ -347,7 +349,7 @@ class Learner(Generic[State]):
         }
         descent = replace(self.descent, epochs=shorter.pop("epochs"))
         if self.stops_early and len(stage[0].features) == 1:
-            descent = StoppingDescent.from_descent(descent)
+            descent = EarlyStoppingDescent.from_descent(descent)
             if not descent.decay:
                 descent = replace(
                     descent, decay=PRIOR_PRECISION / count_examples(stage)

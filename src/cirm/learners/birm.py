@@ -28,14 +28,14 @@ from cirm.objectives import (
     Batch,
     apply_linear_heads,
     average_by_environment,
+    compute_environment_risks,
     compute_head_gradients,
-    environment_risks,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class BIRMState(NamedTuple):
     """The network's parameters [replica, p], and the past's part in the consensus.
 
     `last` is the mean w of the environments of the last stage, [replica, 1, q]; it is
@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BIRM(Learner[State]):
+class BIRM(Learner[BIRMState]):
     """Least risk among the w at which the risk of every environment is stationary.
 
     Args:
@@ -112,24 +112,24 @@ class BIRM(Learner[State]):
         return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
 
     @property
-    def _first_head_parameter(self) -> int:
+    def _first_head_index(self) -> int:
         """Index of the first parameter that belongs to w."""
         return self.network.head.start if self.constraint == "head" else 0
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> BIRMState:
         """Return random parameters."""
         params = self.network.init(randomness.at("params")).to(self.descent.device)
-        return State(
-            params, params[:, self._first_head_parameter :].unsqueeze(1)[:, :0]
+        return BIRMState(
+            params, params[:, self._first_head_index :].unsqueeze(1)[:, :0]
         )
 
     def observe(
         self,
-        state: State,
+        state: BIRMState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> BIRMState:
         """Find the w that the environments of the stage and the past agree on."""
         view = self.choose_batch_objectives(
             self.get_prior_parameters(state), count_examples(stage)
@@ -140,12 +140,12 @@ class BIRM(Learner[State]):
         )
         return self.build_state_after_stage(features, carry.shared, carry.local)
 
-    def get_initial_parameters(self, state: State) -> tuple[Tensor, Tensor]:
+    def get_initial_parameters(self, state: BIRMState) -> tuple[Tensor, Tensor]:
         """Return features [replica, f] and w [replica, q] at which a stage starts."""
-        features, shared = state.params.tensor_split((self._first_head_parameter,), 1)
+        features, shared = state.params.tensor_split((self._first_head_index,), 1)
         return features, shared
 
-    def get_prior_parameters(self, state: State) -> Tensor:
+    def get_prior_parameters(self, state: BIRMState) -> Tensor:
         """Return what environments need to know of the past: nothing, [replica, 0]."""
         return state.params[:, :0]
 
@@ -161,10 +161,10 @@ class BIRM(Learner[State]):
 
     def build_state_after_stage(
         self, features: Tensor, shared: Tensor, local: Tensor
-    ) -> State:
+    ) -> BIRMState:
         """Return the state after a stage; `local` is the w of each environment."""
         params = torch.cat([features, shared], 1)
-        return State(params, local.mean(1, keepdim=True))
+        return BIRMState(params, local.mean(1, keepdim=True))
 
     def compute_network_objectives(
         self, features: Tensor, batch: Batch
@@ -172,36 +172,40 @@ class BIRM(Learner[State]):
         """Return risks of whole networks, and gradients by differentiation."""
         each = split_batch_by_environment(batch)
 
-        def slopes(local: Tensor) -> tuple[Terms, Tensor]:
+        def compute_gradients(local: Tensor) -> tuple[Terms, Tensor]:
             params = local.flatten(0, 1)
-            risks = environment_risks(self.network, self.likelihood, params, each)
+            risks = compute_environment_risks(
+                self.network, self.likelihood, params, each
+            )
             (gradients,) = torch.autograd.grad(risks.sum(), local, create_graph=True)
             return {"risk": risks.view(local.shape[:2])}, gradients
 
-        return BatchObjectives(slopes, lambda shared: shared.sum(-1))
+        return BatchObjectives(compute_gradients, lambda shared: shared.sum(-1))
 
     def compute_head_objectives(
         self, features: Tensor, batch: Batch
     ) -> BatchObjectives:
         """Return risks of heads on shared features, and gradients in closed form."""
         padding = features.new_zeros(
-            len(features), self.network.size - self._first_head_parameter
+            len(features), self.network.size - self._first_head_index
         )
         whole = torch.cat([features, padding], 1)
         hidden = self.network.compute_features(whole, batch.x, batch.noise)
         each = split_batch_by_environment(batch._replace(x=hidden.detach()))
 
-        def slopes(local: Tensor) -> tuple[Terms, Tensor]:
+        def compute_gradients(local: Tensor) -> tuple[Terms, Tensor]:
             outputs = apply_linear_heads(local.flatten(0, 1), each.x)
-            losses = self.likelihood.losses(outputs, each.y)
+            losses = self.likelihood.compute_losses(outputs, each.y)
             risks = average_by_environment(losses, each.share)
             gradients = compute_head_gradients(
                 self.likelihood, each.x, outputs, each.y, each.share
             )
             return {"risk": risks.view(local.shape[:2])}, gradients.view_as(local)
 
-        def feature_loss(shared: Tensor) -> Tensor:
-            losses = self.likelihood.losses(apply_linear_heads(shared, hidden), batch.y)
+        def compute_feature_loss(shared: Tensor) -> Tensor:
+            losses = self.likelihood.compute_losses(
+                apply_linear_heads(shared, hidden), batch.y
+            )
             return average_by_environment(losses, batch.share).sum(-1)
 
-        return BatchObjectives(slopes, feature_loss)
+        return BatchObjectives(compute_gradients, compute_feature_loss)

@@ -58,7 +58,7 @@ class Forest(NamedTuple):
     baseline: Tensor
 
 
-class State(NamedTuple):
+class BoostingState(NamedTuple):
     """The trees, and the examples that are kept."""
 
     forest: Forest
@@ -66,7 +66,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Boosting(Learner[State]):
+class Boosting(Learner[BoostingState]):
     """Boosted trees on the inputs; the settings of training are not used.
 
     Args:
@@ -116,21 +116,21 @@ class Boosting(Learner[State]):
         """Number of classes; 0 for regression."""
         return getattr(self.likelihood, "classes", 0)
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> BoostingState:
         """Return no trees and no examples."""
         replicas = len(randomness.seeds)
         empty = self.create_empty_forest()
         none = Forest(*(part.expand(replicas, *part.shape)[:, None] for part in empty))
         forest = Forest(*(part[:, :0].contiguous() for part in none))
-        return State(forest, create_empty_memory(replicas))
+        return BoostingState(forest, create_empty_memory(replicas))
 
     def observe(
         self,
-        state: State,
+        state: BoostingState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> BoostingState:
         """Fit trees to the examples of the stage, or of all stages."""
         replicas, source = len(randomness.seeds), randomness.at("memory")
         pooled = self.sequence == "pool"
@@ -144,9 +144,9 @@ class Boosting(Learner[State]):
             pairs = zip(state.forest, forest, strict=True)
             forest = Forest(*(torch.cat(pair, 1) for pair in pairs))
         watch(1, 1, {})
-        return State(forest, whole if pooled else state.memory)
+        return BoostingState(forest, whole if pooled else state.memory)
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: BoostingState, inputs: Tensor) -> Tensor:
         """Return logits or values [replica, model, n, k]."""
         x = inputs.flatten(2).cpu()
         models = state.forest.baseline.shape[1]
@@ -206,11 +206,11 @@ class Boosting(Learner[State]):
         model = cls(**settings).fit(x.flatten(1).numpy(), y.numpy())
         # With two classes there is one tree an iteration, for the second class.
         targets = known if len(known) > 2 or not self.classes else known[1:]
-        copy_trees(model, forest, targets)
+        copy_trees_into_forest(model, forest, targets)
         return forest
 
 
-def copy_trees(model: Any, forest: Forest, targets: list[int]) -> None:  # noqa: ANN401
+def copy_trees_into_forest(model: Any, forest: Forest, targets: list[int]) -> None:  # noqa: ANN401
     """Copy the trees of a scikit-learn model into a forest that is large enough.
 
     The trees of an iteration add to the outputs `targets`, in this order.

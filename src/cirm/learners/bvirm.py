@@ -43,7 +43,7 @@ from cirm.variational import (
 )
 
 
-class State(NamedTuple):
+class BVIRMState(NamedTuple):
     """The posterior of the parameters, and the past's part in the consensus.
 
     `start` holds the means [replica, p] at which the first stage starts; it is empty,
@@ -58,7 +58,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BVIRM(Learner[State]):
+class BVIRM(Learner[BVIRMState]):
     """Least expected risk among posteriors of w that are stationary everywhere.
 
     Args:
@@ -137,25 +137,25 @@ class BVIRM(Learner[State]):
         return ADMM(self.rho0, self.rho1, self.growth, self.growth_kind, *lengths)
 
     @property
-    def _first_head_parameter(self) -> int:
+    def _first_head_index(self) -> int:
         """Index of the first parameter that belongs to w."""
         return self.network.head.start if self.constraint == "head" else 0
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> BVIRMState:
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
         posterior = create_gaussian(means, self.prior_std, centred=True)
-        w_size = 2 * (self.network.size - self._first_head_parameter)
+        w_size = 2 * (self.network.size - self._first_head_index)
         past = means.new_zeros(len(means), int(self.past_at_zero), w_size)
-        return State(posterior, means, past)
+        return BVIRMState(posterior, means, past)
 
     def observe(
         self,
-        state: State,
+        state: BVIRMState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> BVIRMState:
         """Find the posterior that the stage's environments and the past agree on."""
         view = self.choose_batch_objectives(
             self.get_prior_parameters(state), count_examples(stage)
@@ -166,13 +166,13 @@ class BVIRM(Learner[State]):
         )
         return self.build_state_after_stage(features, carry.shared, carry.local)
 
-    def get_initial_parameters(self, state: State) -> tuple[Tensor, Tensor]:
+    def get_initial_parameters(self, state: BVIRMState) -> tuple[Tensor, Tensor]:
         """Return start values of features [replica, 2f] and w [replica, 2q]."""
         start = create_initial_posterior(state.start, state.posterior, self.initial_std)
         features, shared = map(flatten_gaussian, self.split_posterior_at_head(start))
         return features, shared
 
-    def get_prior_parameters(self, state: State) -> Tensor:
+    def get_prior_parameters(self, state: BVIRMState) -> Tensor:
         """Return what environments need to know: the posterior, [replica, 2p]."""
         return flatten_gaussian(state.posterior)
 
@@ -189,14 +189,14 @@ class BVIRM(Learner[State]):
 
     def build_state_after_stage(
         self, features: Tensor, shared: Tensor, local: Tensor
-    ) -> State:
+    ) -> BVIRMState:
         """Return the state after a stage; `local` is the w of each environment."""
         posterior = join_feature_and_head_posteriors(
             unflatten_gaussian(features), unflatten_gaussian(shared)
         )
-        return State(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
+        return BVIRMState(posterior, posterior.mean[:, :0], local.mean(1, keepdim=True))
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: BVIRMState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
         return self.network.sample_fixed_outputs(
             state.posterior, inputs, self.evaluations
@@ -214,17 +214,19 @@ class BVIRM(Learner[State]):
         fixed = unflatten_gaussian(features.detach().repeat_interleave(count, 0))
         expected = Gaussian(*(part.repeat_interleave(count, 0) for part in prior[1]))
 
-        def slopes(local: Tensor) -> tuple[Terms, Tensor]:
+        def compute_gradients(local: Tensor) -> tuple[Terms, Tensor]:
             w = unflatten_gaussian(local.flatten(0, 1))
-            risks = self.risks(join_feature_and_head_posteriors(fixed, w), each)[:, 0]
+            risks = self.compute_risks(
+                join_feature_and_head_posteriors(fixed, w), each
+            )[:, 0]
             terms = {"risk": risks, "kl": kl_weight * compute_gaussian_kl(w, expected)}
             objective = (terms["risk"] + terms["kl"]).sum()
             (gradients,) = torch.autograd.grad(objective, local, create_graph=True)
             return {n: t.view(local.shape[:2]) for n, t in terms.items()}, gradients
 
-        def feature_loss(shared: Tensor) -> Tensor:
+        def compute_feature_loss(shared: Tensor) -> Tensor:
             moving = unflatten_gaussian(features)
-            risks = self.risks(
+            risks = self.compute_risks(
                 join_feature_and_head_posteriors(moving, unflatten_gaussian(shared)),
                 batch,
             )
@@ -232,9 +234,9 @@ class BVIRM(Learner[State]):
                 risks + kl_weight * compute_gaussian_kl(moving, prior[0]).unsqueeze(-1)
             ).sum(-1)
 
-        return BatchObjectives(slopes, feature_loss)
+        return BatchObjectives(compute_gradients, compute_feature_loss)
 
-    def risks(self, q: Gaussian, batch: Batch) -> Tensor:
+    def compute_risks(self, q: Gaussian, batch: Batch) -> Tensor:
         """Return the expected risk of each environment, [replica, e]."""
         return compute_expected_risks(
             self.network, self.likelihood, q, batch, self.samples
@@ -242,7 +244,7 @@ class BVIRM(Learner[State]):
 
     def split_posterior_at_head(self, q: Gaussian) -> tuple[Gaussian, Gaussian]:
         """Return the posteriors of the features and of w."""
-        pieces = [part.tensor_split((self._first_head_parameter,), 1) for part in q]
+        pieces = [part.tensor_split((self._first_head_index,), 1) for part in q]
         features, w = (Gaussian(*part) for part in zip(*pieces, strict=True))
         return features, w
 

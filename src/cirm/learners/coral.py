@@ -31,13 +31,13 @@ from cirm.objectives import (
     compute_moment_distances,
     concatenate_moments,
     list_environment_pairs,
-    select_moments,
+    select_moments_of_environments,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class CORALState(NamedTuple):
     """Parameters [replica, p] and the feature moments of past environments."""
 
     params: Tensor
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CORAL(Learner[State]):
+class CORAL(Learner[CORALState]):
     """Mean risk plus the distance between the environments' feature moments.
 
     Args:
@@ -69,26 +69,26 @@ class CORAL(Learner[State]):
     def __post_init__(self) -> None:
         self.check_setting("penalty", self.penalty >= 0, "0 or more")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> CORALState:
         """Return random parameters and no moments."""
         params = self.network.init(randomness.at("params"))
-        return State(params, create_empty_moments(self.network, params))
+        return CORALState(params, create_empty_moments(self.network, params))
 
     def observe(
         self,
-        state: State,
+        state: CORALState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> CORALState:
         """Minimise the penalised risk, then keep the moments of the stage."""
         past = move_to_device(state, self.descent.device)
         args = past.params, past, stage, randomness, watch
-        params = self.descent.minimise(self.loss, *args)
+        params = self.descent.minimise(self.compute_loss, *args)
         new = compute_stage_moments(self, params, stage)
-        return State(params, concatenate_moments(past.moments, new))
+        return CORALState(params, concatenate_moments(past.moments, new))
 
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: CORALState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         features, _, risk = compute_features_and_risk(
             self.network, self.likelihood, params, batch
@@ -99,8 +99,8 @@ class CORAL(Learner[State]):
         if not first or not self.penalty:
             return {"risk": risk}
         distances = compute_moment_distances(
-            select_moments(moments, first),
-            select_moments(moments, second),
+            select_moments_of_environments(moments, first),
+            select_moments_of_environments(moments, second),
             self.means,
         )
         return {"risk": risk, "penalty": self.penalty * distances.mean(-1)}

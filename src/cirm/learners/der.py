@@ -39,7 +39,7 @@ class Reservoir(NamedTuple):
     seen: Tensor
 
 
-class State(NamedTuple):
+class DERState(NamedTuple):
     """Parameters [replica, p] and the reservoir."""
 
     params: Tensor
@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DER(Learner[State]):
+class DER(Learner[DERState]):
     """Risk of the stage and of replayed examples, and distance from kept outputs.
 
     Args:
@@ -87,31 +87,35 @@ class DER(Learner[State]):
         self.check_setting("alpha", self.alpha >= 0, "0 or more")
         self.check_setting("beta", self.beta >= 0, "0 or more")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> DERState:
         """Return random parameters and an empty reservoir."""
         params = self.network.init(randomness.at("params"))
         seen = torch.zeros(len(params), dtype=torch.int64)
         outputs = torch.zeros(len(params), 0, self.network.outputs)
         kept = create_empty_examples(len(params))
-        return State(params, Reservoir(kept, outputs, seen))
+        return DERState(params, Reservoir(kept, outputs, seen))
 
     def observe(
         self,
-        state: State,
+        state: DERState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> DERState:
         """Minimise the risk with replay, and offer each minibatch to the reservoir."""
         memory = state.memory
         replay_draws, reservoir_draws = (
             randomness.at(name).start_draws() for name in ("replay", "reservoir")
         )
 
-        def gradient(params: Tensor, past: None, batch: Batch) -> tuple[Tensor, Terms]:
+        def compute_gradient(
+            params: Tensor, past: None, batch: Batch
+        ) -> tuple[Tensor, Terms]:
             nonlocal memory
-            replays = [self.draw_replay(memory, replay_draws) for _ in range(2)]
-            found = make_gradient_function(self.loss)(params, replays, batch)
+            replays = [
+                self.draw_replayed_examples(memory, replay_draws) for _ in range(2)
+            ]
+            found = make_gradient_function(self.compute_loss)(params, replays, batch)
             if self.memory:
                 with torch.no_grad():
                     outputs = self.network(params, batch.x)
@@ -119,14 +123,16 @@ class DER(Learner[State]):
             return found
 
         params = self.descent.descend_along_gradient(
-            gradient, state.params, None, stage, randomness, watch
+            compute_gradient, state.params, None, stage, randomness, watch
         )
-        return State(params, memory)
+        return DERState(params, memory)
 
-    def loss(self, params: Tensor, past: list[Reservoir], batch: Batch) -> Terms:
+    def compute_loss(
+        self, params: Tensor, past: list[Reservoir], batch: Batch
+    ) -> Terms:
         """Return the risk, and the terms of two replayed draws."""
         outputs = self.network(params, batch.x, batch.noise)
-        losses = self.likelihood.losses(outputs, batch.y)
+        losses = self.likelihood.compute_losses(outputs, batch.y)
         risks = average_by_environment(losses, batch.share)
         terms = {"risk": average_risks_over_examples(risks, batch)}
         dark, labelled = past
@@ -136,11 +142,13 @@ class DER(Learner[State]):
             terms["outputs"] = self.alpha * gaps
         if labelled.kept.y.shape[1] and self.beta:
             x, y = (part.to(batch.x.device) for part in labelled.kept)
-            losses = self.likelihood.losses(self.network(params, x, batch.noise), y)
+            losses = self.likelihood.compute_losses(
+                self.network(params, x, batch.noise), y
+            )
             terms["replay"] = self.beta * losses.mean(-1)
         return terms
 
-    def draw_replay(self, memory: Reservoir, draws: Draws) -> Reservoir:
+    def draw_replayed_examples(self, memory: Reservoir, draws: Draws) -> Reservoir:
         """Draw `replay` different examples, or all if there are fewer."""
         rows = draws.permutation(memory.kept.y.shape[1])[:, : self.replay]
         return select_reservoir_rows(memory, rows) if rows.shape[1] else memory

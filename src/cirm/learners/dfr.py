@@ -23,8 +23,8 @@ from cirm.learners.last_layer import (
     LastLayerState,
     compute_last_layer_outputs,
     compute_plain_loss,
-    init_last_layer,
-    observe_and_retrain,
+    init_last_layer_state,
+    train_and_refit_last_layer,
 )
 from cirm.memory import ExampleMemory
 
@@ -58,16 +58,16 @@ class DFR(Learner[LastLayerState]):
         }
     }
 
-    init = init_last_layer
-    observe = observe_and_retrain
+    init = init_last_layer_state
+    observe = train_and_refit_last_layer
     outputs = compute_last_layer_outputs
-    loss = compute_plain_loss
+    compute_loss = compute_plain_loss
 
     def __post_init__(self) -> None:
         self.check_setting("memory", self.memory >= 1, "1 or more")
         self.check_setting("l2", self.l2 >= 0, "0 or more")
 
-    def compute_weights(self, outputs: Tensor, memory: ExampleMemory) -> Tensor:
+    def compute_example_weights(self, outputs: Tensor, memory: ExampleMemory) -> Tensor:
         """Return weights [replica, n] that give each group the same sum."""
         groups = memory.owner
         if not memory.kept.y.is_floating_point():

@@ -24,9 +24,9 @@ from cirm.learners.base import Learner
 from cirm.learners.linear_models import (
     MomentState,
     check_network_is_linear,
-    init_with_moments,
-    observe_with_moments,
+    init_moment_state,
     solve_normal_equations,
+    update_moments_and_refit,
 )
 from cirm.training import Terms
 
@@ -55,7 +55,7 @@ class DRIG(Learner[MomentState]):
     defaults = {"network": "linear"}
     tasks = ("regression",)
 
-    init, observe = init_with_moments, observe_with_moments
+    init, observe = init_moment_state, update_moments_and_refit
 
     def __post_init__(self) -> None:
         self.check_setting("gamma", self.gamma >= 0, "0 or more")
@@ -63,7 +63,7 @@ class DRIG(Learner[MomentState]):
 
     def fit_regression(self, moments: Tensor) -> tuple[Tensor, Terms]:
         """Return coefficients [replica, d + 1], and the gamma used, [replica]."""
-        centred, means = centre_on_reference(moments)
+        centred, means = centre_moments_on_first_environment(moments)
         counts = moments[..., 0, 0]
         shares = counts / counts.sum(-1, keepdim=True)
         reference = centred[:, 0]
@@ -82,7 +82,7 @@ class DRIG(Learner[MomentState]):
         return params, {"gamma": gamma.float()}
 
 
-def centre_on_reference(moments: Tensor) -> tuple[Tensor, Tensor]:
+def centre_moments_on_first_environment(moments: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean products of differences from the means of the first environment.
 
     From moments [replica, e, d + 2, d + 2] these are [replica, e, d + 1, d + 1], and

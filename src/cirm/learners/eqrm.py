@@ -23,11 +23,11 @@ from torch import Tensor
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     MemoryState,
-    init_with_memory,
+    init_memory_state,
     join_past_environments,
-    observe_with_memory,
+    train_and_store_examples,
 )
-from cirm.objectives import Batch, environment_risks
+from cirm.objectives import Batch, compute_environment_risks
 from cirm.training import Terms
 
 BISECTIONS = 40  # halvings of the interval: 1e-12 of its length
@@ -68,18 +68,18 @@ class EQRM(Learner[MemoryState]):
         "domainbed": {"tail": -math.log(0.25), "anneal": 0.5, "batch": 32},
     }
 
-    init = init_with_memory
-    observe = observe_with_memory
+    init = init_memory_state
+    observe = train_and_store_examples
 
     def __post_init__(self) -> None:
         self.check_setting("tail", 0 < self.tail < math.inf, "above 0")
         self.check_setting("anneal", 0 <= self.anneal <= 1, "from 0 to 1")
         self.check_setting("memory", self.memory >= 0, "0 or more")
 
-    def loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
         """Return the mean risk or the quantile of each replica."""
         batch = join_past_environments(self.descent, batch, past.memory)
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         if batch.progress < self.anneal or risks.shape[1] == 1:
             return {"risk": risks.mean(-1)}
         return {"quantile": compute_risk_quantile(risks, self.tail)}

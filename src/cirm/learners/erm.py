@@ -14,7 +14,7 @@ from cirm.learners.base import Learner, PointState
 from cirm.objectives import (
     Batch,
     average_risks_over_examples,
-    environment_risks,
+    compute_environment_risks,
 )
 from cirm.training import Terms
 
@@ -45,7 +45,7 @@ class ERM(Learner[PointState]):
         "scm": {"hidden": (), "epochs": 3000, "batch": 0, "rate": 1e-2},
     }
 
-    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the risk of each replica."""
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": average_risks_over_examples(risks, batch)}

@@ -23,14 +23,14 @@ from cirm.memory import concatenate_examples, draw_distinct_examples, move_to_de
 from cirm.objectives import (
     Batch,
     average_risks_over_examples,
+    compute_environment_risks,
     compute_quadratic_penalty,
-    environment_risks,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class EWCState(NamedTuple):
     """Parameters [replica, p]; anchor and Fisher information [replica, 0 or 1, p]."""
 
     params: Tensor
@@ -39,7 +39,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EWC(Learner[State]):
+class EWC(Learner[EWCState]):
     """Mean risk plus a quadratic penalty weighted by the Fisher information.
 
     Args:
@@ -70,23 +70,23 @@ class EWC(Learner[State]):
         valid = self.fisher in ("labels", "model")
         self.check_setting("fisher", valid, "labels or model")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> EWCState:
         """Return random parameters without a penalty."""
         params = self.network.init(randomness.at("params"))
         free = params.new_zeros(len(params), 0, self.network.size)
-        return State(params, free, free)
+        return EWCState(params, free, free)
 
     def observe(
         self,
-        state: State,
+        state: EWCState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> EWCState:
         """Minimise the penalised risk, then add the stage to the penalty."""
         past = move_to_device(state, self.descent.device)
         params = self.descent.minimise(
-            self.loss, past.params, past, stage, randomness, watch
+            self.compute_loss, past.params, past, stage, randomness, watch
         )
         examples = self.draw_fisher_examples(stage, randomness.at("memory"))
         new = self.compute_fisher(params, examples).unsqueeze(1)
@@ -98,11 +98,11 @@ class EWC(Learner[State]):
             anchor = torch.cat([(1 - ratio) * past.anchor, ratio * anchor], 1).sum(
                 1, keepdim=True
             )
-        return State(params, anchor, fisher)
+        return EWCState(params, anchor, fisher)
 
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: EWCState, batch: Batch) -> Terms:
         """Return the risk and the penalty of each replica."""
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         penalty = params.new_zeros(len(params))
         if past.anchor.shape[1]:
             penalty = compute_quadratic_penalty(
@@ -145,9 +145,9 @@ class EWC(Learner[State]):
         second derivative of the loss.
         """
         if self.fisher == "labels":
-            return self.likelihood.residuals(outputs, targets).unsqueeze(-1)
+            return self.likelihood.compute_residuals(outputs, targets).unsqueeze(-1)
         outputs.requires_grad_()
-        residuals = self.likelihood.residuals(outputs, targets)
+        residuals = self.likelihood.compute_residuals(outputs, targets)
         rows = [
             torch.autograd.grad(row.sum(), outputs, retain_graph=True)[0]
             for row in residuals.unbind(-1)

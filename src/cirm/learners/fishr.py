@@ -41,7 +41,7 @@ from cirm.training import (
 )
 
 
-class State(NamedTuple):
+class FishrState(NamedTuple):
     """Parameters [replica, p] and variances of past environments [replica, e, head]."""
 
     params: Tensor
@@ -49,7 +49,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fishr(Learner[State]):
+class Fishr(Learner[FishrState]):
     """Mean risk plus the distance between the environments' gradient variances.
 
     Args:
@@ -75,26 +75,26 @@ class Fishr(Learner[State]):
     def __post_init__(self) -> None:
         check_penalty_settings("fishr", self.penalty, self.anneal, self.l2)
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> FishrState:
         """Return random parameters and no variances."""
         params = self.network.init(randomness.at("params"))
-        return State(params, params[:, None, self.network.head][:, :0])
+        return FishrState(params, params[:, None, self.network.head][:, :0])
 
     def observe(
         self,
-        state: State,
+        state: FishrState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> FishrState:
         """Minimise the penalised risk, then keep the variances of the stage."""
         past = move_to_device(state, self.descent.device)
         args = past.params, past, stage, randomness, watch
-        params = self.descent.minimise(self.loss, *args)
+        params = self.descent.minimise(self.compute_loss, *args)
         new = self.compute_stage_variances(params, stage)
-        return State(params, torch.cat([past.variances, new], 1))
+        return FishrState(params, torch.cat([past.variances, new], 1))
 
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: FishrState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         features, outputs, risk = compute_features_and_risk(
             self.network, self.likelihood, params, batch

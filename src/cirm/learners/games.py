@@ -28,7 +28,7 @@ class StopRule(NamedTuple):
     warm_start: int
     accuracy: float | None
 
-    def may_stop(self, step: int) -> bool:
+    def may_stop_at(self, step: int) -> bool:
         """Return whether a game may end at this step."""
         return self.accuracy is not None and step > self.warm_start
 
@@ -63,7 +63,7 @@ class Game:
         ):
             for mover, last in zip(movers, stopped, strict=True):
                 mover[~playing] = last[~playing]
-            epoch_ends, may_stop = step % steps == 0, self.rule.may_stop(step)
+            epoch_ends, may_stop = step % steps == 0, self.rule.may_stop_at(step)
             if self.score and (epoch_ends or may_stop):
                 score = self.score(movers, batch)
                 if may_stop:
@@ -80,7 +80,7 @@ class Game:
 def score_outputs(likelihood: Likelihood, outputs: Tensor, batch: Batch) -> Tensor:
     """Return the mean score [replica] of outputs [replica, sample, n, k] on a batch."""
     predictions = likelihood.predict(outputs)
-    return likelihood.scores(predictions, batch.y).mean(-1)
+    return likelihood.compute_scores(predictions, batch.y).mean(-1)
 
 
 def choose_stop_rule(

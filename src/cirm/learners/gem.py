@@ -23,7 +23,7 @@ from cirm.memory import ExampleMemory, add_stage_to_memory, create_empty_memory
 from cirm.objectives import (
     Batch,
     average_risks_over_examples,
-    environment_risks,
+    compute_environment_risks,
 )
 from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
@@ -31,7 +31,7 @@ from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_fun
 RIDGE = 1e-10  # keeps the Cholesky factor of nearly parallel gradients well defined
 
 
-class State(NamedTuple):
+class GEMState(NamedTuple):
     """Parameters [replica, p] and the examples kept from past environments."""
 
     params: Tensor
@@ -49,7 +49,7 @@ class StackedMemories(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GEM(Learner[State]):
+class GEM(Learner[GEMState]):
     """Risk of the stage, with gradients projected so that no past risk rises.
 
     Args:
@@ -76,22 +76,27 @@ class GEM(Learner[State]):
         self.check_setting("margin", self.margin >= 0, "0 or more")
         self.check_setting("budget", self.budget in ("each", "total"), "each or total")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> GEMState:
         """Return random parameters and an empty memory."""
         params = self.network.init(randomness.at("params"))
-        return State(params, create_empty_memory(len(params)))
+        return GEMState(params, create_empty_memory(len(params)))
 
     def observe(
         self,
-        state: State,
+        state: GEMState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> GEMState:
         """Follow the projected gradients of the risk, then keep some examples."""
         past = stack_memories(state.memory, torch.device(self.descent.device))
         params = self.descent.descend_along_gradient(
-            self.gradient, state.params, past, stage, randomness, watch
+            self.compute_projected_gradient,
+            state.params,
+            past,
+            stage,
+            randomness,
+            watch,
         )
         memory = add_stage_to_memory(
             state.memory,
@@ -100,18 +105,20 @@ class GEM(Learner[State]):
             randomness.at("memory"),
             total=self.budget == "total",
         )
-        return State(params, memory)
+        return GEMState(params, memory)
 
-    def loss(self, params: Tensor, past: StackedMemories, batch: Batch) -> Terms:
+    def compute_loss(
+        self, params: Tensor, past: StackedMemories, batch: Batch
+    ) -> Terms:
         """Return the risk of each replica."""
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": average_risks_over_examples(risks, batch)}
 
-    def gradient(
+    def compute_projected_gradient(
         self, params: Tensor, past: StackedMemories, batch: Batch
     ) -> tuple[Tensor, Terms]:
         """Return the projected gradient, and how many past gradients opposed it."""
-        gradient, terms = make_gradient_function(self.loss)(params, past, batch)
+        gradient, terms = make_gradient_function(self.compute_loss)(params, past, batch)
         if not past.weight.shape[1]:
             return gradient, terms
         others = self.compute_past_gradients(params, past)
@@ -119,7 +126,7 @@ class GEM(Learner[State]):
         opposed = products < 0
         diverged = ~products.isfinite().all(-1)
         for replica in (opposed.any(-1) & ~diverged).nonzero().flatten().tolist():
-            gradient[replica] = project_gradient(
+            gradient[replica] = project_gradient_onto_constraints(
                 gradient[replica], others[replica], self.margin
             )
         if diverged.any():
@@ -132,7 +139,7 @@ class GEM(Learner[State]):
         # Treated as further replicas, all past environments need a single pass.
         copies = params.detach().repeat_interleave(environments, 0).requires_grad_()
         x, y = (part.flatten(0, 1) for part in past.examples)
-        losses = self.likelihood.losses(self.network(copies, x), y)
+        losses = self.likelihood.compute_losses(self.network(copies, x), y)
         risks = (losses * past.weight.flatten(0, 1)).sum()
         return torch.autograd.grad(risks, copies)[0].unflatten(0, (-1, environments))
 
@@ -152,7 +159,9 @@ def stack_memories(memory: ExampleMemory, device: torch.device) -> StackedMemori
     return StackedMemories(Examples(x, y), weight.to(device).expand(len(y), -1, -1))
 
 
-def project_gradient(gradient: Tensor, past: Tensor, margin: float = 0.0) -> Tensor:
+def project_gradient_onto_constraints(
+    gradient: Tensor, past: Tensor, margin: float = 0.0
+) -> Tensor:
     """Return the vector nearest to `gradient` [p] that opposes no row of `past` [e, p].
 
     It is the gradient plus the rows multiplied by dual weights of at least `margin`

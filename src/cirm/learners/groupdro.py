@@ -23,8 +23,8 @@ from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     Gradient,
     MemoryState,
-    descend_with_memory,
-    init_with_memory,
+    descend_and_store_examples,
+    init_memory_state,
     join_past_environments,
 )
 from cirm.objectives import Batch, average_by_environment, split_shares_by_class
@@ -72,7 +72,7 @@ class GroupDRO(Learner[MemoryState]):
         },
     }
 
-    init = init_with_memory
+    init = init_memory_state
 
     def __post_init__(self) -> None:
         self.check_setting("step", self.step >= 0, "0 or more")
@@ -88,21 +88,21 @@ class GroupDRO(Learner[MemoryState]):
         watch: Watch = ignore_training_steps,
     ) -> MemoryState:
         """Minimise the weighted risk of all groups, then keep some examples."""
-        return descend_with_memory(
-            self, self.create_gradient(), state, stage, randomness, watch
+        return descend_and_store_examples(
+            self, self.create_gradient_function(), state, stage, randomness, watch
         )
 
-    def create_gradient(self) -> Gradient:
+    def create_gradient_function(self) -> Gradient:
         """Return a function that updates the weights of groups, then differentiates."""
         logits = torch.zeros(())  # logarithms of the weights, [replica, group]
 
-        def loss(params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+        def compute_loss(params: Tensor, past: MemoryState, batch: Batch) -> Terms:
             nonlocal logits
             risks = self.compute_group_risks(params, past, batch)
             logits = (logits + self.step * risks.detach()).log_softmax(-1)
             return {"risk": (logits.exp() * risks).sum(-1)}
 
-        return make_gradient_function(loss)
+        return make_gradient_function(compute_loss)
 
     def compute_group_risks(
         self, params: Tensor, past: MemoryState, batch: Batch
@@ -110,7 +110,7 @@ class GroupDRO(Learner[MemoryState]):
         """Return the risk of each group, [replica, group]; 0 without examples."""
         batch = join_past_environments(self.descent, batch, past.memory)
         outputs = self.network(params, batch.x, batch.noise)
-        losses = self.likelihood.losses(outputs, batch.y)
+        losses = self.likelihood.compute_losses(outputs, batch.y)
         share = batch.share
         if self.groups == "classes" and not batch.y.is_floating_point():
             classes = getattr(self.likelihood, "classes", 1)

@@ -20,9 +20,9 @@ from torch import Tensor
 from cirm.learners.base import ORIGINAL, Learner
 from cirm.learners.rehearsal import (
     MemoryState,
-    init_with_memory,
+    init_memory_state,
     join_past_environments,
-    observe_with_memory,
+    train_and_store_examples,
 )
 from cirm.objectives import (
     Batch,
@@ -70,15 +70,15 @@ class IBIRM(Learner[MemoryState]):
         },
     }
 
-    init = init_with_memory
-    observe = observe_with_memory
+    init = init_memory_state
+    observe = train_and_store_examples
 
     def __post_init__(self) -> None:
         check_penalty_settings("ib-irm", self.penalty, self.anneal, self.l2)
         self.check_setting("bottleneck", self.bottleneck >= 0, "0 or more")
         self.check_setting("memory", self.memory >= 0, "0 or more")
 
-    def loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         batch = join_past_environments(self.descent, batch, past.memory)
         features, outputs, risk = compute_features_and_risk(

@@ -25,7 +25,7 @@ from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class ICPState(NamedTuple):
     """Second moments of each environment, and the regression that predicts.
 
     `moments` are sums of products of (1, inputs, target), [replica, e, d + 2, d + 2].
@@ -56,7 +56,7 @@ class InvarianceTestResults(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ICP(Learner[State]):
+class ICP(Learner[ICPState]):
     """Least squares on the features that are identified as causes; regression only.
 
     The network and the settings of training are not used.
@@ -83,21 +83,21 @@ class ICP(Learner[State]):
         self.check_setting("level", 0 < self.level < 1, "between 0 and 1")
         self.check_setting("most", 1 <= self.most <= 16, "from 1 to 16")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> ICPState:
         """Return a state without moments or coefficients."""
         replicas = len(randomness.seeds)
-        return State(
+        return ICPState(
             torch.empty(replicas, 0, 0, 0, dtype=torch.float64),
             torch.empty(replicas, 0),
         )
 
     def observe(
         self,
-        state: State,
+        state: ICPState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> ICPState:
         """Add the moments of the stage and repeat the search."""
         for environment in stage:
             if len(environment) < 2:
@@ -112,13 +112,13 @@ class ICP(Learner[State]):
         )
         if state.moments.shape[1]:
             moments = torch.cat([state.moments, moments], 1)
-        findings = self.compute_invariance_tests(State(moments, state.coefficients))
+        findings = self.compute_invariance_tests(ICPState(moments, state.coefficients))
         index = (findings.sets == findings.parents.unsqueeze(1)).all(-1).int().argmax(1)
         rows = torch.arange(replicas)
         watch(1, 1, {"parents": findings.parents.sum(-1).float()})
-        return State(moments, findings.coefficients[rows, index].float())
+        return ICPState(moments, findings.coefficients[rows, index].float())
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: ICPState, inputs: Tensor) -> Tensor:
         """Return predicted values, [replica, 1, n, 1]."""
         x = inputs.flatten(2)
         if not state.coefficients.shape[1]:
@@ -127,7 +127,7 @@ class ICP(Learner[State]):
         values = torch.baddbmm(intercept.unsqueeze(-1), x, slopes.unsqueeze(-1))
         return values.unsqueeze(1)
 
-    def compute_invariance_tests(self, state: State) -> InvarianceTestResults:
+    def compute_invariance_tests(self, state: ICPState) -> InvarianceTestResults:
         """Test every candidate set and derive what follows for the features."""
         pooled = state.moments.sum(1)
         sets = list_candidate_feature_sets(pooled, self.most)
@@ -218,7 +218,9 @@ def compute_invariance_p_values(moments: Tensor, coefficients: Tensor) -> Tensor
     others = summarise_residuals(
         [part.sum(-1, keepdim=True) - part for part in sums], floor
     )
-    least = torch.minimum(t_test(here, others), f_test(here, others)).amin(-1)
+    least = torch.minimum(
+        compute_t_test_p_value(here, others), compute_f_test_p_value(here, others)
+    ).amin(-1)
     # With two environments, both are compared with each other by the same two tests.
     tests = 2 * (environments if environments > 2 else 1)
     return (tests * least).clamp(max=1.0)
@@ -240,7 +242,7 @@ def summarise_residuals(sums: list[Tensor], floor: Tensor) -> ResidualSummary:
     return ResidualSummary(size, mean, torch.maximum(variance, floor))
 
 
-def t_test(a: ResidualSummary, b: ResidualSummary) -> Tensor:
+def compute_t_test_p_value(a: ResidualSummary, b: ResidualSummary) -> Tensor:
     """Return the two-sided p-value of equal means (Welch's test)."""
     spread_a, spread_b = a.variance / a.size, b.variance / b.size
     both = spread_a + spread_b
@@ -251,7 +253,7 @@ def t_test(a: ResidualSummary, b: ResidualSummary) -> Tensor:
     return 2 * torch.from_numpy(special.stdtr(free.numpy(), -distance.numpy()))
 
 
-def f_test(a: ResidualSummary, b: ResidualSummary) -> Tensor:
+def compute_f_test_p_value(a: ResidualSummary, b: ResidualSummary) -> Tensor:
     """Return the two-sided p-value of equal variances."""
     ratio = (a.variance / b.variance).numpy()
     free = (a.size - 1).numpy(), (b.size - 1).numpy()

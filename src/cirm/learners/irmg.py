@@ -34,7 +34,7 @@ from cirm.randomness import Draws, Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class IRMGState(NamedTuple):
     """The players of the last stage and of the one before; a new state has only `past`.
 
     Players are networks [replica, player, p] or, with a shared representation
@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IRMG(Learner[State]):
+class IRMG(Learner[IRMGState]):
     """Players that move in turn, until their average is inaccurate enough.
 
     Args:
@@ -86,47 +86,47 @@ class IRMG(Learner[State]):
     def __post_init__(self) -> None:
         check_game_settings(self)
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> IRMGState:
         """Return a random network with which the first player starts."""
         params = self.network.init(randomness.at("params"))
-        start = params[:, None, self._first_head_parameter :]
-        return State(start[:, :0], start, params[:, : self._first_head_parameter])
+        start = params[:, None, self._first_head_index :]
+        return IRMGState(start[:, :0], start, params[:, : self._first_head_index])
 
     @property
-    def _first_head_parameter(self) -> int:
+    def _first_head_index(self) -> int:
         """Index of the first of the network's parameters that belongs to a player."""
         return self.network.head.start if self.representation == "variable" else 0
 
     def observe(
         self,
-        state: State,
+        state: IRMGState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> IRMGState:
         """Play until the epochs are over or the games of all replicas have ended."""
         state = move_to_device(state, self.descent.device)
         past = state.players if self.past else state.players[:, :0]
         movers = self._create_players(state, len(stage), randomness)
         names = [environment.name for environment in stage]
-        loss = partial(self.loss, past=past, names=[*names, "representation"])
+        loss = partial(self.compute_loss, past=past, names=[*names, "representation"])
         rule = choose_stop_rule(self.likelihood, self.warm_start, self.stop_accuracy)
         score = partial(self._score_average_of_players, past=past)
         game = Game(self.descent, loss, rule, score, self.likelihood.metric)
         game.play(movers, stage, randomness, watch)
         players = torch.stack(movers[: len(stage)], 1)
-        return State(
+        return IRMGState(
             players,
             past,
-            movers[-1] if self._first_head_parameter else players[:, 0, :0],
+            movers[-1] if self._first_head_index else players[:, 0, :0],
         )
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: IRMGState, inputs: Tensor) -> Tensor:
         """Return average outputs of the players, [replica, 1, n, k]."""
         members = [*state.players.unbind(1), *self._get_representation(state)]
         return self._average_players(members, state.past, inputs).unsqueeze(1)
 
-    def loss(
+    def compute_loss(
         self,
         turn: int,
         movers: list[Tensor],
@@ -137,31 +137,31 @@ class IRMG(Learner[State]):
         """Risk of the average in the mover's environment, or for the body the mean."""
         alone = turn < len(batch.sizes)
         x, y = batch.split()[turn] if alone else (batch.x, batch.y)
-        losses = self.likelihood.losses(
+        losses = self.likelihood.compute_losses(
             self._average_players(movers, past, x, batch.noise, turn), y
         )
         if alone:
-            risk = batch.average_alone(losses, turn)
+            risk = batch.average_losses_of_environment(losses, turn)
         else:
             risk = average_by_environment(losses, batch.share).mean(-1)
         return {f"risk {names[turn]}": risk}
 
     def _create_players(
-        self, state: State, count: int, randomness: Randomness
+        self, state: IRMGState, count: int, randomness: Randomness
     ) -> list[Tensor]:
         """Return `count` players, first those of the state, and any representation."""
         old = state.players if state.players.shape[1] else state.past
         fresh = [
             self.network.init(randomness.at("player", index))[
-                :, self._first_head_parameter :
+                :, self._first_head_index :
             ]
             for index in range(old.shape[1], count)
         ]
         movers = [*old.unbind(1)[:count], *fresh, *self._get_representation(state)]
         return [mover.to(self.descent.device, copy=True) for mover in movers]
 
-    def _get_representation(self, state: State) -> list[Tensor]:
-        return [state.representation] if self._first_head_parameter else []
+    def _get_representation(self, state: IRMGState) -> list[Tensor]:
+        return [state.representation] if self._first_head_index else []
 
     def _average_players(
         self,
@@ -175,7 +175,7 @@ class IRMG(Learner[State]):
 
         With a shared representation this is the output of the average head.
         """
-        if self._first_head_parameter:
+        if self._first_head_index:
             head = average_outputs_with_past(members[:-1], list(past.unbind(1)))
             params = torch.cat([members[-1], head], -1)
             if not head.requires_grad:

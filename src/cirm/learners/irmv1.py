@@ -84,16 +84,16 @@ class IRMv1(Learner[PointState]):
         valid = not self.halves or self.slope == "factor"
         self.check_setting("halves", valid, "False if slope is head")
 
-    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
-        outputs, penalties = self.penalties(params, batch)
-        losses = self.likelihood.losses(outputs, batch.y)
+        outputs, penalties = self.compute_penalties(params, batch)
+        losses = self.likelihood.compute_losses(outputs, batch.y)
         risk = average_by_environment(losses, batch.share).mean(-1)
         penalty = penalties.mean(-1)
         weight = self.get_penalty_weight(batch.progress)
         return build_penalised_loss(risk, penalty, weight, params, self.l2)
 
-    def penalties(self, params: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def compute_penalties(self, params: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return outputs [replica, n, k] and penalties of environments [replica, e]."""
         if self.slope == "factor":
             outputs = self.network(params, batch.x, batch.noise)

@@ -79,21 +79,25 @@ class JTT(Learner[PointState]):
         source = randomness.at("first")
         start = self.network.init(source.at("params")).to(self.descent.device)
         brief = replace(self.descent, epochs=self.first_epochs)
-        first = brief.minimise(self.compute_first_loss, start, (), stage, source)
+        first = brief.minimise(
+            self.compute_loss_of_first_model, start, (), stage, source
+        )
         args = state.params, PointState(first), stage, randomness, watch
-        return PointState(self.descent.minimise(self.loss, *args))
+        return PointState(self.descent.minimise(self.compute_loss, *args))
 
-    def compute_first_loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
+    def compute_loss_of_first_model(
+        self, params: Tensor, past: None, batch: Batch
+    ) -> Terms:
         """Return the risk of the first model in each replica."""
         risk = compute_mean_risk(self.network, self.likelihood, params, batch)
         return {"risk": risk}
 
-    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the risk weighted by the errors of the first model, `past`."""
         with torch.no_grad():
             outputs = self.network(past.params, batch.x).unsqueeze(1)
             wrong = self.likelihood.predict(outputs).argmax(-1) != batch.y
         weights = torch.where(wrong, self.upweight, 1.0)
         outputs = self.network(params, batch.x, batch.noise)
-        losses = self.likelihood.losses(outputs, batch.y)
+        losses = self.likelihood.compute_losses(outputs, batch.y)
         return {"risk": (weights * losses).sum(-1) / weights.sum(-1)}

@@ -27,7 +27,7 @@ from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class LabelShiftState(NamedTuple):
     """A network, the class frequencies that it learned, and a shift of its logits.
 
     Parameters are [replica, p]; frequencies and shift are [replica, k]. The shift is
@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LabelShift(Learner[State]):
+class LabelShift(Learner[LabelShiftState]):
     """Plain training, adapted to the class frequencies of a new environment.
 
     Args:
@@ -56,55 +56,55 @@ class LabelShift(Learner[State]):
 
     tasks = ("classification",)
     adapts = True
-    loss = compute_plain_loss
+    compute_loss = compute_plain_loss
 
     def __post_init__(self) -> None:
         self.check_setting("iterations", self.iterations >= 1, "1 or more")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> LabelShiftState:
         """Return random parameters, and equal frequencies."""
         params = self.network.init(randomness.at("params"))
         classes = self.likelihood.classes  # type: ignore[attr-defined]
         equal = torch.full((len(params), classes), 1 / classes)
-        return State(params, equal, torch.zeros_like(equal))
+        return LabelShiftState(params, equal, torch.zeros_like(equal))
 
     def observe(
         self,
-        state: State,
+        state: LabelShiftState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> LabelShiftState:
         """Minimise the mean risk, and count the classes of the stage."""
         args = state.params, (), stage, randomness, watch
-        params = self.descent.minimise(self.loss, *args)
+        params = self.descent.minimise(self.compute_loss, *args)
         counts = torch.zeros(state.frequencies.shape)
         for environment in stage:
             y = environment.targets.expand(len(counts), -1)
             counts += F.one_hot(y, counts.shape[1]).sum(1)
         # A class without examples may still occur elsewhere.
         frequencies = counts.clamp(min=0.5) / counts.clamp(min=0.5).sum(-1, True)
-        return State(params, frequencies, torch.zeros_like(counts))
+        return LabelShiftState(params, frequencies, torch.zeros_like(counts))
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: LabelShiftState, inputs: Tensor) -> Tensor:
         """Return logits [replica, 1, n, k], with the shift added."""
         logits = compute_class_logits(self, state.params, inputs)
         return (logits + state.shift.to(logits).unsqueeze(1)).unsqueeze(1)
 
-    def adapt(self, state: State, inputs: Tensor) -> State:
+    def adapt(self, state: LabelShiftState, inputs: Tensor) -> LabelShiftState:
         """Return the state for the class frequencies that the inputs show."""
         with torch.no_grad():
             logits = compute_class_logits(self, state.params, inputs)
         known = state.frequencies.to(logits)
-        found = estimate_frequencies(logits.softmax(-1), known, self.iterations)
+        found = estimate_class_frequencies(logits.softmax(-1), known, self.iterations)
         return state._replace(shift=(found / known).log().to(state.shift))
 
-    def forget_adaptation(self, state: State) -> State:
+    def forget_adaptation(self, state: LabelShiftState) -> LabelShiftState:
         """Return the state for the class frequencies seen in training."""
         return state._replace(shift=torch.zeros_like(state.shift))
 
 
-def estimate_frequencies(
+def estimate_class_frequencies(
     probabilities: Tensor, known: Tensor, iterations: int
 ) -> Tensor:
     """Estimate class frequencies [replica, k] by expectation-maximisation.

@@ -34,15 +34,17 @@ class LastLayerState(NamedTuple):
     memory: ExampleMemory
 
 
-def init_last_layer(learner: Learner[Any], randomness: Randomness) -> LastLayerState:
+def init_last_layer_state(
+    learner: Learner[Any], randomness: Randomness
+) -> LastLayerState:
     """Return random parameters and no examples. Serves as a learner's `init`."""
     params = learner.network.init(randomness.at("params"))
     head = params[:, learner.network.head].clone()
     return LastLayerState(params, head, create_empty_memory(len(params)))
 
 
-def observe_and_retrain(
-    learner: Any,  # noqa: ANN401  a learner with `memory` and `compute_weights`
+def train_and_refit_last_layer(
+    learner: Any,  # noqa: ANN401  a learner with `memory` and `compute_example_weights`
     state: LastLayerState,
     stage: Stage,
     randomness: Randomness,
@@ -55,7 +57,7 @@ def observe_and_retrain(
     """
     rest, held_out = hold_out_examples(stage, learner.memory, randomness.at("split"))
     args = state.params, (), rest, randomness, watch
-    params = learner.descent.minimise(learner.loss, *args)
+    params = learner.descent.minimise(learner.compute_loss, *args)
     memory = add_stage_to_memory(
         state.memory, held_out, learner.memory, randomness.at("memory")
     )
@@ -64,7 +66,7 @@ def observe_and_retrain(
         features = learner.network.compute_features(params, known.kept.x)
         start = params[:, learner.network.head]
         outputs = apply_linear_heads(start, features)
-    weights = learner.compute_weights(outputs, known)
+    weights = learner.compute_example_weights(outputs, known)
     examples = Examples(features, known.kept.y)
     head = fit_linear_heads(learner.likelihood, examples, weights, learner.l2, start)
     return LastLayerState(params, head, memory)
@@ -73,7 +75,7 @@ def observe_and_retrain(
 def compute_plain_loss(
     learner: Learner[Any], params: Tensor, past: tuple[()], batch: Batch
 ) -> Terms:
-    """Return the risk of each replica. Serves as a learner's `loss`."""
+    """Return the risk of each replica. Serves as a learner's `compute_loss`."""
     risk = compute_mean_risk(learner.network, learner.likelihood, params, batch)
     return {"risk": risk}
 

@@ -30,7 +30,7 @@ from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class LfFState(NamedTuple):
     """Parameters of the debiased and of the biased network, [replica, p] each."""
 
     params: Tensor
@@ -38,7 +38,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LfF(Learner[State]):
+class LfF(Learner[LfFState]):
     """Risk weighted by how much harder an example is for a biased network.
 
     Args:
@@ -68,24 +68,26 @@ class LfF(Learner[State]):
         valid = 0 < self.amplification <= 1
         self.check_setting("amplification", valid, "above 0 and at most 1")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> LfFState:
         """Return random parameters of both networks."""
         names = ("params", "biased")
-        return State(*(self.network.init(randomness.at(name)) for name in names))
+        return LfFState(*(self.network.init(randomness.at(name)) for name in names))
 
     def observe(
         self,
-        state: State,
+        state: LfFState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> LfFState:
         """Train both networks together."""
         start = torch.cat(state, 1)
-        both = self.descent.minimise(self.loss, start, (), stage, randomness, watch)
-        return State(*(part.contiguous() for part in both.chunk(2, 1)))
+        both = self.descent.minimise(
+            self.compute_loss, start, (), stage, randomness, watch
+        )
+        return LfFState(*(part.contiguous() for part in both.chunk(2, 1)))
 
-    def loss(self, params: Tensor, past: tuple[()], batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: tuple[()], batch: Batch) -> Terms:
         """Return the weighted risk and the risk of the biased network."""
         own, biased = params.chunk(2, 1)
         losses = self.compute_losses(own, batch)
@@ -100,7 +102,7 @@ class LfF(Learner[State]):
     def compute_losses(self, params: Tensor, batch: Batch) -> Tensor:
         """Return the cross-entropy of each example, [replica, n]."""
         outputs = self.network(params.contiguous(), batch.x, batch.noise)
-        return self.likelihood.losses(outputs, batch.y)
+        return self.likelihood.compute_losses(outputs, batch.y)
 
 
 def compute_relative_difficulty(biased: Tensor, debiased: Tensor) -> Tensor:

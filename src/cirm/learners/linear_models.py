@@ -31,7 +31,7 @@ class MomentState(NamedTuple):
     moments: Tensor
 
 
-def init_with_moments(learner: Learner[Any], randomness: Randomness) -> MomentState:
+def init_moment_state(learner: Learner[Any], randomness: Randomness) -> MomentState:
     """Return coefficients of zero and no moments. Serves as a learner's `init`."""
     replicas, side = len(randomness.seeds), learner.network.size + 1
     moments = torch.zeros(replicas, 0, side, side, dtype=torch.float64)
@@ -45,7 +45,7 @@ class MomentRegression(Protocol):
         """Return coefficients [replica, d + 1], and numbers to watch."""
 
 
-def observe_with_moments(
+def update_moments_and_refit(
     learner: MomentRegression,
     state: MomentState,
     stage: Stage,
@@ -144,7 +144,7 @@ def _fit_linear_head(
     def compute_objective(flat: Any) -> tuple[float, Any]:  # noqa: ANN401  NumPy arrays
         head = torch.from_numpy(flat)[None].requires_grad_()
         with torch.enable_grad():
-            losses = likelihood.losses(apply_linear_heads(head, x), y[None])
+            losses = likelihood.compute_losses(apply_linear_heads(head, x), y[None])
             distance = (head[0, :sizes] - centre[:sizes]).square().sum()
             total = (weights * losses).sum() + l2 / 2 * distance
         (slope,) = torch.autograd.grad(total, head)

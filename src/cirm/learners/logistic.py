@@ -28,7 +28,7 @@ from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class LogisticState(NamedTuple):
     """Coefficients [replica, p], number of stages [replica], and kept examples."""
 
     params: Tensor
@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Logistic(Learner[State]):
+class Logistic(Learner[LogisticState]):
     """The linear classifier of least penalised loss; its network is linear.
 
     The settings of training are not used.
@@ -67,20 +67,20 @@ class Logistic(Learner[State]):
         self.check_setting("sequence", valid, "pool, last or average")
         check_network_is_linear("logistic", self.network)
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> LogisticState:
         """Return coefficients of zero."""
         replicas = len(randomness.seeds)
         stages = torch.zeros(replicas, dtype=torch.int64)
         params = torch.zeros(replicas, self.network.size)
-        return State(params, stages, create_empty_memory(replicas))
+        return LogisticState(params, stages, create_empty_memory(replicas))
 
     def observe(
         self,
-        state: State,
+        state: LogisticState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> LogisticState:
         """Fit the model to the examples of the stage, or of all stages."""
         memory = create_empty_memory(len(randomness.seeds))
         if self.sequence == "pool":
@@ -95,4 +95,4 @@ class Logistic(Learner[State]):
         if self.sequence == "average":
             params = average_with_earlier_models(state.params, params, state.stages)
         kept = whole if self.sequence == "pool" else state.memory
-        return State(params, state.stages + 1, kept)
+        return LogisticState(params, state.stages + 1, kept)

@@ -37,7 +37,7 @@ from cirm.memory import (
 from cirm.objectives import (
     Batch,
     average_risks_over_examples,
-    environment_risks,
+    compute_environment_risks,
 )
 from cirm.randomness import Draws, Randomness
 from cirm.training import (
@@ -49,7 +49,7 @@ from cirm.training import (
 )
 
 
-class State(NamedTuple):
+class MERState(NamedTuple):
     """Parameters [replica, p], the reservoir, and the number of offers [replica]."""
 
     params: Tensor
@@ -58,7 +58,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MER(Learner[State]):
+class MER(Learner[MERState]):
     """Replay from a reservoir, with Reptile steps within and across batches.
 
     Args:
@@ -105,19 +105,19 @@ class MER(Learner[State]):
         # Records list the settings, so they must name the optimiser that is used.
         object.__setattr__(self, "descent", replace(self.descent, optimiser="sgd"))
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> MERState:
         """Return random parameters and an empty reservoir."""
         params = self.network.init(randomness.at("params"))
         seen = torch.zeros(len(params), dtype=torch.int64)
-        return State(params, create_empty_examples(len(params)), seen)
+        return MERState(params, create_empty_examples(len(params)), seen)
 
     def observe(
         self,
-        state: State,
+        state: MERState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> MERState:
         """Learn arriving minibatches with replay, and offer them to the reservoir."""
         memory, seen = state.memory, state.seen
         params = state.params.clone().to(self.descent.device).requires_grad_()
@@ -141,11 +141,11 @@ class MER(Learner[State]):
             if step % steps == 0:
                 check_parameters_are_finite(params, step)
                 watch(step, steps * self.descent.epochs, numbers)
-        return State(params.detach(), memory, seen)
+        return MERState(params.detach(), memory, seen)
 
-    def loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: None, batch: Batch) -> Terms:
         """Return the risk of each replica."""
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         return {"risk": average_risks_over_examples(risks, batch)}
 
     def iterate_arriving_examples(self, batch: Batch) -> Iterator[Batch]:
@@ -171,7 +171,7 @@ class MER(Learner[State]):
         for _ in range(self.batches):
             start = params.detach().clone()
             for batch in (*self.draw_replay_batches(memory, arriving, draws), arriving):
-                params.grad, numbers = make_gradient_function(self.loss)(
+                params.grad, numbers = make_gradient_function(self.compute_loss)(
                     params, None, batch
                 )
                 optimiser.step()

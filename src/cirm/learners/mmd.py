@@ -21,9 +21,9 @@ from torch import Tensor
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     MemoryState,
-    init_with_memory,
+    init_memory_state,
     join_past_environments,
-    observe_with_memory,
+    train_and_store_examples,
 )
 from cirm.objectives import (
     Batch,
@@ -60,8 +60,8 @@ class MMD(Learner[MemoryState]):
         "domainbed-small": {"penalty": 1.0, "batch": 64, "rate": 1e-3},
     }
 
-    init = init_with_memory
-    observe = observe_with_memory
+    init = init_memory_state
+    observe = train_and_store_examples
 
     def __post_init__(self) -> None:
         self.check_setting("penalty", self.penalty >= 0, "0 or more")
@@ -69,7 +69,7 @@ class MMD(Learner[MemoryState]):
         valid = bool(self.kernels) and min(self.kernels, default=0) > 0
         self.check_setting("kernels", valid, "one or more positive numbers")
 
-    def loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
         batch = join_past_environments(self.descent, batch, past.memory)
         features, _, risk = compute_features_and_risk(

@@ -38,13 +38,13 @@ class MemoryState(NamedTuple):
     memory: ExampleMemory
 
 
-def init_with_memory(learner: Learner[Any], randomness: Randomness) -> MemoryState:
+def init_memory_state(learner: Learner[Any], randomness: Randomness) -> MemoryState:
     """Return random parameters and an empty memory. Serves as a learner's `init`."""
     params = learner.network.init(randomness.at("params"))
     return MemoryState(params, create_empty_memory(len(params)))
 
 
-def observe_with_memory(
+def train_and_store_examples(
     learner: Any,  # noqa: ANN401  a learner with a loss and a setting `memory`
     state: MemoryState,
     stage: Stage,
@@ -55,11 +55,13 @@ def observe_with_memory(
 
     Serves as a learner's `observe`.
     """
-    gradient = make_gradient_function(learner.loss)
-    return descend_with_memory(learner, gradient, state, stage, randomness, watch)
+    gradient = make_gradient_function(learner.compute_loss)
+    return descend_and_store_examples(
+        learner, gradient, state, stage, randomness, watch
+    )
 
 
-def descend_with_memory(
+def descend_and_store_examples(
     learner: Any,  # noqa: ANN401  a learner with a setting `memory`
     gradient: Gradient,
     state: MemoryState,

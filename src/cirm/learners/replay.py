@@ -18,8 +18,8 @@ from cirm.environments import Stage
 from cirm.learners.base import Learner
 from cirm.learners.rehearsal import (
     MemoryState,
-    descend_with_memory,
-    init_with_memory,
+    descend_and_store_examples,
+    init_memory_state,
     join_past_environments,
 )
 from cirm.objectives import (
@@ -77,7 +77,7 @@ class Replay(Learner[MemoryState]):
         },
     }
 
-    init = init_with_memory
+    init = init_memory_state
 
     def __post_init__(self) -> None:
         self.check_setting("memory", self.memory >= 0, "0 or more")
@@ -95,16 +95,19 @@ class Replay(Learner[MemoryState]):
         watch: Watch = ignore_training_steps,
     ) -> MemoryState:
         """Minimise the penalised risk of stage and memory, then keep some examples."""
-        gradient, total = make_gradient_function(self.loss), self.budget == "total"
-        return descend_with_memory(
+        gradient, total = (
+            make_gradient_function(self.compute_loss),
+            self.budget == "total",
+        )
+        return descend_and_store_examples(
             self, gradient, state, stage, randomness, watch, total
         )
 
-    def loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: MemoryState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica over new and past environments."""
         batch = join_past_environments(self.descent, batch, past.memory)
         outputs = self.network(params, batch.x, batch.noise)
-        losses = self.likelihood.losses(outputs, batch.y)
+        losses = self.likelihood.compute_losses(outputs, batch.y)
         risks = average_by_environment(losses, batch.share)
         if self.penalty_kind == "none":
             return {"risk": risks.mean(-1)}

@@ -30,7 +30,7 @@ from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class RidgeState(NamedTuple):
     """Coefficients [replica, p], number of stages [replica], and second moments.
 
     `moments` are sums of products of (1, inputs, target), [replica, d + 2, d + 2].
@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ridge(Learner[State]):
+class Ridge(Learner[RidgeState]):
     """The linear function of least penalised squared error; its network is linear.
 
     The settings of training are not used.
@@ -72,10 +72,10 @@ class Ridge(Learner[State]):
         self.check_setting("sequence", valid, "pool, last or average")
         check_network_is_linear("ridge", self.network)
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> RidgeState:
         """Return coefficients and moments of zero."""
         replicas, side = len(randomness.seeds), self.network.size + 1
-        return State(
+        return RidgeState(
             torch.zeros(replicas, self.network.size),
             torch.zeros(replicas, dtype=torch.int64),
             torch.zeros(replicas, side, side, dtype=torch.float64),
@@ -83,11 +83,11 @@ class Ridge(Learner[State]):
 
     def observe(
         self,
-        state: State,
+        state: RidgeState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> RidgeState:
         """Fit the model to the moments of the stage, or of all stages."""
         replicas = len(randomness.seeds)
         own = [compute_second_moments(*e.take_all(replicas)) for e in stage]
@@ -102,4 +102,4 @@ class Ridge(Learner[State]):
         if self.sequence == "average":
             params = average_with_earlier_models(state.params, params, state.stages)
         kept = moments if self.sequence == "pool" else state.moments
-        return State(params, state.stages + 1, kept)
+        return RidgeState(params, state.stages + 1, kept)

@@ -53,7 +53,7 @@ from cirm.training import Terms, Watch, ignore_training_steps
 LEAST_PROBABILITY = 1e-3  # of a class given unstable features, after the correction
 
 
-class Boost(NamedTuple):
+class UnstableHead(NamedTuple):
     """What unstable features say at one environment; empty unless adapted.
 
     Attributes:
@@ -68,17 +68,17 @@ class Boost(NamedTuple):
     prior: Tensor
 
 
-class State(NamedTuple):
+class SFBState(NamedTuple):
     """The stable and the unstable network [replica, p], kept examples, adaptation."""
 
     params: Tensor
     unstable: Tensor
     memory: ExampleMemory
-    boost: Boost
+    boost: UnstableHead
 
 
 @dataclass(frozen=True)
-class SFB(Learner[State]):
+class SFB(Learner[SFBState]):
     """A stable network, boosted at a new environment by features relearned there.
 
     Args:
@@ -117,45 +117,49 @@ class SFB(Learner[State]):
         self.check_setting("independence", self.independence >= 0, "0 or more")
         self.check_setting("memory", self.memory >= 0, "0 or more")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> SFBState:
         """Return random parameters of both networks."""
         params, unstable = (
             self.network.init(randomness.at(name)) for name in ("params", "unstable")
         )
         memory = create_empty_memory(len(params))
-        return State(params, unstable, memory, create_empty_boost(params))
+        return SFBState(params, unstable, memory, create_empty_unstable_head(params))
 
     def observe(
         self,
-        state: State,
+        state: SFBState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> SFBState:
         """Train both networks, then keep some examples."""
         past = move_to_device(state, self.descent.device)
         count = len(stage) + len(state.memory.sizes)
         heads = past.unstable[:, self.network.head].repeat(1, count)
         start = torch.cat([past.params, past.unstable, heads], 1)
-        flat = self.descent.minimise(self.loss, start, past, stage, randomness, watch)
-        params, unstable, heads = self.split_parameters(flat)
+        flat = self.descent.minimise(
+            self.compute_loss, start, past, stage, randomness, watch
+        )
+        params, unstable, heads = self.split_networks_and_heads(flat)
         unstable = unstable.clone()
         unstable[:, self.network.head] = heads.mean(1)
         memory = add_stage_to_memory(
             state.memory, stage, self.memory, randomness.at("memory")
         )
-        return State(params.clone(), unstable, memory, create_empty_boost(params))
+        return SFBState(
+            params.clone(), unstable, memory, create_empty_unstable_head(params)
+        )
 
-    def split_parameters(self, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split_networks_and_heads(self, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return both networks [replica, p] and last layers [replica, e, h]."""
         size, head = self.network.size, self.network.head
         params, unstable, heads = flat.tensor_split([size, 2 * size], 1)
         return params, unstable, heads.unflatten(1, (-1, head.stop - head.start))
 
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: SFBState, batch: Batch) -> Terms:
         """Return the penalised risks of the stable network and of both together."""
         batch = join_past_environments(self.descent, batch, past.memory)
-        own, other, heads = self.split_parameters(params)
+        own, other, heads = self.split_networks_and_heads(params)
         outputs = self.network(own.contiguous(), batch.x, batch.noise)
         features = self.network.compute_features(
             other.contiguous(), batch.x, batch.noise
@@ -164,20 +168,22 @@ class SFB(Learner[State]):
         added = torch.cat([apply_linear_heads(*pair) for pair in pieces], 1)
         risk, both = (
             average_by_environment(
-                self.likelihood.losses(values, batch.y), batch.share
+                self.likelihood.compute_losses(values, batch.y), batch.share
             ).mean(-1)
             for values in (outputs, outputs.detach() + added)
         )
         penalty = compute_irm_penalties(self.likelihood, outputs, batch).mean(-1)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
-        dependence = self.compute_dependence(outputs.detach(), features, batch)
+        dependence = self.compute_squared_covariance_within_classes(
+            outputs.detach(), features, batch
+        )
         return {
             **build_penalised_loss(risk, penalty, weight, params),
             "joint risk": both,
             "dependence": self.independence * dependence,
         }
 
-    def compute_dependence(
+    def compute_squared_covariance_within_classes(
         self, outputs: Tensor, features: Tensor, batch: Batch
     ) -> Tensor:
         """Return the mean squared covariance within classes, [replica]."""
@@ -188,7 +194,7 @@ class SFB(Learner[State]):
         products = weighted.mT @ features.unsqueeze(1)
         return (products - means[0] * means[1]).square().mean((-3, -2, -1))
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: SFBState, inputs: Tensor) -> Tensor:
         """Return the stable logits, or those with unstable features added."""
         logits = compute_class_logits(self, state.params, inputs)
         if not state.boost.prior.shape[1]:
@@ -196,11 +202,11 @@ class SFB(Learner[State]):
         features = self.network.compute_features(state.unstable, inputs)
         outputs = apply_linear_heads(state.boost.head, features)
         labels = self.likelihood.logits(outputs).softmax(-1)  # type: ignore[attr-defined]
-        classes = correct_for_confusion(labels, state.boost.confusion)
+        classes = correct_probabilities_for_confusion(labels, state.boost.confusion)
         prior = state.boost.prior.unsqueeze(1)
         return (logits.log_softmax(-1) + (classes / prior).log()).unsqueeze(1)
 
-    def adapt(self, state: State, inputs: Tensor) -> State:
+    def adapt(self, state: SFBState, inputs: Tensor) -> SFBState:
         """Return the state with a last layer for unstable features fitted to inputs."""
         with torch.no_grad():
             p = compute_class_logits(self, state.params, inputs).softmax(-1)
@@ -217,20 +223,20 @@ class SFB(Learner[State]):
         one_hot = torch.nn.functional.one_hot(labels, p.shape[-1]).to(p)
         totals = p.sum(1).clamp(min=torch.finfo(p.dtype).tiny)
         confusion = (p.mT @ one_hot) / totals.unsqueeze(-1)
-        return state._replace(boost=Boost(head, confusion, p.mean(1)))
+        return state._replace(boost=UnstableHead(head, confusion, p.mean(1)))
 
-    def forget_adaptation(self, state: State) -> State:
+    def forget_adaptation(self, state: SFBState) -> SFBState:
         """Return the state without a last layer for unstable features."""
-        return state._replace(boost=create_empty_boost(state.params))
+        return state._replace(boost=create_empty_unstable_head(state.params))
 
 
-def create_empty_boost(params: Tensor) -> Boost:
+def create_empty_unstable_head(params: Tensor) -> UnstableHead:
     """Return the boost of a state that is not adapted."""
     none = params.new_zeros(len(params), 0)
-    return Boost(none, none.unsqueeze(-1), none)
+    return UnstableHead(none, none.unsqueeze(-1), none)
 
 
-def correct_for_confusion(labels: Tensor, confusion: Tensor) -> Tensor:
+def correct_probabilities_for_confusion(labels: Tensor, confusion: Tensor) -> Tensor:
     """Return probabilities of classes from those of labels, [replica, n, k].
 
     Given the class, the label of the stable network does not depend on unstable

@@ -26,7 +26,7 @@ from cirm.randomness import Randomness
 from cirm.training import Terms, Watch, ignore_training_steps, make_gradient_function
 
 
-class State(NamedTuple):
+class SIState(NamedTuple):
     """Parameters, where they are held and how strongly, [replica, p] each."""
 
     params: Tensor
@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SI(Learner[State]):
+class SI(Learner[SIState]):
     """Mean risk plus a quadratic penalty weighted by the importance of parameters.
 
     Args:
@@ -77,43 +77,47 @@ class SI(Learner[State]):
         self.check_setting("strength", self.strength >= 0, "0 or more")
         self.check_setting("damping", self.damping > 0, "above 0")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> SIState:
         """Return random parameters that nothing holds."""
         params = self.network.init(randomness.at("params"))
-        return State(params, params.clone(), torch.zeros_like(params))
+        return SIState(params, params.clone(), torch.zeros_like(params))
 
     def observe(
         self,
-        state: State,
+        state: SIState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> SIState:
         """Minimise the penalised risk, and add up what each parameter contributed."""
         past = move_to_device(state, self.descent.device)
         path = PathIntegral(past.params)
 
-        def gradient(params: Tensor, past: State, batch: Batch) -> tuple[Tensor, Terms]:
-            slope, terms = make_gradient_function(self.loss)(params, past, batch)
-            path.move_to(params.detach())
+        def compute_gradient(
+            params: Tensor, past: SIState, batch: Batch
+        ) -> tuple[Tensor, Terms]:
+            slope, terms = make_gradient_function(self.compute_loss)(
+                params, past, batch
+            )
+            path.add_step_to(params.detach())
             path.slope = slope
             penalty = self.strength * self.compute_penalty(params, past)
             (pull,) = torch.autograd.grad(penalty.sum(), params)
             return slope + pull, {**terms, "penalty": penalty.detach()}
 
         args = past.params, past, stage, randomness, watch
-        params = self.descent.descend_along_gradient(gradient, *args)
-        path.move_to(params)
+        params = self.descent.descend_along_gradient(compute_gradient, *args)
+        path.add_step_to(params)
         distance = (params - past.params).square() + self.damping
         importance = past.importance + path.total.clamp(min=0) / distance
-        return State(params, params.clone(), importance)
+        return SIState(params, params.clone(), importance)
 
-    def loss(self, params: Tensor, past: State, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: SIState, batch: Batch) -> Terms:
         """Return the risk of each replica, without the penalty."""
         risk = compute_mean_risk(self.network, self.likelihood, params, batch)
         return {"risk": risk}
 
-    def compute_penalty(self, params: Tensor, past: State) -> Tensor:
+    def compute_penalty(self, params: Tensor, past: SIState) -> Tensor:
         """Return the weighted squared distance from the anchor, [replica]."""
         return 2 * compute_quadratic_penalty(params, past.anchor, past.importance)
 
@@ -131,7 +135,7 @@ class PathIntegral:
         self.slope = torch.zeros_like(start)
         self.total = torch.zeros_like(start)
 
-    def move_to(self, params: Tensor) -> None:
+    def add_step_to(self, params: Tensor) -> None:
         """Add the step from the last place to these parameters."""
         self.total -= self.slope * (params - self.place)
         self.place = params.clone()

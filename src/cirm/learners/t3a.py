@@ -29,7 +29,7 @@ from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class T3AState(NamedTuple):
     """Parameters [replica, p], and templates of the classes [replica, width, k].
 
     Unless the state is adapted, there are no templates, [replica, 0, 0].
@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class T3A(Learner[State]):
+class T3A(Learner[T3AState]):
     """Plain training, with templates of the classes adapted to a new environment.
 
     Args:
@@ -57,36 +57,36 @@ class T3A(Learner[State]):
     presets = {f"support-{n}": {"support": n} for n in (1, 5, 20, 50, 100)}
     tasks = ("classification",)
     adapts = True
-    loss = compute_plain_loss
+    compute_loss = compute_plain_loss
 
     def __post_init__(self) -> None:
         self.check_setting("support", self.support >= 0, "0 or more")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> T3AState:
         """Return random parameters, without templates."""
         params = self.network.init(randomness.at("params"))
-        return State(params, params.new_zeros(len(params), 0, 0))
+        return T3AState(params, params.new_zeros(len(params), 0, 0))
 
     def observe(
         self,
-        state: State,
+        state: T3AState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> T3AState:
         """Minimise the mean risk."""
         args = state.params, (), stage, randomness, watch
-        params = self.descent.minimise(self.loss, *args)
-        return State(params, params.new_zeros(len(params), 0, 0))
+        params = self.descent.minimise(self.compute_loss, *args)
+        return T3AState(params, params.new_zeros(len(params), 0, 0))
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: T3AState, inputs: Tensor) -> Tensor:
         """Return outputs of the network, or products with templates, as logits."""
         if not state.templates.shape[1]:
             return self.network(state.params, inputs).unsqueeze(1)
         features = self.network.compute_features(state.params, inputs)
         return (features @ state.templates).unsqueeze(1)
 
-    def adapt(self, state: State, inputs: Tensor) -> State:
+    def adapt(self, state: T3AState, inputs: Tensor) -> T3AState:
         """Return the state with templates that the inputs have joined."""
         head = state.params[:, self.network.head]
         with torch.no_grad():
@@ -97,17 +97,17 @@ class T3A(Learner[State]):
                 weights = torch.cat([-weights / 2, weights / 2], -1)
             members = torch.cat([weights.mT, features], 1)
             logits = self.likelihood.logits(apply_linear_heads(head, members))  # type: ignore[attr-defined]
-            templates = average_confident_members(
+            templates = average_confident_examples(
                 members, logits, self.support or members.shape[1], weights
             )
         return state._replace(templates=templates)
 
-    def forget_adaptation(self, state: State) -> State:
+    def forget_adaptation(self, state: T3AState) -> T3AState:
         """Return the state without templates."""
         return state._replace(templates=state.templates[:, :0, :0])
 
 
-def average_confident_members(
+def average_confident_examples(
     members: Tensor, logits: Tensor, support: int, weights: Tensor
 ) -> Tensor:
     """Return templates [replica, width, k] of members [replica, m, width].

@@ -28,7 +28,7 @@ from cirm.randomness import Randomness
 from cirm.training import Watch, ignore_training_steps
 
 
-class State(NamedTuple):
+class TENTState(NamedTuple):
     """Parameters [replica, p], and those adapted to an environment.
 
     Unless the state is adapted, the latter are empty, [replica, 0].
@@ -39,7 +39,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TENT(Learner[State]):
+class TENT(Learner[TENTState]):
     """Plain training, with normalisation layers adapted to a new environment.
 
     Args:
@@ -59,7 +59,7 @@ class TENT(Learner[State]):
     defaults = {"network": "layernorm"}
     tasks = ("classification",)
     adapts = True
-    loss = compute_plain_loss
+    compute_loss = compute_plain_loss
 
     def __post_init__(self) -> None:
         self.check_setting("steps", self.steps >= 0, "0 or more")
@@ -74,30 +74,30 @@ class TENT(Learner[State]):
                 "with normalisation, or another learner, such as t3a."
             )
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> TENTState:
         """Return random parameters."""
         params = self.network.init(randomness.at("params"))
-        return State(params, params.new_zeros(len(params), 0))
+        return TENTState(params, params.new_zeros(len(params), 0))
 
     def observe(
         self,
-        state: State,
+        state: TENTState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> TENTState:
         """Minimise the mean risk."""
         args = state.params, (), stage, randomness, watch
-        params = self.descent.minimise(self.loss, *args)
-        return State(params, params.new_zeros(len(params), 0))
+        params = self.descent.minimise(self.compute_loss, *args)
+        return TENTState(params, params.new_zeros(len(params), 0))
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: TENTState, inputs: Tensor) -> Tensor:
         """Return the outputs of the network, adapted or not."""
         is_adapted = bool(state.adapted.shape[1])
         params = state.adapted if is_adapted else state.params
         return self.network(params, inputs).unsqueeze(1)
 
-    def adapt(self, state: State, inputs: Tensor) -> State:
+    def adapt(self, state: TENTState, inputs: Tensor) -> TENTState:
         """Return the state with normalisation layers adapted to the inputs."""
         params = state.params.detach()
         if inputs.shape[1] > 1:  # one input has no variance
@@ -114,7 +114,7 @@ class TENT(Learner[State]):
             optimiser.step()
         return state._replace(adapted=params.detach())
 
-    def forget_adaptation(self, state: State) -> State:
+    def forget_adaptation(self, state: TENTState) -> TENTState:
         """Return the state without adapted parameters."""
         return state._replace(adapted=state.adapted[:, :0])
 

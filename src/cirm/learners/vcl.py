@@ -41,7 +41,7 @@ from cirm.variational import (
 )
 
 
-class State(NamedTuple):
+class VCLState(NamedTuple):
     """The posterior of the parameters, which is the prior before any data.
 
     `start` holds the means [replica, p] at which the first stage starts. Later stages
@@ -53,7 +53,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VCL(Learner[State]):
+class VCL(Learner[VCLState]):
     """Expected risk plus the KL divergence from the last posterior.
 
     Args:
@@ -94,18 +94,18 @@ class VCL(Learner[State]):
         self.check_setting("start", valid, "random or trained")
         self.check_setting("mean_std", self.mean_std >= 0, "0 or more")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> VCLState:
         """Return the prior, and random means to start from."""
         means = self._draw_means(randomness.at("params"))
-        return State(create_gaussian(means, self.prior_std, centred=True), means)
+        return VCLState(create_gaussian(means, self.prior_std, centred=True), means)
 
     def observe(
         self,
-        state: State,
+        state: VCLState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> VCLState:
         """Minimise the expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
         if self.start == "trained" and past.start.shape[1]:
@@ -115,19 +115,21 @@ class VCL(Learner[State]):
             means = self._draw_means(randomness.at("params"))
             start = create_gaussian(means, self.initial_std)
         weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
-        loss = partial(self.loss, weight=weight)
+        loss = partial(self.compute_loss, weight=weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), past, stage, randomness, watch
         )
-        return State(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
+        return VCLState(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: VCLState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
         return self.network.sample_fixed_outputs(
             state.posterior, inputs, self.evaluations
         )
 
-    def loss(self, params: Tensor, past: State, batch: Batch, weight: float) -> Terms:
+    def compute_loss(
+        self, params: Tensor, past: VCLState, batch: Batch, weight: float
+    ) -> Terms:
         """Return the expected risk and `weight` times the KL of each replica."""
         q = unflatten_gaussian(params)
         risks = compute_expected_risks(

@@ -41,7 +41,7 @@ from cirm.variational import (
 )
 
 
-class State(NamedTuple):
+class VCLCState(NamedTuple):
     """The posterior of the parameters, for the next stage and for prediction.
 
     `posterior` is the prior before any data. `predictive` was also trained on the
@@ -56,7 +56,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VCLC(Learner[State]):
+class VCLC(Learner[VCLCState]):
     """VCL that keeps some examples of each environment for prediction.
 
     Args:
@@ -94,19 +94,19 @@ class VCLC(Learner[State]):
         valid = self.select in ("random", "k-center")
         self.check_setting("select", valid, "random or k-center")
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> VCLCState:
         """Return the prior, random means to start from, and an empty coreset."""
         means = self.network.init(randomness.at("params"))
         prior = create_gaussian(means, self.prior_std, centred=True)
-        return State(prior, means, prior, create_empty_examples(len(means)))
+        return VCLCState(prior, means, prior, create_empty_examples(len(means)))
 
     def observe(
         self,
-        state: State,
+        state: VCLCState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> VCLCState:
         """Train on the stage without its coreset, then a copy on the coreset."""
         rows = [self.select_coreset(e, randomness.at("coreset", e.name)) for e in stage]
         pairs = list(zip(stage, rows, strict=True))
@@ -122,7 +122,7 @@ class VCLC(Learner[State]):
             source = randomness.at("predictive")
             predictive = self.train_posterior(posterior, posterior, (last,), source)
         none = posterior.mean.new_zeros(len(posterior.mean), 0)
-        return State(posterior, none, predictive, coreset)
+        return VCLCState(posterior, none, predictive, coreset)
 
     def select_coreset(
         self, environment: Environment, randomness: Randomness
@@ -143,19 +143,19 @@ class VCLC(Learner[State]):
     ) -> Gaussian:
         """Return the posterior after training on a stage."""
         weight = self.beta * compute_kl_weight(self.kl_scale, sum(map(len, stage)))
-        loss = partial(self.loss, weight=weight)
+        loss = partial(self.compute_loss, weight=weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), prior, stage, randomness, watch
         )
         return unflatten_gaussian(flat)
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: VCLCState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks trained on the coreset."""
         return self.network.sample_fixed_outputs(
             state.predictive, inputs, self.evaluations
         )
 
-    def loss(
+    def compute_loss(
         self, params: Tensor, past: Gaussian, batch: Batch, weight: float
     ) -> Terms:
         """Return the expected risk and `weight` times the KL of each replica."""

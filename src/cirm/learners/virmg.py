@@ -52,7 +52,7 @@ from cirm.variational import (
 )
 
 
-class State(NamedTuple):
+class VIRMGState(NamedTuple):
     """The players of the last stage and of the one before; a new state has only `past`.
 
     Players are posteriors of networks [replica, player, p] or, with a shared
@@ -74,7 +74,7 @@ class PlayerSettings(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VIRMG(Learner[State]):
+class VIRMG(Learner[VIRMGState]):
     """Players that move in turn, each with the KL divergence from its prior.
 
     Args:
@@ -125,35 +125,37 @@ class VIRMG(Learner[State]):
         check_variational_settings("virmg", self)
         check_game_settings(self)
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> VIRMGState:
         """Return a random network with which the first player starts."""
         means = self.network.init(randomness.at("params")).to(self.descent.device)
         start = create_gaussian(
-            means[:, None, self._first_head_parameter :], self.initial_std
+            means[:, None, self._first_head_index :], self.initial_std
         )
-        body = create_gaussian(means[:, : self._first_head_parameter], self.initial_std)
-        return State(Gaussian(*(part[:, :0] for part in start)), start, body)
+        body = create_gaussian(means[:, : self._first_head_index], self.initial_std)
+        return VIRMGState(Gaussian(*(part[:, :0] for part in start)), start, body)
 
     @property
-    def _first_head_parameter(self) -> int:
+    def _first_head_index(self) -> int:
         """Index of the first of the network's parameters that belongs to a player."""
         return self.network.head.start if self.representation == "variable" else 0
 
     def observe(
         self,
-        state: State,
+        state: VIRMGState,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> VIRMGState:
         """Play with the environments of the stage, near the last posteriors."""
         state = move_to_device(state, self.descent.device)
         seats = self._build_player_settings(state, stage, randomness)
         movers = [flatten_gaussian(seat.start) for seat in seats]
         past = split_player_posteriors(state.players)
-        loss = partial(self.loss, past=past, seats=seats)
+        loss = partial(self.compute_loss, past=past, seats=seats)
         rule = choose_stop_rule(self.likelihood, self.warm_start, self.stop_accuracy)
-        score = partial(self._score_prediction, past=past, count=len(stage))
+        score = partial(
+            self._score_average_of_drawn_players, past=past, count=len(stage)
+        )
         game = Game(
             self.descent,
             loss,
@@ -165,12 +167,12 @@ class VIRMG(Learner[State]):
         players = unflatten_gaussian(torch.stack(movers[: len(stage)], 1))
         body = (
             unflatten_gaussian(movers[-1])
-            if self._first_head_parameter
+            if self._first_head_index
             else state.representation
         )
-        return State(players, state.players, body)
+        return VIRMGState(players, state.players, body)
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: VIRMGState, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of averages of drawn networks."""
         return self._predict_with_players(
             split_player_posteriors(state.players),
@@ -179,7 +181,7 @@ class VIRMG(Learner[State]):
             inputs,
         )
 
-    def loss(
+    def compute_loss(
         self,
         turn: int,
         movers: list[Tensor],
@@ -200,9 +202,9 @@ class VIRMG(Learner[State]):
             posteriors[-1],
             lambda q, _: self.network.sample_outputs(q, x, batch.noise, self.samples),
         )
-        losses = self.likelihood.losses(outputs, y).mean(1)
+        losses = self.likelihood.compute_losses(outputs, y).mean(1)
         if alone:
-            risk = batch.average_alone(losses, turn)
+            risk = batch.average_losses_of_environment(losses, turn)
         else:
             risk = average_by_environment(losses, batch.share).mean(-1)
         name, _, prior, weight = seats[turn]
@@ -212,7 +214,7 @@ class VIRMG(Learner[State]):
         }
 
     def _build_player_settings(
-        self, state: State, stage: Stage, randomness: Randomness
+        self, state: VIRMGState, stage: Stage, randomness: Randomness
     ) -> list[PlayerSettings]:
         """Return a seat for each environment, and for a shared representation."""
         lasts, seats = split_player_posteriors(state.players), []
@@ -222,22 +224,22 @@ class VIRMG(Learner[State]):
                 start = starts[index]
             else:
                 params = self.network.init(randomness.at("player", index))
-                means = params[:, self._first_head_parameter :].to(self.descent.device)
+                means = params[:, self._first_head_index :].to(self.descent.device)
                 start = create_gaussian(means, self.initial_std)
-            prior = start if index < len(lasts) else self._create_prior(start)
-            weight = self._get_kl_weight(environment.total_weight)
+            prior = start if index < len(lasts) else self._create_player_prior(start)
+            weight = self._compute_kl_weight_of_player(environment.total_weight)
             seats.append(PlayerSettings(environment.name, start, prior, weight))
-        if self._first_head_parameter:
+        if self._first_head_index:
             start = state.representation
-            prior = start if lasts else self._create_prior(start)
-            weight = self._get_kl_weight(count_examples(stage))
+            prior = start if lasts else self._create_player_prior(start)
+            weight = self._compute_kl_weight_of_player(count_examples(stage))
             seats.append(PlayerSettings("representation", start, prior, weight))
         return seats
 
-    def _create_prior(self, start: Gaussian) -> Gaussian:
+    def _create_player_prior(self, start: Gaussian) -> Gaussian:
         return create_gaussian(start.mean, self.prior_std, centred=True)
 
-    def _get_kl_weight(self, examples: float) -> float:
+    def _compute_kl_weight_of_player(self, examples: float) -> float:
         return self.beta * compute_kl_weight(self.kl_scale, examples)
 
     def _predict_with_players(
@@ -258,7 +260,7 @@ class VIRMG(Learner[State]):
         )
 
     @torch.no_grad()
-    def _score_prediction(
+    def _score_average_of_drawn_players(
         self, movers: list[Tensor], batch: Batch, past: list[Gaussian], count: int
     ) -> Tensor:
         """Return the mean score of a prediction for a batch, [replica]."""
@@ -280,7 +282,7 @@ class VIRMG(Learner[State]):
         `sample` gives those of one posterior, drawn independently for each number of a
         player. With a shared representation this is the output of the average head.
         """
-        if self._first_head_parameter:
+        if self._first_head_index:
             head = average_player_posteriors(players, past)
             whole = (torch.cat(pair, -1) for pair in zip(body, head, strict=True))
             return sample(Gaussian(*whole), 0)

@@ -51,7 +51,7 @@ from cirm.variational import (
 )
 
 
-class State(NamedTuple):
+class VIRMv1State(NamedTuple):
     """The posterior of the parameters, which is the prior before any data.
 
     `start` holds the means [replica, p] at which the first stage starts. Later stages
@@ -63,7 +63,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VIRMv1(Learner[State]):
+class VIRMv1(Learner[VIRMv1State]):
     """Expected risk, squared gradients of environments' risks, and KL from the prior.
 
     Args:
@@ -130,36 +130,36 @@ class VIRMv1(Learner[State]):
         self.check_setting("draws", valid, "sums or weights")
         check_penalty_settings("virmv1", self.penalty, self.anneal, self.l2)
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> VIRMv1State:
         """Return the prior, and random means to start from."""
         means = self.network.init(randomness.at("params"))
-        return State(create_gaussian(means, self.prior_std, centred=True), means)
+        return VIRMv1State(create_gaussian(means, self.prior_std, centred=True), means)
 
     def observe(
         self,
-        state: State,
+        state: VIRMv1State,
         stage: Stage,
         randomness: Randomness,
         watch: Watch = ignore_training_steps,
-    ) -> State:
+    ) -> VIRMv1State:
         """Minimise the penalised expected risk near the last posterior."""
         past = move_to_device(state, self.descent.device)
         start = create_initial_posterior(past.start, past.posterior, self.initial_std)
         kl_weight = self.beta * compute_kl_weight(self.kl_scale, count_examples(stage))
-        loss = partial(self.loss, kl_weight=kl_weight)
+        loss = partial(self.compute_loss, kl_weight=kl_weight)
         flat = self.descent.minimise(
             loss, flatten_gaussian(start), past, stage, randomness, watch
         )
-        return State(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
+        return VIRMv1State(unflatten_gaussian(flat), flat.new_zeros(len(flat), 0))
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: VIRMv1State, inputs: Tensor) -> Tensor:
         """Return outputs [replica, sample, n, k] of networks from the posterior."""
         return self.network.sample_fixed_outputs(
             state.posterior, inputs, self.evaluations
         )
 
-    def loss(
-        self, params: Tensor, past: State, batch: Batch, kl_weight: float
+    def compute_loss(
+        self, params: Tensor, past: VIRMv1State, batch: Batch, kl_weight: float
     ) -> Terms:
         """Return the penalised expected risk and `kl_weight` times the KL."""
         q = unflatten_gaussian(params)
@@ -167,7 +167,7 @@ class VIRMv1(Learner[State]):
         if self.draws == "sums":
             sample = self.network.sample_outputs
         outputs = sample(q, batch.x, batch.noise, self.samples)
-        losses = self.likelihood.losses(outputs, batch.y).mean(1)
+        losses = self.likelihood.compute_losses(outputs, batch.y).mean(1)
         slopes = self.likelihood.compute_output_scale_gradients(outputs, batch.y).mean(
             1
         )

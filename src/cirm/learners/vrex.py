@@ -19,8 +19,8 @@ from cirm.objectives import (
     Batch,
     build_penalised_loss,
     check_penalty_settings,
+    compute_environment_risks,
     compute_risk_variance,
-    environment_risks,
     get_annealed_penalty_weight,
 )
 from cirm.training import Terms
@@ -55,9 +55,9 @@ class VREx(Learner[PointState]):
     def __post_init__(self) -> None:
         check_penalty_settings("vrex", self.penalty, self.anneal, self.l2)
 
-    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the penalised risk of each replica."""
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         weight = get_annealed_penalty_weight(self.penalty, self.anneal, batch.progress)
         penalty = compute_risk_variance(risks)
         return build_penalised_loss(risks.mean(-1), penalty, weight, params, self.l2)

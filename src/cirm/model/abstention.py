@@ -82,9 +82,9 @@ def _check_abstention(model: ModelFacts, rate: float) -> None:
         )
     if model.threshold is not None:
         raise ValueError(
-            "--abstain: the model predicts by a threshold, for which errors of one "
-            "kind are accepted on purpose. Leave out one of the two options, or fit "
-            "the model without a threshold."
+            "--abstain: it cannot be combined with a decision threshold, which accepts "
+            "more errors of one kind on purpose. Leave out --threshold or --abstain, "
+            "or fit the model without a threshold."
         )
 
 
@@ -116,7 +116,11 @@ def _compute_expected_error(
     """
     logits = np.log(promised / (1 - promised))
     shifts, variances = zip(
-        *(_estimate_shift(rows, wrong, logits) for rows, wrong in known), strict=True
+        *(
+            _estimate_shift_of_error_log_odds(rows, wrong, logits)
+            for rows, wrong in known
+        ),
+        strict=True,
     )
     new = predict_new_place(np.array(shifts), np.array(variances))
     errors = [
@@ -126,7 +130,7 @@ def _compute_expected_error(
     return float(mix @ errors / mix.sum())
 
 
-def _estimate_shift(
+def _estimate_shift_of_error_log_odds(
     rows: Numbers, wrong: Numbers, logits: Numbers
 ) -> tuple[float, float]:
     """Return by how much the log odds of an error exceed what was promised.
@@ -137,10 +141,10 @@ def _estimate_shift(
 
     share = (wrong.sum() + 0.5) / (rows.sum() + 1)
 
-    def exceed(shift: float) -> float:
+    def compute_excess_error_rate(shift: float) -> float:
         return float(rows @ (1 / (1 + np.exp(-logits - shift))) / rows.sum() - share)
 
-    shift = float(optimize.brentq(exceed, -30.0, 30.0, xtol=1e-4))
+    shift = float(optimize.brentq(compute_excess_error_rate, -30.0, 30.0, xtol=1e-4))
     errors = 1 / (1 + np.exp(-logits - shift))
     return shift, 1 / float(rows @ (errors * (1 - errors)))
 

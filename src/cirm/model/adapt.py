@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cirm.data.encoded_sources import open_later_sources
+from cirm.data.encoded_sources import open_sources_for_model
 from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
 from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.model.facts import Adaptation, format_current_time
@@ -71,12 +71,12 @@ def adapt(
             f"Fit the model with the learner {ADAPTIVE_LEARNER}, which can."
         )
     schema = model.schema
-    sources = open_later_sources(data, schema)
+    sources = open_sources_for_model(data, schema)
     rows = read_rows(sources, schema, progress, fill_missing, has_targets=False)
     (name, *others) = rows.rows
     if others:
         raise ValueError(
-            f"The rows are of {len(rows.rows)} environments ({name!r}, {others[0]!r}"
+            f"The rows come from {len(rows.rows)} environments ({name!r}, {others[0]!r}"
             f"{', ...' * (len(others) > 1)}), but a model is adapted to one at a time. "
             "Give the rows of one environment."
         )
@@ -93,7 +93,7 @@ def adapt(
             f"{len(indices):,} of the {rows.store.count:,} rows, drawn at random, were "
             "used."
         )
-    if any(schema.target.name in next(s.frames()).columns for s in sources):
+    if any(schema.target.name in next(s.iterate_frames()).columns for s in sources):
         notes.append(
             f"the target column {schema.target.name!r} was not used for adapting."
         )

@@ -100,11 +100,13 @@ def compare(
         "same_rows": pair.shared == 1.0,
     }
     progress("comparing", 1)
-    report |= _compare_pair(pair, model, level)
+    report |= _compare_tables_of_pair(pair, model, level)
     return {"answer": write_answer(report), **report, "notes": list(pair.notes)}
 
 
-def _compare_pair(pair: TablePair, model: Model | None, level: float) -> dict[str, Any]:
+def _compare_tables_of_pair(
+    pair: TablePair, model: Model | None, level: float
+) -> dict[str, Any]:
     if min(map(len, pair.frames)) < FEWEST_ROWS:
         names = ("joint", "base_rate", "meaning", "predictions")
         return {"inputs": [], "units": []} | dict.fromkeys(names)
@@ -130,7 +132,7 @@ def _compare_pair(pair: TablePair, model: Model | None, level: float) -> dict[st
         "joint": joint,
         "base_rate": base_rate,
         "meaning": meaning,
-        "units": _find_other_units(pair),
+        "units": _find_columns_in_other_units(pair),
         "predictions": model and _compare_predictions(model, pair),
     }
 
@@ -149,7 +151,7 @@ def _compare_targets(pair: TablePair) -> ColumnChange:
     return compare_categories(pair.target, one, other)
 
 
-def _find_other_units(pair: TablePair) -> list[dict[str, Any]]:
+def _find_columns_in_other_units(pair: TablePair) -> list[dict[str, Any]]:
     """Return columns of numbers that seem to be in another unit in the second table."""
     columns: list[ColumnEncoding] = []
     quartiles = []

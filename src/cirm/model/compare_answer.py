@@ -26,10 +26,10 @@ def write_answer(report: Report) -> str:
     if not found:
         return (
             f"No difference was found between {first} and {second} ({rows} rows): "
-            f"{_join_clauses(_list_unchanged(report))}."
+            f"{_join_clauses(_describe_unchanged(report))}."
         )
     text = f"{_capitalise('; '.join(found))}."
-    if rest := _list_unchanged(report):
+    if rest := _describe_unchanged(report):
         text += f" {_capitalise(_join_clauses(rest))}."
     return text
 
@@ -91,7 +91,7 @@ def _describe_inputs(report: Report) -> list[str]:
     return sentences
 
 
-def _list_unchanged(report: Report) -> list[str]:
+def _describe_unchanged(report: Report) -> list[str]:
     """Say what did not change, of what an answer should always speak of."""
     rest = []
     if not (_describe_inputs(report) or _describe_units(report)):

@@ -182,7 +182,7 @@ def _compare_errors(new: Estimate, old: Estimate) -> Comparison:
     difference, low, high = (100 * math.expm1(min(number, 700)) for number in numbers)
     value, expected = math.exp(new.value), math.exp(old.value)
     p_value = compute_p_value(new, old)
-    spread = 100 * math.expm1(min(old.bound_spread(), 700))
+    spread = 100 * math.expm1(min(old.compute_upper_limit_of_spread(), 700))
     scores = (value, expected, difference, low, high, p_value)
     return Comparison("rmse", "", *scores, spread=spread)
 
@@ -219,7 +219,9 @@ def _compare_values(
     numbers = (new.value, old.value, old.value - new.value, *ends)
     value, expected, difference, low, high = (scale * number for number in numbers)
     scores = (value, expected, difference, low, high, compute_p_value(old, new))
-    return Comparison(score, label, *scores, spread=scale * old.bound_spread())
+    return Comparison(
+        score, label, *scores, spread=scale * old.compute_upper_limit_of_spread()
+    )
 
 
 def _compare_accuracies(here: Measured, past: Sequence[Measured]) -> list[Comparison]:

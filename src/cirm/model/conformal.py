@@ -68,7 +68,9 @@ class Calibration(NamedTuple):
         """Half the width of an interval, in standard deviations of the target."""
         return float(np.exp(self.thresholds[0]))
 
-    def choose_sets(self, probabilities: Numbers, predicted: Indices) -> Flags:
+    def choose_prediction_sets(
+        self, probabilities: Numbers, predicted: Indices
+    ) -> Flags:
         """Return which classes belong to the set of each row, [n, classes].
 
         The predicted class [n] always does, so that no set is empty.
@@ -257,10 +259,10 @@ def _find_modelled_threshold(
     weights = np.array([min(rows, ENOUGH_ROWS) for rows, _ in known], float)
     weights = np.repeat(weights / weights.sum() / QUANTILES, QUANTILES)
 
-    def exceed(threshold: float) -> float:
+    def compute_excess_coverage(threshold: float) -> float:
         return float(new.cumulative_probability(threshold - around) @ weights) - level
 
-    return float(optimize.brentq(exceed, -100.0, 100.0, xtol=1e-4))
+    return float(optimize.brentq(compute_excess_coverage, -100.0, 100.0, xtol=1e-4))
 
 
 def _estimate_quantile(

@@ -85,10 +85,11 @@ def parse_metadata(content: bytes, where: str) -> dict[str, str]:
     """Return the metadata of the header, which are all text."""
     if not content:
         raise ValueError(f"{where} is empty. {REMEDY}")
-    foreign = f"{where} was not written by cirm"
     length = struct.unpack("<Q", content[:8])[0] if len(content) > 8 else 0
     if not 2 <= length <= MOST_HEADER or content[8:9] != b"{":
-        raise ValueError(f"{foreign}: it has another format. Check the path.")
+        raise ValueError(
+            f"{where} was not written by cirm: it has another format. Check the path."
+        )
     if length > len(content) - 8:
         raise ValueError(f"{where} is incomplete: its end is missing. {REMEDY}")
     try:
@@ -98,7 +99,8 @@ def parse_metadata(content: bytes, where: str) -> dict[str, str]:
     metadata = header.get("__metadata__") if isinstance(header, dict) else None
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise ValueError(
-            f"{foreign}: it is a safetensors file of another program. Check the path."
+            f"{where} was not written by cirm: it is a safetensors file of another "
+            "program. Check the path."
         )
     for name in ("version", "model", "sha256"):
         if not isinstance(metadata.get(name), str):

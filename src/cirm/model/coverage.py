@@ -47,21 +47,23 @@ def measure_coverage(
     mean = predictions.mean.double().numpy()
     if model.task.classes:
         decided = decide_classes(predictions.mean, model.task.classes, model.threshold)
-        chosen = calibration.choose_sets(mean, decided.numpy())
+        chosen = calibration.choose_prediction_sets(mean, decided.numpy())
         inside: Flags = chosen[np.arange(len(mean)), targets]
         name, sizes = "size", chosen.sum(1).astype(float)
     else:
         width = 2 * model.schema.target.scale * calibration.half_width
         inside = np.abs(mean[:, 0] - targets) <= calibration.half_width
         name, sizes = "width", np.full(len(mean), width)
-    found = _measure_by_environment(inside, {name: sizes}, rows, "coverage")
+    found = _measure_hits_by_environment(inside, {name: sizes}, rows, "coverage")
     if model.task.classes:
         members = {
             label: np.flatnonzero(targets == index)
             for index, label in enumerate(model.task.classes)
         }
         found["classes"] = {
-            label: _measure_rows(inside[own], {name: sizes[own]}, "coverage")
+            label: _measure_percentage_of_hits(
+                inside[own], {name: sizes[own]}, "coverage"
+            )
             for label, own in members.items()
             if len(own)
         }
@@ -84,7 +86,7 @@ def measure_abstention(
     answered = mean.max(1) >= abstention.confidence
     wrong = mean.argmax(1) != targets
     kept = {name: own[answered[own]] for name, own in rows.items()}
-    found = _measure_by_environment(wrong, {}, kept, "error")
+    found = _measure_hits_by_environment(wrong, {}, kept, "error")
     shares = {name: 100 * float(answered[own].mean()) for name, own in rows.items()}
     places = {
         name: {"rows": len(rows[name]), "answered": share}
@@ -133,14 +135,14 @@ def describe_uncertainty(
     return found
 
 
-def _measure_by_environment(
+def _measure_hits_by_environment(
     hits: Flags, sizes: Mapping[str, Numbers], rows: Rows, name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits of each environment, and their mean."""
     from scipy import stats
 
     places = {
-        place: _measure_rows(
+        place: _measure_percentage_of_hits(
             hits[own], {key: values[own] for key, values in sizes.items()}, name
         )
         for place, own in rows.items()
@@ -158,7 +160,7 @@ def _measure_by_environment(
     return {"overall": overall, "environments": places}
 
 
-def _measure_rows(
+def _measure_percentage_of_hits(
     hits: Flags, sizes: Mapping[str, Numbers], name: str
 ) -> dict[str, Any]:
     """Return the percentage of hits among rows with its interval, and mean sizes."""

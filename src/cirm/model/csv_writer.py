@@ -88,9 +88,9 @@ def _format_trailing_columns(frame: pd.DataFrame, separator: str) -> list[Cells]
     for position in reversed(range(frame.shape[1])):
         values = frame.iloc[:, position]
         if values.dtype == float:
-            cells = _format_fractions(values)
+            cells = _format_numbers_as_fractions(values)
         else:
-            cells = _format_labels(values, separator)
+            cells = _format_repeated_labels(values, separator)
         if cells is None:
             break
         columns.insert(0, cells)
@@ -106,10 +106,10 @@ def _format_leading_columns(frame: pd.DataFrame, separator: str) -> list[Cells] 
     if len(rows) != len(frame) or "\0" in text or max(map(len, rows)) > WIDEST_CELL:
         return None
     # Pandas quotes a missing value only where it is the whole row.
-    return [_pad_rows([b"" if row == b'""' else row for row in rows])]
+    return [_pad_rows_to_equal_length([b"" if row == b'""' else row for row in rows])]
 
 
-def _format_fractions(values: Values) -> Cells | None:
+def _format_numbers_as_fractions(values: Values) -> Cells | None:
     """Format numbers from 0 to 1 with six decimals; None if there are others."""
     numbers, scale = values.to_numpy(), 10**DECIMALS
     if np.isnan(numbers).all():
@@ -127,7 +127,7 @@ def _format_fractions(values: Values) -> Cells | None:
     return cells
 
 
-def _format_labels(values: Values, separator: str) -> Cells | None:
+def _format_repeated_labels(values: Values, separator: str) -> Cells | None:
     """Format a few different texts, quoted where needed; None for anything else."""
     codes, labels = pd.factorize(values)
     few = len(labels) <= len(values) / 10 + 1 and not (codes < 0).any()
@@ -136,7 +136,7 @@ def _format_labels(values: Values, separator: str) -> Cells | None:
     cells = [_quote_cell(label, separator).encode() for label in labels]
     if any(b"\0" in cell or len(cell) > WIDEST_CELL for cell in cells):
         return None
-    return _pad_rows(cells)[codes]
+    return _pad_rows_to_equal_length(cells)[codes]
 
 
 def _quote_cell(text: str, separator: str) -> str:
@@ -145,5 +145,5 @@ def _quote_cell(text: str, separator: str) -> str:
     return text
 
 
-def _pad_rows(rows: list[bytes]) -> Cells:
+def _pad_rows_to_equal_length(rows: list[bytes]) -> Cells:
     return np.array(rows).view(np.uint8).reshape(len(rows), -1)

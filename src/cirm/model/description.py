@@ -68,20 +68,22 @@ def _check_decisions(description: Description) -> None:
     """Refuse thresholds and class weights that do not fit the classes."""
     classes, plan = description.schema.task.classes, description.plan
     two = classes if len(classes) == 2 else ()
-    _require(
+    _check_field(
         plan.positive in ("", *two), "plan.positive", ("must be one of two classes")
     )
     known = set(plan.class_weight) in (set(), set(classes))
-    _require(known, "plan.class_weight", "must have a weight for every class")
+    _check_field(known, "plan.class_weight", "must have a weight for every class")
     smallest = min(plan.class_weight.values(), default=1.0)
-    _require(smallest > 0, "plan.class_weight", "weights must be positive")
+    _check_field(smallest > 0, "plan.class_weight", "weights must be positive")
     if description.threshold is not None:
         value = description.threshold.value
         is_valid = 0 <= value <= 1 and description.threshold.positive in two
-        _require(is_valid, "threshold", "must be a probability of one of two classes")
+        _check_field(
+            is_valid, "threshold", "must be a probability of one of two classes"
+        )
     if (scores := description.held_out_scores) is not None:
         is_count = min(scores.rows) >= 0 and max(scores.rows) < LARGEST
-        _require(
+        _check_field(
             is_count and bool(two),
             "held_out_scores",
             ("must count the rows of two classes"),
@@ -89,7 +91,7 @@ def _check_decisions(description: Description) -> None:
         for part in (scores.positives, scores.others):
             is_valid = list(part) == sorted(part) and len(part) <= MOST_SCORES
             is_valid &= not part or 0 <= part[0] <= part[-1] <= 1
-            _require(
+            _check_field(
                 is_valid,
                 "held_out_scores",
                 ("must be probabilities in increasing order"),
@@ -109,34 +111,34 @@ def _check_sizes(data: Any) -> None:  # noqa: ANN401
             and max(map(len, [*lists, *dicts]), default=0) <= MOST_ITEMS
             and max(map(abs, by_type.get(int, [])), default=0) < LARGEST
         )
-        _require(
+        _check_field(
             is_small,
             "description",
             ("a text, a list or a number in the description is too large"),
         )
         parts = [*lists, *dicts, *(part.values() for part in dicts)]
         level = list(itertools.chain.from_iterable(parts))
-    _require(not level, "description", "its lists are nested too deeply")
+    _check_field(not level, "description", "its lists are nested too deeply")
 
 
 def _check_schema(schema: Schema) -> None:
     """Refuse a schema whose parts do not agree."""
     target, treatment = schema.target, schema.treatment
-    _require(
+    _check_field(
         target.categories == schema.task.classes,
         "classes",
         "differ from those of the target",
     )
     is_number = target.kind == "number"
-    _require(
+    _check_field(
         bool(schema.task.classes) != is_number, "target", "does not match the task"
     )
     is_known = schema.every in ("", *EVERY) and bool(schema.every) <= bool(
         schema.environment
     )
-    _require(is_known, "every", "not the length of a period of a column of dates")
-    _require(all(size > 0 for size in treatment.shape), "shape", "must be positive")
-    _require(
+    _check_field(is_known, "every", "not the length of a period of a column of dates")
+    _check_field(all(size > 0 for size in treatment.shape), "shape", "must be positive")
+    _check_field(
         (treatment.kind == "table") == bool(treatment.encoding),
         "kind",
         "columns must be described for a table, and only for a table",
@@ -144,60 +146,64 @@ def _check_schema(schema: Schema) -> None:
     if (encoder := treatment.encoder) is not None:
         _check_encoder(encoder, "encoder")
         is_valid = treatment.kind == "images" and treatment.shape == (encoder.features,)
-        _require(is_valid and encoder.side > 0, "encoder", "does not match the inputs")
+        _check_field(
+            is_valid and encoder.side > 0, "encoder", "does not match the inputs"
+        )
     columns = treatment.encoding.columns if treatment.encoding else ()
     for column in (target, *columns):
         _check_column(column)
     names = [column.name for column in columns]
-    _require(
+    _check_field(
         len(set(names)) == len(names), "columns", ("two columns have the same name")
     )
     if treatment.encoding:
         features = len(treatment.encoding.features)
-        _require(treatment.shape == (features,), "shape", "does not match the columns")
+        _check_field(
+            treatment.shape == (features,), "shape", "does not match the columns"
+        )
 
 
 def _check_column(column: ColumnEncoding) -> None:
     place, categories = f"column {column.name!r}", column.categories
-    _require(column.scale > 0, place, "the scale must be positive")
-    _require(
+    _check_field(column.scale > 0, place, "the scale must be positive")
+    _check_field(
         len(set(categories)) == len(categories), place, "categories must be unique"
     )
     places = set(column.hashed) & set(range(len(categories)))
-    _require(
+    _check_field(
         len(places) == len(column.hashed), place, ("a hashed category does not exist")
     )
-    _require(
+    _check_field(
         is_known_format(column.kind, column.format),
         place,
         ("the format of its values is unknown"),
     )
-    _require(
+    _check_field(
         len(column.quartiles) in (0, 2), place, ("there must be two quartiles or none")
     )
     low, high = column.quartiles or (0.0, 0.0)
-    _require(low <= high, place, "quartiles must be in increasing order")
+    _check_field(low <= high, place, "quartiles must be in increasing order")
     if column.encoder is not None:
         _check_encoder(column.encoder, place)
         is_text = column.kind == "text" and not column.encoder.side
-        _require(is_text, place, "only text has an encoder")
+        _check_field(is_text, place, "only text has an encoder")
     largest = max(map(abs, (column.centre, column.scale, column.fill, low, high)))
-    _require(largest < math.inf, place, "numbers must be finite")
+    _check_field(largest < math.inf, place, "numbers must be finite")
 
 
 def _check_encoder(encoder: EncoderIdentity, place: str) -> None:
     is_valid = bool(encoder.name and encoder.checksum)
     is_valid &= 0 < encoder.features <= MOST_FEATURES and 0 <= encoder.side <= MOST_SIDE
-    _require(is_valid, place, "the encoder is invalid")
+    _check_field(is_valid, place, "the encoder is invalid")
 
 
 def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) -> None:
-    _require(bool(history), "history", "must not be empty")
+    _check_field(bool(history), "history", "must not be empty")
     for index, entry in enumerate(history):
         place = f"history.{index}"
         counts = (entry.stage, entry.rows - 1, entry.held_out, entry.epochs)
-        _require(min(counts) >= 0, place, "counts must not be negative")
-        _require(
+        _check_field(min(counts) >= 0, place, "counts must not be negative")
+        _check_field(
             entry.held_out <= entry.rows,
             place,
             ("the number of held-out rows is larger than the number of rows"),
@@ -205,7 +211,9 @@ def _check_history(history: tuple[HistoryEntry, ...], classes: Sequence[str]) ->
         _check_arrival(entry.arrival, f"{place}.arrival", classes)
         is_counted = len(entry.confident) in (0, len(CONFIDENCES))
         is_counted &= all(0 <= count < LARGEST for count in entry.confident)
-        _require(is_counted, f"{place}.confident", "must count every confidence level")
+        _check_field(
+            is_counted, f"{place}.confident", "must count every confidence level"
+        )
         for one in (entry.nonconformity, entry.nonconformity_adapted):
             if one is not None:
                 _check_nonconformity(one, f"{place}.nonconformity", classes)
@@ -233,20 +241,22 @@ def _check_arrival(
     is_complete = not names or needed <= names <= set(known)
     is_valid = is_complete and all(set(arrival[n]) == known[n] for n in names)
     is_valid &= len(names & set(given)) != 1
-    _require(is_valid, place, "a score is missing, or is not one that cirm stores")
+    _check_field(is_valid, place, "a score is missing, or is not one that cirm stores")
     for name in names & {"error", "ranking", "calibration"}:
         largest = max(map(abs, arrival[name].values()))
-        _require(largest < MOST_SCORE, place, "a score is too large")
-        _require(
+        _check_field(largest < MOST_SCORE, place, "a score is too large")
+        _check_field(
             arrival[name]["variance"] >= 0, place, "a variance must not be negative"
         )
     for label, rows in arrival.get("rows", {}).items():
         correct = arrival["correct"][label]
         is_count = 0 <= correct <= rows < LARGEST
-        _require(is_count, f"{place}.correct", "must be from 0 to the number of rows")
+        _check_field(
+            is_count, f"{place}.correct", "must be from 0 to the number of rows"
+        )
     for name in names & set(given):
         is_valid = all(0 <= score <= 1 for score in arrival[name].values())
-        _require(is_valid, f"{place}.{name}", "must be from 0 to 1")
+        _check_field(is_valid, f"{place}.{name}", "must be from 0 to 1")
 
 
 def _check_nonconformity(
@@ -254,20 +264,20 @@ def _check_nonconformity(
 ) -> None:
     """Refuse scores other than those that `measure_nonconformity` returns."""
     is_known = {""} <= set(one.quantiles) <= set(one.rows) <= {"", *classes}
-    _require(is_known, place, "classes differ from those of the target")
+    _check_field(is_known, place, "classes differ from those of the target")
     for label, rows in one.rows.items():
         quantiles = one.quantiles.get(label, ())
         is_complete = len(quantiles) == (QUANTILES if rows else 0)
-        _require(rows >= 0 and is_complete, place, "quantiles are missing")
+        _check_field(rows >= 0 and is_complete, place, "quantiles are missing")
         is_valid = max(map(abs, quantiles), default=0.0) < MOST_SCORE
         is_valid &= all(a <= b for a, b in itertools.pairwise(quantiles))
-        _require(is_valid, place, "quantiles must be in increasing order")
+        _check_field(is_valid, place, "quantiles must be in increasing order")
     counts = (len(one.answered), len(one.wrong))
     wanted = len(CONFIDENCES) if classes else 0
-    _require(counts == (wanted, wanted), place, "must count every confidence level")
+    _check_field(counts == (wanted, wanted), place, "must count every confidence level")
     for answered, wrong in zip(one.answered, one.wrong, strict=True):
         is_count = 0 <= wrong <= answered < LARGEST
-        _require(
+        _check_field(
             is_count,
             place,
             (
@@ -277,6 +287,6 @@ def _check_nonconformity(
         )
 
 
-def _require(is_valid: bool, place: str, problem: str) -> None:
+def _check_field(is_valid: bool, place: str, problem: str) -> None:
     if not is_valid:
         raise ValueError(f"{place}: {problem}")

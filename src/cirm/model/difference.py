@@ -70,8 +70,10 @@ def describe_differences(one: Model, other: Model) -> dict[str, Any]:
 
 def find_relation(one: Model, other: Model) -> str:
     """Return how the second model came from the first, by their histories."""
-    first, second = (list(map(_get_entry_identity, m.history)) for m in (one, other))
-    shared = _count_shared(first, second)
+    first, second = (
+        list(map(_get_name_time_and_fingerprint, m.history)) for m in (one, other)
+    )
+    shared = _count_shared_first_entries(first, second)
     if not shared:
         return "unrelated to"
     if len(first) == len(second) == shared:
@@ -81,11 +83,11 @@ def find_relation(one: Model, other: Model) -> str:
     return "is continued by" if shared == len(second) else "branches from"
 
 
-def _get_entry_identity(entry: HistoryEntry) -> tuple[str, ...]:
+def _get_name_time_and_fingerprint(entry: HistoryEntry) -> tuple[str, ...]:
     return entry.name, entry.time, entry.fingerprint
 
 
-def _count_shared(first: list[Any], second: list[Any]) -> int:
+def _count_shared_first_entries(first: list[Any], second: list[Any]) -> int:
     """Return the number of entries at the beginning of both lists."""
     pairs = list(zip(first, second, strict=False))
     return next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))

@@ -63,11 +63,11 @@ class Estimate(NamedTuple):
     third: float = 0.0
     parts: tuple[SpreadPart, ...] = ()
 
-    def list_parts(self) -> tuple[SpreadPart, ...]:
+    def list_spread_parts(self) -> tuple[SpreadPart, ...]:
         """Return the parts, or the estimate itself as the only one."""
         return self.parts or (SpreadPart(0.0, self.value, self.variance, 1.0),)
 
-    def bound_spread(self) -> float:
+    def compute_upper_limit_of_spread(self) -> float:
         """Return the limit that the spread between places is below with 95 %."""
         total = 0.0
         for part in self.parts:
@@ -233,7 +233,7 @@ def compute_difference_interval(one: Estimate, other: Estimate) -> tuple[float, 
     It goes with a one-sided test at 5 %: the test finds a difference where the interval
     lies above 0.
     """
-    difference = _subtract_parts(one, other)
+    difference = _build_mixture_of_difference(one, other)
     return difference.find_quantile(0.05), difference.find_quantile(0.95)
 
 
@@ -243,12 +243,12 @@ def compute_half_width(estimate: Estimate) -> float:
     return (high - low) / 2
 
 
-def _subtract_parts(one: Estimate, other: Estimate) -> NormalMixture:
+def _build_mixture_of_difference(one: Estimate, other: Estimate) -> NormalMixture:
     """Return the mixture of a difference; each part of a side with all of the other."""
     parts = [
         (a.mean - b.mean, a.variance + b.variance, a.weight * b.weight)
-        for a in one.list_parts()
-        for b in other.list_parts()
+        for a in one.list_spread_parts()
+        for b in other.list_spread_parts()
     ]
     means, variances, weights = np.array(parts).T
     return NormalMixture(means, np.sqrt(variances) + 1e-12, weights)
@@ -281,7 +281,7 @@ class NormalMixture(NamedTuple):
 
 def compute_p_value(one: Estimate, other: Estimate) -> float:
     """Return the one-sided p-value of the hypothesis that one is not above other."""
-    by_spread = _subtract_parts(one, other).compute_probability_below(0.0)
+    by_spread = _build_mixture_of_difference(one, other).compute_probability_below(0.0)
     deviation = max(math.sqrt(one.variance + other.variance), 1e-12)
     skewness = (one.third - other.third) / deviation**3
     if abs(skewness) < 1e-9:

@@ -17,8 +17,8 @@ from cirm.data.encoded_chunks import (
     find_missing_numbers,
     read_environment_names,
 )
-from cirm.data.encoded_sources import open_later_sources
-from cirm.data.periods import divide_later_sources
+from cirm.data.encoded_sources import open_sources_for_model
+from cirm.data.periods import divide_later_sources_into_periods
 from cirm.data.rows import (
     group_rows_by_environment,
     hash_inputs_and_targets,
@@ -140,8 +140,8 @@ def evaluate(
     notes = describe_adapted_environment(model)
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups, *filter(None, [weight])]
-    sources = open_later_sources(data, schema)
-    for source in divide_later_sources(sources, schema, environment):
+    sources = open_sources_for_model(data, schema)
+    for source in divide_later_sources_into_periods(sources, schema, environment):
         for chunk in encode_source_chunks(
             source, schema, fill_missing, environment, needed
         ):
@@ -394,7 +394,7 @@ def warn_of_constant_values(model: Model, diagnostics: dict[str, float]) -> list
 def score_past_environments(before: Model, after: Model) -> dict[str, float]:
     """Score an updated model on what the one before has stored of its environments."""
     with torch.no_grad():
-        scores = before.learner.score_past(before.state, after.state)
+        scores = before.learner.score_on_past_environments(before.state, after.state)
     if scores and not before.task.classes:
         scale = before.schema.target.scale
         for name in ("before", "after"):

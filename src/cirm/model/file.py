@@ -231,7 +231,7 @@ def decode_model_file(
         binding = tensors.pop(DIGEST_TENSOR, None)
         digest = None if binding is None else binding.numpy().tobytes()
         check_description_matches(text, digest, version)
-        earlier = _take_earlier_versions(tensors)
+        earlier = _pop_earlier_versions(tensors)
         model = _build_model(data, tensors, network, learner)
         _check_model_can_predict(model)
     except Exception as error:  # whatever a file from anywhere may cause
@@ -247,7 +247,7 @@ def decode_model_file(
     return replace(model, earlier=earlier)
 
 
-def _take_earlier_versions(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
+def _pop_earlier_versions(tensors: dict[str, Tensor]) -> tuple[bytes, ...]:
     """Remove the files of earlier versions from tensors, and return them in order."""
     versions: list[bytes] = []
     while (tensor := tensors.pop(f"{EARLIER}{len(versions)}", None)) is not None:
@@ -333,7 +333,6 @@ def _has_nan(model: Model) -> bool:
 
 def _check_model_can_predict(model: Model) -> None:
     """Raise an error unless the model has numbers, and can make one prediction."""
-    misfit = "its tensors do not match its description"
     if _has_nan(model):
         raise ValueError(f"its tensors contain values that are not finite. {REMEDY}")
     inputs = torch.zeros(1, 1, *model.schema.treatment.shape)
@@ -341,9 +340,15 @@ def _check_model_can_predict(model: Model) -> None:
         with torch.no_grad():
             prediction = model.learner.predict(model.state, inputs)
     except (RuntimeError, TypeError, IndexError) as error:
-        raise ValueError(f"{misfit} ({summarise_error(error)}). {REMEDY}") from None
+        raise ValueError(
+            f"its tensors do not match its description ({summarise_error(error)}). "
+            f"{REMEDY}"
+        ) from None
     if prediction.shape != (1, 1, max(1, len(model.task.classes))):
         shape = list(prediction.shape)
-        raise ValueError(f"{misfit} (predictions of shape {shape}). {REMEDY}")
+        raise ValueError(
+            "its tensors do not match its description: predictions have the shape "
+            f"{shape}. {REMEDY}"
+        )
     if not prediction.isfinite().all():
         raise ValueError(f"its predictions are not finite. {REMEDY}")

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cirm.data.encoded_sources import open_first_sources, open_later_sources
+from cirm.data.encoded_sources import open_sources_for_first_fit, open_sources_for_model
 from cirm.data.periods import (
-    divide_by_time,
-    divide_later_sources,
-    remember_periods,
+    add_periods_to_schema,
+    divide_later_sources_into_periods,
+    divide_sources_into_periods,
 )
 from cirm.data.rows import (
     EncodedRows,
@@ -23,7 +23,7 @@ from cirm.data.rows import (
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import ReadOptions, infer_schema
 from cirm.data.sources import Data, Progress, ignore_progress
-from cirm.early_stopping import StoppingDescent
+from cirm.early_stopping import EarlyStoppingDescent
 from cirm.environments import Stage, Stream
 from cirm.learners import DEFAULT_LEARNER
 from cirm.learners.base import Learner
@@ -54,7 +54,7 @@ from cirm.model.rare_classes import (
     get_threshold_rule,
     update_threshold,
     warn_of_constant_predictions,
-    weigh_stage,
+    weight_examples_of_stage,
 )
 from cirm.model.stage_scores import measure_after_adapting, predict_rows_to_score
 from cirm.model.verdict import warn_of_drop_on_arrival
@@ -202,8 +202,8 @@ def fit(
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}, but it must be 1 or 3.")
     shape = (channels, side or 0, side or 0)
-    sources, text_encoder = open_first_sources(data, shape, encoder)
-    sources = divide_by_time(sources, environment, time, every)
+    sources, text_encoder = open_sources_for_first_fit(data, shape, encoder)
+    sources = divide_sources_into_periods(sources, environment, time, every)
     options = ReadOptions(
         target,
         environment,
@@ -218,7 +218,7 @@ def fit(
         encoder=text_encoder,
     )
     draft = infer_schema(sources, options, progress)
-    schema = remember_periods(draft.schema, sources)
+    schema = add_periods_to_schema(draft.schema, sources)
     values = {
         **(settings or {}),
         **build_learner_column_settings(learner, schema, unstable, stable),
@@ -322,8 +322,12 @@ def update(
             f"0 to {MOST_EARLIER}."
         )
     before = model
-    sources = divide_later_sources(
-        open_later_sources(data, model.schema), model.schema, environment, time, every
+    sources = divide_later_sources_into_periods(
+        open_sources_for_model(data, model.schema),
+        model.schema,
+        environment,
+        time,
+        every,
     )
     check_threshold(model, threshold)
     rows = read_rows(
@@ -398,7 +402,7 @@ def _train_stage(
         tuple(rows.environment(n, splits[n][part], model.schema) for n in names)
         for part in (0, 1)
     )
-    stage = weigh_stage(model, stage)
+    stage = weight_examples_of_stage(model, stage)
     before = {
         n: predict_rows_to_score(model, rows, rows.rows[n])
         for n in names
@@ -498,6 +502,6 @@ def _observe_stage(
             "(rate) or penalty."
         ) from None
     descent = learner.descent
-    if isinstance(descent, StoppingDescent) and done:
+    if isinstance(descent, EarlyStoppingDescent) and done:
         return state, descent.count_epochs(done, stage)
     return state, descent.epochs

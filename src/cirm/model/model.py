@@ -184,7 +184,7 @@ def build_learner(
     """Return a new learner for a task and inputs of a shape, and the plan for it."""
     if isinstance(network, str):
         settings, network = {**settings, "network": network}, None
-    example: Any = _ExampleEnvironment(shape, task)
+    example: Any = _ShapeAndTask(shape, task)
     if network is not None:
         if given := [name for name in NETWORK if name in settings]:
             raise ValueError(
@@ -274,7 +274,7 @@ def _check_network_inputs(network: Network, shape: tuple[int, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class _ExampleEnvironment:
+class _ShapeAndTask:
     """What `create` needs of an environment: the shape of its inputs and the task."""
 
     features: tuple[int, ...]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
-from cirm.data.encoded_sources import open_later_sources
+from cirm.data.encoded_sources import open_sources_for_model
 from cirm.data.sources import (
     Data,
     Progress,
@@ -94,7 +94,7 @@ def predict(
     model = apply_threshold(model, threshold)
     frames = [
         frame
-        for source in open_later_sources(data, model.schema)
+        for source in open_sources_for_model(data, model.schema)
         for frame in predict_chunks(
             model,
             source,
@@ -203,7 +203,7 @@ def _build_prediction_columns(
     }
     if calibration is not None:
         columns["set"] = _join_class_names(
-            calibration.choose_sets(mean, index), model.task.classes
+            calibration.choose_prediction_sets(mean, index), model.task.classes
         )
     if probabilities:
         for position, name in enumerate(model.task.classes):

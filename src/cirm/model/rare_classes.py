@@ -95,7 +95,7 @@ def choose_class_weights(
     return {name: given.get(name, 1.0) for name in classes}
 
 
-def weigh_stage(model: Model, stage: Stage) -> Stage:
+def weight_examples_of_stage(model: Model, stage: Stage) -> Stage:
     """Return the environments of a stage, weighted as the learner needs it.
 
     A learner that honours weights gets those of rows times those of classes. For any
@@ -103,7 +103,7 @@ def weigh_stage(model: Model, stage: Stage) -> Stage:
     weights of the classes.
     """
     if not model.learner.weighs_examples:
-        return tuple(repeat_by_weight(one) for one in stage)
+        return tuple(repeat_examples_by_weight(one) for one in stage)
     by_class = model.plan.class_weight
     if not by_class:
         return stage
@@ -116,7 +116,7 @@ def weigh_stage(model: Model, stage: Stage) -> Stage:
     return tuple(weighted)
 
 
-def repeat_by_weight(environment: Environment) -> Environment:
+def repeat_examples_by_weight(environment: Environment) -> Environment:
     """Repeat each example as often as its weight says.
 
     The sums of weights so far are rounded, so that fractions add up: of two examples
@@ -137,7 +137,7 @@ def repeat_by_weight(environment: Environment) -> Environment:
     if not int(ends[-1]):
         raise ValueError(
             f"environment {environment.name!r}: the weights add up to less than 1, so "
-            "no row would be used. Multiply all weights by the same number."
+            "no row would be used. Multiply all weights by the same large number."
         )
     rows = torch.arange(len(environment)).repeat_interleave(copies)
     return replace(environment.subset(rows[None]), weights=None)

@@ -111,7 +111,7 @@ def _read_frame(
     source: Source, numbers: Sequence[str], notes: list[str], progress: Progress
 ) -> pd.DataFrame:
     reservoir = RowReservoir(SCHEMA_ROWS)
-    for frame in prefetch_items(source.frames(numbers)):
+    for frame in prefetch_items(source.iterate_frames(numbers)):
         reservoir.add_rows(frame, np.full(len(frame), source.name, dtype=object))
         progress("reading", reservoir.seen)
     check_columns_present(reservoir.frame, [], source.where)

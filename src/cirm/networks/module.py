@@ -287,11 +287,11 @@ class ModuleNetwork(Network):
             for prefix, layer in self.module.named_modules():
                 names = [f"{prefix}.{n}".removeprefix(".") for n in ("weight", "bias")]
                 if isinstance(layer, _BatchNorm) and set(names) <= set(self._shapes):
-                    row = self._fold_statistics(row, x, layer, names)
+                    row = self._fit_layer_to_batch_statistics(row, x, layer, names)
             rows.append(row)
         return torch.stack(rows)
 
-    def _fold_statistics(
+    def _fit_layer_to_batch_statistics(
         self, params: Tensor, x: Tensor, layer: _BatchNorm, names: list[str]
     ) -> Tensor:
         """Return parameters [p] with which a layer has the statistics of x."""
@@ -322,13 +322,13 @@ class ModuleNetwork(Network):
         outputs, features = [], []
         caught: list[Tensor] = []
 
-        def catch(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+        def store_head_inputs(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             caught.append(arguments[0])
 
         constants = {
             n: t.to(params.device) for n, t in self._get_constant_tensors().items()
         }
-        hook = self._head.register_forward_pre_hook(catch)
+        hook = self._head.register_forward_pre_hook(store_head_inputs)
         seeds = [0] * len(params)
         if noise is not None:
             seeds = noise.integers(2**62, 1)[:, 0].tolist()

@@ -67,7 +67,7 @@ def run_stochastic_admm(weakest: float, steps: NDArray[np.int64], seed: int) -> 
     """
     rng = np.random.default_rng(seed)
     scales = np.linspace(weakest, 2.0, DIMENSION) ** 0.5
-    turns = [_draw_rotation(rng, weakest) for _ in range(ENVIRONMENTS)]
+    turns = [_draw_input_directions(rng, weakest) for _ in range(ENVIRONMENTS)]
     roots = np.stack([turn * scales for turn in turns])  # [e, d, d]: x = root @ noise
     moments = roots @ roots.transpose(0, 2, 1)
     truth = rng.normal(size=DIMENSION)
@@ -92,11 +92,13 @@ def run_stochastic_admm(weakest: float, steps: NDArray[np.int64], seed: int) -> 
         v = v + np.einsum("eij,rej->rei", moments, x) - targets
         total = total + x
         if step == steps[len(gaps)]:
-            gaps.append(float(_compute_gap(total / step, moments, truth).mean()))
+            gaps.append(
+                float(_compute_optimality_gap(total / step, moments, truth).mean())
+            )
     return np.array(gaps)
 
 
-def _draw_rotation(rng: np.random.Generator, weakest: float) -> Array:
+def _draw_input_directions(rng: np.random.Generator, weakest: float) -> Array:
     """Return directions of the inputs; the weakest one is the same everywhere."""
     turn = np.linalg.qr(rng.normal(size=(DIMENSION, DIMENSION)))[0]
     if weakest:
@@ -107,7 +109,7 @@ def _draw_rotation(rng: np.random.Generator, weakest: float) -> Array:
     return fixed
 
 
-def _compute_gap(x: Array, moments: Array, truth: Array) -> Array:
+def _compute_optimality_gap(x: Array, moments: Array, truth: Array) -> Array:
     """Return the gap of averages x [repeat, e, d], [repeat]."""
     off = x - truth
     gradients = np.einsum("eij,rej->rei", moments, off)

@@ -64,7 +64,7 @@ def draw_example_images(dataset: Colored, seed: int = 0) -> Picture:
 
 def collect_example_images(dataset: Colored, seed: int) -> ColoringExamples:
     """Collect examples of the training environments, then of the unseen one."""
-    problem = dataset.draw((seed,))
+    problem = dataset.draw_problem((seed,))
     flips = (*dataset.list_flip_probabilities(), dataset.test_flip)
     environments = (*problem.train, *problem.test)
     blocks = list(map(_collect_environment_examples, environments, flips))

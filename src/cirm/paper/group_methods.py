@@ -45,20 +45,28 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 def build_group_methods_experiment() -> PaperExperiment:
     """Return methods with, without and with inferred groups, beside our learner."""
     rows = [
-        _build_row(f"{size}", f"MNIST, b01, 2 environments of {size:,}", trials)
+        _build_group_methods_row(
+            f"{size}", f"MNIST, b01, 2 environments of {size:,}", trials
+        )
         for size in SIZES
         for trials in [_list_group_trials({**MNIST, "examples": size, "sweep": ()})]
     ]
-    return _build_experiment("groups", "Methods with and without groups", 5, rows)
+    return _build_group_methods_or_noise_experiment(
+        "groups", "Methods with and without groups", 5, rows
+    )
 
 
 def build_label_noise_experiment() -> PaperExperiment:
     """Return plain training, EIIL and our learner as the label noise grows."""
     rows = [
-        _build_row(f"{flip:g}", f"label noise {flip:g}", _list_noise_trials(flip))
+        _build_group_methods_row(
+            f"{flip:g}", f"label noise {flip:g}", _list_noise_trials(flip)
+        )
         for flip in LABEL_FLIPS
     ]
-    return _build_experiment("label-noise", "Label noise on coloured MNIST", 3, rows)
+    return _build_group_methods_or_noise_experiment(
+        "label-noise", "Label noise on coloured MNIST", 3, rows
+    )
 
 
 def _list_group_trials(data: dict[str, Any]) -> list[ExperimentTrial]:
@@ -91,14 +99,14 @@ def _build_steady_trial(data: dict[str, Any]) -> ExperimentTrial:
     )
 
 
-def _build_row(
+def _build_group_methods_row(
     name: str, title: str, trials: Sequence[ExperimentTrial]
 ) -> ExperimentRow:
     cells = build_unpublished_accuracy_cells([trial.label for trial in trials])
     return ExperimentRow(name, title, tuple(trials), cells)
 
 
-def _build_experiment(
+def _build_group_methods_or_noise_experiment(
     name: str, title: str, seeds: int, rows: Sequence[ExperimentRow]
 ) -> PaperExperiment:
     layout = build_one_line_per_learner_layout(

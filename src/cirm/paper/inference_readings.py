@@ -105,7 +105,7 @@ def build_inference_readings_experiment() -> PaperExperiment:
         for size in SCORED_BY_GROUP
     ]
     layout = build_one_line_per_learner_layout(
-        rows, ("environments", "learner: reading"), _describe_line
+        rows, ("environments", "learner: reading"), _describe_line_of_reading
     )
     title = (
         f"Readings of tables 3 and 4, with {SIZE:,} examples unless stated otherwise"
@@ -115,7 +115,7 @@ def build_inference_readings_experiment() -> PaperExperiment:
     return replace(experiment, layouts=(layout, _build_group_scores_layout(groups)))
 
 
-def _describe_line(row: ExperimentRow, label: str) -> tuple[str, str]:
+def _describe_line_of_reading(row: ExperimentRow, label: str) -> tuple[str, str]:
     return describe_reading(row.name), describe_reading(label)
 
 
@@ -130,7 +130,7 @@ def _build_group_scores_layout(rows: list[ExperimentRow]) -> PrintedTableLayout:
     columns = {**{s: s for s in SPLITS}, INFERRED: "train, mean of inferred groups"}
     lines = [
         PrintedTableLine(
-            _describe_line(row, label),
+            _describe_line_of_reading(row, label),
             tuple((row.name, label, split) for split in columns),
         )
         for row in rows

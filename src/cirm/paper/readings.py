@@ -198,14 +198,14 @@ def describe_reading(name: str) -> str:
 
 def build_alternative_readings_experiment() -> PaperExperiment:
     """Return every reading of each learner, below the one that table 1 has."""
-    rows = [_build_readings_row(key) for key in LEARNERS]
+    rows = [_build_row_of_alternative_readings(key) for key in LEARNERS]
     corner = "learner (the paper's train, test): reading"
     layout = build_one_line_per_learner_layout(rows, (corner,), _format_row_heading)
     title = "Alternative readings of what the paper leaves open, on the data of table 1"
     return build_image_experiment("readings", title, 3, rows, layout)
 
 
-def _build_readings_row(key: str) -> ExperimentRow:
+def _build_row_of_alternative_readings(key: str) -> ExperimentRow:
     others = {**READINGS[key], "20 epochs": {"epochs": 20}}
     trials = [build_image_trial(key, key, MNIST)]
     trials += [

@@ -66,7 +66,7 @@ def build_table2_readings_experiment() -> PaperExperiment:
     """Return readings on the data of table 2's rows, beside its test accuracies."""
     printed = _read_table2_rows()
     rows = [
-        _build_readings_row(name, DATA[group, value], printed[name])
+        _build_row_of_readings_of_table_2(name, DATA[group, value], printed[name])
         for group, value in (("n", "6"), ("n", "10"), ("d", "fashion-mnist"),
                              ("c", "b11"))
         for name in [f"{group}={value}"]
@@ -80,7 +80,7 @@ def build_table2_readings_experiment() -> PaperExperiment:
     return _build_repeating_experiment("readings-table2", title, 3, rows, layout)
 
 
-def build_colourings_experiment() -> PaperExperiment:
+def build_both_colourings_experiment() -> PaperExperiment:
     """Return MNIST and Fashion-MNIST in both colourings, and both taken together."""
     printed = _read_table2_rows()
     table1 = read_published_table("table1")["test"]
@@ -108,7 +108,7 @@ def build_colourings_experiment() -> PaperExperiment:
     return _build_repeating_experiment("colourings", title, 5, rows, layout)
 
 
-def build_parts_experiment() -> PaperExperiment:
+def build_partial_datasets_experiment() -> PaperExperiment:
     """Return the rows of table 2 whose data could be had in part only."""
     printed = _read_table2_rows()
     rows = [
@@ -140,7 +140,7 @@ def _build_repeating_experiment(
     return replace(experiment, repeats=True)
 
 
-def _build_readings_row(
+def _build_row_of_readings_of_table_2(
     name: str, data: dict[str, Any], printed: Mapping[str, Any]
 ) -> ExperimentRow:
     """Return what the first presets gave on a row's data, and further readings."""

@@ -46,7 +46,9 @@ def build_comparison_page(content: Content, command: str = "") -> str:
         Section("", [page.render_large_numbers(facts)]),
         _build_meaning_section(content),
         _build_figure_section(content["inputs"]),
-        Section("In words", [page.render_notes_as_list(list_sentences(content))]),
+        Section(
+            "In words", [page.render_notes_as_list(list_sentences_on_inputs(content))]
+        ),
         *(Section(one.title, [one]) for one in build_comparison_tables(content)),
         Section("How it was tested", [_describe_tests(content)]),
         Section(
@@ -63,7 +65,7 @@ def build_comparison_page(content: Content, command: str = "") -> str:
     )
 
 
-def list_sentences(content: Content) -> list[str]:
+def list_sentences_on_inputs(content: Content) -> list[str]:
     """List the sentences behind the answer: meaning, units, all inputs, predictions."""
     meaning = content["meaning"] or {"columns": [], "evidence": []}
     sentences = [one["sentence"] for one in meaning["columns"]]
@@ -116,11 +118,13 @@ def _build_changes_table(title: str, changes: Sequence[Content]) -> Table:
         ]
         distance = f"{100 * one['distance']:.1f}"
         p_value = _format_p_value(one["p_value"]).removeprefix("= ")
-        rows.append([one["column"], _name_measure(one), *levels, distance, p_value])
+        rows.append(
+            [one["column"], _name_compared_statistic(one), *levels, distance, p_value]
+        )
     return Table(title, headings, rows)
 
 
-def _name_measure(one: Content) -> str:
+def _name_compared_statistic(one: Content) -> str:
     """Name what the first and the second value of a change are."""
     if one["kind"] == "missing":
         return "share missing"
@@ -216,7 +220,9 @@ def draw_distances(
         length = max(one["distance"], largest / 300)
         hue = get_css_color("s1")
         ax.barh(middle, length, thickness, color=hue, alpha=strength)
-        name = _shorten(_name_change(one), left if is_wide else width)
+        name = _shorten_text_to_width(
+            _name_changed_column(one), left if is_wide else width
+        )
         at = (0.0, float(place if is_wide else place - 0.16))
         align, offset = ("right", (-12, -4)) if is_wide else ("left", (0, -2))
         add_text_label(ax, name, at, offset, align)
@@ -225,11 +231,11 @@ def draw_distances(
             value += f"  ({_describe_shift(one)})"
         end = (length, float(middle))
         add_text_label(ax, value, end, (8, -4), "left", "muted")
-    names = ", ".join(_name_change(one) for one in changes)
+    names = ", ".join(_name_changed_column(one) for one in changes)
     return ax, f"Distance between the distributions of {names}"
 
 
-def _name_change(one: Content) -> str:
+def _name_changed_column(one: Content) -> str:
     return f"{one['column']}, missing" if one["kind"] == "missing" else one["column"]
 
 
@@ -238,7 +244,7 @@ def _describe_shift(one: Content) -> str:
     return f"{direction} {abs(one['effect']):.2f} sd"
 
 
-def _shorten(text: str, room: float) -> str:
+def _shorten_text_to_width(text: str, room: float) -> str:
     most = max(int(room / LETTER) - 2, 4)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

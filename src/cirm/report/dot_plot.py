@@ -99,12 +99,14 @@ def plot_dots(
     if reference is not None:
         ax.axvline(reference, color=get_css_color("muted"), lw=1.5, ls=DOTS)
     for place, row in enumerate(rows):
-        _draw_row(ax, place, row, left, limits)
+        _draw_row_of_dots(ax, place, row, left, limits)
     _add_legend(ax, legend, lines)
     return ax, label
 
 
-def _draw_row(ax: Axes, place: int, row: DotRow, left: float, limits: Pair) -> None:
+def _draw_row_of_dots(
+    ax: Axes, place: int, row: DotRow, left: float, limits: Pair
+) -> None:
     name = shorten_text(row.label, left - 14)
     add_text_label(ax, name, (limits[0], place), (-10, -4), "right")
     add_text_label(ax, row.note, (limits[1], place), (10, -4), "left", "muted", size=12)

@@ -47,7 +47,7 @@ def render_as_inline_svg(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Mar
     """Let a function that returns axes and their description return inline SVG."""
 
     @wraps(draw)
-    def render(*args: P.args, **kwargs: P.kwargs) -> Markup:
+    def draw_with_style(*args: P.args, **kwargs: P.kwargs) -> Markup:
         import matplotlib
 
         file = BytesIO()
@@ -64,7 +64,7 @@ def render_as_inline_svg(draw: Callable[P, tuple[Axes, str]]) -> Callable[P, Mar
             replace_unprintable(label),
         )
 
-    return render
+    return draw_with_style
 
 
 def render_svg_file(figure: str) -> str:

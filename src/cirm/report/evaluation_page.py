@@ -40,7 +40,7 @@ def build_evaluation_page(content: Content, command: str = "") -> str:
     """Build the page of an evaluation, from what `cirm evaluate --json` prints."""
     answer, rest = split_off_first_sentence(content["verdict"])
     sections = [
-        Section("", [*rest, page.render_large_numbers(_list_facts(content))]),
+        Section("", [*rest, page.render_large_numbers(_list_main_facts(content))]),
         _build_places_section(content),
         _build_confusion_section(content),
         _build_calibration_section(content),
@@ -74,7 +74,7 @@ def _get_main_metric(content: Content) -> str:
     return "accuracy" if "accuracy" in content["overall"] else "rmse"
 
 
-def _list_facts(content: Content) -> list[tuple[str, str]]:
+def _list_main_facts(content: Content) -> list[tuple[str, str]]:
     metric, rows = _get_main_metric(content), content["rows"]
     value = content["overall"][metric]
     is_accuracy = metric == "accuracy"

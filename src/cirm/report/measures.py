@@ -130,7 +130,7 @@ def collect_measures(records: Sequence[Record]) -> dict[str, dict[str, Statistic
         rows = [
             row
             for seed in dict.fromkeys(score.seed for score in scores)
-            for row in _measure_seed([s for s in scores if s.seed == seed])
+            for row in _compute_measures_of_seed([s for s in scores if s.seed == seed])
         ]
         names = dict.fromkeys(row.metric for row in rows)
         found[learner] = {
@@ -148,7 +148,7 @@ def summarise_measures(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _measure_seed(scores: list[Score]) -> list[Score]:
+def _compute_measures_of_seed(scores: list[Score]) -> list[Score]:
     """Return the measures of one learner and seed, as scores of these names."""
     main = [s for s in scores if s.metric in METRICS]
     train = [s for s in main if s.split == "train"]

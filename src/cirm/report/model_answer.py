@@ -28,11 +28,11 @@ def answer_what_model_relies_on(content: Content) -> str:
     relied = [n for n, share in shares.items() if share >= RELEVANT]
     text = f"Relies on {_join_columns(relied or list(shares)[:1])}"
     if unstable:
-        return f"{text}; {_describe_unstable(unstable, shares, content)}."
+        return f"{text}; {_describe_unstable_columns(unstable, shares, content)}."
     return f"{text}. {_describe_what_is_unknown(content)}"
 
 
-def _describe_unstable(
+def _describe_unstable_columns(
     names: Sequence[str], shares: Mapping[str, float], content: Content
 ) -> str:
     """Say what became of the columns whose meaning differs between places."""

@@ -57,13 +57,13 @@ def build_model_page(content: Content, command: str = "") -> str:
     elif not answer and (verdict := content["explanation"].get("verdict")):
         answer = add_full_stop(verdict)
     sections = [
-        Section("", [about if answer else "", _render_facts(content)]),
+        Section("", [about if answer else "", _render_main_facts(content)]),
         _build_adaptation_section(content["adaptation"]),
         _build_importance_section(content),
         _build_scores_section(content),
         _build_explanation_section(content),
         _build_environments_section(content),
-        Section("Details", _render_details(content, command)),
+        Section("Details", _render_folded_details(content, command)),
     ]
     return page.render_page(str(content["model"]), (answer or about).strip(), sections)
 
@@ -89,7 +89,7 @@ def build_prediction_page(content: Content, command: str = "") -> str:
     return page.render_page("Predictions", f"{lead}{content['model']}.", sections)
 
 
-def _render_facts(content: Content) -> Markup:
+def _render_main_facts(content: Content) -> Markup:
     history = content["history"]
     metric = _get_main_metric(content)
     facts = [
@@ -199,7 +199,7 @@ def _build_environments_section(content: Content) -> Section:
     return Section("Environments", [table, page.render_notes_as_list(notes)])
 
 
-def _render_details(content: Content, command: str) -> list[Markup]:
+def _render_folded_details(content: Content, command: str) -> list[Markup]:
     """Render what few readers need, folded."""
     names = ("learner", "seed", "network")
     settings = {name: content[name] for name in names} | content["settings"]

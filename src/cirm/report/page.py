@@ -92,7 +92,7 @@ def render_page(
         render_html_element(
             "meta",
             http_equiv="Content-Security-Policy",
-            content=POLICY + policy + _build_script_policy(script),
+            content=POLICY + policy + _build_content_security_policy(script),
         ),
         render_html_element("title", title),
         render_html_element("style", Markup("".join(css))),
@@ -111,7 +111,7 @@ def _read_file(name: str) -> str:
     return files("cirm.report").joinpath(name).read_text("utf-8")
 
 
-def _build_script_policy(script: str) -> str:
+def _build_content_security_policy(script: str) -> str:
     """Allow this script and no other."""
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"; script-src 'sha256-{digest}'" if script else ""

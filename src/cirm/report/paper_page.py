@@ -136,7 +136,10 @@ def build_comparison_tables(summary: Summary) -> list[Table]:
         columns: list[Column | str] = [*layout["corner"], *[""] * heads][:heads]
         columns += [Column(n[-1], "right", tuple(n[:-1])) for n in layout["columns"]]
         rows: list[Row] = [
-            [*headings, *(_build_cell(cell, keys) for cell in some)]
+            [
+                *headings,
+                *(_build_cell_with_published_value(cell, keys) for cell in some),
+            ]
             for headings, some in lines
         ]
         sources = [SOURCES[key] for key in keys] if keys != ["mean"] else []
@@ -217,7 +220,9 @@ def count_paper_verdicts(parts: Sequence[ExperimentReport]) -> dict[str, int]:
     return {v: sum(cell["verdict"] == v for cell in cells) for v in MARKS}
 
 
-def write_comparison_lead(parts: Sequence[ExperimentReport], claims: Claims) -> str:
+def write_comparison_lead_paragraph(
+    parts: Sequence[ExperimentReport], claims: Claims
+) -> str:
     """Say in two sentences how our numbers compare and which claims hold."""
     counts = count_paper_verdicts(parts)
     total = sum(counts.values())
@@ -270,7 +275,7 @@ def render_results_document(
     `images` are titles and files by experiment; `made_by` is the command.
     """
     lines = ["# Results", "", f"Made by `{made_by}`; do not edit.", ""]
-    lines += [write_comparison_lead(parts, claims), ""]
+    lines += [write_comparison_lead_paragraph(parts, claims), ""]
     table = build_claims_table(claims)
     if table:
         lines.append(render_markdown(replace(table, title="")))
@@ -308,14 +313,16 @@ def build_paper_page(
         _build_settings_section(parts) if parts else None,
     ]
     lead = (
-        write_comparison_lead(parts, claims)
+        write_comparison_lead_paragraph(parts, claims)
         if parts
         else "The figures of the paper, drawn again."
     )
     return page.render_page(title, lead, content)
 
 
-def _build_cell(cell: Mapping[str, Any] | None, keys: Sequence[str]) -> Cell:
+def _build_cell_with_published_value(
+    cell: Mapping[str, Any] | None, keys: Sequence[str]
+) -> Cell:
     """A cell with our number, and those of the other sources."""
     if cell is None:
         return Cell()

@@ -96,7 +96,11 @@ def plot_training_curves(
     width: int = WIDE,
 ) -> tuple[Axes, str]:
     """Plot a training quantity over steps; lines break where a stage starts."""
-    lines = [line for line in (_thin_line(line, log) for line in lines) if line.points]
+    lines = [
+        line
+        for line in (_drop_points_too_close_to_draw(line, log) for line in lines)
+        if line.points
+    ]
     points = [point for line in lines for point in line.points] or [Point(1, 1, None)]
     xlim, ylim = (
         _find_x_range(points),
@@ -447,7 +451,7 @@ def _split_line_at_stages(line: PlotLine, starts: Sequence[float]) -> list[PlotL
     ]
 
 
-def _thin_line(line: PlotLine, log: bool) -> PlotLine:
+def _drop_points_too_close_to_draw(line: PlotLine, log: bool) -> PlotLine:
     """Keep few enough points to draw, the last one included."""
     points = [p for p in line.points if p.mean > 0 or not log]
     stride = max(-(-len(points) // MOST_POINTS), 1)

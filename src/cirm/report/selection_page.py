@@ -35,7 +35,7 @@ def build_selection_page(search: Search, command: str = "") -> str:
         _build_commands_section(search, command),
     ]
     title = f"Settings of {search['learner']}"
-    return page.render_page(title, _write_lead_paragraph(search), content)
+    return page.render_page(title, _write_selection_lead_paragraph(search), content)
 
 
 def build_selected_settings_table(search: Search) -> Table:
@@ -113,7 +113,7 @@ def draw_scores_over_setting(
     )
 
 
-def _write_lead_paragraph(search: Search) -> str:
+def _write_selection_lead_paragraph(search: Search) -> str:
     trials, seeds = len(search["trials"]), len(search["seeds"])
     text = (
         f"{trials} combinations of settings were tried on {search['dataset']['name']}, "

@@ -49,7 +49,7 @@ def list_adapted_rows(learners: Mapping[str, Entry]) -> list[str]:
 
 def format_mean(mean: float, metric: str) -> str:
     """Format a mean: accuracies with one decimal, others with three digits."""
-    text = f"{mean:.1f}" if metric == "accuracy" else _format_significant(mean)
+    text = f"{mean:.1f}" if metric == "accuracy" else _format_significant_digits(mean)
     return text.replace("-", "\N{MINUS SIGN}")
 
 
@@ -144,7 +144,7 @@ def list_headline_numbers(
     return facts + [(score, "ceiling, without colour") for score in ceiling]
 
 
-def _format_significant(number: float) -> str:
+def _format_significant_digits(number: float) -> str:
     if number and not 1e-3 <= abs(number) < 1e5:
         return f"{number:.2e}"
     whole = len(str(int(abs(number)))) if abs(number) >= 1 else 0

@@ -12,7 +12,7 @@ from cirm.runs.local import FAILURES, get_records_path
 PATIENCE = 3  # how often the limit may pass until two reports give a rate
 
 
-class _EnoughError(Exception):
+class _EnoughStepsTimedError(Exception):
     """Enough steps have been timed."""
 
 
@@ -37,11 +37,11 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
         is_over = now > limit or time.monotonic() - clock > 2 * limit
         has_rate = done > reports[0][1]
         if is_over and 0 < done < 1 and (has_rate or now > PATIENCE * limit):
-            raise _EnoughError
+            raise _EnoughStepsTimedError
 
     try:
         records = execute_job(job, progress, folder)
-    except _EnoughError:
+    except _EnoughStepsTimedError:
         (begin, first), (end, last) = reports[0], reports[-1]
         if last <= first:  # the learner trains in several phases, and reports of each
             return end / last

@@ -102,7 +102,7 @@ def hold_out_environments(problem: Problem, count: int) -> Problem:
 def find_best_value(records: Mapping[float, Sequence[Record]], seed: int) -> float:
     """Return the first value with the best validation score of a seed."""
 
-    def cost(value: float) -> float:
+    def get_validation_error(value: float) -> float:
         scores = [
             row
             for row in records[value]
@@ -112,7 +112,7 @@ def find_best_value(records: Mapping[float, Sequence[Record]], seed: int) -> flo
         mean = fmean(score.value for score in scores if score.stage == last)
         return mean if scores[0].metric == "error" else -mean
 
-    return min(records, key=cost)
+    return min(records, key=get_validation_error)
 
 
 def _mark_held_out_scores(record: Record, names: set[str]) -> Record:

@@ -117,7 +117,7 @@ class _Driver:
     def _handle_result(self, one: _RunningJob, reason: str) -> None:
         self.attempts[one.key] += 1
         if reason == LOST and self.attempts[one.key] < self.workers.attempts:
-            self.queue.put_back(one.job)
+            self.queue.put_job_back(one.job)
         elif reason:
             lost = self.workers.lost_message
             self.failures[one.key] = lost if reason == LOST else reason

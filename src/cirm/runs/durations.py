@@ -57,18 +57,18 @@ class JobEstimates(NamedTuple):
 
 @cache
 def load_recorded_durations() -> Any:  # noqa: ANN401  parsed JSON
-    """Return the recorded durations: `step`, and `jobs` by their `hash_work`."""
+    """Return the recorded durations: `step`, and `jobs` by their `hash_work_of_job`."""
     text = files(__package__).joinpath(DURATIONS_NAME).read_text("utf-8")
     return json.loads(text)
 
 
-def hash_work(job: Job) -> str:
+def hash_work_of_job(job: Job) -> str:
     """Return a short name for what decides the time of a job, except its size.
 
     Example:
         >>> one = Job("colored", "erm", "joint", (0,), {"source": "mnist"})
         >>> other = Job("colored", "erm", "joint", (1, 2), {"source": "kmnist"})
-        >>> hash_work(one) == hash_work(other)
+        >>> hash_work_of_job(one) == hash_work_of_job(other)
         True
     """
     from cirm.learners import get_preset_settings
@@ -130,7 +130,7 @@ def estimate_recorded_seconds(job: Job) -> float | None:
     nearest.
     """
     known: Sequence[Sequence[float]] = load_recorded_durations()["jobs"].get(
-        hash_work(job), ()
+        hash_work_of_job(job), ()
     )
     if not known:
         return None
@@ -154,7 +154,7 @@ def estimate_jobs(
     jobs together for `calibration` seconds, and its records are written to the folder
     if it finishes.
     """
-    rates = _average_rates(times)
+    rates = _average_seconds_per_work_unit(times)
     unknown: dict[tuple[str, str], list[Job]] = {}
     seconds: dict[str, float] = {}
     for job in jobs:
@@ -164,7 +164,7 @@ def estimate_jobs(
         elif job.name in rates:
             seconds[job.key] = rates[job.name] * estimate_job_work(job)
         else:
-            unknown.setdefault((job.name, hash_work(job)), []).append(job)
+            unknown.setdefault((job.name, hash_work_of_job(job)), []).append(job)
     recorded_count = len(seconds)
     limit = min(calibration / max(len(unknown), 1), MAX_CALIBRATION)
     for alike in unknown.values():
@@ -176,7 +176,7 @@ def estimate_jobs(
     return JobEstimates(seconds, recorded_count, len(seconds) - recorded_count)
 
 
-def _average_rates(times: Sequence[JobTime]) -> Mapping[str, float]:
+def _average_seconds_per_work_unit(times: Sequence[JobTime]) -> Mapping[str, float]:
     """Return seconds per unit of work by the name of the learner."""
     totals: dict[str, tuple[float, float]] = {}
     for name, size, seconds in times:

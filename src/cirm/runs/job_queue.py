@@ -119,12 +119,12 @@ class JobQueue:
             if not self._round:
                 self._round.extend(self._order(self._rounds.popleft()))
             job = self._round.popleft()
-            if self._fits(job):
+            if self._fits_into_budget(job):
                 return job
             self.unstarted.append(job)
         return None
 
-    def put_back(self, job: Job) -> None:
+    def put_job_back(self, job: Job) -> None:
         """Return a job whose worker was lost; it is the next to start."""
         self._round.appendleft(job)
 
@@ -139,7 +139,7 @@ class JobQueue:
         if self.budget and self.budget.is_overrun:
             raise BudgetSpentError
 
-    def _fits(self, job: Job) -> bool:
+    def _fits_into_budget(self, job: Job) -> bool:
         if self.budget is None:
             return True
         ratio = self._spent / self._expected if self._expected else 1.0

@@ -108,7 +108,7 @@ def hash_dataset_files(dataset: Dataset, data: Mapping[str, Any]) -> str:
     same text, files that were changed or renamed another one.
     """
     content: dict[str, list[tuple[str, str]]] = {}
-    for file in dataset.files():
+    for file in dataset.list_files():
         setting, name = _find_setting_of_file(file, data)
         content.setdefault(setting, []).append((name, hash_file(file)))
     for setting, facts in content.items():
@@ -172,7 +172,7 @@ def draw_environments_of_job(job: Job) -> Problem:
     from cirm.data import create_dataset
 
     torch.set_num_threads(1)
-    return create_dataset(job.dataset, job.data).draw(job.seeds)
+    return create_dataset(job.dataset, job.data).draw_problem(job.seeds)
 
 
 def run_learner_of_job(

@@ -61,7 +61,7 @@ def prepare_dataset(
     instance = cls(**data)
     if progress is not None:
         instance.compute_features(progress)
-    problem, description = instance.draw((0,)), instance.describe()
+    problem, description = instance.draw_problem((0,)), instance.describe()
     files = hash_dataset_files(instance, data)
     return PreparedDataset(dataset, data, problem, description, files)
 

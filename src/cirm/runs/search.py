@@ -164,7 +164,7 @@ class RandomSearch:
             for index in left
         ]
 
-    def plan(self) -> list[CandidateJob]:
+    def plan_jobs(self) -> list[CandidateJob]:
         """Plan the jobs of all trials, each once."""
         jobs = [job for trial in range(self.trials) for job in self.plan_trial(trial)]
         return list({job.key: job for job in jobs}.values())
@@ -395,7 +395,7 @@ def plan_random_search(
         remove_test_environments(data), learner, space=space, settings=fixed,
         rules=tuple(key for key in keys if key not in unused), **fields,
     )  # fmt: skip
-    search.plan()  # raises an error for impossible settings before anything runs
+    search.plan_jobs()  # raises an error for impossible settings before anything runs
     return search, unused
 
 

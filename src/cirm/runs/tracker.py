@@ -60,14 +60,16 @@ class JobTracker:
         self.most_running = 1
         self.clock = clock
         self.first_reports: dict[str, tuple[float, float]] = {}
-        self.expected = expect_seconds(self.jobs, expected or {})
+        self.expected = estimate_seconds_of_jobs(self.jobs, expected or {})
         self.trust = TRUSTED_SECONDS if expected else 0.0
         # Jobs that are expected to take so long in total, by learner, took so long.
         self.seen: dict[str, tuple[float, float]] = {}
         for name, work, seconds in () if expected else times:
-            self._add_seen(name, guess_seconds_per_work_unit(name) * work, seconds)
+            self._record_seen_duration(
+                name, guess_seconds_per_work_unit(name) * work, seconds
+            )
 
-    def _add_seen(self, name: str, expected: float, seconds: float) -> None:
+    def _record_seen_duration(self, name: str, expected: float, seconds: float) -> None:
         before = self.seen.get(name, (0.0, 0.0))
         self.seen[name] = (before[0] + expected, before[1] + seconds)
 
@@ -88,7 +90,7 @@ class JobTracker:
         if self.fractions[job.key] < 1:
             self.fractions[job.key] = 1.0
             self.running.pop(job.key, None)
-            self._add_seen(job.name, self.expected[job.key], seconds)
+            self._record_seen_duration(job.name, self.expected[job.key], seconds)
 
     @property
     def finished_jobs(self) -> int:
@@ -155,7 +157,7 @@ class JobTracker:
         }
 
 
-def expect_seconds(
+def estimate_seconds_of_jobs(
     jobs: Mapping[str, Job], known: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the expected seconds of all jobs, of which some are known.

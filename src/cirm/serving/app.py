@@ -67,8 +67,8 @@ def create_app(
     app.add_exception_handler(RequestError, _answer_refused_request)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(500, _answer_failure)
-    guard = Guard(endpoints.measurements, token, hosts)
-    app.middleware("http")(guard.pass_request)
+    guard = RequestGuard(endpoints.measurements, token, hosts)
+    app.middleware("http")(guard.forward_or_refuse_request)
     return app
 
 
@@ -117,7 +117,9 @@ class Endpoints:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in CONTENT_TYPES or "content-encoding" in request.headers:
             raise RequestError(
-                415, f"the content type must be {', '.join(CONTENT_TYPES)}, unpacked."
+                415,
+                f"the content type must be {' or '.join(CONTENT_TYPES)}, and the body "
+                "must not be compressed.",
             )
         body = await read_body(request, self.limits.bytes)
         wants_csv = "text/csv" in request.headers.get("accept", "")
@@ -158,7 +160,7 @@ class Endpoints:
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._queue)
 
 
-class Guard:
+class RequestGuard:
     """Checks who asks, measures every request, and adds headers to every answer."""
 
     def __init__(
@@ -167,14 +169,14 @@ class Guard:
         self.measurements, self.hosts = measurements, frozenset(hosts)
         self._token = token.encode()
 
-    async def pass_request(
+    async def forward_or_refuse_request(
         self, request: Request, pass_on: Callable[[Request], Awaitable[Response]]
     ) -> Response:
         """Answer a request, or refuse it."""
         start, status = time.perf_counter(), 500
         path = request.url.path if request.url.path in PATHS else "other"
         try:
-            response = self._find_refusal(request) or await pass_on(request)
+            response = self._find_reason_to_refuse(request) or await pass_on(request)
             status = response.status_code
             response.headers.update(HEADERS)
             return response
@@ -182,7 +184,7 @@ class Guard:
             seconds = time.perf_counter() - start
             self.measurements.count_request(path, status, seconds)
 
-    def _find_refusal(self, request: Request) -> Response | None:
+    def _find_reason_to_refuse(self, request: Request) -> Response | None:
         if self.hosts and request.url.hostname not in self.hosts:
             text = (
                 "this server does not answer requests for the host "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cirm.data import create_dataset
-from cirm.data.base import space_evenly
+from cirm.data.base import list_evenly_spaced_numbers
 from cirm.data.planted import list_table_files, parse_table_option
 from cirm.evaluation.adaptation import RowCount
 from cirm.learners import get_learner_class
@@ -121,7 +121,9 @@ class StressCell:
         """Whether there is a shortcut at all."""
         return self.kind.name != "none"
 
-    def plan(self, learner: str, seeds: Sequence[int]) -> dict[str, list[Job]]:
+    def plan_jobs_by_role(
+        self, learner: str, seeds: Sequence[int]
+    ) -> dict[str, list[Job]]:
         """Plan the jobs of each role: the learner, its oracle and plain training."""
         jobs = {
             "learner": self._plan_jobs(learner, seeds, ADAPT),
@@ -214,7 +216,9 @@ def _combine_data_settings(
             return None
         flips = kind.data.get("flips", ())
         if flips and condition.factor == "places":
-            data["flips"] = space_evenly(flips[0], flips[-1], data["environments"])
+            data["flips"] = list_evenly_spaced_numbers(
+                flips[0], flips[-1], data["environments"]
+            )
         return data
     if kind.name == "none" and condition.factor == "contradicted":
         return None

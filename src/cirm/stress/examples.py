@@ -38,9 +38,9 @@ def draw_shortcut_examples(
         bottom = (len(images) - row - 1) * SIZE
         middle = bottom + SIZE / 2
         axes.text(MARGIN - 0.15, middle, kind.title, ha="right", va="center", size=9)
-        problem = Shortcuts(**kind.data).draw((seed,))
+        problem = Shortcuts(**kind.data).draw_problem((seed,))
         for left, place in zip(lefts, (problem.train[0], problem.test[0]), strict=True):
-            for column, pixels in enumerate(_take_examples(place)):
+            for column, pixels in enumerate(_take_examples_in_colour(place)):
                 x = left + column * SIZE
                 extent = (x, x + 0.94 * SIZE, bottom, bottom + 0.94 * SIZE)
                 axes.imshow(
@@ -60,7 +60,7 @@ def draw_shortcut_examples(
     return Picture(file.getvalue(), caption)
 
 
-def _take_examples(place: Environment) -> list[Tensor]:
+def _take_examples_in_colour(place: Environment) -> list[Tensor]:
     """Return examples in colour [3, side, side], of low and then of high labels."""
     classes = len(place.task.classes)
     is_high = place.targets[0] >= classes / 2

@@ -69,13 +69,22 @@ def build_stress_page(
         Section("At a glance", [_render_overview(cells, learner, legend)]),
         Section(
             "Unseen: no rows of the place are known",
-            [_render_map(cells, _build_unseen_cell, f"{unseen}. {legend}"), *notes]
+            [
+                _render_heat_map_of_cells(
+                    cells, _build_unseen_cell, f"{unseen}. {legend}"
+                ),
+                *notes,
+            ]
             if cells
             else [],
         ),
         Section(
             "Adapted: unlabelled rows of the place are known",
-            [_render_map(cells, _build_adapted_cell, f"{adapted}. {legend}")]
+            [
+                _render_heat_map_of_cells(
+                    cells, _build_adapted_cell, f"{adapted}. {legend}"
+                )
+            ]
             if any(cell["adapted"] for cell in cells)
             else [],
         ),
@@ -84,16 +93,16 @@ def build_stress_page(
             "Kinds of shortcut",
             [
                 *(page.render_picture(picture) for picture in pictures),
-                page.render_notes_as_list(_describe_kinds(cells)),
+                page.render_notes_as_list(_describe_shortcut_kinds(cells)),
             ],
         ),
         Section("Command to run this again", [page.render_shell_command(command)]),
     ]
     title = f"Stress map of {learner}"
-    return page.render_page(title, write_stress_lead(cells, learner), content)
+    return page.render_page(title, write_stress_lead_paragraph(cells, learner), content)
 
 
-def write_stress_lead(cells: Sequence[Summary], learner: str) -> str:
+def write_stress_lead_paragraph(cells: Sequence[Summary], learner: str) -> str:
     """Say in how many cells the learner withstands the shortcut, and where it fails."""
     if not cells:
         return "No cell has results yet."
@@ -122,14 +131,16 @@ def list_stress_facts(cells: Sequence[Summary]) -> list[tuple[str, str]]:
             ("cells in which the learner withstands the shortcut"),
         ),
         (
-            _format_gap(worst["gap"]),
+            _format_signed_difference(worst["gap"]),
             f"largest gap to the oracle ({get_cell_name(worst)})",
         ),
     ]
     gains = [cell["gain"] for cell in cells if cell["gain"] is not None]
     if gains:
         mean = sum(gains) / len(gains)
-        facts.append((_format_gap(mean), "mean gain by adapting to all rows"))
+        facts.append(
+            (_format_signed_difference(mean), "mean gain by adapting to all rows")
+        )
     return facts
 
 
@@ -199,7 +210,7 @@ def _render_overview(cells: Sequence[Summary], learner: str, legend: str) -> Mar
             if score and score["mean"] is not None and cell["oracle"]["mean"]:
                 mean = score["mean"]
                 gap = mean - cell["oracle"]["mean"]
-                heat = _build_heat_cell(mean, gap, _describe_cell(cell))
+                heat = _build_heat_cell(mean, gap, _describe_cell_in_tooltip(cell))
                 made[row, column] = heat
     caption = (
         f"Accuracy at the unseen place for each kind of shortcut under usual "
@@ -220,7 +231,7 @@ def _render_scrolling_figure(caption: str, drawing: Markup) -> Markup:
     return page.render_figure(caption, box)
 
 
-def _describe_cell(cell: Summary) -> str:
+def _describe_cell_in_tooltip(cell: Summary) -> str:
     """Say everything that is known of a cell, for those who point at it."""
     parts = [
         f"{name} {cell[name]['mean']:.1f}"
@@ -237,7 +248,7 @@ def _describe_cell(cell: Summary) -> str:
     return f"{get_cell_name(cell)}: {', '.join(parts)}"
 
 
-def _render_map(
+def _render_heat_map_of_cells(
     cells: Sequence[Summary], make: Callable[[Summary], HeatCell | None], caption: str
 ) -> Markup:
     """Render a heat map with kinds as rows and conditions as columns."""
@@ -257,7 +268,9 @@ def _render_map(
 
 
 def _build_unseen_cell(cell: Summary) -> HeatCell:
-    return _build_heat_cell(cell["unseen"]["mean"], cell["gap"], _describe_cell(cell))
+    return _build_heat_cell(
+        cell["unseen"]["mean"], cell["gap"], _describe_cell_in_tooltip(cell)
+    )
 
 
 def _build_adapted_cell(cell: Summary) -> HeatCell | None:
@@ -265,7 +278,7 @@ def _build_adapted_cell(cell: Summary) -> HeatCell | None:
     if statistic is None or statistic["mean"] is None:
         return None
     mean, limit = statistic["mean"], cell["limit"]
-    tip = _describe_cell(cell)
+    tip = _describe_cell_in_tooltip(cell)
     if limit is None:
         return _build_heat_cell(mean, mean - cell["oracle"]["mean"], tip, "({})")
     return _build_heat_cell(mean, mean - limit, tip)
@@ -278,18 +291,20 @@ def _build_heat_cell(mean: float, gap: float, tip: str, note: str = "{}") -> Hea
         strength = 1 / 3 + 2 / 3 * min(1.0, (gap + MAX_GAP) / MAX_GAP)
     else:
         strength = -(1 / 3 + 2 / 3 * min(1.0, (-gap - MAX_GAP) / (LOST - MAX_GAP)))
-    text = ("" if strength > 0 else "✗ ") + note.format(_format_gap(gap, 0))
+    text = ("" if strength > 0 else "✗ ") + note.format(
+        _format_signed_difference(gap, 0)
+    )
     return HeatCell(f"{mean:.0f}", text, strength, tip)
 
 
-def _format_gap(gap: float, digits: int = 1) -> str:
+def _format_signed_difference(gap: float, digits: int = 1) -> str:
     """Format a difference with its sign; zero has none."""
     rounded = round(gap, digits)
     text = f"{rounded:+.{digits}f}" if rounded else "0"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _describe_kinds(cells: Sequence[Summary]) -> list[str]:
+def _describe_shortcut_kinds(cells: Sequence[Summary]) -> list[str]:
     """Say what each kind is called on the command line."""
     kinds = dict.fromkeys((str(c["title"]), str(c["kind"])) for c in cells)
     return [f"{title}: `--kind {name}`" for title, name in kinds]

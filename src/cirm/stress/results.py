@@ -44,7 +44,7 @@ class StressPlan:
         cls, cells: Sequence[StressCell], learner: str, seeds: Sequence[int]
     ) -> StressPlan:
         """Plan the jobs of all cells."""
-        planned = [(cell, cell.plan(learner, seeds)) for cell in cells]
+        planned = [(cell, cell.plan_jobs_by_role(learner, seeds)) for cell in cells]
         return cls(learner, tuple(seeds), planned)
 
     @property
@@ -95,8 +95,8 @@ def _summarise_cell(
     for record in records["learner"]:
         if isinstance(record, AdaptedScore) and record.split == "test":
             adapted.setdefault(record.rows, []).append(record)
-    gaps = _subtract_by_seed(unseen, oracle)
-    gains = _subtract_by_seed(adapted.get("all", []), unseen)
+    gaps = _subtract_scores_by_seed(unseen, oracle)
+    gains = _subtract_scores_by_seed(adapted.get("all", []), unseen)
     flips = cell.data.get("flips") or (1.0,)
     allowed = MAX_GAP_IF_RARE if max(flips) <= RARE_CONTRADICTION_RATE else MAX_GAP
     is_close = fmean(gaps) >= -allowed and min(gaps) >= -MAX_GAP_OF_ANY_SEED
@@ -106,10 +106,12 @@ def _summarise_cell(
         "factor": cell.condition.factor,
         "value": cell.condition.value,
         "metric": unseen[0].metric,
-        "unseen": _average_seeds(unseen),
-        "adapted": {rows: _average_seeds(own) for rows, own in adapted.items()},
-        "oracle": _average_seeds(oracle),
-        "erm": _average_seeds(plain),
+        "unseen": _average_scores_over_seeds(unseen),
+        "adapted": {
+            rows: _average_scores_over_seeds(own) for rows, own in adapted.items()
+        },
+        "oracle": _average_scores_over_seeds(oracle),
+        "erm": _average_scores_over_seeds(plain),
         "limit": compute_bayes_limit(cell),
         "gap": fmean(gaps),
         "worst_gap": min(gaps),
@@ -125,7 +127,9 @@ def _select_unseen_scores(records: Sequence[Record]) -> list[Score]:
     return [score for score in scores if score.stage == last]
 
 
-def _average_seeds(scores: Sequence[Score | AdaptedScore]) -> dict[str, Any]:
+def _average_scores_over_seeds(
+    scores: Sequence[Score | AdaptedScore],
+) -> dict[str, Any]:
     """Return mean and standard deviation over seeds, errors as explained variance."""
     statistic = average_over_seeds(scores)._asdict()
     if scores and scores[0].metric == "error" and statistic["mean"] is not None:
@@ -135,7 +139,7 @@ def _average_seeds(scores: Sequence[Score | AdaptedScore]) -> dict[str, Any]:
     return statistic
 
 
-def _subtract_by_seed(
+def _subtract_scores_by_seed(
     scores: Sequence[Score | AdaptedScore], others: Sequence[Score]
 ) -> list[float]:
     """Return the difference of each seed, such that more is better."""

@@ -41,7 +41,7 @@ def train(stream, settings=None, seeds=(0,)):
 def score(learner, state, place):
     inputs = place.inputs[None]
     return float(
-        learner.likelihood.scores(
+        learner.likelihood.compute_scores(
             learner.predict(state, inputs), place.targets[None]
         ).mean()
     )

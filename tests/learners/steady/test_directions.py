@@ -425,7 +425,7 @@ def score(learner, state, environment):
 @pytest.mark.integration
 @pytest.mark.parametrize("order", ["sequential", "joint"])
 def test_an_inverted_colour_is_found_left_out_and_learned_again(order):
-    problem = Colored(examples=600, label_flip=0.1).draw((0, 1))
+    problem = Colored(examples=600, label_flip=0.1).draw_problem((0, 1))
     learner, state = train(problem, (0, 1), order)
     test = problem.test[0]
     assert state.found.tolist() == [1, 1]
@@ -508,7 +508,7 @@ def test_the_size_of_a_change_is_unbiased(shift):
 
 
 def test_nothing_is_adapted_where_nothing_was_found():
-    problem = Colored(examples=300, scheme="gray").draw((1,))
+    problem = Colored(examples=300, scheme="gray").draw_problem((1,))
     learner, state = train(problem, (1,))
     assert state.found.tolist() == [0]
     inputs = problem.test[0].take_all(1).x
@@ -533,7 +533,7 @@ def test_numbers_are_predicted_from_long_vectors():
 
 @pytest.mark.integration
 def test_sentences_tell_what_a_direction_meant_and_means_here():
-    problem = Colored(examples=600, label_flip=0.1).draw((0,))
+    problem = Colored(examples=600, label_flip=0.1).draw_problem((0,))
     learner, state = train(problem, (0,))
     (entry,) = learner.explain(state)["unstable"]
     rates = [effect["effect"] for effect in entry["effects"]]

@@ -20,7 +20,7 @@ class Wards(Dataset):
 
     examples: int = 200
 
-    def draw(self, seeds: tuple[int, ...]) -> Problem:
+    def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return two training wards, and one where the habit is reversed."""
         wards = []
         for name, habit in HABITS.items():

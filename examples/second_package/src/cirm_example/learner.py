@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cirm import Learner, PointState
-from cirm.objectives import Batch, environment_risks
+from cirm.objectives import Batch, compute_environment_risks
 from cirm.training import Terms
 
 
@@ -22,8 +22,8 @@ class WorstCase(Learner[PointState]):
     def __post_init__(self) -> None:
         self.check_setting("weight", 0 <= self.weight <= 1, "from 0 to 1")
 
-    def loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
+    def compute_loss(self, params: Tensor, past: PointState, batch: Batch) -> Terms:
         """Return the two parts of each replica's loss."""
-        risks = environment_risks(self.network, self.likelihood, params, batch)
+        risks = compute_environment_risks(self.network, self.likelihood, params, batch)
         worst = self.weight * risks.max(-1).values
         return {"worst": worst, "mean": (1 - self.weight) * risks.mean(-1)}

@@ -14,4 +14,6 @@ class WorstEnvironment(Rule):
 
     def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
         """Return the lowest score of an environment, [replica]."""
-        return torch.stack([trained.mean_score([e]) for e in data.held_out]).amin(0)
+        return torch.stack(
+            [trained.compute_mean_score([e]) for e in data.held_out]
+        ).amin(0)

@@ -149,7 +149,7 @@ def _compute_losses(
 ) -> Tensor:
     """Return the mean loss of each model."""
     outputs = model(params, rows.inputs, noise) + rows.offset
-    return likelihood.losses(outputs, rows.targets).mean(-1)
+    return likelihood.compute_losses(outputs, rows.targets).mean(-1)
 
 
 def _split_folds(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:

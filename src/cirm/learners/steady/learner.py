@@ -176,7 +176,7 @@ class Steady(Learner[Any]):
             for row in state.unstable & state.needed
         ]
 
-    def score_past(self, before: Any, after: Any) -> dict[str, float]:  # noqa: ANN401
+    def score_on_past_environments(self, before: Any, after: Any) -> dict[str, float]:  # noqa: ANN401
         """Score a later state on the moments of the rows seen before, of columns."""
         if self.view == "directions":
             return {}  # a network cannot be scored on moments
