@@ -46,8 +46,20 @@ def run_layers(
 
     The outputs of each layer are multiplied by its mask, if it has one.
     """
-    layers = zip(plan.split_layers(params), plan.activations, masks, strict=True)
-    for (weight, bias), activation, mask in layers:
+    return apply_layers(plan.split_layers(params), plan.activations, x, masks)
+
+
+def apply_layers(
+    layers: Layers,
+    activations: Sequence[str],
+    x: Tensor,
+    masks: Sequence[Tensor | None] = (),
+) -> Tensor:
+    """Return the outputs [replica, n, out] of layers; `masks` may be left out."""
+    masks = masks or (None,) * len(layers)
+    for (weight, bias), activation, mask in zip(
+        layers, activations, masks, strict=True
+    ):
         x = _apply_activation(torch.baddbmm(bias, x, weight), activation, mask)
     return x
 

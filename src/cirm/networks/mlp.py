@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cirm.networks.base import Network
+from cirm.networks.large_batches import LARGE, run_large_batch
 from cirm.networks.layers import (
     ACTIVATIONS,
     Layers,
@@ -155,6 +156,9 @@ class MLP(Network):
         self, params: Tensor, inputs: Tensor, noise: Draws | None = None
     ) -> Tensor:
         """Outputs [replica, n, outputs]."""
+        drops = noise is not None and self.dropout > 0
+        if inputs.shape[1] >= LARGE and not drops:
+            return run_large_batch(self._layer_sizes, params, inputs)
         pieces = [
             self._run_layers(self._layer_sizes, params, x, noise)
             for x in inputs.flatten(2).split(CHUNK, 1)
