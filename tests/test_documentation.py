@@ -109,3 +109,33 @@ def test_a_function_that_returns_something_says_what(name):
     if inspect.signature(thing).return_annotation in (None, "None"):
         return
     assert {"Returns", "Yields"} & set(sections(thing))
+
+
+def list_anchors(page):
+    """What links to the headings of a page end in."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    words = [re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings]
+    return {re.sub(r"\s+", "-", word.strip()) for word in words}
+
+
+def test_every_link_between_pages_leads_somewhere():
+    root = Path(__file__).parents[1]
+    pages = [
+        page
+        for pattern in ("*.md", "docs/*.md", "docs/*/*.md", "examples/**/*.md")
+        for page in root.glob(pattern)
+    ]
+    links = [
+        (page, *link.partition("#")[::2])
+        for page in pages
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+        if not link.startswith("http")
+    ]
+    assert len(links) > 100
+    broken = []
+    for page, path, anchor in links:
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in list_anchors(target)):
+            broken.append((page.name, path, anchor))
+    assert broken == []

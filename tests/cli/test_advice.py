@@ -1,12 +1,14 @@
 """Advice can be followed: every option that a message names exists where it is said."""
 
 import ast
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from cirm import cli
+from cirm.data import DATASETS, get_dataset_class
 
 ROOT = Path(__file__).parents[2] / "src" / "cirm"
 FILES = sorted(
@@ -118,6 +120,33 @@ def test_every_option_in_the_table_of_errors_exists_on_the_command_there():
             has_option(option, [one])
             for one in (command, *list_named_commands(message))
         )
+    ]
+    assert wrong == []
+
+
+def test_every_option_of_a_command_in_the_documentation_exists():
+    project = ROOT.parents[1]
+    pages = [*project.glob("*.md"), *project.glob("docs/*.md")]
+    settings = {  # of data sets, which `run` and `select` pass on
+        f"--{field.name.replace('_', '-')}"
+        for key in DATASETS
+        for field in dataclasses.fields(get_dataset_class(key))
+    }
+    found = [
+        (page.name, command, option)
+        for page in pages
+        for command, rest in re.findall(
+            r"\bcirm ([a-z]+)([^`\n#|]*)", page.read_text().replace("\\\n", " ")
+        )
+        if command in COMMANDS
+        for option in OPTION.findall(rest)
+    ]
+    assert len(found) > 150
+    wrong = [
+        (page, command, option)
+        for page, command, option in found
+        if not has_option(option, [command])
+        and not (command in ("run", "select") and option in settings)
     ]
     assert wrong == []
 
