@@ -71,7 +71,7 @@ SHARED = {
     | {"values", "number_formats", "date_formats"}
     | {"downloads", "image_sets", "idx", "shortcut_images"}
     | {"public", "public_tables", "public_downloads"}
-    | {"encoders", "encoder_packages", "encoded_sources", "features", "text_columns"},
+    | {"encoders", "encoder_packages", "open_sources", "features", "text_columns"},
 }
 
 ROOT = Path(__file__).parents[1] / "src" / "cirm"

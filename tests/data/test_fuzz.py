@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
+from cirm.data.open_sources import open_data_sources
 from cirm.data.rows import read_rows
 from cirm.data.schema_inference import ReadOptions, infer_schema
-from cirm.data.sources import open_data_sources
 from cirm.model.warnings import find_leaking_columns, list_input_warnings
 
 COUNTER = itertools.count()

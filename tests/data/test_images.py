@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from cirm.data.open_sources import open_data_sources
 from cirm.data.schema_inference import ReadOptions, infer_schema
-from cirm.data.sources import open_data_sources
 from cirm.data.user_data import ImageFolder
 from tests.data.sentences import has_remedy
 

@@ -1,19 +1,26 @@
 """Tables are read in chunks, each cell as it would be if all were read at once."""
 
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cirm
 from cirm import fit, predict
 from cirm.data import schema as schemas
 from cirm.data import table_files
-from cirm.data.schema_inference import RowReservoir
-from cirm.data.sources import open_data_sources, prefetch_items
+from cirm.data.encoded_chunks import prefetch_items
+from cirm.data.open_sources import open_data_sources
+from cirm.data.rows import read_rows
+from cirm.data.schema_inference import ReadOptions, RowReservoir, infer_schema
+from cirm.data.sources import ignore_progress
 from cirm.data.table_files import read_table_chunks
 from tests.data.sentences import has_remedy
 
@@ -158,3 +165,39 @@ def test_what_is_no_data_is_refused():
         ValueError, match=r"data: list cannot be read\. Give a file, a folder"
     ):
         open_data_sources([])
+
+
+def test_a_row_crosses_six_files_on_its_way_to_a_tensor(tmp_path):
+    path, package = tmp_path / "a.csv", str(Path(cirm.__file__).parent)
+    pd.DataFrame({"age": [30, 50, 40], "sex": list("fmf"), "ill": list("nyn")}).to_csv(
+        path, index=False
+    )
+    schema = infer_schema(open_data_sources(path), ReadOptions(target="ill")).schema
+    crossed = set()
+
+    def holds_rows(value):
+        if isinstance(value, tuple):
+            return any(map(holds_rows, value))
+        return isinstance(value, pd.DataFrame | np.ndarray | torch.Tensor)
+
+    def record_file(frame, event, value):
+        name = frame.f_code.co_filename
+        if event == "return" and name.startswith(package) and holds_rows(value):
+            crossed.add(name[len(package) + 1 :])
+
+    threading.setprofile(record_file)
+    sys.setprofile(record_file)
+    try:
+        rows = read_rows(open_data_sources(path), schema, ignore_progress)
+        rows.environment("a", rows.rows["a"], schema, 1).take_all(1)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert crossed == {
+        "data/table_files.py",
+        "data/encoded_chunks.py",
+        "data/columns.py",
+        "data/values.py",
+        "data/rows.py",
+        "environments.py",
+    }

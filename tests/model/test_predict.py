@@ -60,7 +60,7 @@ def test_whoever_stops_reading_predictions_leaves_no_thread_behind(clinic, monke
     model = fit(clinic(100, 0.9, 0), "outcome", settings=BRIEF)
     before = threading.active_count()
     # More chunks than are read ahead, so that the thread is not done by itself.
-    monkeypatch.setattr("cirm.data.table_files.CHUNK_ROWS", 100)
+    monkeypatch.setattr("cirm.data.sources.CHUNK_ROWS", 100)
     chunks = predict_chunks(model, FrameSource(clinic(1000, 0.9, 1)))
     assert len(next(chunks)) == 100
     assert threading.active_count() > before

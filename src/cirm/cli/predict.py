@@ -132,8 +132,8 @@ def predict_rows_of_files(
     notes: list[str] = []
     secret = options.read_key(key)
     with show_step_progress("No predictions were written.") as progress:
-        from cirm.data.encoded_sources import open_sources_for_model
-        from cirm.data.sources import prefetch_items
+        from cirm.data.encoded_chunks import prefetch_items
+        from cirm.data.open_sources import open_sources_for_model
         from cirm.model.coverage import describe_uncertainty
         from cirm.model.csv_writer import escape_table_cells
         from cirm.model.facts import (

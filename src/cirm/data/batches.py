@@ -10,14 +10,9 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from cirm.data.open_sources import convert_to_pandas, is_table
 from cirm.data.rows import RowStore
-from cirm.data.sources import (
-    RowChunk,
-    Source,
-    convert_to_pandas,
-    is_table,
-    list_array_column_names,
-)
+from cirm.data.sources import RowChunk, Source, list_array_column_names
 
 TARGET, ENVIRONMENT, WEIGHT = "target", "environment", "sample_weight"
 STORED_CHUNK_ROWS = 8192  # rows of stored batches in a chunk

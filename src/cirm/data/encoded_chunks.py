@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+import queue
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,7 @@ from cirm.data.schema import (
     check_source_kind,
     list_numeric_columns,
 )
-from cirm.data.sources import RowChunk, Source, prefetch_items
+from cirm.data.sources import RowChunk, Source
 from cirm.data.values import (
     Flags,
     Numbers,
@@ -30,6 +32,8 @@ from cirm.data.values import (
     is_missing,
 )
 
+Item = TypeVar("Item")
+PREFETCHED_ITEMS = 2  # chunks that may be ready and unused
 LARGEST_INPUT = 1e9  # of images and arrays, which are used unscaled, in float32
 SYNONYMS = {"0": "false", "1": "true", "false": "0", "true": "1"}  # of two classes
 
@@ -84,6 +88,42 @@ def encode_source_chunks(
             own_column,
             tuple(describe_column_changes(frame, schema, used, source.where)),
         )
+
+
+def prefetch_items(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the same items, made by another thread a little ahead of their use."""
+    ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(
+        PREFETCHED_ITEMS
+    )
+    stopped = threading.Event()
+
+    def put(item: tuple[Item] | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def make() -> None:
+        try:
+            for item in items:
+                put((item,))
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:  # raised where items are used
+            put(error)
+
+    maker = threading.Thread(target=make, daemon=True)
+    maker.start()
+    try:
+        while isinstance(item := ready.get(), tuple):
+            yield item[0]
+        if item is not None:
+            raise item
+    finally:
+        stopped.set()
+        maker.join()
 
 
 def encode_inputs_of_chunk(

@@ -14,15 +14,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data.encoded_sources import (
+from cirm.data.encoders import open_encoder
+from cirm.data.features import encode_image_files
+from cirm.data.image_files import list_image_files, read_image
+from cirm.data.open_sources import (
     SIDE,
     compute_source_features,
     list_encoder_checksums,
     open_image_folder,
 )
-from cirm.data.encoders import open_encoder
-from cirm.data.features import encode_image_files
-from cirm.data.image_files import list_image_files, read_image
 from cirm.data.public import Origin, PublicDataset
 from cirm.data.schema_inference import ReadOptions
 from cirm.data.sources import ArraySource, Progress, Source

@@ -27,11 +27,7 @@ from cirm.data.encoded_chunks import (
     read_environment_names,
 )
 from cirm.data.schema import SCHEMA_ROWS, Schema, check_column_roles
-from cirm.data.sources import (
-    Progress,
-    Source,
-    ignore_progress,
-)
+from cirm.data.sources import Progress, Source, ignore_progress
 from cirm.data.values import Flags, Numbers
 from cirm.environments import Environment
 from cirm.randomness import Randomness

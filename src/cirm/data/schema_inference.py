@@ -26,6 +26,7 @@ from cirm.data.encoded_chunks import (
     check_targets_present,
     drop_weightless_rows,
     encode_classes_as_indices,
+    prefetch_items,
     read_environment_names,
 )
 from cirm.data.encoders import EncoderIdentity
@@ -37,7 +38,7 @@ from cirm.data.schema import (
     check_column_roles,
     check_source_kind,
 )
-from cirm.data.sources import Progress, Source, ignore_progress, prefetch_items
+from cirm.data.sources import Progress, Source, ignore_progress
 from cirm.data.values import (
     Flags,
     Numbers,

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import queue
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cirm.data import table_files
-from cirm.data.array_files import (
-    ENVIRONMENTS,
-    INPUTS,
-    TARGETS,
-    NpzArrayName,
-    convert_array_to_text,
-    read_npz_arrays,
-)
-
 if TYPE_CHECKING:
-    from cirm.data.encoders import Encoder, EncoderIdentity
+    from cirm.data.encoders import EncoderIdentity
 
 Data = Any
 """A path, a DataFrame (pandas, polars, pyarrow), a `Source`, or a list of them."""
@@ -33,12 +21,8 @@ Data = Any
 Progress = Callable[[str, float], None]
 """Is called with what is being done and how far it is: a fraction, or a count."""
 
-Item = TypeVar("Item")
-PREFETCHED_ITEMS = 2  # chunks that may be ready and unused
+CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
-SMALL_CELLS = 500_000  # a table of so many is kept in memory between two passes
-PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
-SUFFIXES = (*table_files.TEXT_SEPARATORS, *table_files.PARQUET, ".npz")
 
 
 def ignore_progress(what: str, part: float) -> None:
@@ -53,6 +37,13 @@ class RowChunk(NamedTuple):
 
     frame: pd.DataFrame
     inputs: NDArray[Any] | None = None
+
+
+class FirstCells(NamedTuple):
+    """The names of the columns of a table, and its first cells [n, columns]."""
+
+    names: list[str]
+    cells: NDArray[np.object_]
 
 
 class Source(ABC):
@@ -94,54 +85,18 @@ class Source(ABC):
         """Yield the columns of all rows in order, without arrays or images."""
         return (chunk.frame for chunk in self.iterate_chunks(numbers))
 
-    def read_first_cells(self, rows: int, most: int) -> table_files.FirstCells:
+    def read_first_cells(self, rows: int, most: int) -> FirstCells:
         """Return the first rows, up to a number of cells."""
         head = next(self.iterate_frames())
         head = head.iloc[: min(rows, max(1, most // max(1, head.shape[1])))]
         names = [str(name) for name in head.columns]
-        return table_files.FirstCells(names, head.to_numpy(dtype=object))
+        return FirstCells(names, head.to_numpy(dtype=object))
 
     def hash_files(self) -> dict[str, str]:
         """Return the SHA-256 of the file or folder by its name; {} if there is none."""
         if self.path is None:
             return {}
         return {self.path.resolve().name: hash_file_or_folder(self.path)}
-
-
-class TableFile(Source):
-    """A CSV, TSV or Parquet file."""
-
-    path: Path
-
-    def __init__(self, path: Path, name: str = "") -> None:
-        self.path, self.name, self.where = (
-            path,
-            name or path.stem,
-            f"file {str(path)!r}",
-        )
-        self._small: tuple[frozenset[str], pd.DataFrame] | None = None
-
-    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
-        """Yield the rows, each labelled by file and row.
-
-        A small table is kept for the next pass, as `fit` makes two: to parse thousands
-        of columns takes longer than to learn from a few rows of them.
-        """
-        wanted = frozenset(numbers)
-        if self._small and self._small[0] == wanted:
-            yield RowChunk(self._small[1])
-            return
-        chunks = 0
-        for frame in table_files.read_table_chunks(self.path, numbers):
-            chunks += 1
-            yield RowChunk(frame)
-        if chunks == 1 and frame.size <= SMALL_CELLS:
-            self._small = wanted, frame
-
-    def read_first_cells(self, rows: int, most: int) -> table_files.FirstCells:
-        """Return the first rows, up to a number of cells."""
-        first = table_files.read_first_cells_of_file(self.path, rows, most)
-        return super().read_first_cells(rows, most) if first is None else first
 
 
 class FrameSource(Source):
@@ -164,8 +119,8 @@ class FrameSource(Source):
         """Yield the rows in chunks as large as those of files."""
         if self.frame.empty:
             raise ValueError(f"{self.where}: there are no rows. Add at least one.")
-        for start in range(0, len(self.frame), table_files.CHUNK_ROWS):
-            yield RowChunk(self.frame.iloc[start : start + table_files.CHUNK_ROWS])
+        for start in range(0, len(self.frame), CHUNK_ROWS):
+            yield RowChunk(self.frame.iloc[start : start + CHUNK_ROWS])
 
 
 class ArraySource(Source):
@@ -248,117 +203,6 @@ class ImageFiles(Source):
         return pd.DataFrame(parts, columns=columns).assign(image=names)
 
 
-def open_data_sources(
-    data: Data,
-    shape: tuple[int, ...] = (3, 32, 32),
-    encoder: Encoder | None = None,
-) -> list[Source]:
-    """Return the sources of the user's data.
-
-    Images are resized to `shape` or, if there is an encoder, become its features.
-    """
-    if isinstance(data, Source):
-        return [data]
-    if is_table(data):
-        return [FrameSource(convert_to_pandas(data))]
-    if isinstance(data, str | Path):
-        return [_open_file_or_folder(Path(data), shape, encoder)]
-    if isinstance(data, Sequence) and data:
-        sources = [
-            source
-            for item in data
-            for source in open_data_sources(item, shape, encoder)
-        ]
-        if len({source.name for source in sources}) < len(sources):
-            names = ", ".join(repr(source.name) for source in sources)
-            raise ValueError(
-                "data: each file is an environment named after the file, but some "
-                f"files have the same name: {names}. Rename a file, or name the "
-                "column of environments with --environment."
-            )
-        return sources
-    raise ValueError(
-        f"data: {type(data).__name__} cannot be read. Give a file, a folder of images, "
-        "a DataFrame of pandas or polars, a pyarrow table, or a list of these that is "
-        "not empty."
-    )
-
-
-def is_table(data: object) -> bool:
-    """Return whether data are a table of pandas, polars (also lazy) or pyarrow."""
-    return (
-        hasattr(data, "to_pandas") or isinstance(data, pd.DataFrame) or _is_lazy(data)
-    )
-
-
-def _is_lazy(data: object) -> bool:
-    return hasattr(data, "collect") and hasattr(data, "collect_schema")
-
-
-def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any package
-    """Return a table of pandas, polars or pyarrow as a DataFrame of pandas."""
-    if isinstance(table, pd.DataFrame):
-        return table
-    if _is_lazy(table):
-        table = table.collect()
-    try:
-        frame = table.to_pandas()
-    except ImportError:
-        raise ValueError(
-            f"data: reading {type(table).__name__} needs pyarrow. Install it with "
-            '`pip install "cirm[parquet]"`.'
-        ) from None
-    if not isinstance(frame, pd.DataFrame):  # a single column, for example
-        raise ValueError(
-            f"data: {type(table).__name__} is not a table. Pass a table with named "
-            "columns."
-        )
-    return frame
-
-
-def open_npz_source(
-    path: Path,
-    names: Sequence[str] = ("", "", ""),
-    gigabytes: float = 4.0,
-    complete: bool = False,
-) -> ArraySource:
-    """Return the arrays of an NPZ file, by their names or else by usual names.
-
-    If they are to be `complete`, targets are required, and rows without a named
-    environment belong to one named after the file.
-    """
-    where = f"file {str(path)!r}"
-    required = (True, complete, False)
-    wanted = map(NpzArrayName, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
-    inputs, *others = read_npz_arrays(path, list(wanted), gigabytes)
-    assert inputs is not None
-    if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
-        raise ValueError(
-            f"{where}: its inputs are {inputs.dtype} {list(inputs.shape)}. Save a "
-            "numeric array [n, ...] with at least one row."
-        )
-    columns: dict[str, Any] = {}
-    for name, values in zip(("target", "environment"), others, strict=True):
-        if values is None:
-            continue
-        if values.shape not in ((len(inputs),), (len(inputs), 1)):
-            raise ValueError(
-                f"{where}: its {name} array is {list(values.shape)} for "
-                f"{len(inputs)} examples. Save one {name} for each example."
-            )
-        if name == "environment" or values.dtype.kind == "S":
-            values = convert_array_to_text(values)
-        columns[name] = values.reshape(-1)
-    if complete and "environment" not in columns:
-        columns["environment"] = path.stem
-    index = table_files.label_rows_by_file(path, len(inputs))
-    frame = pd.DataFrame(columns, index=index)
-    known = {name: name for name in columns}
-    source = ArraySource(inputs, frame, path.stem, where, **known)
-    source.path = path
-    return source
-
-
 def hash_file_or_folder(path: Path) -> str:
     """Return the SHA-256 of a file, or of the names and images in a folder."""
     if not path.is_dir():
@@ -377,81 +221,3 @@ def list_array_column_names(count: int, prefix: str = "x") -> list[str]:
     """Return names for the columns of an array, in an order that is alphabetical."""
     width = len(str(max(count - 1, 0)))
     return [f"{prefix}{position:0{width}d}" for position in range(count)]
-
-
-def prefetch_items(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the same items, made by another thread a little ahead of their use."""
-    ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(
-        PREFETCHED_ITEMS
-    )
-    stopped = threading.Event()
-
-    def put(item: tuple[Item] | BaseException | None) -> None:
-        while not stopped.is_set():
-            try:
-                return ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def make() -> None:
-        try:
-            for item in items:
-                put((item,))
-                if stopped.is_set():
-                    return
-            put(None)
-        except BaseException as error:  # raised where items are used
-            put(error)
-
-    maker = threading.Thread(target=make, daemon=True)
-    maker.start()
-    try:
-        while isinstance(item := ready.get(), tuple):
-            yield item[0]
-        if item is not None:
-            raise item
-    finally:
-        stopped.set()
-        maker.join()
-
-
-def _open_file_or_folder(
-    path: Path, shape: tuple[int, ...], encoder: Encoder | None
-) -> Source:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"data: there is no file or folder {str(path)!r}. Check the path."
-        )
-    if path.is_dir():
-        if encoder is None:
-            return ImageFiles(path, shape)
-        from cirm.data.encoded_sources import EncodedImages
-
-        return EncodedImages(path, encoder)
-    if not path.is_file():  # a pipe can be read only once, and may block for ever
-        raise ValueError(
-            f"data: {str(path)!r} is not a regular file. Save the data in a file, or "
-            "use - to read CSV from standard input."
-        )
-    if path.suffix.lower() in PACKED:
-        raise ValueError(
-            f"file {str(path)!r}: the file is compressed. Unpack it first, or send it "
-            "to standard input, as in `gunzip -c FILE | cirm fit -`."
-        )
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(
-            f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. "
-            f"Use a folder of images, or a file that ends in {', '.join(SUFFIXES)}."
-        )
-    if path.suffix.lower() != ".npz":
-        return TableFile(path)
-    array = open_npz_source(path)
-    if array.inputs.ndim > 2:
-        return array
-    columns = list_array_column_names(array.inputs.shape[1], "")
-    inputs = pd.DataFrame(array.inputs, array.frame.index, columns)
-    frame = pd.concat([inputs, array.frame], axis=1)
-    known = array.name, array.where, array.target, array.environment
-    table = FrameSource(frame, *known)
-    table.path = path
-    return table

@@ -9,28 +9,59 @@ from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cirm.data.base import summarise_error
+from cirm.data.sources import (
+    CHUNK_ROWS,
+    FirstCells,
+    RowChunk,
+    Source,
+)
 from cirm.data.values import MISSING
 
 TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
-CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
+SMALL_CELLS = 500_000  # a table of so many is kept in memory between two passes
 WIDE = 500  # columns; of so many blocks, choosing columns would take long
 
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
 
 
-class FirstCells(NamedTuple):
-    """The names of the columns of a table, and its first cells [n, columns]."""
+class TableFile(Source):
+    """A CSV, TSV or Parquet file."""
 
-    names: list[str]
-    cells: NDArray[np.object_]
+    path: Path
+
+    def __init__(self, path: Path, name: str = "") -> None:
+        self.path, self.name = path, name or path.stem
+        self.where = f"file {str(path)!r}"
+        self._small: tuple[frozenset[str], pd.DataFrame] | None = None
+
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+        """Yield the rows, each labelled by file and row.
+
+        A small table is kept for the next pass, as `fit` makes two: to parse thousands
+        of columns takes longer than to learn from a few rows of them.
+        """
+        wanted = frozenset(numbers)
+        if self._small and self._small[0] == wanted:
+            yield RowChunk(self._small[1])
+            return
+        chunks = 0
+        for frame in read_table_chunks(self.path, numbers):
+            chunks += 1
+            yield RowChunk(frame)
+        if chunks == 1 and frame.size <= SMALL_CELLS:
+            self._small = wanted, frame
+
+    def read_first_cells(self, rows: int, most: int) -> FirstCells:
+        """Return the first rows, up to a number of cells."""
+        first = _read_first_cells_of_file(self.path, rows, most)
+        return super().read_first_cells(rows, most) if first is None else first
 
 
 def read_table_chunks(
@@ -149,7 +180,7 @@ def _read_names_of_file(
         return tuple(_read_column_names(file, options))
 
 
-def read_first_cells_of_file(path: Path, rows: int, most: int) -> FirstCells | None:
+def _read_first_cells_of_file(path: Path, rows: int, most: int) -> FirstCells | None:
     """Return the first rows of a text file, up to a number of cells.
 
     None if it is no text file, or if it is not so regular that Python's own reader,

@@ -12,25 +12,20 @@ import pandas as pd
 
 from cirm.data.base import Dataset
 from cirm.data.encoded_chunks import read_environment_names
-from cirm.data.encoded_sources import (
+from cirm.data.encoders import open_encoder
+from cirm.data.image_files import list_image_files
+from cirm.data.open_sources import (
     compute_source_features,
     list_encoder_checksums,
     open_image_folder,
+    open_npz_source,
 )
-from cirm.data.encoders import open_encoder
-from cirm.data.image_files import list_image_files
 from cirm.data.periods import divide_sources_into_periods, list_periods
 from cirm.data.rows import read_rows
 from cirm.data.schema import Schema, TaskName
 from cirm.data.schema_inference import MOST_CLASSES, ReadOptions, infer_schema
-from cirm.data.sources import (
-    FrameSource,
-    ImageFiles,
-    Progress,
-    Source,
-    TableFile,
-    open_npz_source,
-)
+from cirm.data.sources import FrameSource, ImageFiles, Progress, Source
+from cirm.data.table_files import TableFile
 from cirm.environments import Problem, Task
 
 

@@ -25,13 +25,12 @@ from cirm.data.batches import (
     convert_to_array_or_table,
 )
 from cirm.data.encoded_chunks import encode_inputs_of_chunk
+from cirm.data.open_sources import convert_to_pandas, is_table
 from cirm.data.sources import (
     ArraySource,
     FrameSource,
     RowChunk,
     Source,
-    convert_to_pandas,
-    is_table,
     list_array_column_names,
 )
 from cirm.estimator.cross_validation import warn_of_unused_groups

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cirm.data.encoded_sources import open_sources_for_model
+from cirm.data.open_sources import open_sources_for_model
 from cirm.data.rows import MEMORY_BYTES, RowStore, read_rows
 from cirm.data.sources import Data, Progress, ignore_progress
 from cirm.model.facts import Adaptation, format_current_time

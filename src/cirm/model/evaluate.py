@@ -17,7 +17,7 @@ from cirm.data.encoded_chunks import (
     find_missing_numbers,
     read_environment_names,
 )
-from cirm.data.encoded_sources import open_sources_for_model
+from cirm.data.open_sources import open_sources_for_model
 from cirm.data.periods import divide_later_sources_into_periods
 from cirm.data.rows import (
     group_rows_by_environment,

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 import cirm
 from cirm.data.base import summarise_error
-from cirm.data.encoded_sources import check_encoder_of_schema
+from cirm.data.open_sources import check_encoder_of_schema
 from cirm.data.schema import Schema
 from cirm.learners.base import Learner
 from cirm.memory import list_state_tensors

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cirm.data.encoded_sources import open_sources_for_first_fit, open_sources_for_model
+from cirm.data.open_sources import open_sources_for_first_fit, open_sources_for_model
 from cirm.data.periods import (
     add_periods_to_schema,
     divide_later_sources_into_periods,

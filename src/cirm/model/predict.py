@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from cirm.data.encoded_chunks import encode_source_chunks, find_missing_numbers
-from cirm.data.encoded_sources import open_sources_for_model
-from cirm.data.sources import (
-    Data,
-    Progress,
-    Source,
-    ignore_progress,
+from cirm.data.encoded_chunks import (
+    encode_source_chunks,
+    find_missing_numbers,
     prefetch_items,
 )
+from cirm.data.open_sources import open_sources_for_model
+from cirm.data.sources import Data, Progress, Source, ignore_progress
 from cirm.data.values import Flags
 from cirm.model.abstention import Abstention, choose_abstention
 from cirm.model.conformal import Calibration, calibrate_model

@@ -10,6 +10,8 @@ import pandas as pd
 from torch import Tensor
 
 from cirm.data.columns import TableEncoding, check_columns_present, join_column_names
+from cirm.data.encoded_chunks import prefetch_items
+from cirm.data.open_sources import open_data_sources
 from cirm.data.schema import SCHEMA_ROWS, TaskName
 from cirm.data.schema_inference import (
     ReadOptions,
@@ -17,13 +19,7 @@ from cirm.data.schema_inference import (
     guess_numeric_columns,
     infer_target_encoding,
 )
-from cirm.data.sources import (
-    Data,
-    Progress,
-    Source,
-    open_data_sources,
-    prefetch_items,
-)
+from cirm.data.sources import Data, Progress, Source
 from cirm.data.values import convert_values_to_text, is_missing
 from cirm.environments import Task
 from cirm.model.model import Model

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from cirm.data.sources import SUFFIXES
+from cirm.data.open_sources import SUFFIXES
 from cirm.records import Record, Run, read_records, write_bytes_atomically
 from cirm.runs.jobs import Job, execute_job, hash_file
 from cirm.runs.local import get_records_path

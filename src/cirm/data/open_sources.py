@@ -1,0 +1,294 @@
+"""Open the user's data: files, folders, tables and arrays, also with an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cirm.data.array_files import (
+    ENVIRONMENTS,
+    INPUTS,
+    TARGETS,
+    NpzArrayName,
+    convert_array_to_text,
+    read_npz_arrays,
+)
+from cirm.data.encoders import (
+    Encoder,
+    EncoderIdentity,
+    EncoderKind,
+    EncoderLike,
+    check_encoder,
+    find_encoder,
+    open_encoder,
+)
+from cirm.data.schema import Schema
+from cirm.data.sources import (
+    ArraySource,
+    Data,
+    FrameSource,
+    ImageFiles,
+    Progress,
+    RowChunk,
+    Source,
+    list_array_column_names,
+)
+from cirm.data.table_files import (
+    PARQUET,
+    TEXT_SEPARATORS,
+    TableFile,
+    label_rows_by_file,
+)
+
+SIDE = 32  # pixels to which images are resized without an encoder
+PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
+SUFFIXES = (*TEXT_SEPARATORS, *PARQUET, ".npz")
+ENCODED_AT_ONCE = 64  # images in a chunk, which takes a second or two
+
+
+class EncodedImages(ImageFiles):
+    """A folder of images that a frozen encoder turns into features."""
+
+    has_bytes = False
+
+    def __init__(self, path: Path, encoder: Encoder) -> None:
+        super().__init__(path, (encoder.identity.features,))
+        self.encoder, self._encoder = encoder.identity, encoder
+        self.count = len(self.images)
+
+    def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
+        """Yield the features [n, features] of the images."""
+        from cirm.data.features import encode_image_files
+
+        for start in range(0, len(self.images), ENCODED_AT_ONCE):
+            paths = self.images[start : start + ENCODED_AT_ONCE]
+            features = encode_image_files(paths, self._encoder)
+            yield RowChunk(self._label_images(paths), features)
+
+
+def open_data_sources(
+    data: Data,
+    shape: tuple[int, ...] = (3, 32, 32),
+    encoder: Encoder | None = None,
+) -> list[Source]:
+    """Return the sources of the user's data.
+
+    Images are resized to `shape` or, if there is an encoder, become its features.
+    """
+    if isinstance(data, Source):
+        return [data]
+    if is_table(data):
+        return [FrameSource(convert_to_pandas(data))]
+    if isinstance(data, str | Path):
+        return [_open_file_or_folder(Path(data), shape, encoder)]
+    if isinstance(data, Sequence) and data:
+        sources = [
+            source
+            for item in data
+            for source in open_data_sources(item, shape, encoder)
+        ]
+        if len({source.name for source in sources}) < len(sources):
+            names = ", ".join(repr(source.name) for source in sources)
+            raise ValueError(
+                "data: each file is an environment named after the file, but some "
+                f"files have the same name: {names}. Rename a file, or name the "
+                "column of environments with --environment."
+            )
+        return sources
+    raise ValueError(
+        f"data: {type(data).__name__} cannot be read. Give a file, a folder of images, "
+        "a DataFrame of pandas or polars, a pyarrow table, or a list of these that is "
+        "not empty."
+    )
+
+
+def is_table(data: object) -> bool:
+    """Return whether data are a table of pandas, polars (also lazy) or pyarrow."""
+    return (
+        hasattr(data, "to_pandas") or isinstance(data, pd.DataFrame) or _is_lazy(data)
+    )
+
+
+def _is_lazy(data: object) -> bool:
+    return hasattr(data, "collect") and hasattr(data, "collect_schema")
+
+
+def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any package
+    """Return a table of pandas, polars or pyarrow as a DataFrame of pandas."""
+    if isinstance(table, pd.DataFrame):
+        return table
+    if _is_lazy(table):
+        table = table.collect()
+    try:
+        frame = table.to_pandas()
+    except ImportError:
+        raise ValueError(
+            f"data: reading {type(table).__name__} needs pyarrow. Install it with "
+            '`pip install "cirm[parquet]"`.'
+        ) from None
+    if not isinstance(frame, pd.DataFrame):  # a single column, for example
+        raise ValueError(
+            f"data: {type(table).__name__} is not a table. Pass a table with named "
+            "columns."
+        )
+    return frame
+
+
+def open_npz_source(
+    path: Path,
+    names: Sequence[str] = ("", "", ""),
+    gigabytes: float = 4.0,
+    complete: bool = False,
+) -> ArraySource:
+    """Return the arrays of an NPZ file, by their names or else by usual names.
+
+    If they are to be `complete`, targets are required, and rows without a named
+    environment belong to one named after the file.
+    """
+    where = f"file {str(path)!r}"
+    required = (True, complete, False)
+    wanted = map(NpzArrayName, names, (INPUTS, TARGETS, ENVIRONMENTS), required)
+    inputs, *others = read_npz_arrays(path, list(wanted), gigabytes)
+    assert inputs is not None
+    if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or not len(inputs):
+        raise ValueError(
+            f"{where}: its inputs are {inputs.dtype} {list(inputs.shape)}. Save a "
+            "numeric array [n, ...] with at least one row."
+        )
+    columns: dict[str, Any] = {}
+    for name, values in zip(("target", "environment"), others, strict=True):
+        if values is None:
+            continue
+        if values.shape not in ((len(inputs),), (len(inputs), 1)):
+            raise ValueError(
+                f"{where}: its {name} array is {list(values.shape)} for "
+                f"{len(inputs)} examples. Save one {name} for each example."
+            )
+        if name == "environment" or values.dtype.kind == "S":
+            values = convert_array_to_text(values)
+        columns[name] = values.reshape(-1)
+    if complete and "environment" not in columns:
+        columns["environment"] = path.stem
+    index = label_rows_by_file(path, len(inputs))
+    frame = pd.DataFrame(columns, index=index)
+    known = {name: name for name in columns}
+    source = ArraySource(inputs, frame, path.stem, where, **known)
+    source.path = path
+    return source
+
+
+def _open_file_or_folder(
+    path: Path, shape: tuple[int, ...], encoder: Encoder | None
+) -> Source:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"data: there is no file or folder {str(path)!r}. Check the path."
+        )
+    if path.is_dir():
+        if encoder is None:
+            return ImageFiles(path, shape)
+        return EncodedImages(path, encoder)
+    if not path.is_file():  # a pipe can be read only once, and may block for ever
+        raise ValueError(
+            f"data: {str(path)!r} is not a regular file. Save the data in a file, or "
+            "use - to read CSV from standard input."
+        )
+    if path.suffix.lower() in PACKED:
+        raise ValueError(
+            f"file {str(path)!r}: the file is compressed. Unpack it first, or send it "
+            "to standard input, as in `gunzip -c FILE | cirm fit -`."
+        )
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(
+            f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. "
+            f"Use a folder of images, or a file that ends in {', '.join(SUFFIXES)}."
+        )
+    if path.suffix.lower() != ".npz":
+        return TableFile(path)
+    array = open_npz_source(path)
+    if array.inputs.ndim > 2:
+        return array
+    columns = list_array_column_names(array.inputs.shape[1], "")
+    inputs = pd.DataFrame(array.inputs, array.frame.index, columns)
+    frame = pd.concat([inputs, array.frame], axis=1)
+    known = array.name, array.where, array.target, array.environment
+    table = FrameSource(frame, *known)
+    table.path = path
+    return table
+
+
+def open_sources_for_first_fit(
+    data: Data, shape: tuple[int, ...], encoder: EncoderLike = None
+) -> tuple[list[Source], EncoderIdentity | None]:
+    """Return the sources of the first data, and the encoder of text, if there is one.
+
+    Images have the shape [channels, side, side] or, with an encoder, become its
+    features; a side of 0 is the usual one.
+    """
+    channels, side, _ = shape
+    usual = (channels, side or SIDE, side or SIDE)
+    if encoder is None or encoder == "":
+        return open_data_sources(data, usual), None
+    kinds = {source.kind for source in open_data_sources(data, usual)}
+    if kinds == {"images"}:
+        opened = open_encoder(encoder, "images", side)
+        return open_data_sources(data, usual, opened), None
+    if kinds != {"table"}:
+        raise ValueError(
+            "encoder: the data are arrays, which need none. Use an encoder for a "
+            "folder of images, or for a table with a column of text."
+        )
+    return open_data_sources(data, usual), open_encoder(encoder, "text").identity
+
+
+def open_image_folder(
+    folder: Path, channels: int = 3, side: int | None = None, encoder: EncoderLike = ""
+) -> ImageFiles:
+    """Return the images of a folder, as pixels or as the features of an encoder."""
+    if encoder:
+        return EncodedImages(folder, open_encoder(encoder, "images", side or 0))
+    return ImageFiles(folder, (channels, side or SIDE, side or SIDE))
+
+
+def list_encoder_checksums(
+    encoder: str, kind: EncoderKind, side: int | None = None
+) -> dict[str, str]:
+    """Return the checksum of an encoder by the setting's name; {} without one."""
+    if not encoder:
+        return {}
+    return {"encoder": open_encoder(encoder, kind, side or 0).identity.checksum}
+
+
+def compute_source_features(sources: Sequence[Source], progress: Progress) -> None:
+    """Compute the features of all rows, so that they can be read from the cache."""
+    done, total = 0, sum(source.count for source in sources)
+    for source in sources:
+        for chunk in source.iterate_chunks():
+            done += len(chunk.frame)
+            progress("computing features", done / total if done < total else 1)
+
+
+def check_encoder_of_schema(schema: Schema, encoder: EncoderLike) -> None:
+    """Open the encoder that the user names, which must be the one of the schema."""
+    treatment = schema.treatment
+    columns = treatment.encoding.columns if treatment.encoding else ()
+    used = [treatment.encoder, *(column.encoder for column in columns)]
+    identities = [identity for identity in used if identity is not None]
+    if not identities:
+        raise ValueError(
+            "encoder: the model was fitted without an encoder. Remove --encoder, or "
+            "fit a new model."
+        )
+    for identity in identities:
+        kind: EncoderKind = "images" if identity.side else "text"
+        check_encoder(open_encoder(encoder, kind, identity.side), identity)
+
+
+def open_sources_for_model(data: Data, schema: Schema) -> list[Source]:
+    """Return the sources of data that are read like the first ones."""
+    treatment = schema.treatment
+    encoder = find_encoder(treatment.encoder) if treatment.encoder else None
+    return open_data_sources(data, treatment.shape, encoder)
