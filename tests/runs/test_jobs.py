@@ -71,6 +71,18 @@ def test_a_key_stands_for_the_whole_content():
     assert replace(job).key == job.key
 
 
+def test_a_change_for_tables_alone_keeps_the_records_of_images(monkeypatch):
+    def make_jobs():
+        return [Job(data, "erm", "joint", (0,)) for data in ("colored", "scm")]
+
+    images, table = (job.key for job in make_jobs())
+    monkeypatch.setattr(ERM, "table_revision", 1)
+    images_after, table_after = make_jobs()
+    assert images_after.key == images
+    assert table_after.key != table
+    assert table_after.revision == ERM.revision + 1
+
+
 def test_the_key_of_a_job_without_files_is_the_same_as_ever():
     """Records that were written before are found under these keys."""
     data = {"source": "digits", "environments": 2}

@@ -46,7 +46,8 @@ def archive_finished_jobs(jobs: Iterable[Job], folder: Path, commit: str) -> Non
 def _is_outdated(entry: Entry) -> bool:
     """Return whether the learner of a job has another revision now."""
     try:
-        revision = get_learner_class(entry["by"]).revision
+        learner = get_learner_class(entry["by"])
     except ValueError:  # a learner of another package, which is not installed here
         return False
-    return bool(entry["revision"] != revision)
+    on_tables = learner.revision + learner.table_revision
+    return entry["revision"] not in (learner.revision, on_tables)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from cirm.data import DATASETS
 
@@ -21,6 +21,10 @@ class Dataset(ABC):
     A data set of your own is a frozen dataclass that inherits from this class. Its
     fields are its settings, on the command line and in records.
 
+    Attributes:
+        has_images: Whether the inputs are images; records of other data may become
+            outdated on their own (see `table_revision` of learners).
+
     Example:
         >>> import torch
         >>> from cirm import Environment, Problem, Task
@@ -33,6 +37,8 @@ class Dataset(ABC):
         >>> len(Noise(size=3).draw_problem((0,)).train[0])
         3
     """
+
+    has_images: ClassVar[bool] = False
 
     @abstractmethod
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -94,6 +94,8 @@ class Colored(Dataset):
         >>> problem.train[0].inputs.shape
         (2, 100, 2, 8, 8)
     """
+
+    has_images: ClassVar[bool] = True
 
     source: str = "digits"
     scheme: Literal["b01", "b11", "gray"] = "b01"

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -59,6 +59,8 @@ class Pacs(PublicDataset):
         encoder: A frozen encoder that turns images into features, such as
             efficientnet-lite0; empty for pixels.
     """
+
+    has_images: ClassVar[bool] = True
 
     held_out = "sketch"
     origin = Origin(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +48,8 @@ class Rotated(Dataset):
         >>> problem.train[0].inputs.shape
         (2, 50, 1, 8, 8)
     """
+
+    has_images: ClassVar[bool] = True
 
     source: str = "digits"
     angles: tuple[float, ...] = (0, 15, 30, 45, 60)

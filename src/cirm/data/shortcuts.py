@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -91,6 +91,8 @@ class Shortcuts(Dataset):
         >>> problem.train[0].inputs.shape
         (2, 100, 1, 8, 8)
     """
+
+    has_images: ClassVar[bool] = True
 
     source: str = "digits"
     kind: Kind = "figure"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pandas as pd
 
@@ -239,6 +240,8 @@ class ImageFolder(Dataset):
         >>> ImageFolder(str(folder), side=8).draw_problem((0,)).train[0].features
         (3, 8, 8)
     """
+
+    has_images: ClassVar[bool] = True
 
     path: str = ""
     side: int | None = None

@@ -81,6 +81,8 @@ class Learner(Generic[State]):
         defaults: Defaults of network settings that differ from the usual ones.
         revision: Number of code changes after which results differ; records of an
             earlier revision are not used any more.
+        table_revision: Number of further changes that leave results on images as they
+            are.
         added_later: Paths of tensors of the state that model files of earlier revisions
             lack. They are then as before any data.
         epoch_settings: Names of the settings that count epochs.
@@ -115,6 +117,7 @@ class Learner(Generic[State]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
     revision: ClassVar[int] = 0
+    table_revision: ClassVar[int] = 0
     added_later: ClassVar[tuple[str, ...]] = ()
     epoch_settings: ClassVar[tuple[str, ...]] = ("epochs",)
     min_steps: ClassVar[int] = 1_000

@@ -89,10 +89,14 @@ class Job:
 
     @property
     def revision(self) -> int:
-        """The revision of the learner's code."""
+        """The revision of the learner's code for this kind of data."""
+        from cirm.data import get_dataset_class
         from cirm.learners import get_learner_class
 
-        return get_learner_class(self.learner).revision
+        learner = get_learner_class(self.learner)
+        if not learner.table_revision or get_dataset_class(self.dataset).has_images:
+            return learner.revision
+        return learner.revision + learner.table_revision
 
     @property
     def name(self) -> str:

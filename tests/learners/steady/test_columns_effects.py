@@ -4,8 +4,13 @@ import pytest
 import torch
 
 from cirm.environments import Environment, Stream, Task
-from cirm.learners.steady.columns_changes import _find_changed_effects
+from cirm.learners.steady.columns_changes import (
+    _find_changed_effects,
+    compare_with_usual_changes,
+    estimate_usual_spreads,
+)
 from cirm.learners.steady.columns_effects import measure_effects
+from cirm.learners.steady.meta_analysis import combine_effects
 from tests.learners.steady.test_columns import train
 
 
@@ -29,22 +34,54 @@ def test_the_effect_of_a_binary_column_is_the_log_odds_ratio(frequency):
     assert float(found.variance) == pytest.approx(woolf, rel=0.03)
 
 
-def test_a_factor_that_all_effects_share_is_a_change_of_classes_only():
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_a_change_that_all_effects_share_is_no_shortcut(noise):
     # Six columns whose effects double together; then one of them changes alone.
     effects = torch.tensor([[1.0] * 6, [2.0] * 6]).double()[..., None]
     variances = torch.full_like(effects, 1e-3)
-    tested = torch.ones(6).bool()
+    every, unit = torch.ones(6).bool(), torch.arange(6)
 
-    def find(values, noise):
-        found = _find_changed_effects((values, variances), tested, 0.05, noise, 4)
+    def find(values):
+        found = _find_changed_effects(
+            (values, variances), every, every, unit, 0.05, noise, 4
+        )
         return found[:, 0].tolist()
 
-    assert find(effects, 0.0) == [True] * 6
-    assert find(effects, 1.0) == [False] * 6
+    assert find(effects) == [False] * 6
     alone = effects.clone()
     alone[1, 1:] = 1.0
-    assert find(alone, 0.0) == find(alone, 1.0) == [True] + [False] * 5
-    assert find(effects[:1].expand(2, -1, -1), 0.0) == [False] * 6
+    assert find(alone) == [True] + [False] * 5
+    assert find(effects[:1].expand(2, -1, -1)) == [False] * 6
+
+
+def test_the_usual_spread_is_that_of_other_units():
+    """Effects of 200 columns vary by 30 %; without peers only a little is usual."""
+    generator = torch.Generator().manual_seed(0)
+    usual = torch.rand(200, generator=generator).double() + 0.5
+    effects = usual * (1 + 0.3 * torch.randn(3, 200, generator=generator).double())
+    effects = (effects + 0.1 * torch.randn(3, 200, generator=generator))[..., None]
+    variances, unit = torch.full_like(effects, 0.01), torch.arange(200)
+    every = torch.ones(200).bool()
+    found = estimate_usual_spreads(effects, variances, every, unit)
+    assert found.flatten().tolist() == pytest.approx([0.3] * 200, abs=0.04)
+    few = estimate_usual_spreads(effects, variances, ~every, unit)
+    assert few.flatten().tolist() == pytest.approx([0.05] * 200, abs=0.01)
+
+
+def test_effects_that_vary_as_usual_are_rarely_called_changed():
+    generator = torch.Generator().manual_seed(1)
+    shape = 300, 2, 12, 1  # tables, places, columns
+    usual = torch.rand(300, 1, 12, 1, generator=generator).double() + 0.5
+    effects = usual * (1 + 0.2 * torch.randn(shape, generator=generator))
+    effects = effects + 0.1 * torch.randn(shape, generator=generator)
+    variances, unit = torch.full_like(effects[0], 0.01), torch.arange(12)
+    every = torch.ones(12).bool()
+    p_values = torch.stack(
+        [compare_with_usual_changes(own, variances, every, unit) for own in effects]
+    )
+    assert float((p_values < 0.01).double().mean()) < 0.08
+    plain = combine_effects(effects.movedim(1, 0), variances[:, None]).p_value()
+    assert float((plain < 0.01).double().mean()) > 0.25  # as if none were usual
 
 
 @pytest.mark.parametrize("values", [True, False])

@@ -33,7 +33,6 @@ from cirm.learners.steady.columns_rows import take_enough_rows
 from cirm.learners.steady.columns_search import (
     add_environment_summary,
     center_summary,
-    restore_features,
     search_unstable_features,
     summarise_environment,
 )
@@ -120,7 +119,7 @@ class ColumnsEngine:
         for x, y in data:
             summaries.append(summarise_environment(seen, x, y, is_value))
             seen = add_environment_summary(seen, summaries[-1])
-        state, sure = search_unstable_features(
+        state = search_unstable_features(
             state, summaries, self.level, named, protected, is_value
         )
         for (x, y), summary in zip(data, summaries, strict=True):
@@ -129,7 +128,6 @@ class ColumnsEngine:
                 moments = center_summary(summary)
                 state = drop_changed_products(state, moments, share)
                 state = score_on_arrival(state, x, y, normals, self.trust, is_value)
-                state = restore_features(state, sure, is_value)
             state = learn.learn_environment(state, x, y, summary, is_value)
         predictor = learn.draw_trusted_predictor(state, self.trust, normals)
         return state._replace(

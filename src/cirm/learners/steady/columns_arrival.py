@@ -12,7 +12,12 @@ from cirm.learners.steady.columns_learn import (
     select_modelled_targets,
     summarise_effects,
 )
-from cirm.learners.steady.columns_predict import apply_predictor, find_logit_shift
+from cirm.learners.steady.columns_predict import (
+    apply_predictor,
+    find_logit_shift,
+    fit_slope,
+    predict_slope,
+)
 from cirm.learners.steady.columns_state import (
     Arrivals,
     Predictor,
@@ -82,6 +87,8 @@ def score_on_arrival(
         shift = find_logit_shift(outputs, aims)
         rate = (aims.sum(0) + 0.5) / (len(aims) + 1)
         variance = 1 / (len(aims) * rate * (1 - rate))
+    slope, slope_variance = fit_slope(outputs, aims, is_value)
+    used = predict_slope(state.arrivals)  # what the outputs were multiplied by already
     entry = Arrivals(
         torch.stack([loss.mean() for loss in losses]),
         torch.stack([score.mean() for score in scores]),
@@ -98,6 +105,8 @@ def score_on_arrival(
         shift,
         variance,
         *frequency_gain,
+        slope * used,
+        slope_variance * used.square(),
     )
     return state._replace(arrivals=append_entry(state.arrivals, entry))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from cirm.learners.steady.columns_effects import (
     LEAST_ALIGNMENT,
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
+    Contrasts,
     combine_alignments,
 )
 from cirm.learners.steady.columns_refuse import MOST_LEAK
@@ -21,9 +24,11 @@ from cirm.learners.steady.columns_state import State
 from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis, combine_effects
 
 MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
-DOUBT = 0.01  # part of the level at which a change is sure
-FACTOR_ERROR = 0.15  # of a common factor of effects, with which a noise is known
-LEAST_CHANGE = 0.1  # part of an effect that must change between environments
+OF_CLUSTERS = 0.01  # part of the level: losing several columns costs more than one
+USUAL_CHANGE = 0.05  # relative spread of effects that is expected of any table
+FACTOR_ERROR = 0.15  # of a common factor of effects: planted columns change by more
+SHORTCUTS = 0.03  # prior probability that a unit is one
+SPREADS = 50  # steps of the grid of relative spreads
 MOST_TOGETHER = 3  # units that change together; more are another kind of environment
 
 Effects = tuple[Tensor, Tensor]
@@ -48,11 +53,11 @@ def find_unstable_features(
     tested = state.needed & ~known
     entangled = tested & (compute_explained_fractions(state) > MOST_LEAK)
     alone = tested & ~torch.isin(state.unit, state.unit[entangled])
-    small = (1 - MOST_OF_LEVEL - DOUBT) * level
-    found = _find_changed_units(state, alone, MOST_OF_LEVEL * level, noise, True)
+    small = (1 - MOST_OF_LEVEL - OF_CLUSTERS) * level
+    found = _find_changed_units(state, alone, MOST_OF_LEVEL * level, noise, 4)
     if noise == 0:
-        found = found | _find_changed_clusters(state, known, DOUBT * level)
-    every = _find_changed_units(state, tested, small, noise, False)
+        found = found | _find_changed_clusters(state, known, OF_CLUSTERS * level)
+    every = _find_changed_units(state, tested, small, noise, 2)
     group = found | every
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
         group = found
@@ -64,37 +69,58 @@ def find_unstable_features(
 
 
 def _find_changed_units(
-    state: State, tested: Tensor, level: float, noise: float, has_blocks: bool
+    state: State, tested: Tensor, level: float, noise: float, power: int
 ) -> Tensor:
     """Return which features [d] are of units that change enough to matter.
 
-    With many classes the alignment of units is tested, otherwise effects.
+    With many classes the alignment of units is tested, otherwise the effects of their
+    scores.
 
     Args:
         state: The state after the stage.
         tested: Which features are tested, [d].
         level: Probability of any false alarm.
         noise: Noise variance of a regression; 0 for classes.
-        has_blocks: Whether units of several features are tested by their scores, and
-            most of the level is given to the units that say most.
+        power: The power of an effect that its share of the level is proportional to.
     """
-    places, power = state.places, 4 if has_blocks else 2
-    second = places.alignment, places.alignment_variance
+    places = state.places
+    leaders = torch.zeros_like(tested)
+    leaders[state.unit[tested]] = True
     if places.alignment.shape[2] > 1:
-        leaders = torch.zeros_like(tested)
-        leaders[state.unit[tested]] = True
-        alignment = combine_alignments(*second)
+        alignment = combine_alignments(places.alignment, places.alignment_variance)
         shares = _divide_level(alignment, leaders, level, LEAST_ALIGNMENT, power)
         found = alignment.p_value_of_change() < shares
         found = found & (alignment.spread > LEAST_ALIGNMENT)
     else:
         effects = places.contrasts.compute_effects()
-        if has_blocks:
-            effects, tested = _replace_by_blocks(state, effects, second, tested)
+        if places.scores.shape[1]:
+            effects, tested = _get_score_effects(state), leaders
+        peers = state.needed & ~state.unstable
         found = _find_changed_effects(
-            effects, tested, level, noise, power, places.coefficients
+            effects, tested, peers, state.unit, level, noise, power, places.coefficients
         )
     return torch.isin(state.unit, state.unit[found.any(1)])
+
+
+def compute_p_value_of_change(state: State, feature: int, output: int) -> float:
+    """Return the p-value of equal effects of a feature or, if known, of its unit."""
+    effects = state.places.contrasts.compute_effects()
+    if state.places.scores.shape[1]:
+        effects, feature = _get_score_effects(state), int(state.unit[feature])
+    return float(combine_effects(*effects).p_value_of_change()[feature, output])
+
+
+def _get_score_effects(state: State) -> Effects:
+    """Return the effects [e, d, 1] of scores, along curves if there are any."""
+    places = state.places
+    scores = Contrasts(*places.scores.split(1, 2))
+    along = (places.alignment_variance < UNKNOWN).sum(0) > 1
+    curved = places.alignment, places.alignment_variance
+    first, second = (
+        torch.where(along, curve, line)
+        for line, curve in zip(scores.compute_effects(), curved, strict=True)
+    )
+    return first, second
 
 
 def _find_changed_clusters(state: State, known: Tensor, level: float) -> Tensor:
@@ -112,19 +138,21 @@ def _find_changed_clusters(state: State, known: Tensor, level: float) -> Tensor:
     free = torch.isin(state.cluster, state.cluster[changing])
     free = free & ~torch.isin(state.cluster, state.cluster[known])
     effects = clusters[:, :, :1], clusters[:, :, 1:]
-    found = _find_changed_effects(effects, free, level, 0.0, 2)
+    found = _find_changed_effects(effects, free, free, state.cluster, level, 0.0, 2)
     return torch.isin(state.cluster, state.cluster[found.any(1)])
 
 
 def _find_changed_effects(
     effects: Effects,
     tested: Tensor,
+    peers: Tensor,
+    unit: Tensor,
     level: float,
     noise: float,
     power: int,
     coefficients: Tensor | None = None,
 ) -> Tensor:
-    """Return which effects [d, 1] change enough to matter.
+    """Return which effects [d, 1] change more than is usual, and enough to matter.
 
     What a cause of the target adds to it does not depend on the noise of the target,
     and how an effect of the target follows it does not either. A regression in which
@@ -134,6 +162,8 @@ def _find_changed_effects(
     Args:
         effects: Effects [e, d, 1] and their variances.
         tested: Which of them are tested, [d].
+        peers: Features whose units show which changes are usual, [d].
+        unit: Unit of each feature, [d].
         level: Probability of any false alarm.
         noise: Noise variance of a regression; 0 for classes.
         power: The power of an effect that its share of the level is proportional to.
@@ -142,68 +172,102 @@ def _find_changed_effects(
     summary = combine_effects(*effects)
     least = LEAST_VALUE_EFFECT / noise**0.5 if noise > 0 else LEAST_EFFECT
     shares = _divide_level(summary, tested, level, least, power)
-    found = (summary.p_value_of_change() < shares) & _find_large_effects(summary, least)
+    is_large = summary.mean.square() + summary.spread.square() > least**2
     if noise == 0:
-        return found
-    share = DIFFERENT / max(1, int(found.sum()))  # if the noise changes, all effects do
-    is_confirmed = _find_changes_beside_noise(*effects, share)
+        return is_large & (compare_with_usual_changes(*effects, peers, unit) < shares)
+    # Another noise of the target changes all effects; it is no usual change of theirs.
+    nobody = torch.zeros_like(peers)
+    found = is_large & (compare_with_usual_changes(*effects, nobody, unit) < shares)
+    share = DIFFERENT / max(1, int(found.sum()))
+    *relative, error = divide_by_common_factor(*effects, peers, unit)
+    is_confirmed = compare_with_usual_changes(*relative, peers, unit) < share
+    is_confirmed &= error < FACTOR_ERROR
     if coefficients is not None and coefficients.shape[1]:
-        reverse = combine_effects(coefficients[:, :, :1], coefficients[:, :, 1:])
-        is_confirmed = is_confirmed | (reverse.p_value_of_change() < share)
+        back = coefficients[:, :, :1], coefficients[:, :, 1:]
+        back_changes = compare_with_usual_changes(*back, peers, unit)
+        is_confirmed = is_confirmed | (back_changes < share)
     return found & is_confirmed
 
 
-def _find_changes_beside_noise(
-    effects: Tensor, variances: Tensor, level: float
-) -> Tensor:
-    """Return which features [d, 1] change other than by the noise of the target.
+def divide_by_common_factor(
+    effects: Tensor, variances: Tensor, peers: Tensor, unit: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Divide effects by the common factor of other units in each environment.
 
-    Where the target of a regression has more noise, the effects [e, d, 1] of its causes
-    shrink by a common factor. That of a feature is estimated from all others. Either it
-    is known well, and equal everywhere, or the feature must change relative to it.
-    """
-    known = variances < UNKNOWN
-    weights = torch.where(known, 1 / variances, 0.0)
-    usual = combine_effects(effects, variances).common
-    cross, square = weights * effects * usual, weights * usual.square()
-    cross = cross.sum(1, keepdim=True) - cross
-    errors = 1 / (square.sum(1, keepdim=True) - square).clamp(min=1 / UNKNOWN)
-    factors = cross * errors
-    is_equal = combine_effects(factors, errors).p_value() >= DIFFERENT
-    is_equal &= errors.amax(0) < FACTOR_ERROR**2
-    factors = factors.clamp(min=0.1)
-    relative = effects / factors
-    total = variances / factors.square() + relative.square() * errors / factors.square()
-    changes = combine_effects(relative, torch.where(known, total, UNKNOWN))
-    return is_equal | (changes.p_value_of_change() < level)
-
-
-def _replace_by_blocks(
-    state: State, effects: Effects, blocks: Effects, tested: Tensor
-) -> tuple[Effects, Tensor]:
-    """Test categories of several features by their scores, if these were measured.
-
-    A curved effect of a number and its copies looks like one that changes.
-
-    Args:
-        state: The state after the stage.
-        effects: Effects of features [e, d, 1] and their variances.
-        blocks: The same of the scores of blocks, at their first features.
-        tested: Which features are tested, [d].
+    Where the target of a regression has more noise, the effects of its causes shrink by
+    a common factor. That of a feature is estimated from all other units.
 
     Returns:
-        Effects and variances with those of blocks, and which of them are tested.
+        Relative effects and their variances, [e, d, 1], and the largest relative error
+        of a factor, [d, 1].
     """
-    is_known = ((blocks[1] < UNKNOWN).sum(0) > 1)[:, 0]
-    numbers = state.unit[(state.basis.limit < 1e3) & (state.basis.scale > 0)]
-    is_known = is_known & ~torch.isin(state.unit, numbers)
-    covered = torch.isin(state.unit, state.unit[is_known])
-    is_known = is_known & torch.isin(state.unit, state.unit[tested])
-    merged = [
-        torch.where(is_known[:, None], block, own)
-        for own, block in zip(effects, blocks, strict=True)
-    ]
-    return (merged[0], merged[1]), (tested & ~covered) | is_known
+    usual = combine_effects(effects, variances).common
+    known = (variances < UNKNOWN) & torch.isin(unit, unit[peers])[:, None]
+    total = variances + (USUAL_CHANGE * usual).square()
+    weights = torch.where(known, 1 / total, 0.0)
+    others = (unit[:, None] != unit).to(effects)
+    cross, square = (
+        others @ (weights * effects * usual),
+        others @ (weights * usual.square()),
+    )
+    errors = 1 / square.clamp(min=1 / UNKNOWN)
+    factors = (cross * errors).clamp(min=0.1)
+    relative = effects / factors
+    spread = (variances + relative.square() * errors) / factors.square()
+    error = (errors.sqrt() / factors).amax(0)
+    return relative, torch.where(variances < UNKNOWN, spread, UNKNOWN), error
+
+
+def compare_with_usual_changes(
+    effects: Tensor, variances: Tensor, peers: Tensor, unit: Tensor
+) -> Tensor:
+    """Return p-values [d, 1] of effects that vary as those of other units do.
+
+    No effect is exactly the same in two environments of a real table. So an effect is
+    compared with the relative spread of the others: one that varies as all of them do
+    is a sign of other environments, not of a shortcut.
+
+    Args:
+        effects: Effects, [e, d, 1].
+        variances: Their sampling variances.
+        peers: Features whose units show what is usual, [d].
+        unit: Unit of each feature, [d]; a feature is compared with other units.
+    """
+    mean = combine_effects(effects, variances).common
+    usual = estimate_usual_spreads(effects, variances, peers, unit)
+    total = variances + (usual * mean).square()
+    changes = combine_effects(effects, torch.where(variances < UNKNOWN, total, UNKNOWN))
+    return changes.p_value_of_change()
+
+
+def estimate_usual_spreads(
+    effects: Tensor, variances: Tensor, peers: Tensor, unit: Tensor
+) -> Tensor:
+    """Return the relative spread of effects of other units over environments, [d, 1].
+
+    It is the posterior mean of its square, on a grid. A unit may also be a shortcut
+    itself, whose effect varies by as much as its size.
+    """
+    mean = combine_effects(effects, variances).common
+    grid = torch.linspace(0, 1, SPREADS + 1, dtype=effects.dtype)
+    known = variances < UNKNOWN
+    total = variances + (grid[:, None, None, None] * mean).square()
+    weights = torch.where(known, 1 / total, 0.0)  # [grid, e, d, 1]
+    sums = weights.sum(1).clamp(min=1e-300)
+    centre = (weights * effects).sum(1) / sums
+    distances = weights * (effects - centre[:, None]).square()
+    logs = torch.where(known, weights.clamp(min=1e-300).log() - distances, 0.0).sum(1)
+    logs = torch.where(known.sum(0) > 1, logs - sums.log(), 0.0)[..., 0] / 2
+    logs = torch.logaddexp(
+        logs + math.log(1 - SHORTCUTS), logs[-1:] + math.log(SHORTCUTS)
+    )
+    measured = (known.sum(0) > 1)[:, 0]
+    peers = torch.isin(unit, unit[peers]) & measured
+    sizes = (peers & (unit[:, None] == unit)).sum(1).clamp(min=1)
+    others = (peers & (unit[:, None] != unit)) / sizes  # each unit counts as one
+    prior = -2.5 * (1 + 0.5 * (grid / USUAL_CHANGE).square()).log()  # Student's, 4
+    logs = logs @ others.to(logs).T + prior[:, None]
+    return (logs.softmax(0) * grid.square()[:, None]).sum(0).sqrt()[:, None]
 
 
 def _divide_level(
@@ -228,9 +292,3 @@ def _divide_level(
     sizes = (summary.common.square() + least**2).sqrt()
     weights = torch.where(measured, sizes**power, 0.0)
     return level * weights / weights.sum().clamp(min=1e-300)
-
-
-def _find_large_effects(summary: MetaAnalysis, least: float) -> Tensor:
-    """Return which effects [d, k] are large, and vary by much of their size."""
-    size = (summary.mean.square() + summary.spread.square()).sqrt()
-    return (size > least) & (summary.spread > LEAST_CHANGE * size)

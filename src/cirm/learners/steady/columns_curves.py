@@ -21,6 +21,7 @@ from cirm.learners.steady.columns_effects import (
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN
 
+MORE_THAN_LINE = 1.1  # of the variance that a straight line explains
 BINS = 10  # of the target: a step anywhere is blurred by a tenth of the rows
 MOST_ADJUSTED = 300  # features; given more of them each curve would take too long
 
@@ -42,22 +43,26 @@ class Curves(NamedTuple):
         return self.values.T[torch.searchsorted(self.cuts, target.contiguous())]
 
 
-def fit_curves(features: Tensor, target: Tensor, unit: Tensor) -> Curves:
-    """Fit the curves of two-valued features to the first environment.
+def fit_curves(features: Tensor, target: Tensor) -> Curves:
+    """Fit the curves of features to the first environment.
+
+    Two-valued features have one, and others if a straight line describes them less.
 
     Args:
-        features: Standardised features, [n, d].
+        features: Standardised features, or scores, [n, d].
         target: Values of the target, [n].
-        unit: Unit of each feature, [d]; features of larger units have no curve.
     """
     levels = torch.arange(1, BINS, dtype=target.dtype) / BINS
     cuts = torch.quantile(target, levels).unique()
     means, part, within = _average_within_bins(features, target, cuts)
     low, high = features.amin(0), features.amax(0)
     ups = (features == high).sum(0)
-    has_curve = ((features == low) | (features == high)).all(0)
-    has_curve &= torch.minimum(ups, len(features) - ups) >= FEWEST_CASES
-    has_curve &= unit.bincount(minlength=len(unit))[unit] == 1
+    is_binary = ((features == low) | (features == high)).all(0)
+    has_curve = is_binary & (torch.minimum(ups, len(features) - ups) >= FEWEST_CASES)
+    own, aim = features - features.mean(0), target - target.mean()
+    line = (aim @ own).square() / aim.square().sum().clamp(min=1e-12)
+    curve = part * len(features) * means.square().mean(1)
+    has_curve |= ~is_binary & (curve > MORE_THAN_LINE * line)
     has_curve &= part > 0.5  # otherwise a straight line says as much
     if len(features) < 2 * FEWEST_ROWS:
         has_curve = torch.zeros_like(has_curve)
@@ -110,8 +115,9 @@ def measure_slopes_on_curves(
     n, d = features.shape
     has_curve = (curves.values != 0).any(1)
     measured = torch.tensor([0.0, UNKNOWN], dtype=features.dtype).repeat(d, 1)
-    ups = (features == features.amax(0)).sum(0)
-    is_usable = has_curve & (torch.minimum(ups, n - ups) >= FEWEST_CASES)
+    lows, ups = ((features == end).sum(0) for end in torch.aminmax(features, dim=0))
+    is_number = lows + ups < n
+    is_usable = has_curve & (is_number | (torch.minimum(ups, lows) >= FEWEST_CASES))
     if n < FEWEST_ROWS or not bool(is_usable.any()):
         return measured
     heights = curves.evaluate(target)

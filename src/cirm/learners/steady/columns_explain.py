@@ -10,7 +10,10 @@ import torch
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
-from cirm.learners.steady.columns_changes import MOST_OF_LEVEL
+from cirm.learners.steady.columns_changes import (
+    MOST_OF_LEVEL,
+    compute_p_value_of_change,
+)
 from cirm.learners.steady.columns_effects import LEAST_EFFECT, LEAST_VALUE_EFFECT
 from cirm.learners.steady.columns_explain_adaptation import describe_adaptation
 from cirm.learners.steady.columns_learn import summarise_effects
@@ -102,7 +105,7 @@ def _describe_feature(
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     effects = list_effects(state, feature, output)
-    p_value = float(summarise_effects(state).p_value()[feature, output])
+    p_value = compute_p_value_of_change(state, feature, output)
     given = state.basis.scale.gt(0) & ~state.unstable
     leak = compute_residual_direction(state, feature, given)[1]
     told = describe_effects_seen(effects, classes, output)
@@ -126,8 +129,8 @@ def _describe_inseparable_columns(state: State, names: list[str]) -> list[str]:
     words = join_words(list(dict.fromkeys(f"`{names[int(j)]}`" for j in found)))
     return [
         f"The effect of {words} changes too, but the model keeps using it: it cannot "
-        "be separated from other columns, or without it nothing could be predicted. "
-        "To make the model ignore such a column, name it with `cirm fit --unstable`."
+        "be separated from other columns. To make the model ignore such a column, name "
+        "it with `cirm fit --unstable`."
     ]
 
 

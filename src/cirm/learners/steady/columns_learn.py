@@ -25,7 +25,9 @@ from cirm.learners.steady.columns_predict import (
     draw_coefficients,
     draw_intercept_differences,
     measure_intercept_spread,
+    predict_slope,
 )
+from cirm.learners.steady.columns_scores import cross_fit_scores, learn_weights
 from cirm.learners.steady.columns_search import (
     Summary,
     add_environment_summary,
@@ -66,14 +68,25 @@ def create_first_state(
     state = state._replace(
         basis=basis, unit=unit, cluster=cluster, simple=simple, needed=needed
     )
+    if outputs == 1:
+        state = _learn_scores(state, inputs, select_modelled_targets(targets)[:, 0])
     if is_value:
-        state = state._replace(curves=fit_curves(features, targets[:, 0], unit))
+        own = targets[:, 0], state.weights[0], unit
+        scores = cross_fit_scores(basis, inputs, *own)
+        state = state._replace(curves=fit_curves(scores, targets[:, 0]))
     ridge = torch.ones(p, dtype=torch.float64)
     if is_value or has_two_classes(targets):
         rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))
         state, ridge = _choose_basis(state, inputs[rows], targets[rows], is_value)
     prior = Posterior(state.whole.mean, torch.diag(ridge).repeat(outputs, 1, 1))
     return state._replace(ridge=ridge, whole=prior, stable=prior)
+
+
+def _learn_scores(state: State, inputs: Tensor, target: Tensor) -> State:
+    """Return the state with the weights of the scores of units and clusters."""
+    blocks = [state.unit, state.cluster]
+    weights = [learn_weights(state.basis, inputs, target, block) for block in blocks]
+    return state._replace(weights=torch.stack(weights))
 
 
 def _choose_basis(
@@ -266,4 +279,16 @@ def _draw_predictor(
     else:
         pieces = [draw_coefficients(model, used, normals)]
     levels = draw_intercept_differences(measure_intercept_spread(state.arrivals, noise))
-    return Predictor(torch.cat(pieces), levels)
+    slope = predict_slope(state.arrivals)
+    centre = _compute_usual_outputs(state, noise > 0)
+    return Predictor(slope * torch.cat(pieces), levels + (1 - slope) * centre)
+
+
+def _compute_usual_outputs(state: State, is_value: bool) -> Tensor:
+    """Return the outputs [k] of a model that knows no more than the targets' means."""
+    rows = state.places.rows
+    means = rows @ state.places.targets / rows.sum()
+    if is_value:
+        return means
+    logs = means.clamp(min=1e-3).log()
+    return logs[1:] - logs[:1] if len(logs) == 2 else logs - logs.mean()

@@ -9,11 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_glm import Posterior
+from cirm.learners.steady.columns_glm import Posterior, compute_class_probabilities
 from cirm.learners.steady.columns_state import SAMPLES, Arrivals, Predictor
 from cirm.randomness import compute_normal_quantiles
 
 USUAL_SPREAD = 0.3  # between intercepts; counts as much as one more environment
+SLOPE_SPREAD = 0.3  # between environments, of the factor of outputs that suits them
+SLOPE_STEPS = 10  # of Newton's method for one number, at most
+SLOPE_ERROR = 1e-3  # far below its sampling error
 WIDEST_SPREAD = 1.0  # of log odds: a larger shift is not one of the base rate alone
 
 
@@ -64,6 +67,52 @@ def measure_intercept_spread(arrivals: Arrivals, noise: float) -> Tensor:
     usual = USUAL_SPREAD**2 * (noise if noise > 0 else 1.0)
     spread = ((excess.sum(0) + usual) / (len(excess) + 1)).sqrt()
     return spread if noise > 0 else spread.clamp(max=WIDEST_SPREAD)
+
+
+def fit_slope(
+    outputs: Tensor, targets: Tensor, is_value: bool
+) -> tuple[Tensor, Tensor]:
+    """Fit the factor of outputs [n, k] that suits the targets [n, k] best.
+
+    The intercepts are free. A factor below one means that the outputs of the rows
+    differ too much: predictions are too extreme, or too sure.
+
+    Returns:
+        The factor and its sampling variance, [] each.
+    """
+    if is_value:
+        centred, aims = outputs - outputs.mean(0), targets - targets.mean(0)
+        information = centred.square().sum().clamp(min=1e-9)
+        slope = (aims * centred).sum() / information
+        errors = (aims - slope * centred) * centred
+        return slope, errors.square().sum() / information.square() + 1e-9
+    slope = outputs.new_ones(())
+    for _ in range(SLOPE_STEPS):
+        shifted = slope * outputs
+        means = compute_class_probabilities(
+            shifted + find_logit_shift(shifted, targets)
+        )
+        weights = means * (1 - means)
+        centred = outputs - (weights * outputs).sum(0) / weights.sum(0).clamp(min=1e-9)
+        information = (weights * centred.square()).sum().clamp(min=1e-9)
+        errors = (targets - means) * centred
+        step = (errors.sum() / information).clamp(-1, 1)
+        slope = slope + step
+        if float(step.abs()) < SLOPE_ERROR:
+            break
+    return slope, errors.square().sum() / information.square() + 1e-9
+
+
+def predict_slope(arrivals: Arrivals) -> Tensor:
+    """Return the factor of outputs for a new environment, from 0 to 1, [].
+
+    It is the mean over arrivals and one more environment in which it is one. The
+    factors differ between environments; those that are known poorly count for less.
+    """
+    usual = SLOPE_SPREAD**2
+    weights = usual / (usual + arrivals.slope_variances)
+    mean = (1 + (weights * arrivals.slopes).sum()) / (1 + weights.sum())
+    return mean.clamp(0, 1)
 
 
 def draw_intercept_differences(spread: Tensor) -> Tensor:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import ROWS_AT_ONCE
-from cirm.learners.steady.columns_blocks import measure_blocks
-from cirm.learners.steady.columns_changes import DOUBT, find_unstable_features
+from cirm.learners.steady.columns_changes import find_unstable_features
 from cirm.learners.steady.columns_curves import measure_slopes_on_curves
 from cirm.learners.steady.columns_effects import (
     measure_alignment_with_first,
@@ -19,7 +18,11 @@ from cirm.learners.steady.columns_effects import (
 )
 from cirm.learners.steady.columns_glm import Posterior, fit_regression_to_moments
 from cirm.learners.steady.columns_products import Moments
-from cirm.learners.steady.columns_refuse import LEAST_SKILL
+from cirm.learners.steady.columns_scores import (
+    arrange_weights,
+    compute_scores,
+    cross_fit_scores,
+)
 from cirm.learners.steady.columns_state import (
     EnvironmentSummaries,
     State,
@@ -29,6 +32,8 @@ from cirm.learners.steady.columns_state import (
     list_ridge_groups,
 )
 from cirm.learners.steady.meta_analysis import UNKNOWN
+
+SCORE_TABLES = {"clusters": 2, "coefficients": 2, "scores": 4}  # columns of each
 
 
 class Summary(NamedTuple):
@@ -53,38 +58,66 @@ def summarise_environment(
         features, aims, state.unit, past, is_value, state.simple
     )
     rows = torch.tensor(float(len(inputs)), dtype=torch.float64)
-    all_contrasts = append_entry(state.places.contrasts, contrasts)
-    first = all_contrasts.slope[0] / all_contrasts.noise[0]
-    clusters = torch.tensor([0.0, UNKNOWN], dtype=torch.float64).repeat(d, 1)
-    coefficients = clusters
+    alignment = contrasts.slope * 0.0, torch.full_like(contrasts.variance, UNKNOWN)
+    # The second number is a variance.
+    unknown = features.new_tensor([0.0, UNKNOWN, 1.0, 1.0])
+    tables = {name: unknown[:n].repeat(d, 1) for name, n in SCORE_TABLES.items()}
     if aims.shape[1] > 1:
+        all_contrasts = append_entry(state.places.contrasts, contrasts)
+        first = all_contrasts.slope[0] / all_contrasts.noise[0]
         alignment = measure_alignment_with_first(features, aims, first, state.unit)
-    else:
-        seen = first[:, 0] if len(state.places.rows) else first[:0, 0]
-        rest = past, seen, is_value
-        own = features, aims[:, 0], state.unit
-        blocks = measure_blocks(*own, state.unit, *rest)
+    elif state.weights.shape[1]:
+        scores = _measure_scores(state, inputs, aims[:, 0], is_value)
         if is_value:
-            coefficients = measure_coefficients(*own, past)
-            is_block = blocks[:, 3:] < UNKNOWN
-            coefficients = torch.where(is_block, blocks[:, 2:], coefficients)
-        effects = blocks[:, :2]
-        if len(state.curves.cuts):
-            is_first = not len(state.places.rows)
-            curved = measure_slopes_on_curves(
-                *own[:2], state.curves, past, state.simple, is_first
-            )
-            effects = torch.where(curved[:, 1:] < UNKNOWN, curved, effects)
-        alignment = effects[:, :1], effects[:, 1:]
-        has_clusters = len(state.cluster) > 0 and not is_value
-        if has_clusters and not torch.equal(state.cluster, state.unit):
-            clusters = measure_blocks(*own, state.cluster, *rest)[:, :2]
-    clusters = clusters[: state.places.clusters.shape[1]]
-    coefficients = coefficients[: state.places.coefficients.shape[1]]
+            alignment = scores["alignment"][:, :1], scores["alignment"][:, 1:]
+        tables |= scores
+    tables = {
+        name: tables[name][: getattr(state.places, name).shape[1]]
+        for name in SCORE_TABLES
+    }
     place = EnvironmentSummaries(
-        rows, means[:p], means[p:], contrasts, *alignment, clusters, coefficients
+        rows, means[:p], means[p:], contrasts, *alignment, **tables
     )
     return Summary(place, moments)
+
+
+def _measure_scores(
+    state: State, inputs: Tensor, target: Tensor, is_value: bool
+) -> dict[str, Tensor]:
+    """Return what the scores of units and clusters say in an environment, by name."""
+    d, q = len(state.unit), state.weights.shape[1]
+    is_first = not len(state.places.rows)
+    found = {}
+    blocks = {"scores": state.unit}
+    if not torch.equal(state.cluster, state.unit):
+        blocks["clusters"] = state.cluster
+    is_simple = state.simple | ~state.needed
+    for (name, block), weights in zip(blocks.items(), state.weights, strict=False):
+        if is_first:
+            scores = cross_fit_scores(state.basis, inputs, target, weights, block)
+            past = inputs[:0, :d]
+        else:
+            scores = compute_scores(state.basis, inputs, weights, block)
+            matrix = arrange_weights(weights, block)
+            past = matrix.T @ center_moments(state)[:q, :q] @ matrix
+            past = past / state.places.rows.sum()
+        simple = ~torch.isin(block, block[~is_simple]) & (name == "scores")
+        contrasts = measure_effects(
+            scores, target[:, None], block, past, is_value, simple
+        )
+        if name == "clusters":
+            effect = contrasts.slope / contrasts.noise
+            variance = contrasts.variance / contrasts.noise.square()
+            variance = variance + effect.square() * contrasts.noise_variance
+            found[name] = torch.cat([effect, variance.clamp(max=UNKNOWN)], 1)
+            continue
+        found[name] = torch.cat(list(contrasts), 1)
+        if is_value:
+            found["coefficients"] = measure_coefficients(scores, target, block, past)
+            found["alignment"] = measure_slopes_on_curves(
+                scores, target, state.curves, past, simple, is_first
+            )
+    return found
 
 
 def _sum_products(
@@ -125,7 +158,7 @@ def search_unstable_features(
     named: Tensor,
     protected: Tensor,
     is_value: bool,
-) -> tuple[State, Tensor]:
+) -> State:
     """Test features between environments, and set aside those that are unstable.
 
     The k-th look at the data spends 6 / (pi k)^2 of the level, so that all looks
@@ -140,27 +173,17 @@ def search_unstable_features(
         named: Features that are unstable by the user's word, [d].
         protected: Features that are stable by the user's word, [d].
         is_value: Whether this is a regression.
-
-    Returns:
-        The state, and which features [d] are unstable for sure: those found before, and
-        for classes those that would be set aside at a hundredth of the level, too. In a
-        regression that little else predicts, another noise of the target looks like
-        another meaning.
     """
     after = state
     for summary in summaries:
         after = add_environment_summary(after, summary)
     unstable, entangled = (state.unstable | named) & ~protected, state.entangled
-    sure = unstable
     looks, places = state.looks, after.places
     if len(places.rows) > 1:
         looks = looks + 1
         share = level * 6 / (math.pi * float(looks)) ** 2
         noise = (float(state.noise[0]) or 1.0) if is_value else 0.0
         known = protected | unstable | entangled
-        if not is_value:
-            found, _ = find_unstable_features(after, known, DOUBT * share, noise)
-            sure = unstable | found
         found, shared = find_unstable_features(after, known, share, noise)
         unstable, entangled = unstable | found, entangled | shared
     unstable = torch.isin(state.unit, state.unit[unstable]) & ~protected
@@ -172,31 +195,7 @@ def search_unstable_features(
             if is_value
             else remove_features_from_stable_model(state, new)
         )
-    return state, sure
-
-
-def restore_features(state: State, sure: Tensor, is_value: bool) -> State:
-    """Take features back into the stable model if it predicts nothing without them.
-
-    That is so if, for the last environment on its arrival, it was at chance and the
-    model of all features was not. Features that are unstable for sure [d] stay aside.
-    """
-    stable, whole = state.arrivals.skill[-1].tolist()
-    back = state.unstable & ~torch.isin(state.unit, state.unit[sure])
-    if not stable < LEAST_SKILL <= whole or not bool(back.any()):
-        return state
-    state = state._replace(
-        unstable=state.unstable & ~back,
-        entangled=state.entangled | back,
-        stable=state.whole,
-    )
-    if is_value:
-        return refit_regressions(state)
-    return (
-        remove_features_from_stable_model(state, state.unstable)
-        if bool(state.unstable.any())
-        else state
-    )
+    return state
 
 
 def remove_features_from_stable_model(state: State, new: Tensor) -> State:

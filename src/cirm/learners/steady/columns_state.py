@@ -26,14 +26,15 @@ class EnvironmentSummaries(NamedTuple):
         targets: Class frequencies or mean target, [e, c].
         contrasts: What features say about the targets, [e, d, k] each.
         alignment: For many classes, how far units speak for each if true, [e, d, k];
-            otherwise the effect of the score of each block, at its first feature, and
-            of features along their curves.
+            in a regression the effect of scores along their curves.
         alignment_variance: Its sampling variance, [e, d, k].
         clusters: The effect of the score of each cluster of units and its variance, at
             the first feature, [e, d, 2]; [e, 0, 2] in states of earlier revisions.
-        coefficients: What each feature adds to the target of a regression, given the
-            others, and its variance, of a block that of its score, [e, d, 2]; [e, 0, 2]
-            for classes and in states of earlier revisions.
+        coefficients: What the score of each unit adds to the target of a regression,
+            given the others, and its variance, [e, d, 2]; [e, 0, 2] in states of
+            earlier revisions.
+        scores: The same as `contrasts` of the score of each unit, at its first feature,
+            [e, d, 4]; [e, 0, 4] for many classes and in states of earlier revisions.
     """
 
     rows: Tensor
@@ -44,6 +45,7 @@ class EnvironmentSummaries(NamedTuple):
     alignment_variance: Tensor
     clusters: Tensor
     coefficients: Tensor
+    scores: Tensor
 
 
 class ModelsWithoutUnit(NamedTuple):
@@ -76,6 +78,9 @@ class Arrivals(NamedTuple):
         shift_variances: Sampling variances of the shifts, [a, k].
         frequency_gains: Mean gain of adapting the class frequencies, [a].
         frequency_errors: Standard errors of these gains, [a].
+        slopes: Factor of the predictions' differences that would have fitted best, [a];
+            fewer in states of earlier revisions.
+        slope_variances: Sampling variances of these factors, [a].
     """
 
     losses: Tensor
@@ -87,6 +92,8 @@ class Arrivals(NamedTuple):
     shift_variances: Tensor
     frequency_gains: Tensor
     frequency_errors: Tensor
+    slopes: Tensor
+    slope_variances: Tensor
 
 
 class Predictor(NamedTuple):
@@ -128,8 +135,10 @@ class State(NamedTuple):
             states of earlier revisions.
         simple: Which features need no adjustment for others, [d]; empty in states of
             earlier revisions.
-        curves: How two-valued features follow the target of a regression; empty for
-            classes and in states of earlier revisions.
+        curves: How scores follow the target of a regression; empty for classes and in
+            states of earlier revisions.
+        weights: Weights of features and hinges in the scores of units, and of clusters,
+            [2, d (1 + hinges)]; empty in states of earlier revisions.
         needed: Which features represent their units, [d].
         unstable: Which features are set aside, [d].
         entangled: Which features change, but share too much with others to be set
@@ -153,6 +162,7 @@ class State(NamedTuple):
     cluster: Tensor
     simple: Tensor
     curves: Curves
+    weights: Tensor
     needed: Tensor
     unstable: Tensor
     entangled: Tensor
@@ -207,6 +217,7 @@ def create_empty_state(
         cluster=whole_numbers(d),
         simple=whole_numbers(d).bool(),
         curves=Curves(zeros(0), zeros(d, 0)),
+        weights=zeros(2, d * (1 + hinges)),
         needed=whole_numbers(d).bool(),
         unstable=whole_numbers(d).bool(),
         entangled=whole_numbers(d).bool(),
@@ -226,6 +237,7 @@ def create_empty_state(
             alignment_variance=zeros(0, d, k),
             clusters=zeros(0, d, 2),
             coefficients=zeros(0, d, 2),
+            scores=zeros(0, d if k == 1 else 0, 4),
         ),
         arrivals=Arrivals(
             losses=zeros(0, 4),
@@ -237,6 +249,8 @@ def create_empty_state(
             shift_variances=zeros(0, k),
             frequency_gains=zeros(0),
             frequency_errors=zeros(0),
+            slopes=zeros(0),
+            slope_variances=zeros(0),
         ),
         base=predictor,
         predictor=predictor,

@@ -103,6 +103,7 @@ class Steady(Learner[Any]):
     min_steps = 0  # training stops early by held-out rows
     adapts = True
     revision = 9
+    table_revision = 1
     added_later = (
         "state.cluster",
         "state.simple",
@@ -111,6 +112,10 @@ class Steady(Learner[Any]):
         "state.curves.cuts",
         "state.curves.values",
         "state.unexplained",
+        "state.weights",
+        "state.places.scores",
+        "state.arrivals.slopes",
+        "state.arrivals.slope_variances",
     )
 
     @property

@@ -1,0 +1,131 @@
+"""What a column, or a block of columns, says about the target as one number.
+
+The effect of a column need not be straight, and a category with many levels, a column
+with its copies, or a cluster of related columns may change its meaning a little in each
+of its parts. The score of a block is the sum of its basis functions, features and
+hinges, weighted as the first environment suggests. How the effect of this one number
+differs between environments shows a change of the whole block with far more power than
+its parts do, whatever its shape; and no outlier decides alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cirm.learners.steady.columns_basis import ROWS_AT_ONCE, Basis
+from cirm.learners.steady.columns_effects import compute_residuals
+
+ROUNDS = 15  # of choosing a ridge; each block has a few weights
+WEIGHT_ROWS = 4_000  # rows that weights are learned from
+
+
+def learn_weights(
+    basis: Basis, inputs: Tensor, target: Tensor, block: Tensor
+) -> Tensor:
+    """Learn the weights [q] of basis functions in the scores of their blocks.
+
+    The target is regressed on the basis functions of each block, both given the
+    features of all other blocks. The ridge of features and that of hinges are chosen by
+    empirical Bayes, so that an effect stays straight unless the rows bend it. Scores
+    have unit variance.
+
+    Args:
+        basis: The basis functions.
+        inputs: Inputs, [n, d].
+        target: Zeros and ones of the second class, or values, [n].
+        block: Block of each feature, by its first feature, [d].
+
+    Returns:
+        Weights of the features, then of their hinges.
+    """
+    stride = -(-len(inputs) // WEIGHT_ROWS)
+    d, q = len(block), len(block) * (1 + len(basis.knots))
+    rows = basis.expand(inputs[::stride], torch.arange(q))
+    left = compute_residuals(rows[:, :d], target[::stride], block, rows[:0])
+    features, bends = left.joint[:, :d], rows[:, d:] - rows[:, d:].mean(0)
+    gram = left.gram[:d, :d] + torch.diag(0.5 + 0.01 * left.gram.diagonal()[:d])
+    slopes = torch.linalg.solve(gram, features.T @ bends)
+    owner = block.repeat(q // d)
+    # What is left given other blocks: given all features, and the part of one's own.
+    own = (
+        bends - features @ slopes + left.own @ (slopes * (block[:, None] == owner[d:]))
+    )
+    own = torch.cat([left.own, own], 1)
+    is_hinge = torch.arange(q) >= d
+    weights, active = rows.new_zeros(q), basis.active[:q]
+    for leader in block.unique().tolist():
+        members = ((owner == leader) & active).nonzero()[:, 0]
+        found = rows.new_ones(len(members))
+        if len(members) > 1:
+            found = _fit_ridge(
+                own[:, members], left.other[:, leader], is_hinge[members]
+            )
+        spread = (rows[:, members] @ found).std(correction=0)
+        weights[members] = found / spread.clamp(min=1e-9) if len(members) > 1 else found
+    return weights
+
+
+def _fit_ridge(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tensor:
+    """Return the coefficients [m] of a regression, with a ridge for each group.
+
+    MacKay's fixed point: the precision of a group is its number of well-determined
+    coefficients over their sum of squares. Without any signal they all vanish, and
+    their ratios are those of the plain contrasts.
+    """
+    rows = len(own)
+    scale = own.std(0, correction=0).clamp(min=1e-9)
+    own, other = own / scale, other / other.std(correction=0).clamp(min=1e-9)
+    gram, cross = own.T @ own, own.T @ other
+    groups = torch.stack([~is_hinge, is_hinge]).to(own)  # [2, m]
+    ridge, noise, mean = torch.ones_like(cross), 1.0, cross
+    for _ in range(ROUNDS):
+        variance = torch.linalg.inv(gram / noise + torch.diag(ridge))
+        mean = variance @ cross / noise
+        determined = (1 - ridge * variance.diagonal()).clamp(min=0)
+        rest = rows - 2 * float(mean @ cross) + float(mean @ gram @ mean)
+        noise = max(rest / max(rows - float(determined.sum()), 1.0), 1e-9)
+        size = (groups @ mean.square()).clamp(min=1e-12)
+        precision = (groups @ determined).clamp(min=1e-9) / size
+        ridge = (precision @ groups).clamp(1e-3, 1e6)
+    return mean / scale
+
+
+def compute_scores(
+    basis: Basis, inputs: Tensor, weights: Tensor, block: Tensor
+) -> Tensor:
+    """Return the scores [n, d] of blocks, at their first features; others are zero."""
+    matrix, columns = arrange_weights(weights, block), torch.arange(len(weights))
+    parts = inputs.split(ROWS_AT_ONCE)
+    return torch.cat([basis.expand(part, columns) @ matrix for part in parts])
+
+
+def arrange_weights(weights: Tensor, block: Tensor) -> Tensor:
+    """Return the matrix [q, d] that turns basis functions into scores."""
+    owner = block.repeat(len(weights) // len(block))
+    columns = owner[:, None] == torch.arange(len(block))
+    return torch.where(columns, weights[:, None], 0.0)
+
+
+def cross_fit_scores(
+    basis: Basis, inputs: Tensor, target: Tensor, weights: Tensor, block: Tensor
+) -> Tensor:
+    """Return scores [n, d] of which each half of the rows is weighted by the other.
+
+    If a block says little, half of the rows may take its sign for the opposite. So the
+    signs are those of the weights [q] of all rows.
+    """
+    part = inputs[:: -(-len(inputs) // WEIGHT_ROWS)]
+    rows = basis.expand(part, torch.arange(len(weights)))
+    centre, whole = rows.mean(0), rows @ arrange_weights(weights, block)
+    scores = inputs.new_zeros(len(inputs), len(block))
+    for start in (0, 1):
+        own, other = slice(start, None, 2), slice(1 - start, None, 2)
+        half = learn_weights(basis, inputs[other], target[other], block)
+        matrix = arrange_weights(half, block)
+        covariance = ((rows - centre) @ matrix * whole).sum(0)
+        sign = torch.where(covariance < 0, -1.0, 1.0)
+        # Scores of both halves have one centre; two values stay two.
+        found = compute_scores(basis, inputs[own], half, block) - centre @ matrix
+        scores[own] = sign * found
+    return scores
