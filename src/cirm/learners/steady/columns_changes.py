@@ -179,8 +179,8 @@ def _find_changed_effects(
     nobody = torch.zeros_like(peers)
     found = is_large & (compare_with_usual_changes(*effects, nobody, unit) < shares)
     share = DIFFERENT / max(1, int(found.sum()))
-    *relative, error = divide_by_common_factor(*effects, peers, unit)
-    is_confirmed = compare_with_usual_changes(*relative, peers, unit) < share
+    relative, variances, error = divide_by_common_factor(*effects, peers, unit)
+    is_confirmed = compare_with_usual_changes(relative, variances, peers, unit) < share
     is_confirmed &= error < FACTOR_ERROR
     if coefficients is not None and coefficients.shape[1]:
         back = coefficients[:, :, :1], coefficients[:, :, 1:]
