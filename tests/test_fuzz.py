@@ -24,21 +24,22 @@ def test_an_odd_input_is_accepted_or_refused_in_one_line(root, kind):
         assert fuzz.try_input(root, kind, number) in ("accepted", "refused")
 
 
-# A table without hinges, a later place of one row, images of one row, damaged text in a
-# Parquet file, a control character in place of a number, and a lone dash as the value
-# of an option.
-FAILED_ONCE = {
-    "tables of odd cells": 689,
-    "odd later tables": 100095,
-    "NPZ files": 166,
-    "Parquet files": 122,
-    "model files with a replaced value": 288,
-    "odd options": 244,
-}
+# A table without hinges, a target of 1e308, a later place of one row, images of one
+# row, damaged text in a Parquet file, a control character in place of a number, and a
+# lone dash as the value of an option.
+FAILED_ONCE = [
+    ("tables of odd cells", 689),
+    ("tables of odd cells", 200129),
+    ("odd later tables", 100095),
+    ("NPZ files", 166),
+    ("Parquet files", 122),
+    ("model files with a replaced value", 288),
+    ("odd options", 244),
+]
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(("start", "number"), FAILED_ONCE.items())
+@pytest.mark.parametrize(("start", "number"), FAILED_ONCE)
 def test_an_odd_input_that_failed_once_does_not_fail_again(root, start, number):
     (kind,) = (name for name in fuzz.KINDS if name.startswith(start))
     assert fuzz.try_input(root, kind, number) in ("accepted", "refused")

@@ -261,6 +261,8 @@ def test_bad_input_is_rejected_with_one_line_and_changes_nothing(
         content = content.encode() if isinstance(content, str) else content
         Path(name).write_bytes(content)
     before = contents()
+    # On a busy machine, training could take until a line says how far it is.
+    monkeypatch.setattr("cirm.cli.progress.PAUSE", 3600.0)
     status, error = run(words, monkeypatch, capsys)
     assert status == 2
     assert error.startswith("cirm: ")

@@ -1,7 +1,9 @@
 """Odd inputs that once hung, crashed or lost something, through the commands."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 
 import numpy as np
@@ -63,6 +65,14 @@ def test_a_compressed_table_is_refused_with_what_to_do(cirm, folder):
     status, _, error = cirm("evaluate", "b.csv.gz", "--model", "m.cirm")
     assert status == 2
     assert "file 'b.csv.gz': the file is compressed. Unpack it first" in error
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_compressed_table_is_told_by_its_first_bytes(cirm, folder, pack):
+    (folder / "packed.csv").write_bytes(pack((folder / "b.csv").read_bytes()))
+    status, _, error = cirm("evaluate", "packed.csv", "--model", "m.cirm")
+    assert status == 2
+    assert "file 'packed.csv': the file is compressed. Unpack it first" in error
 
 
 def test_a_link_to_a_model_stays_a_link(cirm, folder):

@@ -227,6 +227,24 @@ def test_no_leak_is_seen_where_there_is_none(clinic, quick):
     assert fit(clinic(200, 0.9, 0), "outcome", settings=quick).history[0].notes == ()
 
 
+def test_no_leak_is_seen_where_each_row_has_a_class_of_its_own(clinic, quick):
+    frame = clinic(200, 0.9, 0)
+    frame["outcome"] = [f"class {n}" for n in range(200)]
+    notes = fit(frame, "outcome", learner="erm", settings=quick).history[0].notes
+    assert any("has 200 classes in 200 rows" in note for note in notes)
+    assert not any("alone determines" in note for note in notes)
+
+
+@pytest.mark.parametrize("names", [("01", "02"), ("+1", "-1"), ("1e30", "2e30")])
+def test_classes_that_are_written_as_codes_keep_their_names(files, clinic, names):
+    codes = dict(zip(("ill", "well"), names, strict=True))
+    frame = clinic(100, 0.9, 0)
+    frame.assign(outcome=frame["outcome"].map(codes)).to_csv(files / "d.csv")
+    model = fit(files / "d.csv", "outcome", learner="erm", settings=FEW)
+    assert set(model.task.classes) == set(names)
+    assert set(predict(model, files / "d.csv")["prediction"]) <= set(names)
+
+
 def test_a_value_that_is_copied_into_a_column_is_said(values):
     frame = values(100, 0)
     model = fit(frame.assign(copy=2 * frame["y"] + 1), "y", settings=FEW)

@@ -65,7 +65,7 @@ def convert_array_to_text(values: AnyArray) -> AnyArray:
     """Return values as text: whole numbers without a point, bytes decoded."""
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8", "replace")
-    if values.dtype.kind == "f" and (np.mod(values, 1) == 0).all():
+    if values.dtype.kind == "f" and ((values % 1 == 0) & (abs(values) < 2**53)).all():
         values = values.astype(np.int64)
     return values.astype(str)
 

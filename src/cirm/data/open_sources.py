@@ -37,6 +37,7 @@ from cirm.data.sources import (
     list_array_column_names,
 )
 from cirm.data.table_files import (
+    PACKED_REMEDY,
     PARQUET,
     TEXT_SEPARATORS,
     TableFile,
@@ -197,10 +198,7 @@ def _open_file_or_folder(
             "use - to read CSV from standard input."
         )
     if path.suffix.lower() in PACKED:
-        raise ValueError(
-            f"file {str(path)!r}: the file is compressed. Unpack it first, or send it "
-            "to standard input, as in `gunzip -c FILE | cirm fit -`."
-        )
+        raise ValueError(f"file {str(path)!r}: {PACKED_REMEDY}")
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"file {str(path)!r}: files that end in {path.suffix!r} cannot be read. "

@@ -7,6 +7,7 @@ are those of all rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,6 +54,7 @@ from cirm.data.values import (
 from cirm.randomness import Randomness
 from cirm.tasks import Task
 
+CODE = re.compile(r"\s*(\+|-?0\d|.*[eE])")  # numbers that may be names of classes
 PEEK_ROWS = 1_000  # rows that show which columns look like numbers
 PEEK_CELLS = 1_000_000  # cells that are looked at for this, in a second or two
 MOST_CLASSES = 10  # whole numbers with more different values are quantities
@@ -150,7 +152,7 @@ def infer_schema(
     needed = [*other_columns, *(options.categories if is_table else ())]
     text_columns = {*other_columns, *options.categories, *options.texts}
     text_columns -= {target, weight}
-    numbers = guess_numeric_columns(source, text_columns)
+    numbers = guess_numeric_columns(source, text_columns, target)
     reservoir = RowReservoir(SCHEMA_ROWS, first)
     targets: list[Values] = []
     member: list[Flags] = []
@@ -246,6 +248,9 @@ def infer_target_encoding(
             "which is neither a whole number nor text",
             "Use --task regression to predict numbers.",
         )
+        text = convert_values_to_text(values).to_numpy(dtype=str)
+        if (text != convert_array_to_text(parsed)).any():
+            parsed = text  # codes such as 01 keep their zero
     classes, indices = np.unique(parsed, return_inverse=True)
     names = tuple(convert_array_to_text(classes).tolist())
     if len(names) < 2:
@@ -258,8 +263,14 @@ def infer_target_encoding(
     return torch.from_numpy(indices.astype(np.int64)), Task(names), column
 
 
-def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
-    """Return the columns that look like numbers in the first rows of a table."""
+def guess_numeric_columns(
+    source: Source, others: Collection[str], target: str = ""
+) -> list[str]:
+    """Return the columns that look like numbers in the first rows of a table.
+
+    A target whose numbers are written as codes, such as 01 or +1, is no such column: as
+    names of classes they stay what they are.
+    """
     if source.kind != "table":
         return []
     names, cells = source.read_first_cells(PEEK_ROWS, PEEK_CELLS)
@@ -274,6 +285,10 @@ def guess_numeric_columns(source: Source, others: Collection[str]) -> list[str]:
         cell = flat[place]
         missing.flat[place] = cell is None or is_missing_word(cell)
     numeric = (is_number | missing).all(0) & ~missing.all(0)
+    if target in names:
+        target_place = names.index(target)
+        column = cells[:, target_place]
+        numeric[target_place] &= not any(CODE.match(str(cell)) for cell in column)
     return [
         name
         for name, is_numeric in zip(names, numeric, strict=True)

@@ -26,6 +26,11 @@ from cirm.data.values import MISSING
 TEXT_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET = (".parquet", ".pq")
 SMALL_CELLS = 500_000  # a table of so many is kept in memory between two passes
+PACKED_STARTS = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+PACKED_REMEDY = (
+    "the file is compressed. Unpack it first, or send it to standard input, as in "
+    "`gunzip -c FILE | cirm fit -`. If it is a spreadsheet, save it as CSV."
+)
 WIDE = 500  # columns; of so many blocks, choosing columns would take long
 
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
@@ -255,7 +260,9 @@ def _explain_read_errors(where: str) -> Iterator[None]:
         raise ValueError(
             f"{where}: the file is empty. Its first line must name the columns."
         ) from None
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        if bytes(error.object).startswith(PACKED_STARTS):
+            raise ValueError(f"{where}: {PACKED_REMEDY}") from None
         raise ValueError(
             f"{where}: the file is not UTF-8 text. Save it as UTF-8."
         ) from None

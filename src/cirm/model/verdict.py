@@ -296,7 +296,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
     if len(past) == 1:
         caution += (
             ". With a single arrival, the differences between places cannot be "
-            "estimated and are not taken into account"
+            "estimated, so one that is usual may count as significant"
         )
     return Expectation(past, where, how, caution)
 
