@@ -55,8 +55,7 @@ def find_unstable_features(
     alone = tested & ~torch.isin(state.unit, state.unit[entangled])
     small = (1 - MOST_OF_LEVEL - OF_CLUSTERS) * level
     found = _find_changed_units(state, alone, MOST_OF_LEVEL * level, noise, 4)
-    if noise == 0:
-        found = found | _find_changed_clusters(state, known, OF_CLUSTERS * level)
+    found = found | _find_changed_clusters(state, known, OF_CLUSTERS * level, noise)
     every = _find_changed_units(state, tested, small, noise, 2)
     group = found | every
     if len(state.unit[group & ~found].unique()) > MOST_TOGETHER:
@@ -123,12 +122,13 @@ def _get_score_effects(state: State) -> Effects:
     return first, second
 
 
-def _find_changed_clusters(state: State, known: Tensor, level: float) -> Tensor:
+def _find_changed_clusters(
+    state: State, known: Tensor, level: float, noise: float
+) -> Tensor:
     """Return which features [d] are of clusters of units that change together.
 
     To lose several columns costs more than one, so the evidence must be stronger, and
-    show a little in one of the features. In a regression, a curved effect of related
-    columns looks like one that changes.
+    show a little in one of the features.
     """
     clusters = state.places.clusters
     if state.places.alignment.shape[2] > 1 or not clusters.shape[1]:
@@ -138,7 +138,8 @@ def _find_changed_clusters(state: State, known: Tensor, level: float) -> Tensor:
     free = torch.isin(state.cluster, state.cluster[changing])
     free = free & ~torch.isin(state.cluster, state.cluster[known])
     effects = clusters[:, :, :1], clusters[:, :, 1:]
-    found = _find_changed_effects(effects, free, free, state.cluster, level, 0.0, 2)
+    own = effects, free, free, state.cluster, level, noise, 2
+    found = _find_changed_effects(*own)
     return torch.isin(state.cluster, state.cluster[found.any(1)])
 
 

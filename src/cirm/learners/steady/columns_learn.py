@@ -84,9 +84,10 @@ def create_first_state(
 
 def _learn_scores(state: State, inputs: Tensor, target: Tensor) -> State:
     """Return the state with the weights of the scores of units and clusters."""
-    blocks = [state.unit, state.cluster]
-    weights = [learn_weights(state.basis, inputs, target, block) for block in blocks]
-    return state._replace(weights=torch.stack(weights))
+    units = clusters = learn_weights(state.basis, inputs, target, state.unit)
+    if not torch.equal(state.cluster, state.unit):
+        clusters = learn_weights(state.basis, inputs, target, state.cluster)
+    return state._replace(weights=torch.stack([units, clusters]))
 
 
 def _choose_basis(

@@ -54,40 +54,55 @@ def learn_weights(
     own = torch.cat([left.own, own], 1)
     is_hinge = torch.arange(q) >= d
     weights, active = rows.new_zeros(q), basis.active[:q]
-    for leader in block.unique().tolist():
-        members = ((owner == leader) & active).nonzero()[:, 0]
-        found = rows.new_ones(len(members))
-        if len(members) > 1:
-            found = _fit_ridge(
-                own[:, members], left.other[:, leader], is_hinge[members]
-            )
-        spread = (rows[:, members] @ found).std(correction=0)
-        weights[members] = found / spread.clamp(min=1e-9) if len(members) > 1 else found
+    sizes = torch.zeros_like(block).index_add(0, owner, active.long())
+    for size in sizes.unique().tolist():
+        leaders = (sizes == size).nonzero()[:, 0]
+        if size < 2:
+            weights[torch.isin(owner, leaders) & active] = 1.0
+            continue
+        members = torch.stack(
+            [((owner == leader) & active).nonzero()[:, 0] for leader in leaders]
+        )
+        others = left.other[:, leaders].T
+        found = _fit_ridges(own.T[members], others, is_hinge[members])
+        spread = (found[:, None] @ rows.T[members])[:, 0].std(1, correction=0)
+        weights[members] = found / spread.clamp(min=1e-9)[:, None]
     return weights
 
 
-def _fit_ridge(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tensor:
-    """Return the coefficients [m] of a regression, with a ridge for each group.
+def _fit_ridges(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tensor:
+    """Return coefficients [b, m] of b regressions, with a ridge for each group.
 
     MacKay's fixed point: the precision of a group is its number of well-determined
     coefficients over their sum of squares. Without any signal they all vanish, and
     their ratios are those of the plain contrasts.
+
+    Args:
+        own: Regressors, [b, m, n].
+        other: Targets, [b, n].
+        is_hinge: Which regressors are of the second group, [b, m].
     """
-    rows = len(own)
-    scale = own.std(0, correction=0).clamp(min=1e-9)
-    own, other = own / scale, other / other.std(correction=0).clamp(min=1e-9)
-    gram, cross = own.T @ own, own.T @ other
-    groups = torch.stack([~is_hinge, is_hinge]).to(own)  # [2, m]
-    ridge, noise, mean = torch.ones_like(cross), 1.0, cross
+    rows = own.shape[2]
+    scale = own.std(2, correction=0).clamp(min=1e-9)
+    own = own / scale[..., None]
+    other = other / other.std(1, correction=0, keepdim=True).clamp(min=1e-9)
+    gram, cross = own @ own.mT, (own @ other[..., None])[..., 0]
+    groups = torch.stack([~is_hinge, is_hinge], 1).to(own)  # [b, 2, m]
+    ridge, noise, mean = torch.ones_like(cross), own.new_ones(len(own), 1), cross
     for _ in range(ROUNDS):
-        variance = torch.linalg.inv(gram / noise + torch.diag(ridge))
-        mean = variance @ cross / noise
-        determined = (1 - ridge * variance.diagonal()).clamp(min=0)
-        rest = rows - 2 * float(mean @ cross) + float(mean @ gram @ mean)
-        noise = max(rest / max(rows - float(determined.sum()), 1.0), 1e-9)
-        size = (groups @ mean.square()).clamp(min=1e-12)
-        precision = (groups @ determined).clamp(min=1e-9) / size
-        ridge = (precision @ groups).clamp(1e-3, 1e6)
+        precision = gram / noise[..., None] + torch.diag_embed(ridge)
+        variance = torch.linalg.inv(precision)
+        mean = (variance @ cross[..., None])[..., 0] / noise
+        determined = (1 - ridge * variance.diagonal(dim1=1, dim2=2)).clamp(min=0)
+        fitted = (gram @ mean[..., None])[..., 0]
+        rest = rows + (mean * (fitted - 2 * cross)).sum(1, keepdim=True)
+        freedom = (rows - determined.sum(1, keepdim=True)).clamp(min=1)
+        noise = (rest / freedom).clamp(min=1e-9)
+        counts, squares = (
+            (groups @ part[..., None]).clamp(min=least)
+            for part, least in ((determined, 1e-9), (mean.square(), 1e-12))
+        )
+        ridge = ((counts / squares).mT @ groups)[:, 0].clamp(1e-3, 1e6)
     return mean / scale
 
 
