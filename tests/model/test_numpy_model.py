@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from cirm import adapt, fit, load, predict, save
+from cirm import adapt, fit, load, predict, save, update
 from cirm.learners import LEARNERS, NETWORK_LEARNERS, get_learner_class
 from cirm.learners.base import Learner
 from cirm.model.numpy_model import load_numpy_model
@@ -15,7 +15,7 @@ from cirm.model.numpy_model import load_numpy_model
 SETTINGS = {"epochs": 2, "hidden": (6, 5)}
 CASES = [
     *((key, activation) for key in ("erm",) for activation in ("relu", "linear")),
-    *((key, "elu") for key in ("erm", "logistic", "ridge", "steady")),
+    *((key, "elu") for key in ("erm", "irmg", "logistic", "ridge", "steady")),
 ]
 
 
@@ -65,6 +65,14 @@ def test_every_learner_with_one_network_predicts_the_same(
         table, rows = values(120, 0), values(40, 1)
     model = fit_on(key, table, "outcome" if is_classifier else "y")
     assert_both_predict_alike(model, rows, tmp_path / "m.cirm")
+
+
+def test_the_average_of_several_networks_is_predicted_alike(clinic, tmp_path):
+    table = clinic(200, 0.9, 0).assign(site=["a", "b"] * 100)
+    model = fit(table, "outcome", environment="site", learner="irmg", settings=SETTINGS)
+    model = update(model, clinic(100, 0.7, 1).assign(site="c"))
+    assert (model.state.players.shape[1], model.state.past.shape[1]) == (1, 2)
+    assert_both_predict_alike(model, table, tmp_path / "m.cirm")
 
 
 def test_more_than_two_classes_are_predicted_alike(clinic, tmp_path):
