@@ -71,7 +71,7 @@ class SimulatedWorkers:
         self._ends: list[tuple[float, int]] = []  # a heap
         self._submitted = 0
 
-    def submit(self, job: Job) -> int:
+    def submit_job(self, job: Job) -> int:
         """Start a job on a worker."""
         begin = time.process_time()
         now, seconds = time.monotonic(), self.random.choice(self.seconds)
@@ -94,7 +94,7 @@ class SimulatedWorkers:
             run.end, run.result = min(now, run.end), LOST
             heapq.heappush(self._ends, (run.end, number))
 
-    def wait(self, running: Collection[int], seconds: float) -> Iterable[int]:
+    def wait_for_jobs(self, running: Collection[int], seconds: float) -> Iterable[int]:
         """Return the attempts that have ended; sleep until one does."""
         begin, now = time.process_time(), time.monotonic()
         if self._ends and self._ends[0][0] > now:
@@ -108,7 +108,7 @@ class SimulatedWorkers:
         self.own_time += time.process_time() - begin
         return ended
 
-    def collect(self, reference: int, job: Job) -> str:
+    def collect_result(self, reference: int, job: Job) -> str:
         """Write the records of a job, as the driver of a cluster does."""
         run = self.runs.pop(reference)
         self.busy += run.end - run.start
@@ -130,7 +130,7 @@ class SimulatedWorkers:
             for run in list(self.runs.values())[:MACHINE]
         }
 
-    def cancel(self, running: Collection[int]) -> None:
+    def cancel_jobs(self, running: Collection[int]) -> None:
         """Forget what is running."""
         self.runs.clear()
 

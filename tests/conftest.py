@@ -145,7 +145,9 @@ def reweigh(monkeypatch):
     """The key of a learner that adapts, offered by another package."""
     offers = [EntryPoint("reweigh", "tests.reweigh:Reweigh", "cirm.learners")]
     found = {"cirm.learners": offers}
-    monkeypatch.setattr(registry, "entry_points", lambda group: found.get(group, []))
+    monkeypatch.setattr(
+        registry, "list_entry_points", lambda group: found.get(group, [])
+    )
     return "reweigh"
 
 

@@ -82,7 +82,7 @@ def test_each_environment_has_its_own_budget():
     memory = after([5, 2, 5], 3, total=False)
     assert memory.sizes == (3, 2, 3)
     assert torch.equal(memory.owner, torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2]] * 2))
-    for number, piece in enumerate(memory.split()):
+    for number, piece in enumerate(memory.split_by_environment()):
         assert (piece.y // 100 == number).all()
         assert torch.equal(piece.x[..., 0], 2 * piece.y)
 
@@ -105,7 +105,7 @@ def test_the_past_gives_up_examples_but_never_gets_new_ones():
 def test_a_budget_of_nothing_keeps_nothing():
     for total in (False, True):
         memory = after([5, 5], 0, total)
-        assert memory.sizes == () and memory.split() == []
+        assert memory.sizes == () and memory.split_by_environment() == []
 
 
 def test_pieces_without_examples_do_not_count():

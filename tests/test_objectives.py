@@ -66,7 +66,7 @@ def test_a_batch_splits_into_its_environments():
 def test_risks_are_mean_losses(likelihood, network, batch):
     params = network.init(SOURCE)
     risks = compute_environment_risks(network, likelihood, params, batch)
-    for e, (x, y) in enumerate(batch.split()):
+    for e, (x, y) in enumerate(batch.split_by_environment()):
         alone = likelihood.compute_losses(network(params, x), y).mean(-1)
         torch.testing.assert_close(risks[:, e], alone)
 

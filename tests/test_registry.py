@@ -19,7 +19,9 @@ BROKEN = EntryPoint("broken", "no_module:Thing", "demo.shapes")
 def installed(monkeypatch):
     """Another package offers two shapes, one of which cannot be imported."""
     offers = {"demo.shapes": [OFFERED, BROKEN]}
-    monkeypatch.setattr(registry, "entry_points", lambda group: offers.get(group, []))
+    monkeypatch.setattr(
+        registry, "list_entry_points", lambda group: offers.get(group, [])
+    )
 
 
 def test_a_builtin_key_names_a_module_or_an_import_path():
@@ -45,7 +47,7 @@ def test_an_entry_point_is_found_listed_and_described(installed):
 
 def test_a_builtin_key_goes_before_an_entry_point_of_the_same_name(monkeypatch):
     other = EntryPoint("mime", "statistics:NormalDist", "demo.shapes")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [other])
+    monkeypatch.setattr(registry, "list_entry_points", lambda group: [other])
     assert SHAPES.load("mime").__name__ == "Fraction"
 
 

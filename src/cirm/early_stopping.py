@@ -95,7 +95,7 @@ class EarlyStoppingDescent(Descent):
 
     def count_epochs(self, steps: int, stage: Stage) -> int:
         """Convert a number of steps on a stage to epochs."""
-        largest = max(len(e) - count_held_out(len(e)) for e in stage)
+        largest = max(len(e) - count_held_out_examples(len(e)) for e in stage)
         return steps // (-(-largest // self.batch) if self.batch else 1)
 
     def _build_batch_of_all_examples(
@@ -113,7 +113,7 @@ class EarlyStoppingDescent(Descent):
         return batch._replace(noise=None)  # type: ignore[arg-type]
 
 
-def count_held_out(examples: int) -> int:
+def count_held_out_examples(examples: int) -> int:
     """Return how many examples are held out."""
     return min(int(HELD_OUT * examples), MOST_HELD_OUT)
 
@@ -123,5 +123,5 @@ def hold_out_examples(
 ) -> tuple[Environment, Environment]:
     """Split an environment at random into examples to train on and to hold out."""
     order = randomness.permutation(len(environment))
-    count = count_held_out(len(environment))
+    count = count_held_out_examples(len(environment))
     return environment.subset(order[:, count:]), environment.subset(order[:, :count])

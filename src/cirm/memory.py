@@ -67,7 +67,7 @@ class ExampleMemory(NamedTuple):
         """Number of examples of each past environment."""
         return tuple(self.owner[0].unique_consecutive(return_counts=True)[1].tolist())
 
-    def split(self) -> list[Examples]:
+    def split_by_environment(self) -> list[Examples]:
         """Return the examples of each past environment."""
         if not self.sizes:
             return []
@@ -104,7 +104,7 @@ def add_stage_to_memory(
 
     If `size` is the total, all environments share it evenly: past ones are cut down.
     """
-    pieces = memory.split()
+    pieces = memory.split_by_environment()
     pieces += [draw_distinct_examples(e, size, randomness.at(e.name)) for e in stage]
     if total:
         even, rest = divmod(size, len(pieces))

@@ -45,7 +45,7 @@ class Batch(NamedTuple):
         share = self.share.split(self.sizes, -1)[index][:, index]
         return (losses * share).sum(-1)
 
-    def split(self) -> list[Examples]:
+    def split_by_environment(self) -> list[Examples]:
         """Return the examples of each environment."""
         pairs = zip(
             self.x.split(self.sizes, 1), self.y.split(self.sizes, 1), strict=True

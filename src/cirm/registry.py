@@ -124,10 +124,10 @@ class Registry:
         return f"{self.package}.{key.replace('-', '_')}:{name}"
 
     def _list_entry_points(self) -> dict[str, EntryPoint]:
-        return {entry.name: entry for entry in entry_points(group=self.group)}
+        return {entry.name: entry for entry in list_entry_points(group=self.group)}
 
 
-def entry_points(group: str) -> EntryPoints:
+def list_entry_points(group: str) -> EntryPoints:
     """Return what installed packages offer under a group."""
     from importlib import metadata  # takes 30 ms, which `cirm --help` does not need
 

@@ -322,7 +322,7 @@ while len(list(folder.glob("ready-*"))) < 2:
     time.sleep(0.001)
 for i in range(rounds):
     path = downloads.download_image_set(dataclasses.replace(base, name=f"round-{i}"))
-    base.verify(dict(zip(base.files, idx.read_four_idx_files(path, ""))))
+    base.verify_files(dict(zip(base.files, idx.read_four_idx_files(path, ""))))
 """
 
 

@@ -189,7 +189,7 @@ def test_a_row_crosses_six_files_on_its_way_to_a_tensor(tmp_path):
     sys.setprofile(record_file)
     try:
         rows = read_rows(open_data_sources(path), schema, ignore_progress)
-        rows.environment("a", rows.rows["a"], schema, 1).take_all(1)
+        rows.build_environment("a", rows.rows["a"], schema, 1).take_all(1)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

@@ -29,7 +29,7 @@ def written(folder, text=CLINICS, name="clinics.csv"):
 
 
 def prepare(frame, target, environment="", **settings):
-    return Table(target=target, environment=environment, **settings).prepare(frame)
+    return Table(target=target, environment=environment, **settings).prepare_data(frame)
 
 
 def encoding(prepared):
@@ -127,14 +127,14 @@ def test_a_data_frame_is_encoded_like_a_file(tmp_path):
     ):
         assert one.inputs.tolist() == two.inputs.tolist()
         assert one.targets.tolist() == two.targets.tolist()
-    assert found.schema == dataset.prepare().schema
+    assert found.schema == dataset.prepare_data().schema
 
 
 def test_a_parquet_file_is_encoded_like_text(tmp_path):
     dataset = clinics(tmp_path)
     pd.read_csv(dataset.path).to_parquet(tmp_path / "clinics.parquet")
     other = Table(str(tmp_path / "clinics.parquet"), "ill", "site")
-    assert other.prepare().schema == dataset.prepare().schema
+    assert other.prepare_data().schema == dataset.prepare_data().schema
     assert names(other.draw_problem((0,)).train) == ["north", "south"]
 
 
@@ -190,7 +190,9 @@ def test_columns_can_be_left_out_or_declared_to_be_codes():
 def test_row_numbers_without_a_name_are_no_feature(tmp_path):
     frame = pd.DataFrame({"a": [1, 3], "y": [0, 1]})
     frame.to_csv(tmp_path / "a.csv")
-    assert encoding(Table(str(tmp_path / "a.csv"), "y").prepare()).features == ("a",)
+    assert encoding(Table(str(tmp_path / "a.csv"), "y").prepare_data()).features == (
+        "a",
+    )
 
 
 def test_it_says_what_it_found_and_does(tmp_path):

@@ -10,8 +10,8 @@ from cirm.evaluation.selection import (
     RULES,
     Rule,
     TrainedLearner,
-    TrainingAndTest,
-    TrainingOnly,
+    TrainingAndTestData,
+    TrainingData,
     get_selection_rule,
     remove_environment_from_order,
     train_on_learning_parts,
@@ -53,7 +53,7 @@ def problem():
 
 
 def split(part=0.25):
-    return TrainingOnly.split(problem().train, SEEDS, part)
+    return TrainingData.split(problem().train, SEEDS, part)
 
 
 def rule_score(rule, model, data):
@@ -71,7 +71,7 @@ def by_input(index):
 
 
 def test_an_offer_has_no_place_for_a_test_environment():
-    assert {f.name for f in dataclasses.fields(TrainingOnly)} == {
+    assert {f.name for f in dataclasses.fields(TrainingData)} == {
         "whole",
         "learn",
         "held_out",
@@ -80,7 +80,7 @@ def test_an_offer_has_no_place_for_a_test_environment():
     with pytest.raises((AttributeError, TypeError)):
         object.__setattr__(given, "test", problem().test)
     with pytest.raises(TypeError):
-        TrainingOnly(given.whole, given.learn, given.held_out, test=problem().test)
+        TrainingData(given.whole, given.learn, given.held_out, test=problem().test)
 
 
 def test_no_rule_but_the_oracle_looks_at_the_test_environment():
@@ -94,7 +94,7 @@ def test_no_rule_but_the_oracle_looks_at_the_test_environment():
         model = train_on_learning_parts(learner, seen, "sequential", SEEDS, left)
         assert rule_score("leave-one-out", model, seen).isfinite().all()
     with pytest.raises(AssertionError, match="looked at"):
-        both = TrainingAndTest(seen.whole, seen.learn, seen.held_out, given.test)
+        both = TrainingAndTestData(seen.whole, seen.learn, seen.held_out, given.test)
         rule_score("oracle", model, both)
     with pytest.raises(TypeError, match="needs the test environments"):
         rule_score("oracle", model, seen)
@@ -103,7 +103,7 @@ def test_no_rule_but_the_oracle_looks_at_the_test_environment():
 def test_what_is_learned_and_what_is_held_out_make_up_the_whole():
     rows = torch.arange(40.0)[:, None]
     given = Environment("a", rows, torch.zeros(40), Task.regression())
-    seen = TrainingOnly.split((given,), SEEDS, 0.25)
+    seen = TrainingData.split((given,), SEEDS, 0.25)
     learn, held = seen.learn[0].take_all(2).x, seen.held_out[0].take_all(2).x
     assert held.shape[1] == 10
     both = torch.cat([learn, held], 1)[..., 0].sort(-1).values
@@ -175,7 +175,7 @@ def test_the_next_environment_is_scored_whole_and_before_it_is_learned():
 def test_an_environment_that_is_left_out_plays_no_part_in_training():
     seen = split()
     other = environment("b", 0.9, seed=7)
-    changed = TrainingOnly.split((problem().train[0], other), SEEDS, 0.25)
+    changed = TrainingData.split((problem().train[0], other), SEEDS, 0.25)
     learner = create("erm", other, LINEAR)
     states = [
         train_on_learning_parts(learner, o, "joint", SEEDS, left_out=1).state
@@ -192,7 +192,7 @@ def test_errors_count_as_negative_scores():
     model = TrainedLearner(learner, state, SEEDS, NONE)
     expected = -score(learner, state, given, 2)
     torch.testing.assert_close(model.compute_mean_score([given]), expected)
-    seen = TrainingOnly.split((given,), SEEDS, 0.25)
+    seen = TrainingData.split((given,), SEEDS, 0.25)
     assert (rule_score("worst-group", model, seen) < 0).all()
 
 

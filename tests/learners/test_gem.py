@@ -44,7 +44,7 @@ def memory_risks(learner, params, memory):
         learner.likelihood.compute_losses(
             learner.network(params, piece.x), piece.y
         ).mean(1)
-        for piece in memory.split()
+        for piece in memory.split_by_environment()
     ]
     return torch.stack(risks, 1)
 

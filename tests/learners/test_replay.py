@@ -83,7 +83,7 @@ def test_every_environment_counts_the_same_however_few_examples_are_kept():
     learner = Replay(PLAIN, descent=WHOLE, memory=3)
     *_, past = states(learner, *SEQUENCE[:2])
     (batch,) = WHOLE.iterate_batches(SEQUENCE[2], Randomness(SEEDS))
-    pieces = [*batch.split(), *past.memory.split()]
+    pieces = [*batch.split_by_environment(), *past.memory.split_by_environment()]
     assert [piece.y.shape[1] for piece in pieces] == [25, 3, 3]
     risks = [
         CrossEntropy().compute_losses(PLAIN(past.params, x), y).mean(-1)

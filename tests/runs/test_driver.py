@@ -16,22 +16,22 @@ class PretendedWorkers:
         self.results = {key: list(parts) for key, parts in results.items()}
         self.submitted, self.most, self.cancelled = [], 0, []
 
-    def submit(self, job):
+    def submit_job(self, job):
         self.submitted.append(job)
         return len(self.submitted)
 
-    def wait(self, running, seconds):
+    def wait_for_jobs(self, running, seconds):
         self.most = max(self.most, len(running))
         return [min(running)] if running else []
 
-    def collect(self, reference, job):
+    def collect_result(self, reference, job):
         parts = self.results.get(job.key, [""])
         return parts.pop(0) if len(parts) > 1 else parts[0]
 
     def read_progress(self):
         return {JOBS[0].key: 0.5, "a job that ended long ago": 0.9}
 
-    def cancel(self, running):
+    def cancel_jobs(self, running):
         self.cancelled += running
 
 
@@ -62,4 +62,4 @@ def test_a_job_that_outlives_the_budget_is_cancelled_and_stays_to_be_done():
     assert drive_jobs(queue, workers, lambda job, part: None) == {}
     assert workers.cancelled == [2]
     assert queue.unstarted == [JOBS[1]]
-    assert queue.take() is None
+    assert queue.take_next_job() is None

@@ -9,7 +9,7 @@ def job(learner, seed=0):
 
 
 def take_all(queue):
-    return [(one.learner, one.seeds[0]) for one in iter(queue.take, None)]
+    return [(one.learner, one.seeds[0]) for one in iter(queue.take_next_job, None)]
 
 
 class Clock:
@@ -40,7 +40,7 @@ def test_a_round_is_put_in_order_when_it_begins():
 
     jobs = [job(name, seed) for name in ("erm", "icp") for seed in (0, 1)]
     queue = JobQueue(jobs, order)
-    assert queue.take() == job("icp")
+    assert queue.take_next_job() == job("icp")
     assert rounds == [["erm", "icp"]]
     assert take_all(queue) == [("erm", 0), ("icp", 1), ("erm", 1)]
 
@@ -63,10 +63,10 @@ def test_expectations_follow_how_long_jobs_really_took():
     queue = JobQueue(
         jobs, budget=Budget(60.0, clock=clock), seconds={j.key: 10.0 for j in jobs}
     )
-    first = queue.take()
+    first = queue.take_next_job()
     clock.now = 35.0
     queue.record_duration(first.key, 35.0)  # so each of the others takes 35 s too
-    assert queue.take() is None
+    assert queue.take_next_job() is None
     assert queue.unstarted == jobs[1:]
 
 
@@ -75,7 +75,7 @@ def test_a_spent_budget_starts_nothing_and_later_stops_what_runs():
     queue = JobQueue([job("erm")], budget=Budget(100.0, clock=clock))
     clock.now = 101.0
     queue.check_budget()
-    assert queue.take() is None
+    assert queue.take_next_job() is None
     clock.now = 110.5
     with pytest.raises(BudgetSpentError):
         queue.check_budget()

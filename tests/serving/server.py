@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cirm.cli.serve import LOCAL_NAMES, create_server, open_listener
-from cirm.serving.app import Limits, create_app
+from cirm.serving.app import ServerLimits, create_app
 from cirm.serving.served_model import PredictionOptions, ServedModel
 
 
@@ -74,7 +74,7 @@ class Client:
 
 
 @contextlib.contextmanager
-def serve(path, token="", limits=Limits(), hosts=LOCAL_NAMES, **options):  # noqa: B008
+def serve(path, token="", limits=ServerLimits(), hosts=LOCAL_NAMES, **options):  # noqa: B008
     """Serve a model from a thread of this process."""
     served = ServedModel(path, {}, PredictionOptions(**options))
     app = create_app(served, token, limits, hosts)

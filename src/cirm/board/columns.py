@@ -113,35 +113,37 @@ def prepare_columns(
 
 def _list_quick_columns() -> Iterator[BoardColumn]:
     colored = {**QUICK, **NO_SWEEP}
-    yield _build_column("digits-b01", "coloured digits", "colored", colored)
+    yield _build_dataset_column("digits-b01", "coloured digits", "colored", colored)
     corner = {**QUICK, "kind": "corner"}
-    yield _build_column("digits-corner", "digits with corner", "shortcuts", corner)
+    yield _build_dataset_column(
+        "digits-corner", "digits with corner", "shortcuts", corner
+    )
     table = {"plant": "numeric", "examples": "1000"}
-    yield _build_column("table", "table", "planted", table)
+    yield _build_dataset_column("table", "table", "planted", table)
     regression = {**table, "task": "regression"}
-    yield _build_column("regression", "regression", "planted", regression)
+    yield _build_dataset_column("regression", "regression", "planted", regression)
 
 
 def _list_full_columns() -> Iterator[BoardColumn]:
     """Yield the columns in the order in which they are run."""
     mnist = {"source": "mnist", "examples": "1000", **NO_SWEEP}
-    yield _build_column("mnist-b01", "MNIST b01", "colored", mnist)
+    yield _build_dataset_column("mnist-b01", "MNIST b01", "colored", mnist)
     for name, title in REAL_TABLES.items():
-        yield _build_column(name, title, name, {}, "next")
+        yield _build_dataset_column(name, title, name, {}, "next")
     for kind in ("corner", "stripes"):
         data = {"source": "mnist", "examples": "1000", "kind": kind}
-        yield _build_column(kind, f"MNIST {kind}", "shortcuts", data)
+        yield _build_dataset_column(kind, f"MNIST {kind}", "shortcuts", data)
     background = {**mnist, "scheme": "b11"}
     title = "MNIST b11"
-    yield _build_column("mnist-b11", title, "colored", background)
+    yield _build_dataset_column("mnist-b11", title, "colored", background)
     fashion = {**mnist, "source": "fashion-mnist"}
-    yield _build_column("fashion", "Fashion b01", "colored", fashion)
-    yield _build_column("rotated", "rotated MNIST", "rotated", {}, "next")
+    yield _build_dataset_column("fashion", "Fashion b01", "colored", fashion)
+    yield _build_dataset_column("rotated", "rotated MNIST", "rotated", {}, "next")
     for domain in DOMAINS:
         yield _build_pacs_column(domain)
 
 
-def _build_column(
+def _build_dataset_column(
     name: str, title: str, dataset: str, data: dict[str, str], rule: str = "worst-group"
 ) -> BoardColumn:
     return BoardColumn(name, title, dataset, (BoardVariant(data),), rule)
@@ -164,4 +166,6 @@ def _build_table_column(text: str) -> BoardColumn:
     folder, target, files = parse_table_option(text)
     name, path = Path(folder).name, ",".join(map(str, files))
     rule = "next" if len(files) > 2 else "held-out"
-    return _build_column(name, name, "table", {"path": path, "target": target}, rule)
+    return _build_dataset_column(
+        name, name, "table", {"path": path, "target": target}, rule
+    )

@@ -104,7 +104,7 @@ def reproduce_paper(
         parts.append(write_reproduction(plan, folder, reasons))
         failures += list_failures_of_plan(plan, reasons)
     if name == "theory":
-        write_theory(root)
+        write_theory_results(root)
     if name in ("figures", "all"):
         folder = root / "figures" if name == "all" else root
         with show_single_step("drawing the figures"):
@@ -147,7 +147,7 @@ def choose_experiments_and_learners(
     return [(one, chosen) for one, chosen in pairs if chosen or not keys]
 
 
-def write_theory(folder: Path) -> None:
+def write_theory_results(folder: Path) -> None:
     """Measure what the paper proves or cites, and write figures and numbers."""
     from cirm.cli.progress import show_single_step
     from cirm.paper.theory import write_theory_files

@@ -102,14 +102,14 @@ def serve_model(
             f"with --token-file or {TOKEN_VARIABLE}, or leave --host out."
         )
     with show_single_step("loading the model"):
-        from cirm.serving.app import Limits, create_app
+        from cirm.serving.app import ServerLimits, create_app
         from cirm.serving.served_model import PredictionOptions, ServedModel
 
         options.limit_torch_to_one_thread()
         how = PredictionOptions(fill_missing, sets, level, abstain)
         served = ServedModel(model, {"learner": learner, "key": secret}, how)
         hosts = (*LOCAL_NAMES, host) if is_local_address(host) else ()
-        app = create_app(served, token, Limits(max_rows, max_bytes), hosts)
+        app = create_app(served, token, ServerLimits(max_rows, max_bytes), hosts)
     listener = open_listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     print_to_stderr(

@@ -78,7 +78,7 @@ class BatchSource(Source):
                     f"first one has [n, *{list(store.shape)}]. All inputs must have "
                     "the same shape."
                 )
-            store.add(np.asarray(inputs, np.float32))
+            store.add_inputs(np.asarray(inputs, np.float32))
             columns.append(frame)
         if store is None:
             raise ValueError(f"{self.where}: no batches were given. Pass at least one.")

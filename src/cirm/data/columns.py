@@ -347,15 +347,17 @@ class TableEncoding:
             column.encode(frame[column.name])
 
     @property
-    def numbers(self) -> tuple[ColumnEncoding, ...]:
+    def numeric_columns(self) -> tuple[ColumnEncoding, ...]:
         """The columns of numbers."""
         return tuple(column for column in self.columns if column.kind == "number")
 
     def find_missing(self, frame: pd.DataFrame) -> Flags:
         """Return where numbers are missing, [n, columns of numbers]."""
-        missing = np.ones((len(frame), len(self.numbers)), bool)
+        missing = np.ones((len(frame), len(self.numeric_columns)), bool)
         dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
-        names = {column.name: place for place, column in enumerate(self.numbers)}
+        names = {
+            column.name: place for place, column in enumerate(self.numeric_columns)
+        }
         plain = [name for name in names if dtypes.get(name) == np.float64]
         missing[:, [names[name] for name in plain]] = np.isnan(frame[plain].to_numpy())
         for name in dtypes.keys() & names.keys() - set(plain):

@@ -77,7 +77,7 @@ class Covertype(PublicDataset):
             self._raise_invalid_setting("test_examples", "Use 1 or more")
 
     @classmethod
-    def convert(cls, folder: Path, into: Path) -> dict[str, int]:
+    def convert_original_files(cls, folder: Path, into: Path) -> dict[str, int]:
         """Write an array file for each area."""
         areas = split_by_area(read_covertype_rows(folder), str(folder))
         for name, rows in areas.items():

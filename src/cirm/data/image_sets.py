@@ -70,12 +70,12 @@ class ImageSet:
         pairs = zip(self.files, self.hashes, strict=True)
         return [name for name, known in pairs if not known]
 
-    def read_folder(self, path: Path) -> Contents:
+    def read_files_of_folder(self, path: Path) -> Contents:
         """Return the four files of a folder; letters may have plain names too."""
         prefix = idx.detect_file_prefix(path, self.prefix) if self.prefix else ""
         return dict(zip(self.files, idx.read_four_idx_files(path, prefix), strict=True))
 
-    def verify(self, contents: Contents) -> None:
+    def verify_files(self, contents: Contents) -> None:
         """Refuse files that are not those of the data set: shapes, labels, SHA-256."""
         first = 1 if self.prefix == idx.LETTERS else 0
         last = first + self.classes - 1
@@ -121,11 +121,11 @@ class ImageSetPart(ImageSet):
         """The command that brings it into the cache."""
         return f"cirm data import {self.name} FOLDER"
 
-    def read_folder(self, path: Path) -> Contents:
+    def read_files_of_folder(self, path: Path) -> Contents:
         """Return the four files of a folder, made of the two if they are there."""
         paths = [idx.find_idx_file(path, name) for name in (self.images, self.labels)]
         if idx.list_idx_files(path)[2:] or not all(paths):
-            return super().read_folder(path)
+            return super().read_files_of_folder(path)
         contents = [
             idx.read_idx_bytes(file, axes)
             for file, axes in zip(paths, (3, 1), strict=True)
@@ -253,8 +253,8 @@ def import_image_set(image_set: ImageSet, path: Path) -> Path:
     """Copy the four IDX files of a folder into the cache; return the folder there."""
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: there is no such folder. Check the path.")
-    contents = image_set.read_folder(path)
-    image_set.verify(contents)
+    contents = image_set.read_files_of_folder(path)
+    image_set.verify_files(contents)
     with open_temporary_cache_folder() as work:
         return move_files_into_cache(image_set, contents, work)
 
@@ -262,7 +262,7 @@ def import_image_set(image_set: ImageSet, path: Path) -> Path:
 def verify_cached_files(image_set: ImageSet, folder: Path) -> None:
     """Refuse a copy in the cache that is damaged or incomplete."""
     try:
-        image_set.verify(image_set.read_folder(folder))
+        image_set.verify_files(image_set.read_files_of_folder(folder))
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(
             f"{image_set.name}: the copy in the cache is damaged ({error}). Remove the "
@@ -298,7 +298,7 @@ def move_files_into_cache(image_set: ImageSet, contents: Contents, work: Path) -
     except OSError as error:
         if not folder.is_dir():
             raise _build_cache_error(folder, error) from None
-        if image_set.read_folder(folder) != contents:
+        if image_set.read_files_of_folder(folder) != contents:
             raise ValueError(
                 f"{image_set.name}: the cache already contains different files under "
                 f"this name. Remove the folder {folder} first."

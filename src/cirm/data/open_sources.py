@@ -109,11 +109,13 @@ def open_data_sources(
 def is_table(data: object) -> bool:
     """Return whether data are a table of pandas, polars (also lazy) or pyarrow."""
     return (
-        hasattr(data, "to_pandas") or isinstance(data, pd.DataFrame) or _is_lazy(data)
+        hasattr(data, "to_pandas")
+        or isinstance(data, pd.DataFrame)
+        or _is_lazy_table(data)
     )
 
 
-def _is_lazy(data: object) -> bool:
+def _is_lazy_table(data: object) -> bool:
     return hasattr(data, "collect") and hasattr(data, "collect_schema")
 
 
@@ -121,7 +123,7 @@ def convert_to_pandas(table: Any) -> pd.DataFrame:  # noqa: ANN401  of any packa
     """Return a table of pandas, polars or pyarrow as a DataFrame of pandas."""
     if isinstance(table, pd.DataFrame):
         return table
-    if _is_lazy(table):
+    if _is_lazy_table(table):
         table = table.collect()
     try:
         frame = table.to_pandas()

@@ -89,7 +89,7 @@ class Pacs(PublicDataset):
             self._raise_invalid_setting("channels", "Use 1 or 3")
 
     @classmethod
-    def convert(cls, folder: Path, into: Path) -> dict[str, int]:
+    def convert_original_files(cls, folder: Path, into: Path) -> dict[str, int]:
         """Check that every image can be read, and copy them."""
         root = find_domain_folder(folder)
         rows = {}

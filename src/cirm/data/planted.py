@@ -266,4 +266,4 @@ def _read_place_files(
         name = pd.Series(file.name.partition(".")[0], frame.index, name=PLACE)
         frames.append(pd.concat([frame, name], axis=1))
     table = Table(target=target, environment=PLACE, task=task, test="none")
-    return table.prepare(pd.concat(frames, ignore_index=True)).problem.train
+    return table.prepare_data(pd.concat(frames, ignore_index=True)).problem.train

@@ -62,7 +62,7 @@ class PublicDataset(Dataset):
 
     @classmethod
     @abstractmethod
-    def convert(cls, folder: Path, into: Path) -> dict[str, int]:
+    def convert_original_files(cls, folder: Path, into: Path) -> dict[str, int]:
         """Check the files of a folder and write them as the cache keeps them.
 
         Args:
@@ -161,7 +161,7 @@ def import_public_dataset(name: str, folder: Path) -> tuple[Path, dict[str, int]
     with open_temporary_cache_folder() as work:
         ready = work / "ready"
         ready.mkdir()
-        rows = cls.convert(folder, ready)
+        rows = cls.convert_original_files(folder, ready)
         try:
             os.rename(ready, home)
         except OSError as error:

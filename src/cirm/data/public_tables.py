@@ -64,7 +64,7 @@ class PublicTable(PublicDataset):
         return table[[cls.target, *(name for name in inputs if name != cls.target)]]
 
     @classmethod
-    def convert(cls, folder: Path, into: Path) -> dict[str, int]:
+    def convert_original_files(cls, folder: Path, into: Path) -> dict[str, int]:
         """Check the tables of a folder and write one file for each environment."""
         tables = cls.read_tables(folder)
         for name, table in tables.items():
@@ -76,7 +76,7 @@ class PublicTable(PublicDataset):
 
         Columns are encoded and standardised by all rows of the first environment.
         """
-        problem = _prepare_public_table(
+        problem = _encode_public_table(
             self, self.folder, list_file_stamps(self.list_files()), len(seeds)
         )
         return self.draw_examples(problem, seeds)
@@ -91,7 +91,7 @@ class PublicTable(PublicDataset):
 
 
 @lru_cache(maxsize=2)
-def _prepare_public_table(
+def _encode_public_table(
     dataset: PublicTable,
     folder: Path,
     stamps: tuple[tuple[str, int, int], ...],
@@ -109,7 +109,7 @@ def _prepare_public_table(
         task=dataset.task,
         test=",".join(test) or "none",
     )
-    return table.prepare(rows, replicas).problem
+    return table.prepare_data(rows, replicas).problem
 
 
 def read_csv_table(path: Path) -> pd.DataFrame:

@@ -58,7 +58,7 @@ class RowStore:
         self._file: IO[bytes] | None = None
         self._rows: Any = None
 
-    def add(self, inputs: NDArray[Any]) -> None:
+    def add_inputs(self, inputs: NDArray[Any]) -> None:
         """Append inputs [m, *shape], before any are taken."""
         inputs = np.ascontiguousarray(inputs, self.dtype)
         start, self.count = self.count, self.count + len(inputs)
@@ -139,7 +139,9 @@ class EncodedRows:
         if self.missing is None or encoding is None:
             return None
         bits = self.missing[rows.numpy()]
-        return np.unpackbits(bits, axis=1, count=len(encoding.numbers)).astype(bool)
+        return np.unpackbits(bits, axis=1, count=len(encoding.numeric_columns)).astype(
+            bool
+        )
 
     def fingerprint(self, name: str) -> str:
         """Return a hash of an environment's rows, by which they are recognised."""
@@ -160,7 +162,7 @@ class EncodedRows:
             for name, own in self.sources.items()
         }
 
-    def environment(
+    def build_environment(
         self, name: str, rows: Tensor, schema: Schema, replicas: int = 1
     ) -> Environment:
         """Return an environment of some rows [m], the same ones for each replica."""
@@ -211,7 +213,7 @@ def read_rows(
             source, schema, fill, environment, needed, keep_bytes=all_bytes
         ):
             chunk, own_weights = chunk.keep_weighted_rows(column)
-            store.add(chunk.inputs)
+            store.add_inputs(chunk.inputs)
             weights.append(own_weights)
             for name in wanted:
                 targets.append(encode_targets(chunk.frame[name], schema))

@@ -91,7 +91,7 @@ class Table(Dataset):
 
     def draw_problem(self, seeds: tuple[int, ...]) -> Problem:
         """Return the environments of the files, the same ones for every seed."""
-        return self.prepare(replicas=len(seeds)).problem
+        return self.prepare_data(replicas=len(seeds)).problem
 
     def list_files(self) -> tuple[Path, ...]:
         """Return the files that `path` names."""
@@ -103,7 +103,7 @@ class Table(Dataset):
 
     def describe(self) -> str:
         """Return the task, the environments, and the encoding of each column."""
-        prepared = self.prepare()
+        prepared = self.prepare_data()
         schema, problem = prepared.schema, prepared.problem
         lines = [describe_task_and_environments(problem, self.task)]
         if schema.target.kind == "number":
@@ -121,7 +121,7 @@ class Table(Dataset):
         assert schema.treatment.encoding is not None
         return "\n".join([*lines, schema.treatment.encoding.describe()])
 
-    def prepare(
+    def prepare_data(
         self, frame: pd.DataFrame | None = None, replicas: int = 1
     ) -> PreparedData:
         """Return the encoded files or, in their place, an encoded DataFrame."""
@@ -343,7 +343,8 @@ def prepare_environments(
     rows = read_rows(sources, schema)
     held_out = choose_test_environments(list(rows.rows), test, key)
     environments = [
-        rows.environment(name, own, schema, replicas) for name, own in rows.rows.items()
+        rows.build_environment(name, own, schema, replicas)
+        for name, own in rows.rows.items()
     ]
     problem = Problem(
         train=tuple(e for e in environments if e.name not in held_out),

@@ -1,9 +1,9 @@
 """Rules that choose a learner's settings, and the data that each of them may see.
 
-A rule scores a trained candidate. All that it gets of a problem is `TrainingOnly`: the
+A rule scores a trained candidate. All that it gets of a problem is `TrainingData`: the
 training environments. This has no place for a test environment or a sweep, so that no
-rule can use one, by mistake or otherwise. Only `Oracle` gets `TrainingAndTest`; what it
-chooses is a bound on what any rule could choose, never a result.
+rule can use one, by mistake or otherwise. Only `OracleRule` gets `TrainingAndTestData`;
+what it chooses is a bound on what any rule could choose, never a result.
 
 Scores are accuracies in percent or negative errors, [replica]: higher is better.
 """
@@ -33,11 +33,11 @@ from cirm.registry import Registry
 from cirm.training import Terms, ignore_training_steps
 
 RULES = {
-    "held-out": f"{__name__}:HeldOut",
-    "next": f"{__name__}:NextEnvironment",
-    "worst-group": f"{__name__}:WorstGroup",
-    "leave-one-out": f"{__name__}:LeaveOneOut",
-    "oracle": f"{__name__}:Oracle",
+    "held-out": f"{__name__}:HeldOutRule",
+    "next": f"{__name__}:NextEnvironmentRule",
+    "worst-group": f"{__name__}:WorstGroupRule",
+    "leave-one-out": f"{__name__}:LeaveOneOutRule",
+    "oracle": f"{__name__}:OracleRule",
 }
 """Import path by key."""
 
@@ -48,7 +48,7 @@ MAX_GROUPED = 4000  # held-out examples of an environment; more only take longer
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingOnly:
+class TrainingData:
     """Training environments, whole and each split in two: all that a rule may see.
 
     Attributes:
@@ -64,7 +64,7 @@ class TrainingOnly:
     @classmethod
     def split(
         cls, train: Sequence[Environment], seeds: tuple[int, ...], part: float
-    ) -> TrainingOnly:
+    ) -> TrainingData:
         """Hold out a random part of each training environment, for each replica."""
         learn, held_out = [], []
         for environment in train:
@@ -83,7 +83,7 @@ class TrainingOnly:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingAndTest(TrainingOnly):
+class TrainingAndTestData(TrainingData):
     """What only a rule with `sees_test` gets: the test environments as well."""
 
     test: tuple[Environment, ...]
@@ -130,7 +130,7 @@ class Rule(ABC):
         description: What the score is, in one line.
         leaves_out: Whether candidates are trained without one environment, once for
             each. The rule's score is then the mean over these trainings.
-        sees_test: Whether `score` gets `TrainingAndTest`. Such a rule gives a bound
+        sees_test: Whether `score` gets `TrainingAndTestData`. Such a rule gives a bound
             and no result.
 
     Example:
@@ -152,7 +152,7 @@ class Rule(ABC):
     sees_test: ClassVar[bool] = False
 
     @abstractmethod
-    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingData) -> Tensor:
         """Return the score of each replica, [replica]; higher is better.
 
         Args:
@@ -171,24 +171,24 @@ class Rule(ABC):
         return ""
 
 
-class HeldOut(Rule):
+class HeldOutRule(Rule):
     """Mean score on the held-out parts of the training environments."""
 
     name = "held-out"
     description = "mean score on held-out parts of the training environments"
 
-    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingData) -> Tensor:
         """Return the mean score on the held-out parts, [replica]."""
         return trained.compute_mean_score(data.held_out)
 
 
-class NextEnvironment(Rule):
+class NextEnvironmentRule(Rule):
     """Mean score on each next environment, before it is learned."""
 
     name = "next"
     description = "mean score on each next environment, before it is learned"
 
-    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingData) -> Tensor:
         """Return the mean score on later stages before they were learned, [replica]."""
         return trained.next_scores.mean(1)
 
@@ -201,13 +201,13 @@ class NextEnvironment(Rule):
         )
 
 
-class WorstGroup(Rule):
+class WorstGroupRule(Rule):
     """Score of the worst inferred group among the held-out examples."""
 
     name = "worst-group"
     description = "score of the worst inferred group in held-out training data"
 
-    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingData) -> Tensor:
         """Return the score of the worst group over all environments, [replica].
 
         Groups are pooled over the environments: with a few hundred examples, the worst
@@ -225,14 +225,14 @@ class WorstGroup(Rule):
         return trained.orient_scores(compute_worst_group_score(likelihood, pooled))
 
 
-class LeaveOneOut(Rule):
+class LeaveOneOutRule(Rule):
     """Mean score on each training environment when it is left out."""
 
     name = "leave-one-out"
     description = "mean score on each training environment when it is left out"
     leaves_out = True
 
-    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingData) -> Tensor:
         """Return the score on the whole environment that was left out, [replica]."""
         if trained.left_out is None:
             raise ValueError(
@@ -247,19 +247,19 @@ class LeaveOneOut(Rule):
         return "" if train > 1 else f"it needs {what}, but there is only {train}"
 
 
-class Oracle(Rule):
+class OracleRule(Rule):
     """Score on the test environments: a bound, not an honest choice."""
 
     name = "oracle"
     description = "score on the test environment: an upper bound, not a fair selection"
     sees_test = True
 
-    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingData) -> Tensor:
         """Return the mean score on the test environments, [replica]."""
-        if not isinstance(data, TrainingAndTest):
+        if not isinstance(data, TrainingAndTestData):
             raise TypeError(
-                "the rule oracle needs the test environments. Pass TrainingAndTest "
-                "instead of TrainingOnly."
+                "the rule oracle needs the test environments. Pass TrainingAndTestData "
+                "instead of TrainingData."
             )
         return trained.compute_mean_score(data.test)
 
@@ -293,7 +293,7 @@ def get_selection_rule(rule: str | Rule) -> Rule:
 
 def train_on_learning_parts(
     learner: Learner[Any],
-    data: TrainingOnly,
+    data: TrainingData,
     order: str,
     seeds: tuple[int, ...],
     left_out: int | None = None,

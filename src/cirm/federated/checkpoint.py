@@ -98,7 +98,7 @@ class Checkpoint:
             for name in (name for name in self.tensors if name.startswith(prefix)):
                 sent[name.removeprefix(prefix)] = self.tensors[name]
 
-    def save_progress(self, study: Study, state: StageProgress) -> None:
+    def save_stage_progress(self, study: Study, state: StageProgress) -> None:
         """Replace the file by the progress of a stage."""
         tensors = dict(
             zip(FINAL_TENSOR_NAMES, self.finished_stage_tensors, strict=False)

@@ -122,7 +122,7 @@ class SiteConnection:
             self.receive_messages(exchange)
             time.sleep(self.poll_interval)
 
-    def exchange(
+    def exchange_messages(
         self, kind: str, requests: Mapping[str, SiteRequest], exchange: ExchangeRecord
     ) -> dict[str, CheckedReply]:
         """Send requests and return the answers, also late ones to earlier steps."""

@@ -94,7 +94,7 @@ class Coordinator:
                 state.steps_done = segment.last
                 parameters = torch.cat([state.shared, state.features], 1)
                 check_parameters_are_finite(parameters, segment.last)
-                self.checkpoint.save_progress(self.study, state)
+                self.checkpoint.save_stage_progress(self.study, state)
         self.checkpoint.save_finished_stage(self.study, state)
 
     def _check_data_of_sites(self, names: Sequence[str]) -> None:
@@ -164,7 +164,7 @@ class Coordinator:
                 for name in names
                 if name not in collected
             }
-            answers = self.connection.exchange(kind, requests, exchange)
+            answers = self.connection.exchange_messages(kind, requests, exchange)
             collected |= {name: a for name, a in answers.items() if name in names}
             if exchange.down or exchange.up or exchange.refused:
                 self.ledger.record(exchange)

@@ -136,7 +136,7 @@ class IRMG(Learner[IRMGState]):
     ) -> Terms:
         """Risk of the average in the mover's environment, or for the body the mean."""
         alone = turn < len(batch.sizes)
-        x, y = batch.split()[turn] if alone else (batch.x, batch.y)
+        x, y = batch.split_by_environment()[turn] if alone else (batch.x, batch.y)
         losses = self.likelihood.compute_losses(
             self._average_players(movers, past, x, batch.noise, turn), y
         )

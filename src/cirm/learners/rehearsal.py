@@ -88,7 +88,7 @@ def join_past_environments(
     descent: Descent, batch: Batch, memory: ExampleMemory
 ) -> Batch:
     """Return a batch in which each past environment is one more environment."""
-    pieces = batch.split() + memory.split()
+    pieces = batch.split_by_environment() + memory.split_by_environment()
     return descent.build_batch(pieces, batch.noise, batch.progress)
 
 

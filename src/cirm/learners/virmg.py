@@ -194,7 +194,7 @@ class VIRMG(Learner[VIRMGState]):
         For the representation it is the mean over the environments.
         """
         alone = turn < len(batch.sizes)
-        x, y = batch.split()[turn] if alone else (batch.x, batch.y)
+        x, y = batch.split_by_environment()[turn] if alone else (batch.x, batch.y)
         posteriors = [unflatten_gaussian(mover) for mover in movers]
         outputs = self._average_players(
             posteriors[: len(batch.sizes)],

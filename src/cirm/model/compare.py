@@ -155,7 +155,7 @@ def _find_columns_in_other_units(pair: TablePair) -> list[dict[str, Any]]:
     """Return columns of numbers that seem to be in another unit in the second table."""
     columns: list[ColumnEncoding] = []
     quartiles = []
-    for column in pair.encoding.numbers:
+    for column in pair.encoding.numeric_columns:
         numbers = [
             convert_values_to_numbers(
                 frame[column.name], "number", written=column.format

@@ -25,7 +25,7 @@ from cirm.model.estimates import (
     collect_score_statistics,
     combine_estimates,
     compute_difference_interval,
-    compute_half_width,
+    compute_interval_half_width,
     compute_p_value,
     estimate_proportion,
 )
@@ -205,7 +205,7 @@ def _compare_calibration(
 
 def _compute_root_in_percent(estimate: Estimate) -> tuple[float, float, float]:
     """Return the root of a mean square in percent, with its 90 % interval."""
-    half = compute_half_width(estimate)
+    half = compute_interval_half_width(estimate)
     ends = (estimate.value, estimate.value - half, estimate.value + half)
     value, low, high = (100 * math.sqrt(max(end, 0.0)) for end in ends)
     return value, low, high

@@ -52,7 +52,7 @@ def _list_class_notes(draft: SchemaDraft) -> list[str]:
 def _list_huge_value_notes(draft: SchemaDraft) -> list[str]:
     """Return a note for each column with a value far beyond all others."""
     encoding, target = draft.schema.treatment.encoding, draft.schema.target
-    columns = [*(encoding.numbers if encoding else ()), target]
+    columns = [*(encoding.numeric_columns if encoding else ()), target]
     notes = []
     for column in columns:
         # One huge value of 100,000 makes the scale as large as a 300th of it.

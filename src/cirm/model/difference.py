@@ -56,8 +56,8 @@ def describe_differences(one: Model, other: Model) -> dict[str, Any]:
     differences = {
         "relation": find_relation(one, other),
         "environments": _compare_environments(one, other),
-        "settings": _compare_values(*map(_list_settings, contents)),
-        "columns": _compare_values(*map(_list_columns, contents)),
+        "settings": _list_values_that_differ(*map(_list_chosen_settings, contents)),
+        "columns": _list_values_that_differ(*map(_list_column_treatments, contents)),
         "importance": _compare_importance(*contents),
         "unstable": _compare_unstable_columns(*contents),
         "scores": _compare_scores(one, other),
@@ -117,17 +117,17 @@ def _compare_environments(one: Model, other: Model) -> dict[str, list[str]]:
     }
 
 
-def _list_settings(content: Content) -> dict[str, Any]:
+def _list_chosen_settings(content: Content) -> dict[str, Any]:
     """Return settings of the learner, and whatever else was chosen."""
     chosen = {name: value for name, value in content.items() if name not in HANDLED}
     return {**content["settings"], **chosen}
 
 
-def _list_columns(content: Content) -> dict[str, Any]:
+def _list_column_treatments(content: Content) -> dict[str, Any]:
     return {column["name"]: column["treatment"] for column in content["columns"]}
 
 
-def _compare_values(first: Content, second: Content) -> dict[str, Pair]:
+def _list_values_that_differ(first: Content, second: Content) -> dict[str, Pair]:
     """Return the values of each name that differ; None if one model has none."""
     pairs = {name: [first.get(name), second.get(name)] for name in {**first, **second}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -237,7 +237,7 @@ def compute_difference_interval(one: Estimate, other: Estimate) -> tuple[float, 
     return difference.find_quantile(0.05), difference.find_quantile(0.95)
 
 
-def compute_half_width(estimate: Estimate) -> float:
+def compute_interval_half_width(estimate: Estimate) -> float:
     """Return half the width of the 90 % interval of a new environment's value."""
     low, high = compute_difference_interval(estimate, Estimate(0.0, 0.0))
     return (high - low) / 2

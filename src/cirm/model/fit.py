@@ -371,7 +371,7 @@ def _train_stages(
     if rows.store.is_lazy:
         release_free_memory()
     first_rows = [
-        rows.environment(name, indices[:1], model.schema)
+        rows.build_environment(name, indices[:1], model.schema)
         for name, indices in rows.rows.items()
     ]
     files = rows.hash_files()
@@ -399,7 +399,7 @@ def _train_stage(
         n: split_off_held_out_rows(rows.rows[n], fraction, source.at(n)) for n in names
     }
     stage, held_out = (
-        tuple(rows.environment(n, splits[n][part], model.schema) for n in names)
+        tuple(rows.build_environment(n, splits[n][part], model.schema) for n in names)
         for part in (0, 1)
     )
     stage = weight_examples_of_stage(model, stage)

@@ -31,7 +31,7 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
     start, clock = time.process_time(), time.monotonic()
     reports: list[tuple[float, float]] = []
 
-    def progress(done: float) -> None:
+    def stop_after_enough_steps(done: float) -> None:
         now = time.process_time() - start
         reports.append((now, done))
         is_over = now > limit or time.monotonic() - clock > 2 * limit
@@ -40,7 +40,7 @@ def time_first_steps(job: Job, limit: float, folder: Path) -> float | None:
             raise _EnoughStepsTimedError
 
     try:
-        records = execute_job(job, progress, folder)
+        records = execute_job(job, stop_after_enough_steps, folder)
     except _EnoughStepsTimedError:
         (begin, first), (end, last) = reports[0], reports[-1]
         if last <= first:  # the learner trains in several phases, and reports of each

@@ -34,21 +34,21 @@ class Workers(Protocol):
     def limit(self) -> int:
         """How many jobs may run at a time."""
 
-    def submit(self, job: Job) -> Reference:
+    def submit_job(self, job: Job) -> Reference:
         """Start a job, and return a reference to it."""
 
-    def wait(
+    def wait_for_jobs(
         self, running: Collection[Reference], seconds: float
     ) -> Iterable[Reference]:
         """Return the references of finished jobs; wait for one, but not for longer."""
 
-    def collect(self, reference: Reference, job: Job) -> str:
+    def collect_result(self, reference: Reference, job: Job) -> str:
         """Store the records of a finished job; return why it failed, "" or `LOST`."""
 
     def read_progress(self) -> Mapping[str, float]:
         """Return what running jobs have reported since the last call, by key."""
 
-    def cancel(self, running: Collection[Reference]) -> None:
+    def cancel_jobs(self, running: Collection[Reference]) -> None:
         """Stop jobs that are still running."""
 
 
@@ -67,7 +67,7 @@ def drive_jobs(queue: JobQueue, workers: Workers, report: Report) -> dict[str, s
         queue.unstarted += [one.job for one in driver.running.values()]
     finally:
         if driver.running:
-            workers.cancel(driver.running.keys())
+            workers.cancel_jobs(driver.running.keys())
     return driver.failures
 
 
@@ -95,24 +95,24 @@ class _Driver:
     def start_jobs(self) -> bool:
         """Start as many jobs as may run; return whether any is running."""
         while len(self.running) < self.workers.limit:
-            job = self.queue.take()
+            job = self.queue.take_next_job()
             if job is None:
                 break
             one = _RunningJob(job, job.key, time.monotonic())
             self.jobs[one.key] = job
-            self.running[self.workers.submit(job)] = one
+            self.running[self.workers.submit_job(job)] = one
         return bool(self.running)
 
     def handle_finished_jobs(self) -> None:
         """Wait a little, report progress, and deal with what has finished."""
-        finished = list(self.workers.wait(self.running.keys(), PAUSE))
+        finished = list(self.workers.wait_for_jobs(self.running.keys(), PAUSE))
         for key, part in self.workers.read_progress().items():
             if key in self.jobs:  # else a late report
                 self.report(self.jobs[key], part)
         for reference in finished:
             one = self.running.pop(reference)
             del self.jobs[one.key]
-            self._handle_result(one, self.workers.collect(reference, one.job))
+            self._handle_result(one, self.workers.collect_result(reference, one.job))
 
     def _handle_result(self, one: _RunningJob, reason: str) -> None:
         self.attempts[one.key] += 1

@@ -91,7 +91,7 @@ class JobQueue:
         >>> jobs = [Job("scm", key, "joint", (s,)) for key in ("erm", "icp")
         ...         for s in (0, 1)]
         >>> queue = JobQueue(jobs)
-        >>> [(job.learner, job.seeds) for job in iter(queue.take, None)]
+        >>> [(job.learner, job.seeds) for job in iter(queue.take_next_job, None)]
         [('erm', (0,)), ('icp', (0,)), ('erm', (1,)), ('icp', (1,))]
     """
 
@@ -113,7 +113,7 @@ class JobQueue:
         self._expected = self._spent = 0.0
         self.unstarted: list[Job] = []
 
-    def take(self) -> Job | None:
+    def take_next_job(self) -> Job | None:
         """Remove and return the next job; None if none is left that fits."""
         while self._round or self._rounds:
             if not self._round:

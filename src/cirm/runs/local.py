@@ -85,7 +85,7 @@ def run_jobs_locally(
 
 def _run_jobs_in_turn(queue: JobQueue, folder: Path, report: Report) -> dict[str, str]:
     failures = {}
-    while job := queue.take():
+    while job := queue.take_next_job():
 
         def progress(done: float, job: Job = job) -> None:
             queue.check_budget()
@@ -138,7 +138,7 @@ class ProcessWorkers:
             initargs=(self._progress,),
         )
 
-    def submit(self, job: Job) -> Future[None]:
+    def submit_job(self, job: Job) -> Future[None]:
         """Start a job, in new processes if one of the old ones was killed."""
         try:
             return self._pool.submit(_run_job_in_worker, job, self.folder)
@@ -147,13 +147,13 @@ class ProcessWorkers:
             self._pool = self._start_pool()
             return self._pool.submit(_run_job_in_worker, job, self.folder)
 
-    def wait(
+    def wait_for_jobs(
         self, running: Collection[Future[None]], seconds: float
     ) -> Iterable[Future[None]]:
         """Return the finished jobs; wait for one, but not for longer."""
         return wait(running, seconds, FIRST_COMPLETED).done
 
-    def collect(self, reference: Future[None], job: Job) -> str:
+    def collect_result(self, reference: Future[None], job: Job) -> str:
         """Return why a job has failed, "" if it has not; its worker has stored it."""
         try:
             reference.result()
@@ -171,7 +171,7 @@ class ProcessWorkers:
             parts[key] = part
         return parts
 
-    def cancel(self, running: Collection[Future[None]]) -> None:
+    def cancel_jobs(self, running: Collection[Future[None]]) -> None:
         """Stop all processes."""
         for process in list((self._pool._processes or {}).values()):
             process.terminate()

@@ -138,11 +138,11 @@ class RayWorkers:
             self._cores = int(ray.cluster_resources().get("CPU", 1))
         return max(self._depth * self._cores, 1)
 
-    def submit(self, job: Job) -> Any:  # noqa: ANN401  a reference of ray
+    def submit_job(self, job: Job) -> Any:  # noqa: ANN401  a reference of ray
         """Send a job to the cluster."""
         return self._task.remote(job, __version__, self._board)
 
-    def wait(self, running: Collection[Any], seconds: float) -> Iterable[Any]:
+    def wait_for_jobs(self, running: Collection[Any], seconds: float) -> Iterable[Any]:
         """Return the finished jobs; wait for one, but not for longer."""
         import ray
 
@@ -152,7 +152,7 @@ class RayWorkers:
             ready, _ = ray.wait(references, num_returns=len(references), timeout=0)
         return ready
 
-    def collect(self, reference: Any, job: Job) -> str:  # noqa: ANN401
+    def collect_result(self, reference: Any, job: Job) -> str:  # noqa: ANN401
         """Write the records of a job, or return why it has failed."""
         import ray
 
@@ -179,7 +179,7 @@ class RayWorkers:
             return {}
         return parts
 
-    def cancel(self, running: Collection[Any]) -> None:
+    def cancel_jobs(self, running: Collection[Any]) -> None:
         """Stop jobs that are still running."""
         import ray
 

@@ -213,13 +213,13 @@ def _compute_rule_scores(
 
     from cirm.environments import Stream
     from cirm.evaluation.selection import (
-        TrainingAndTest,
-        TrainingOnly,
+        TrainingAndTestData,
+        TrainingData,
         train_on_learning_parts,
     )
     from cirm.training import DivergenceError
 
-    data = TrainingOnly.split(problem.train, job.seeds, job.held)
+    data = TrainingData.split(problem.train, job.seeds, job.held)
     test = problem.test if job.oracle else ()
     stages = len(Stream.from_order(problem.train, job.order))
     order, seeds = job.order, job.seeds
@@ -237,7 +237,7 @@ def _compute_rule_scores(
             continue
         if rule.sees_test and job.oracle:
             parts = (data.whole, data.learn, data.held_out, test)
-            yield where, rule.name, rule.score(trained, TrainingAndTest(*parts))
+            yield where, rule.name, rule.score(trained, TrainingAndTestData(*parts))
         elif not rule.sees_test:
             yield where, rule.name, rule.score(trained, data)
 

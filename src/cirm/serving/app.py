@@ -37,7 +37,7 @@ DRAINED = 8  # times the allowed size that is read and dropped of a body too lar
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """How much one request may hold: rows, and bytes of its body."""
 
     rows: int = 10_000
@@ -47,7 +47,7 @@ class Limits:
 def create_app(
     served: ServedModel,
     token: str = "",
-    limits: Limits = Limits(),  # noqa: B008  frozen
+    limits: ServerLimits = ServerLimits(),  # noqa: B008  frozen
     hosts: Collection[str] = (),
 ) -> FastAPI:
     """Return an ASGI application that serves a model."""
@@ -79,7 +79,7 @@ class Endpoints:
     predictions take all of a core, and the model may be replaced between them.
     """
 
-    def __init__(self, served: ServedModel, limits: Limits, token: str) -> None:
+    def __init__(self, served: ServedModel, limits: ServerLimits, token: str) -> None:
         self.served, self.limits, self.has_token = served, limits, bool(token)
         self.measurements = Measurements()
         self._queue = anyio.CapacityLimiter(1)
@@ -90,7 +90,7 @@ class Endpoints:
 
     async def report_health(self) -> Response:
         "Report whether the server works, and which model it uses."
-        await self._run_in_model_thread(self.served.refresh)
+        await self._run_in_model_thread(self.served.reload_if_replaced)
         current, problem = self.served.current, self.served.problem
         content = {
             "status": "stale" if problem else "ok",
@@ -103,11 +103,13 @@ class Endpoints:
     async def report_metrics(self) -> Response:
         """Return counts in the text format of Prometheus."""
         self.measurements.record_model_in_use(self.served)
-        return Response(self.measurements.format(), media_type=CONTENT_TYPE_LATEST)
+        return Response(
+            self.measurements.format_for_prometheus(), media_type=CONTENT_TYPE_LATEST
+        )
 
     async def describe(self) -> Response:
         """Describe the interface, with the columns of the model."""
-        await self._run_in_model_thread(self.served.refresh)
+        await self._run_in_model_thread(self.served.reload_if_replaced)
         model, limits = self.served.current.model, self.limits
         how, has_token = self.served.how, self.has_token
         return JSONResponse(describe_api(model, limits.rows, how, has_token))
@@ -128,7 +130,7 @@ class Endpoints:
         )
 
     def _predict_body(self, body: bytes, kind: str, wants_csv: bool) -> Response:
-        self.served.refresh()
+        self.served.reload_if_replaced()
         schema = self.served.current.model.schema
         rows, fill = self.limits.rows, self.served.how.fill_missing
         frame = parse_rows(body, kind, schema, rows, fill)

@@ -91,7 +91,7 @@ class Measurements:
         self.loaded.set(time.timestamp())
         self.stale.set(bool(served.problem))
 
-    def format(self) -> bytes:
+    def format_for_prometheus(self) -> bytes:
         """Return all counts in the text format of Prometheus."""
         return generate_latest(self.registry)
 

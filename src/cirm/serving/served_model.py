@@ -70,7 +70,7 @@ class ServedModel:
         self._stamp = self._read_file_stamp()
         self.current = self._load()
 
-    def refresh(self) -> None:
+    def reload_if_replaced(self) -> None:
         """Load the model again if its file was replaced."""
         try:
             stamp = self._read_file_stamp()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from cirm.evaluation.selection import Rule, TrainedLearner, TrainingOnly
+from cirm.evaluation.selection import Rule, TrainedLearner, TrainingData
 
 
 class WorstEnvironment(Rule):
@@ -12,7 +12,7 @@ class WorstEnvironment(Rule):
     name = "worst-environment"
     description = "score on the held-out part of the worst training environment"
 
-    def score(self, trained: TrainedLearner, data: TrainingOnly) -> Tensor:
+    def score(self, trained: TrainedLearner, data: TrainingData) -> Tensor:
         """Return the lowest score of an environment, [replica]."""
         return torch.stack(
             [trained.compute_mean_score([e]) for e in data.held_out]
