@@ -98,7 +98,7 @@ def test_a_total_budget_is_shared_evenly(environments, sizes):
 
 def test_the_past_gives_up_examples_but_never_gets_new_ones():
     before, now = (after([20] * n, 8, total=True) for n in (1, 2))
-    for old, new in zip(before.kept.y, now.split()[0].y, strict=True):
+    for old, new in zip(before.kept.y, now.split_by_environment()[0].y, strict=True):
         assert set(new.tolist()) < set(old.tolist())
 
 

@@ -57,7 +57,7 @@ def test_means_keep_a_sample_axis():
 
 
 def test_a_batch_splits_into_its_environments():
-    for rows, (x, y) in zip(RANGES, CLASSES.split(), strict=True):
+    for rows, (x, y) in zip(RANGES, CLASSES.split_by_environment(), strict=True):
         assert torch.equal(x, CLASSES.x[:, list(rows)])
         assert torch.equal(y, CLASSES.y[:, list(rows)])
 
