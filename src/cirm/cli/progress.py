@@ -135,7 +135,10 @@ def show_step_progress(kept: str) -> Iterator[Callable[[str, float], None]]:
                 # its end, and would seem to stand still.
                 spent = display.tasks[task].elapsed or 0.0
                 left = spent * (1 - done) / done if done > LEAST_DONE else None
-                display.update(task, completed=done, amount=f"{done:.0%}", left=left)
+                text = f"{done:.0%}"
+                display.update(
+                    task, completed=done, amount=text, left=left, reported=spent
+                )
             elif done > 1:
                 display.update(task, amount=f"{done:,.0f} rows")
 
@@ -235,9 +238,14 @@ def show_job_progress(
 
 def format_time_spent_and_left(task: Task) -> str:
     """Describe the time spent on a task and, if it can be told, the time left."""
-    left = task.fields.get("left", task.time_remaining)
-    spent = f"{format_duration(task.elapsed or 0.0)} so far"
-    return spent if left is None else f"{spent}, about {format_duration(left)} left"
+    left, elapsed = task.fields.get("left", task.time_remaining), task.elapsed or 0.0
+    spent = f"{format_duration(elapsed)} so far"
+    if left is None:
+        return spent
+    if "reported" not in task.fields:
+        return f"{spent}, about {format_duration(left)} left"
+    left = max(left - elapsed + task.fields["reported"], 0.0)  # as time has passed
+    return f"{spent}, about {format_duration(left)} left of this step"
 
 
 def format_duration(seconds: float) -> str:

@@ -38,6 +38,7 @@ class PeriodSource(Source):
         self.source, self.column, self.every = source, column, every
         self.name, self.where, self.path = source.name, source.where, source.path
         self.target, self.weight = source.target, source.weight
+        self.count = source.count
         self.environment = column
         dates = self._read_different_dates()
         self._format = detect_date_format_of_column(dates)

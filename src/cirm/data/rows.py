@@ -27,7 +27,7 @@ from cirm.data.encoded_chunks import (
     read_environment_names,
 )
 from cirm.data.schema import SCHEMA_ROWS, Schema, check_column_roles
-from cirm.data.sources import Progress, Source, ignore_progress
+from cirm.data.sources import Progress, Source, ignore_progress, report_rows
 from cirm.data.values import Flags, Numbers
 from cirm.environments import Environment
 from cirm.randomness import Randomness
@@ -203,6 +203,7 @@ def read_rows(
     targets, names, missing, weights = [], [], [], []
     notes: list[str] = []
     origins: dict[str, list[Source]] = {}
+    report_encoded_rows(progress, sources, 0, count)
     for source in sources:
         wanted = [schema.target.name] if has_targets else []
         column = weight or schema.weight or source.weight if has_targets else ""
@@ -273,7 +274,9 @@ def report_encoded_rows(
 ) -> None:
     """Report the fraction of the rows that is encoded, or else their number."""
     if not any(source.encoder for source in sources):
-        return progress("encoding", done / count if count >= done > 0 else done)
+        if count < max(done, 1):
+            return report_rows(progress, "encoding", sources, done)
+        return progress("encoding", done / count)
     total = sum(source.count for source in sources)
     progress("computing features", done / total if total > done else 1)
 

@@ -39,7 +39,7 @@ from cirm.data.schema import (
     check_column_roles,
     check_source_kind,
 )
-from cirm.data.sources import Progress, Source, ignore_progress
+from cirm.data.sources import Progress, Source, ignore_progress, report_rows
 from cirm.data.values import (
     Flags,
     Numbers,
@@ -154,6 +154,7 @@ def infer_schema(
     text_columns -= {target, weight}
     numbers = guess_numeric_columns(source, text_columns, target)
     reservoir = RowReservoir(SCHEMA_ROWS, first)
+    report_rows(progress, "reading", sources, 0)
     targets: list[Values] = []
     member: list[Flags] = []
     for other in sources:
@@ -166,8 +167,9 @@ def infer_schema(
             member.append(reservoir.add_rows(frame, names))
             # A column on its own would keep all columns of its chunk in memory.
             targets.append(frame[target].copy())
-            progress("reading", reservoir.seen)
+            report_rows(progress, "reading", sources, reservoir.seen)
     check_some_row_counts(len(targets), weight)
+    progress("inferring types of columns", 1)
     if source.kind == "images" and options.task == "auto":  # folders name classes
         options = replace(options, task="classification")
     encoded, task, target_column = infer_target_encoding(

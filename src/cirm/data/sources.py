@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,6 +22,7 @@ Progress = Callable[[str, float], None]
 """Is called with what is being done and how far it is: a fraction, or a count."""
 
 CHUNK_ROWS = 50_000  # rows read at once: some ten megabytes of text
+NEARLY_DONE = 0.99  # of a step: the most that an estimated number of rows can tell
 IMAGES_AT_ONCE = 256  # in a chunk: a megabyte of small images, 40 of large ones
 
 
@@ -37,6 +38,17 @@ class RowChunk(NamedTuple):
 
     frame: pd.DataFrame
     inputs: NDArray[Any] | None = None
+
+
+def report_rows(
+    progress: Progress, what: str, sources: Sequence[Source], done: int
+) -> None:
+    """Report the fraction of the rows that is done, or else their number."""
+    counts = [source.count for source in sources]
+    if all(counts):
+        progress(what, min(done / sum(counts), NEARLY_DONE))
+    elif done:
+        progress(what, done)
 
 
 class FirstCells(NamedTuple):
@@ -60,7 +72,7 @@ class Source(ABC):
         path: The file or folder that the rows are read from, if there is one.
         weight: The column of the weights of rows, if the source itself knows.
         encoder: What makes features of the images, if anything does.
-        count: The number of rows, if it is known before they are read.
+        count: The number of rows, or about that, if it is known before they are read.
         periods: The environments in order of time, if they are periods.
     """
 
@@ -112,6 +124,7 @@ class FrameSource(Source):
         weight: str = "",
     ) -> None:
         self.frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        self.count = len(frame)
         self.name, self.where = name, where
         self.target, self.environment, self.weight = target, environment, weight
 
@@ -140,6 +153,7 @@ class ArraySource(Source):
     ) -> None:
         self.inputs, self.frame, self.name, self.where = inputs, frame, name, where
         self.shape, self.has_bytes = inputs.shape[1:], inputs.dtype == np.uint8
+        self.count = len(inputs)
         self.target, self.environment, self.weight = target, environment, weight
 
     def iterate_frames(self, numbers: Collection[str] = ()) -> Iterator[pd.DataFrame]:

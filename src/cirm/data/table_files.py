@@ -6,7 +6,7 @@ import csv
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ PACKED_REMEDY = (
     "the file is compressed. Unpack it first, or send it to standard input, as in "
     "`gunzip -c FILE | cirm fit -`. If it is a spreadsheet, save it as CSV."
 )
+HEAD_BYTES = 2**16  # of a text file, by which its rows are counted roughly
 WIDE = 500  # columns; of so many blocks, choosing columns would take long
 
 NA_VALUES = sorted({*MISSING, *map(str.upper, MISSING), "NaN", "NaT", "Null", "Na"})
@@ -45,6 +46,11 @@ class TableFile(Source):
         self.path, self.name = path, name or path.stem
         self.where = f"file {str(path)!r}"
         self._small: tuple[frozenset[str], pd.DataFrame] | None = None
+
+    @cached_property
+    def count(self) -> int:  # type: ignore[override]
+        """About how many rows the file has; 0 if that cannot be told."""
+        return estimate_row_count(self.path)
 
     def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows, each labelled by file and row.
@@ -92,6 +98,16 @@ def read_table_chunks(
             f"Use one of {', '.join([*TEXT_SEPARATORS, *PARQUET])}."
         )
     yield from _add_row_labels_to_chunks(chunks, path, where)
+
+
+def estimate_row_count(path: Path) -> int:
+    """Return about how many rows a file has, by its first lines; 0 if unknown."""
+    if not path.is_file() or path.suffix.lower() not in TEXT_SEPARATORS:
+        return 0
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    lines = head.count(b"\n")
+    return round(path.stat().st_size * lines / len(head)) if lines else 0
 
 
 def read_csv_chunks(

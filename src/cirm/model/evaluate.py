@@ -25,7 +25,7 @@ from cirm.data.rows import (
     join_weights,
 )
 from cirm.data.schema import SCHEMA_ROWS
-from cirm.data.sources import Data, Progress, ignore_progress
+from cirm.data.sources import Data, Progress, ignore_progress, report_rows
 from cirm.data.values import Numbers, convert_values_to_text
 from cirm.environments import Environment, Stage
 from cirm.evaluation.diagnostics import (
@@ -141,6 +141,7 @@ def evaluate(
     labels: dict[str, list[np.ndarray]] = {name: [] for name in ("", *groups)}
     needed = [schema.target.name, *groups, *filter(None, [weight])]
     sources = open_sources_for_model(data, schema)
+    report_rows(progress, "predicting", sources, 0)
     for source in divide_later_sources_into_periods(sources, schema, environment):
         for chunk in encode_source_chunks(
             source, schema, fill_missing, environment, needed
@@ -166,8 +167,9 @@ def evaluate(
             for name in groups:
                 text = convert_values_to_text(frame[name]).fillna("")
                 labels[name].append(text.to_numpy(dtype=object))
-            progress("predicting", sum(map(len, targets)))
+            report_rows(progress, "predicting", sources, sum(map(len, targets)))
     check_some_row_counts(len(targets), weight or schema.weight)
+    progress("scoring", 1)
     joined = {name: np.concatenate(parts) for name, parts in labels.items()}
     notes += _warn_of_training_rows(model, kept, torch.cat(targets), joined[""])
     whole, aims = join_predictions(predictions), torch.cat(targets)

@@ -14,7 +14,7 @@ from cirm.data.encoded_chunks import (
     prefetch_items,
 )
 from cirm.data.open_sources import open_sources_for_model
-from cirm.data.sources import Data, Progress, Source, ignore_progress
+from cirm.data.sources import Data, Progress, Source, ignore_progress, report_rows
 from cirm.data.values import Flags
 from cirm.model.abstention import Abstention, choose_abstention
 from cirm.model.conformal import Calibration, calibrate_model
@@ -62,7 +62,8 @@ def predict(
             By default the model's own.
         fill_missing: Whether to treat columns that the data lack as missing values.
             Otherwise they raise an error.
-        progress: Called with a description and the number of rows so far.
+        progress: Called with a description and the fraction of the rows that is done,
+            or their number so far if it is not known how many there are.
 
     Returns:
         A table with one row per input row, in the same order. The columns that
@@ -123,6 +124,7 @@ def predict_chunks(
 ) -> Iterator[pd.DataFrame]:
     """Yield predictions for a source, chunk by chunk; warnings go to `notes`."""
     done = 0
+    report_rows(progress, "predicting", [source], done)
     is_calibrated = sets or not model.task.classes
     calibration = calibrate_model(model, level) if is_calibrated else None
     abstention = None if abstain is None else choose_abstention(model, abstain)
@@ -151,7 +153,7 @@ def predict_chunks(
         kept = frame[names].reset_index(drop=True)
         yield pd.concat([kept, pd.DataFrame(columns)], axis=1)
         done += len(frame)
-        progress("predicting", done)
+        report_rows(progress, "predicting", [source], done)
 
 
 def _select_kept_columns(

@@ -19,7 +19,7 @@ from cirm.data.schema_inference import (
     guess_numeric_columns,
     infer_target_encoding,
 )
-from cirm.data.sources import Data, Progress, Source
+from cirm.data.sources import Data, Progress, Source, report_rows
 from cirm.data.values import convert_values_to_text, is_missing
 from cirm.environments import Task
 from cirm.model.model import Model
@@ -109,7 +109,7 @@ def _read_frame(
     reservoir = RowReservoir(SCHEMA_ROWS)
     for frame in prefetch_items(source.iterate_frames(numbers)):
         reservoir.add_rows(frame, np.full(len(frame), source.name, dtype=object))
-        progress("reading", reservoir.seen)
+        report_rows(progress, "reading", [source], reservoir.seen)
     check_columns_present(reservoir.frame, [], source.where)
     if reservoir.seen > SCHEMA_ROWS:
         notes.append(

@@ -8,7 +8,7 @@ environments are compared; no row is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -81,7 +81,15 @@ class ColumnsEngine:
         replicas = len(randomness.seeds)
         rows = [take_enough_rows(e, randomness, self.classes) for e in stage]
         outputs = state.base.levels.shape[-1]
-        states = []
+        states: list[State] = []
+        parts = replicas * (1 + 2 * len(rows))  # each takes about as long
+        done = 0
+
+        def report() -> None:
+            nonlocal done
+            done += 1
+            watch(done, parts, {})
+
         for replica in range(replicas):
             data = [
                 (x[replica].flatten(1).double(), self._encode_targets(y[replica]))
@@ -89,8 +97,7 @@ class ColumnsEngine:
             ]
             source = Randomness((randomness.seeds[replica],), ("steady",))
             own = pick_replica(state, replica)
-            states.append(self._observe_replica(own, data, outputs, source))
-            watch(replica + 1, replicas, {})
+            states.append(self._observe_replica(own, data, outputs, source, report))
         return stack_replicas(states)
 
     def _encode_targets(self, targets: Tensor) -> Tensor:
@@ -105,6 +112,7 @@ class ColumnsEngine:
         data: list[tuple[Tensor, Tensor]],
         outputs: int,
         source: Randomness,
+        report: Callable[[], None],
     ) -> State:
         is_value = not self.classes
         if not len(state.unit):
@@ -115,9 +123,11 @@ class ColumnsEngine:
             self._find_features_of_columns(columns, d)
             for columns in (self.unstable, self.stable)
         )
+        report()
         summaries, seen = [], state
         for x, y in data:
             summaries.append(summarise_environment(seen, x, y, is_value))
+            report()
             seen = add_environment_summary(seen, summaries[-1])
         state = search_unstable_features(
             state, summaries, self.level, named, protected, is_value
@@ -129,6 +139,7 @@ class ColumnsEngine:
                 state = drop_changed_products(state, moments, share)
                 state = score_on_arrival(state, x, y, normals, self.trust, is_value)
             state = learn.learn_environment(state, x, y, summary, is_value)
+            report()
         predictor = learn.draw_trusted_predictor(state, self.trust, normals)
         return state._replace(
             base=learn.draw_stable_predictor(state, normals),
