@@ -139,3 +139,12 @@ def test_a_display_leaves_standard_output_alone(monkeypatch, capsys):
     printed = capsys.readouterr()
     assert printed.out == "a,b\n"
     assert "starting" in printed.err
+
+
+def test_jobs_are_drawn_on_a_terminal(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes stderr for a terminal
+    (job,) = jobs("erm")
+    tracker = JobTracker([job], 1, [("erm", 1.0, 10.0)])
+    with progress.show_job_progress(tracker, tmp_path, "table1") as report:
+        report(job, 0.5)
+    assert "table1" in capsys.readouterr().err

@@ -92,18 +92,21 @@ def import_folder(
     set, this part is imported, and the output says so.
     """
     from cirm.cli.progress import show_single_step
-    from cirm.data import image_sets
-    from cirm.data.public import import_public_dataset
 
-    check_data_set_name(name)
-    if name in image_sets.IMAGE_SETS:
-        source = image_sets.IMAGE_SETS[name]
-        path = image_sets.import_image_set(source, folder)
-        print_image_set_location(source, path)
-        return
-    with show_single_step(f"importing {name}"):
-        path, rows = import_public_dataset(name, folder)
-    print_public_dataset_location(name, path, rows)
+    with show_single_step(f"importing {name}", lambda: "Nothing was imported."):
+        from cirm.data.image_sets import IMAGE_SETS, import_image_set
+        from cirm.data.public import import_public_dataset
+
+        check_data_set_name(name)
+        rows: dict[str, int] = {}
+        if name in IMAGE_SETS:
+            path = import_image_set(IMAGE_SETS[name], folder)
+        else:
+            path, rows = import_public_dataset(name, folder)
+    if name in IMAGE_SETS:
+        print_image_set_location(IMAGE_SETS[name], path)
+    else:
+        print_public_dataset_location(name, path, rows)
 
 
 def check_data_set_name(name: str) -> None:

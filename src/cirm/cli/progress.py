@@ -224,15 +224,17 @@ def show_job_progress(
                 tracker.finish(job, read_job_duration(job, folder))
 
     def refresh(display: ProgressDisplay) -> str:
+        if not display.tasks:
+            return ""
         done, left = tracker.fraction_done, tracker.seconds_left
         amount = f"{tracker.finished_jobs} of {len(tracker.jobs)} jobs, {done:.0%}"
+        # Not by what `add_task` returns: it already draws the task.
+        task = display.tasks[0].id
         display.update(task, completed=done, amount=amount, left=left)
         return ", ".join(tracker.describe_running_jobs())
 
-    with open_progress_display(
-        lambda shown: refresh(shown) if shown.tasks else ""
-    ) as display:
-        task = display.add_task(title, total=1.0, amount="", left=None)
+    with open_progress_display(refresh) as display:
+        display.add_task(title, total=1.0, amount="", left=None)
         yield report
 
 
