@@ -110,25 +110,30 @@ def _compare_tables_of_pair(
     if min(map(len, pair.frames)) < FEWEST_ROWS:
         names = ("joint", "base_rate", "meaning", "predictions")
         return {"inputs": [], "units": []} | dict.fromkeys(names)
-    shares = {name: level * share for name, share in SHARES.items()}
+    shares = SHARES
     if pair.targets is None:  # then the questions about inputs have the whole level
-        shares = {"inputs": 0.75 * level, "joint": 0.25 * level}
+        shares = {"inputs": 0.75, "joint": 0.25}
     inputs = tuple(
         torch.from_numpy(pair.encoding.encode(frame)) for frame in pair.frames
     )
     joint = compare_by_classifier(*inputs)
     if joint is not None:
-        joint["significant"] = joint["p_value"] <= shares["joint"]
+        joint["p_value"] = min(1.0, joint["p_value"] / shares["joint"])
+        joint["significant"] = joint["p_value"] <= level
     changes = compare_columns(pair.encoding.columns, *pair.frames)
     base_rate = meaning = None
     if pair.targets is not None and pair.task is not None:
-        base_rate = _compare_targets(pair).as_dict(shares["base_rate"])
+        base_rate = _compare_targets(pair).as_dict(level, shares["base_rate"])
         widths = {c.name: len(c.features) for c in pair.encoding.columns if c.features}
         meaning = compare_meaning(
-            (inputs[0], inputs[1]), pair.targets, pair.task, widths, shares["meaning"]
+            (inputs[0], inputs[1]),
+            pair.targets,
+            pair.task,
+            widths,
+            level * shares["meaning"],
         )
     return {
-        "inputs": [change.as_dict(shares["inputs"]) for change in changes],
+        "inputs": [change.as_dict(level, shares["inputs"]) for change in changes],
         "joint": joint,
         "base_rate": base_rate,
         "meaning": meaning,

@@ -70,12 +70,16 @@ class ColumnChange:
             return bool(abs(self.effect) >= LEAST_SHIFT or is_wider)
         return self.distance >= LEAST_SHARE
 
-    def as_dict(self, level: float) -> dict[str, Any]:
-        """Return plain values for JSON, with whether the change is significant."""
-        significant = self.p_value <= level
+    def as_dict(self, level: float, share: float) -> dict[str, Any]:
+        """Return plain values for JSON, with whether the change is significant.
+
+        The p-value is adjusted for the share of the level that its question has.
+        """
         values = {
             name: value for name, value in vars(self).items() if name != "sentence"
         }
+        values["p_value"] = min(1.0, self.p_value / share)
+        significant = values["p_value"] <= level
         text = {"sentence": self.sentence}
         return {**values, "significant": significant, "large": self.is_large, **text}
 

@@ -429,6 +429,13 @@ def _train_stage(
     held = [n for n in names if len(splits[n][0]) < len(rows.rows[n])]
     after, kept = update_threshold(after, [scored[n] for n in held], threshold)
     diagnostics = diagnose_stage_environments(after, stage, held_out, source)
+    constant = {
+        n: warn_of_constant_predictions(after, rows, rows.rows[n], scored[n])
+        for n in names
+    }
+    for name in names:
+        if constant[name]:  # held-out rows alone may lack a rare class
+            diagnostics[name]["constant"] = 1.0
     past = score_past_environments(model, after) if model.history else {}
     entries = [
         HistoryEntry(
@@ -457,9 +464,7 @@ def _train_stage(
                 *kept,
                 *fallen.get(name, ()),
                 *warn_of_single_class(model.task.classes, environment.targets),
-                *warn_of_constant_predictions(
-                    after, rows, rows.rows[name], scored[name]
-                ),
+                *constant[name],
                 *warn_of_constant_values(after, diagnostics[name]),
             ),
             confident=(

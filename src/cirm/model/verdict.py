@@ -197,7 +197,7 @@ def _describe_spread(comparison: Comparison) -> str:
         return ""
     unit = "points" if comparison.score == "accuracy" else "%"
     return (
-        f". Judging by the scores on arrival, the {comparison.title} varies between "
+        f". Judging by these scores, the {comparison.title} varies between "
         f"places with a standard deviation of up to {comparison.spread:.1f} {unit} "
         "(95 % limit), which the tests take into account"
     )

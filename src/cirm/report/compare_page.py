@@ -130,7 +130,7 @@ def _name_compared_statistic(one: Content) -> str:
         return "share missing"
     if one["kind"] == "categories":
         return f"share of {one['label']}"
-    shift = f" ({_describe_shift(one)})" if one["significant"] else ""
+    shift = f" (ranks {_describe_shift(one)})" if one["significant"] else ""
     return f"median{shift}"
 
 
@@ -140,8 +140,9 @@ def _describe_tests(content: Content) -> str:
         "of rows. The distance is the largest difference between cumulative "
         "distributions (values) or the share of rows that would have to change "
         "(categories), so that columns can be compared. P-values are adjusted for "
-        "the number of columns (Holm). Values are tested by ranks and by their "
-        "distribution, categories by counts. All tests together call something "
+        "the number of columns (Holm) and of questions. Values are tested by ranks "
+        "and by their distribution, categories by counts; ranks show the shift of "
+        "all values, in standard deviations (sd). All tests together call something "
         f"changed with a probability of at most {100 * content['level']:.3g} % if "
         "nothing has changed. With many rows, even small changes are significant: "
         "look at their size as well."

@@ -128,9 +128,9 @@ def _describe_inseparable_columns(state: State, names: list[str]) -> list[str]:
         return []
     words = join_words(list(dict.fromkeys(f"`{names[int(j)]}`" for j in found)))
     return [
-        f"The effect of {words} changes too, but the model keeps using it: it cannot "
-        "be separated from other columns. To make the model ignore such a column, name "
-        "it with `cirm fit --unstable`."
+        f"The effect of {words} seems to change, but it cannot be separated from those "
+        "of other columns. To make a model ignore such a column, name it with `cirm "
+        "fit --unstable`."
     ]
 
 
