@@ -112,7 +112,8 @@ def compute_scores(
     """Return the scores [n, d] of blocks, at their first features; others are zero."""
     matrix, columns = arrange_weights(weights, block), torch.arange(len(weights))
     parts = inputs.split(ROWS_AT_ONCE)
-    return torch.cat([basis.expand(part, columns) @ matrix for part in parts])
+    scores = torch.cat([basis.expand(part, columns) @ matrix for part in parts])
+    return scores.round(decimals=9)  # equal rows have equal scores
 
 
 def arrange_weights(weights: Tensor, block: Tensor) -> Tensor:
@@ -140,7 +141,11 @@ def cross_fit_scores(
         matrix = arrange_weights(half, block)
         covariance = ((rows - centre) @ matrix * whole).sum(0)
         sign = torch.where(covariance < 0, -1.0, 1.0)
-        # Scores of both halves have one centre; two values stay two.
+        # Scores of both halves have one centre.
         found = compute_scores(basis, inputs[own], half, block) - centre @ matrix
         scores[own] = sign * found
-    return scores
+    # Two values stay two: any weights give them, up to a scale, and the log odds ratio
+    # of such a score must not be compared with the slope of one with more values.
+    plain = compute_scores(basis, inputs, weights, block)
+    low, high = plain.amin(0), plain.amax(0)
+    return torch.where(((plain == low) | (plain == high)).all(0), plain, scores)
