@@ -8,6 +8,7 @@ from cirm.learners.steady.columns_changes import (
     _find_changed_effects,
     compare_with_usual_changes,
     estimate_usual_spreads,
+    find_equal_effects,
 )
 from cirm.learners.steady.columns_effects import measure_effects
 from cirm.learners.steady.meta_analysis import combine_effects
@@ -52,6 +53,13 @@ def test_a_change_that_all_effects_share_is_no_shortcut(noise):
     alone[1, 1:] = 1.0
     assert find(alone) == [True] + [False] * 5
     assert find(effects[:1].expand(2, -1, -1)) == [False] * 6
+
+
+def test_effects_are_known_to_be_equal_if_their_difference_and_error_are_small():
+    effects = torch.tensor([[1.0, 1.0, 1.0, 0.5], [1.05, 1.05, 1.2, 0.5]]).double()
+    errors = torch.tensor([0.01, 0.1, 0.01, 1e3]).double().expand(2, 4)
+    found = find_equal_effects(effects[..., None], errors.square()[..., None])
+    assert found.flatten().tolist() == [True, False, False, False]
 
 
 def test_the_usual_spread_is_that_of_other_units():

@@ -26,6 +26,9 @@ from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis, combine_ef
 MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
 OF_CLUSTERS = 0.01  # part of the level: losing several columns costs more than one
 USUAL_CHANGE = 0.05  # relative spread of effects that is expected of any table
+USUAL_EFFECT_CHANGE = 0.03  # the same in regressions, in which two changes are needed
+ALONE = 0.01  # level of coefficients, if the common factor of effects is not known
+ONE_SIDED = 1.64  # standard errors of a one-sided interval of 95 %
 FACTOR_ERROR = 0.15  # of a common factor of effects: planted columns change by more
 SHORTCUTS = 0.03  # prior probability that a unit is one
 SPREADS = 50  # steps of the grid of relative spreads
@@ -178,49 +181,60 @@ def _find_changed_effects(
         return is_large & (compare_with_usual_changes(*effects, peers, unit) < shares)
     # Another noise of the target changes all effects; it is no usual change of theirs.
     nobody = torch.zeros_like(peers)
-    found = is_large & (compare_with_usual_changes(*effects, nobody, unit) < shares)
-    share = DIFFERENT / max(1, int(found.sum()))
-    relative, variances, error = divide_by_common_factor(*effects, peers, unit)
-    is_confirmed = compare_with_usual_changes(relative, variances, peers, unit) < share
-    is_confirmed &= error < FACTOR_ERROR
+    changes = compare_with_usual_changes(*effects, nobody, unit, USUAL_EFFECT_CHANGE)
+    found = is_large & (changes < shares)
+    is_confirmed = find_where_noise_is_equal(*effects, peers, unit)
     if coefficients is not None and coefficients.shape[1]:
+        # What others add depends on this column, too; so they show nothing usual.
         back = coefficients[:, :, :1], coefficients[:, :, 1:]
-        back_changes = compare_with_usual_changes(*back, peers, unit)
-        is_confirmed = is_confirmed | (back_changes < share)
+        back_changes = compare_with_usual_changes(*back, nobody, unit)
+        is_confirmed |= back_changes < ALONE / max(1, int(found.sum()))
+        is_confirmed &= ~find_equal_effects(*back)
     return found & is_confirmed
 
 
-def divide_by_common_factor(
+def find_equal_effects(effects: Tensor, variances: Tensor) -> Tensor:
+    """Return which effects [d, 1] are known to differ by no more than is usual.
+
+    The largest difference between environments, with its error, is compared with twice
+    the usual change: whatever else has changed, to go on as before costs nothing.
+    """
+    known = variances < UNKNOWN
+    high = torch.where(known, effects, -torch.inf).amax(0)
+    low = torch.where(known, effects, torch.inf).amin(0)
+    error = (2 * torch.where(known, variances, 0.0).amax(0)).sqrt()
+    size = combine_effects(effects, variances).common.abs()
+    is_same = high - low + ONE_SIDED * error < 2 * USUAL_CHANGE * size
+    return is_same & (known.sum(0) > 1)
+
+
+def find_where_noise_is_equal(
     effects: Tensor, variances: Tensor, peers: Tensor, unit: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Divide effects by the common factor of other units in each environment.
+) -> Tensor:
+    """Return for which features [d, 1] the noise of the target is the same everywhere.
 
     Where the target of a regression has more noise, the effects of its causes shrink by
-    a common factor. That of a feature is estimated from all other units.
-
-    Returns:
-        Relative effects and their variances, [e, d, 1], and the largest relative error
-        of a factor, [d, 1].
+    a common factor. That of a feature is estimated from all other units [e, d, 1]. It
+    must be known well, and not differ between environments.
     """
     usual = combine_effects(effects, variances).common
     known = (variances < UNKNOWN) & torch.isin(unit, unit[peers])[:, None]
     total = variances + (USUAL_CHANGE * usual).square()
     weights = torch.where(known, 1 / total, 0.0)
     others = (unit[:, None] != unit).to(effects)
-    cross, square = (
-        others @ (weights * effects * usual),
-        others @ (weights * usual.square()),
-    )
+    square = others @ (weights * usual.square())
     errors = 1 / square.clamp(min=1 / UNKNOWN)
-    factors = (cross * errors).clamp(min=0.1)
-    relative = effects / factors
-    spread = (variances + relative.square() * errors) / factors.square()
-    error = (errors.sqrt() / factors).amax(0)
-    return relative, torch.where(variances < UNKNOWN, spread, UNKNOWN), error
+    factors = (others @ (weights * effects * usual)) * errors
+    is_equal = combine_effects(factors, errors).p_value() >= DIFFERENT
+    return is_equal & (errors.amax(0) < FACTOR_ERROR**2)
 
 
 def compare_with_usual_changes(
-    effects: Tensor, variances: Tensor, peers: Tensor, unit: Tensor
+    effects: Tensor,
+    variances: Tensor,
+    peers: Tensor,
+    unit: Tensor,
+    expected: float = USUAL_CHANGE,
 ) -> Tensor:
     """Return p-values [d, 1] of effects that vary as those of other units do.
 
@@ -233,16 +247,21 @@ def compare_with_usual_changes(
         variances: Their sampling variances.
         peers: Features whose units show what is usual, [d].
         unit: Unit of each feature, [d]; a feature is compared with other units.
+        expected: Relative spread that is expected of any table.
     """
     mean = combine_effects(effects, variances).common
-    usual = estimate_usual_spreads(effects, variances, peers, unit)
+    usual = estimate_usual_spreads(effects, variances, peers, unit, expected)
     total = variances + (usual * mean).square()
     changes = combine_effects(effects, torch.where(variances < UNKNOWN, total, UNKNOWN))
     return changes.p_value_of_change()
 
 
 def estimate_usual_spreads(
-    effects: Tensor, variances: Tensor, peers: Tensor, unit: Tensor
+    effects: Tensor,
+    variances: Tensor,
+    peers: Tensor,
+    unit: Tensor,
+    expected: float = USUAL_CHANGE,
 ) -> Tensor:
     """Return the relative spread of effects of other units over environments, [d, 1].
 
@@ -266,7 +285,7 @@ def estimate_usual_spreads(
     peers = torch.isin(unit, unit[peers]) & measured
     sizes = (peers & (unit[:, None] == unit)).sum(1).clamp(min=1)
     others = (peers & (unit[:, None] != unit)) / sizes  # each unit counts as one
-    prior = -2.5 * (1 + 0.5 * (grid / USUAL_CHANGE).square()).log()  # Student's, 4
+    prior = -2.5 * (1 + 0.5 * (grid / expected).square()).log()  # Student's, 4
     logs = logs @ others.to(logs).T + prior[:, None]
     return (logs.softmax(0) * grid.square()[:, None]).sum(0).sqrt()[:, None]
 
