@@ -13,13 +13,17 @@ from cirm.learners import create
 from cirm.learners.steady import Steady
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_adapt import refuse_estimate
+from cirm.learners.steady.directions_adapt import (
+    measure_information,
+    refuse_estimate,
+)
 from cirm.learners.steady.directions_features import (
     compute_values,
     find_clearest_changed_feature,
     find_traces,
     make_first_guesses,
-    reads_better,
+    measure_separation_by_kernel,
+    tells_more,
 )
 from cirm.learners.steady.directions_stable import compare_spread_with_mean
 from cirm.learners.steady.directions_stage import remove_directions
@@ -349,7 +353,7 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     assert search.measure_change(*left, axes).p_value > 0.05
 
 
-def test_a_better_reading_has_fewer_errors_and_is_of_the_same_feature():
+def test_a_better_reading_tells_more_and_a_mixture_is_less_far_apart():
     generator = torch.Generator().manual_seed(11)
 
     def flip(values, chance):
@@ -358,11 +362,25 @@ def test_a_better_reading_has_fewer_errors_and_is_of_the_same_feature():
         )
 
     y = torch.randint(2, (1000,), generator=generator)
-    u = flip(y, 0.1)
-    poor, other = flip(u, 0.05), flip(y, 0.05)
-    assert reads_better(u, poor, y, 2)
-    assert not reads_better(poor, u, y, 2)
-    assert not reads_better(other, u, y, 2)  # tells more, but is something else
+    u, stable = flip(y, 0.2), flip(y, 0.1)
+    assert tells_more(u, flip(u, 0.05), y, 2)
+    assert not tells_more(flip(u, 0.05), u, y, 2)
+    noise = torch.randn(1000, 6, generator=generator).double()
+    ring = 3 * (1 - u[:, None]) * F.normalize(noise[:, :2], dim=1)  # not linear
+    rows = torch.cat([ring + 0.3 * noise[:, 2:4], noise[:, 4:]], 1)
+    rows[:, 2] += 2 * stable
+    mixture = torch.where(rows[:, 2] > 1.5, 1, torch.where(rows[:, 2] < 0.5, 0, u))
+    clear, mixed = measure_separation_by_kernel(rows, [u, mixture], y, 2)
+    assert clear > 2 * mixed
+
+
+def test_information_counts_what_the_stable_model_knows_beside_how_often_it_is_right():
+    state = directions_state.start_state(torch.zeros(1, 5, 3))
+    state = directions_state.allocate_state(state, (4,), 2)
+    state.moments.counts[:] = 500
+    state.gains[0, 1] = torch.tensor([1000.0, -0.683, 0.49, -0.5, 0.8])
+    information = measure_information(pick_replica(state, 0))
+    assert information == pytest.approx(1000 * (math.log(2) - 0.683), abs=0.01)
 
 
 def test_statistics_of_images_of_one_row_or_column_are_finite():

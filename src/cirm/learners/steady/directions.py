@@ -133,12 +133,7 @@ class Directions:
         fit, judgements = train_stable_ensemble(
             self._run_network,
             choose_start(
-                self._run_network,
-                state,
-                self.init(randomness.at("restart")).members,
-                outcomes,
-                seen,
-                known,
+                state, self.init(randomness.at("restart")).members, outcomes
             ),
             seen,
             known,

@@ -10,6 +10,7 @@ from cirm.learners.steady.directions_state import Adaptation, State
 from cirm.learners.steady.meta_analysis import combine_effects
 
 FEWEST_ROWS = 30
+LEAST_INFORMATION = 2.0  # in log likelihood: what chance gains in 5 % of the cases
 AVERSION = 4.0  # how much worse a loss by adapting is than a gain of the same size
 MISFIT = 3.0, 0.005  # standard errors, and share of the rows, of a contradiction
 WORST_LEAK = 0.75  # of the separation of classes: with more, EM follows the leak
@@ -134,17 +135,26 @@ def _refuse(state: State, logits: Tensor, values: Tensor) -> int:
         return 1
     if len(logits) < FEWEST_ROWS:
         return 2
-    _, error, accuracy = state.leak.tolist()
-    rows = float(state.gains[:, 0].max())
-    frequencies = tables.normalise_counts(state.moments.counts)
-    chance = float(frequencies.max())
-    if accuracy < chance + 2 * (chance * (1 - chance) / max(rows, 1.0)) ** 0.5:
+    if measure_information(state) < LEAST_INFORMATION:
         return 3
+    error = float(state.leak[1])
     if 2 * error > WORST_LEAK:
         return 4
     weights = state.gains[:, 0]
     gain = (weights * (state.gains[:, 3] - state.gains[:, 1])).sum()
     return 5 if float(gain) < 0 else 0
+
+
+def measure_information(state: State) -> float:
+    """Return the log likelihood that the stable model gains over class frequencies.
+
+    It is that of all held-out rows of environments with unstable features. Accuracy
+    would not do: a model that is right in half of the rows may still know which.
+    """
+    frequencies = tables.normalise_counts(state.moments.counts)
+    chance = float((frequencies * frequencies.log()).sum())
+    rows, likelihood = state.gains[:, :2].double().unbind(-1)
+    return float((rows * (likelihood - chance)).sum())
 
 
 def choose_log_tables(state: State, trust: str) -> Tensor:

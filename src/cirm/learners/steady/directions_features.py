@@ -27,10 +27,10 @@ from cirm.learners.steady.directions_search import (
 CHANGED_AXES = (5, 20)  # numbers of axes of a first guess
 CHANGED = 3.0  # standard errors of a change that is hardly chance
 TURNS = 10  # at most; usually values are the same from the third turn on
-SAME_FEATURE = 0.5  # correlation, given the class, of two readings of one feature
 FEW = 0.05  # axes for each row, to which a discriminant hardly adapts
 NEIGHBOURS = 20  # rows, among which most have the class that their value suggests
 MOST_NEIGHBOURS = 2000  # rows that are looked at
+KERNEL_RIDGE = 0.1  # of a kernel that is 1 for equal rows
 FAR = 1e6  # coordinates of a value that no row has
 
 
@@ -95,17 +95,12 @@ def make_network_feature(values: Tensor, rows: Tensor, classes: int) -> Finding:
     return Finding(Feature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0)
 
 
-def reads_better(values: Tensor, known: Tensor, targets: Tensor, classes: int) -> bool:
-    """Whether values [n] are a better reading of the feature with values `known` [n].
+def tells_more(values: Tensor, known: Tensor, targets: Tensor, classes: int) -> bool:
+    """Whether values [n] tell more of the class than the values `known` [n] do.
 
-    It must be the same feature: both contradict the class in the same rows. The better
-    reading tells more of the class, since errors take information away.
+    Of two readings of one feature it is the better one that does: errors take
+    information away.
     """
-    wrong = torch.stack([v != targets for v in (values, known)], 1).double()
-    wrong = wrong - mean_by_group(wrong, targets, classes)[targets]
-    norms = wrong.norm(dim=0).clamp(min=1e-9)
-    if float(wrong[:, 0] @ wrong[:, 1] / norms.prod()) < SAME_FEATURE:
-        return False
     scores = []
     for v in (values, known):
         table = mean_by_group(F.one_hot(targets, classes).double(), v, classes)
@@ -251,25 +246,60 @@ def _refine_guess(rows: Tensor, targets: Tensor, guess: Guess, classes: int) -> 
 def _measure_separation(
     rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: Axes
 ) -> float:
-    """Return how far apart rows with and without a value are, given the class.
+    """Return how far apart rows with and without a value are along discriminants.
 
-    In standard deviations of the linear score of the value, which is learned from one
-    half of the rows and looked up in the other. A part of a continuum that is cut in
-    the middle has 2.65, a mixture of two features little more.
+    They are learned from one half of the rows and looked up in the other. A part of a
+    continuum that is cut in the middle has 2.65, a mixture of two features little more.
     """
-    member = F.one_hot(values, classes).bool()
     scores = torch.zeros(len(rows), classes).to(rows)
     for one, other in _split_rows():
         pair = values[one], targets[one]
         found = rows[other] @ fit_discriminants(rows[one], *pair, classes, axes)
         scores[other] = found / found.std(0).clamp(min=1e-9)
+    return _measure_gap(scores, values, targets, classes)
+
+
+def measure_separation_by_kernel(
+    rows: Tensor, candidates: list[Tensor], targets: Tensor, classes: int
+) -> list[float]:
+    """Return how far apart rows with and without each value of candidates [n] are.
+
+    Along the discriminants of a Gaussian kernel, which reads what a network can: ridge
+    regressions of the values, with a level for each class, on rows left out one by one.
+    A mixture of features is less far apart than the features themselves.
+    """
+    rows, targets = rows[:MOST_NEIGHBOURS], targets[:MOST_NEIGHBOURS]
+    squares = torch.cdist(rows, rows).square()
+    kernel = (-squares / squares.median().clamp(min=1e-12)).exp()
+    inverse = torch.linalg.inv(kernel + KERNEL_RIDGE * torch.eye(len(rows)).to(rows))
+    level = F.one_hot(targets, classes).to(rows)[:, targets.unique()]
+    levels = level @ torch.linalg.solve(level.T @ inverse @ level, level.T @ inverse)
+    rest = inverse - inverse @ levels
+    separations = []
+    for values in candidates:
+        values = values[:MOST_NEIGHBOURS]
+        member = F.one_hot(values, classes).to(rows)
+        residuals = rest @ member / rest.diagonal()[:, None]
+        scores = member - residuals - levels @ member
+        separations.append(_measure_gap(scores, values, targets, classes))
+    return separations
+
+
+def _measure_gap(
+    scores: Tensor, values: Tensor, targets: Tensor, classes: int
+) -> float:
+    """Return how far apart rows with and without a value are, given the class.
+
+    In standard deviations of the value's score, of scores [n, k].
+    """
+    member = F.one_hot(values, classes).bool()
     total, weight = 0.0, 0.0
     for v in range(classes):
         cells = member[:, v] * classes + targets
         counts = torch.bincount(cells, minlength=2 * classes).unflatten(0, (2, -1))
         means = mean_by_group(scores[:, v : v + 1], cells, 2 * classes)
         spread = (scores[:, v : v + 1] - means[cells]).square().mean().sqrt()
-        shared = (counts.prod(0) / counts.sum(0).clamp(min=1)).to(rows)
+        shared = (counts.prod(0) / counts.sum(0).clamp(min=1)).to(scores)
         without, having = means[:, 0].unflatten(0, (2, -1))
         gap = (shared * (having - without)).sum() / spread.clamp(min=1e-9)
         total, weight = total + float(gap), weight + float(shared.sum())

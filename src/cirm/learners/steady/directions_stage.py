@@ -20,7 +20,8 @@ from cirm.learners.steady.directions_features import (
     find_traces,
     make_first_guesses,
     make_network_feature,
-    reads_better,
+    measure_separation_by_kernel,
+    tells_more,
 )
 from cirm.learners.steady.directions_reference import Hypothesis, compare_tallies
 from cirm.learners.steady.directions_search import Axes, Moments
@@ -219,14 +220,26 @@ class Search:
         separation = 0.0 if finding is None else finding.separation
         if not is_first or separation > CLEAR:
             return (finding if separation > SEPARATE else None), None
-        network, held_out = self.train_reader()
-        clear = finding if separation > SEPARATE else None
-        is_reading = float((held_out != targets).double().mean()) > CONTRADICTED
-        if is_reading and clear is not None:
-            is_reading = reads_better(held_out, clear.values, targets, self.classes)
-        if not is_reading:
-            return clear, None
-        return make_network_feature(held_out, rows, self.classes), network
+        is_clear = separation > SEPARATE
+        network, answers = self.train_reader()
+        if float((answers != targets).double().mean()) < CONTRADICTED:
+            return (finding if is_clear else None), None
+        if finding is None or self._is_better(answers, finding.values, is_clear):
+            return make_network_feature(answers, rows, self.classes), network
+        return finding, None
+
+    def _is_better(self, answers: Tensor, values: Tensor, is_clear: bool) -> bool:
+        """Whether the answers of networks read the feature better than values [n].
+
+        Beside a clear feature, answers that are a mixture of features are less far
+        apart. Otherwise it is the same feature, and the better reading tells more.
+        """
+        targets, k = self.stage.targets, self.classes
+        if not is_clear:
+            return tells_more(answers, values, targets, k)
+        rows = self.stage.rows.double()
+        gaps = measure_separation_by_kernel(rows, [answers, values], targets, k)
+        return gaps[0] > gaps[1]
 
     def _fit_views(
         self, seen: Tensor, values: list[Tensor], is_taught: list[bool], first: int

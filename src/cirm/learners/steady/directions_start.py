@@ -11,12 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_stable import (
-    Seen,
-    centre_logits,
-    look_up_correction,
-)
+from cirm.learners.steady.directions_stable import Seen
 from cirm.learners.steady.directions_stage import Outcome
 from cirm.learners.steady.directions_state import State
 from cirm.learners.steady.directions_training import (
@@ -34,50 +29,21 @@ from cirm.training import Descent
 BESIDE = 3  # networks that learn beside plain answers; five are no better
 
 
-def choose_start(
-    model: Model,
-    state: State,
-    new: Tensor,
-    outcomes: list[Outcome],
-    inputs: Tensor,
-    known: list[Seen],
-) -> Tensor:
+def choose_start(state: State, new: Tensor, outcomes: list[Outcome]) -> Tensor:
     """Return the networks [replica, member, p] from which stable models start.
 
-    They are `new` if what changed is gone. When the first features were found, they are
-    the ones of before or those beside the plain answers: whichever tell more of the
-    classes of the new rows, in the view without the features. If networks read the
-    feature, what the ones of before know of it beyond their answers would count in
-    their favour; so then it is always the second.
+    They are `new` if what changed is gone. When the first features are found and no
+    view hides them, they are the networks beside the plain answers: what those of
+    before know of a feature can only be subtracted as far as it is read.
     """
     start = state.members.clone()
     for r, outcome in enumerate(outcomes):
+        is_first = bool(outcome.found) and not state.found[r] and bool(state.places[r])
         if outcome.is_gone:
             start[r] = new[r]
-        elif not outcome.found or state.found[r] or not state.places[r]:
-            continue
-        elif outcome.taught is not None:
+        elif is_first and not all(outcome.is_hidden):
             start[r] = state.beside[r]
-        else:
-            choices = torch.stack([state.members[r], state.beside[r]])
-            twice = inputs[r].expand(2, *inputs[r].shape)
-            logits = centre_logits(compute_member_outputs(model, choices, twice))
-            scores = [score_start(one, known[r]) for one in logits.mean(1)]
-            start[r] = choices[int(scores[1] > scores[0])]
     return start
-
-
-def score_start(logits: Tensor, seen: Seen) -> float:
-    """Return the mean log likelihood of classes by logits [n, k] of earlier networks.
-
-    Their scale and what they say of features that can be seen are left out.
-    """
-    correction = tables.measure_leak(logits, seen.values, seen.targets).parts
-    logits = logits.double() - look_up_correction(correction, seen.values)
-    offset = seen.make_offset(hidden_too=True)
-    scale = tables.fit_temperature(logits, offset, seen.targets)
-    scores = (scale * logits + offset).log_softmax(-1)
-    return float(scores.gather(1, seen.targets[:, None]).mean())
 
 
 def train_beside_plain_answers(
