@@ -1,16 +1,18 @@
 """The engine of steady for images and embeddings."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 from scipy import stats
+from torch.nn import functional as F
 
 from cirm.data.colored import Colored
 from cirm.data.downloads import load_images_and_count_classes
 from cirm.environments import Environment, Problem, Stream, Task
 from cirm.learners import create
-from cirm.learners.steady import Steady
+from cirm.learners.steady import Steady, directions_state
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
@@ -40,6 +42,7 @@ from cirm.learners.steady.directions_views import (
     fit_view,
     measure_visibility,
 )
+from cirm.memory import pick_replica
 from cirm.randomness import Randomness
 
 

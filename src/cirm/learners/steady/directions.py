@@ -132,9 +132,7 @@ class Directions:
         ]
         fit, judgements = train_stable_ensemble(
             self._run_network,
-            choose_start(
-                state, self.init(randomness.at("restart")).members, outcomes
-            ),
+            choose_start(state, self.init(randomness.at("restart")).members, outcomes),
             seen,
             known,
             is_first,

@@ -49,7 +49,7 @@ SEPARATE = 3.3  # standard deviations between values of a feature after the firs
 CLEAR = 10.0  # standard deviations between values, from which on discriminants read all
 CONTRADICTED = 0.08  # of the classes at least; a reader that is right more often
 # goes by stable features as well, so that its answers are no shortcut
-EXPLAINED = 0.25  # of a change at least, by what networks answer; if most of the change
+EXPLAINED = 0.25  # of a change at least, by what is read unclearly; if most of it
 # remains, it is not a shortcut that changed, but what examples of the classes look like
 GONE = 0.1  # of the variance before: what varies less cannot be read any more
 
@@ -167,7 +167,8 @@ class Search:
             pair = finding.values, self.stage.targets
             traces = find_traces(rows, *pair, self.classes)
             remainder = [_remove_traces(moments, traces) for moments in series]
-            if network is not None and not _explains_change(
+            is_clear = finding.separation > SEPARATE
+            if not is_clear and not _explains_change(
                 compared, _find_clearest_change(remainder, None), alpha
             ):
                 is_unexplained = True

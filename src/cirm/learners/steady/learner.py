@@ -102,7 +102,7 @@ class Steady(Learner[Any]):
     defaults = {"hidden": (100,), "activation": "relu", "dropout": 0.5}
     min_steps = 0  # training stops early by held-out rows
     adapts = True
-    revision = 9
+    revision = 10
     table_revision = 1
     added_later = (
         "state.cluster",
