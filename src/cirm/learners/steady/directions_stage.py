@@ -16,6 +16,7 @@ from cirm.learners.steady.directions_features import (
     Finding,
     Guess,
     compute_values,
+    compute_values_given_class,
     find_clearest_changed_feature,
     find_traces,
     make_first_guesses,
@@ -77,6 +78,8 @@ class StageRows(NamedTuple):
 class Outcome(NamedTuple):
     """What a search gives: new features, rows in the view, values, moments to carry.
 
+    `values` [feature, n] are those of labelled rows, `read` those that rows without
+    labels would have.
     `is_hidden` tells for each feature whether the view hides it, and `is_gone` whether
     something changed that can no longer be seen in the rows. `is_unexplained` tells
     whether something changed that no feature explains. `taught` [member, p] is a
@@ -86,6 +89,7 @@ class Outcome(NamedTuple):
     found: list[Found]
     rows: Tensor
     values: Tensor
+    read: Tensor
     is_hidden: list[bool]
     is_gone: bool
     is_unexplained: bool
@@ -147,6 +151,7 @@ class Search:
         rows = self.stage.rows.double()
         parts = self.shape, self.scale, answers
         seen, rows, values = remove_features_from_rows(rows, features, *parts)
+        read = values
         found: list[tuple[Feature, Tensor]] = []
         past: list[tuple[float, Tensor]] = []
         is_gone, is_unexplained, taught = False, False, None
@@ -164,27 +169,30 @@ class Search:
             if finding is None:
                 is_gone, is_unexplained = compared.is_gone(), True
                 break
-            pair = finding.values, self.stage.targets
-            traces = find_traces(rows, *pair, self.classes)
-            remainder = [_remove_traces(moments, traces) for moments in series]
+            own, targets = finding.values, self.stage.targets
             is_clear = finding.separation > SEPARATE
+            if is_clear:
+                own = compute_values_given_class(finding.feature, rows, targets)
+            traces = find_traces(rows, own, targets, self.classes)
+            remainder = [_remove_traces(moments, traces) for moments in series]
             if not is_clear and not _explains_change(
                 compared, _find_clearest_change(remainder, None), alpha
             ):
                 is_unexplained = True
                 break
             taught = network if network is not None else taught
-            table = self._infer_table(rows, series, finding)
+            table = self._infer_table(rows, series, finding._replace(values=own))
             found.append((finding.feature, traces))
             past.append((compared.p_value, table))
-            values = [*values, finding.values]
+            values, read = [*values, own], [*read, finding.values]
             rows, series = remove_directions(rows, traces), remainder
         moments = series[0]
         for one in series[1:]:
             moments = search.pool_moments(moments, one)
         taught_ones = [bool(feature.is_taught) for feature, _ in found]
-        new_values = values[len(features) :]
-        views, seen = self._fit_views(seen, new_values, taught_ones, len(features))
+        views, seen = self._fit_views(
+            seen, read[len(features) :], taught_ones, len(features)
+        )
         hidden = [known.view.changes_rows() for known in features]
         hidden += [view.changes_rows() for view in views]
         new = [
@@ -194,10 +202,11 @@ class Search:
             )
         ]
         none = torch.zeros(0, len(rows)).long()
-        stacked = torch.stack(values) if values else none
+        stacked, as_read = (torch.stack(v) if v else none for v in (values, read))
         looks = self.looks + comparisons
         ends = is_gone, is_unexplained
-        return Outcome(new, seen, stacked, hidden, *ends, taught, moments, looks)
+        known = stacked, as_read, hidden
+        return Outcome(new, seen, *known, *ends, taught, moments, looks)
 
     def _find(
         self,

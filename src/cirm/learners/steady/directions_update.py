@@ -45,7 +45,7 @@ def build_state_after_search(
         values = outcome.values[:, here]
         counts = tables.count_values(values, targets[here], classes)
         seen = pool_tables(state, len(values))
-        parts = logits[here], values, targets[here]
+        parts = logits[here], outcome.read[:, here], targets[here]
         gain = measure_gain_of_adapting(*parts, seen)
         state = _store_place(state, counts, gain)
     return state
