@@ -16,6 +16,7 @@ from cirm.learners.steady import Steady, directions_state
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
+    may_be_leak,
     measure_information,
     refuse_estimate,
 )
@@ -26,6 +27,8 @@ from cirm.learners.steady.directions_features import (
     find_traces,
     fit_feature,
     make_first_guesses,
+    make_network_feature,
+    measure_distance,
     measure_separation_by_kernel,
     tells_more,
 )
@@ -392,6 +395,27 @@ def test_values_of_labelled_rows_are_read_with_fewer_errors():
     errors = [float((v != u).double().mean()) for v in (alone, given)]
     assert errors[1] < 0.7 * errors[0]  # 4 % by the score; with the class 2.4 %
     assert (given != y).double().mean() == pytest.approx(0.1, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("separation", "agreement", "is_suspect"),
+    [(3.0, 0.8, True), (3.0, 0.2, False), (8.0, 0.8, False)],
+)
+def test_a_misread_feature_that_means_what_it_meant_before_may_be_a_leak(
+    separation, agreement, is_suspect
+):
+    state = directions_state.start_state(torch.zeros(1, 5, 3))
+    state = directions_state.allocate_state(state, (4,), 2)
+    finding = make_network_feature(torch.arange(2), torch.zeros(2, 4), 2, separation)
+    assert measure_distance(finding.feature) == pytest.approx(separation)
+    state.features.centres[0, 0] = finding.feature.centres
+    state.views.mixing[:] = torch.eye(1)
+    state.tables[0, 0, 0] = torch.tensor([[400.0, 100], [50, 450]])
+    one = torch.ones(1)
+    state = pick_replica(state._replace(found=one, places=one), 0)
+    estimate = torch.tensor([[agreement, 1 - agreement]])
+    estimate = torch.cat([estimate, estimate.flip(1)])[None].double()
+    assert may_be_leak(state, estimate) == is_suspect
 
 
 def test_information_counts_what_the_stable_model_knows_beside_how_often_it_is_right():

@@ -6,13 +6,20 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_state import Adaptation, State
+from cirm.learners.steady.directions_features import measure_distance
+from cirm.learners.steady.directions_state import (
+    Adaptation,
+    State,
+    list_features,
+)
 from cirm.learners.steady.meta_analysis import combine_effects
 
 FEWEST_ROWS = 30
 LEAST_INFORMATION = 2.0  # in log likelihood: what chance gains in 5 % of the cases
 AVERSION = 4.0  # how much worse a loss by adapting is than a gain of the same size
 MISFIT = 3.0, 0.005  # standard errors, and share of the rows, of a contradiction
+MISREAD = 6.0  # standard deviations between values, below which some are misread (above
+# it, less than one in 700)
 WORST_LEAK = 0.75  # of the separation of classes: with more, EM follows the leak
 
 REFUSALS = (
@@ -21,7 +28,7 @@ REFUSALS = (
     f"fewer than {FEWEST_ROWS} rows",
     "the stable model is hardly better than chance, so it cannot show what a feature "
     "means here",
-    "the stable model still depends on the feature",
+    "the stable model depends on the feature, or may do so",
     "adapting would not have helped in the environments seen",
     "these rows do not show clearly enough what the feature says about the target here",
     "what the feature would mean here contradicts the stable model",
@@ -42,6 +49,8 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
         error[:found] = estimate.error.to(error)
         before, after = compare_likelihoods_of_values(logits, values, estimate.tables)
         refused = refuse_estimate(logits, values, estimate.draws)
+        if not refused and may_be_leak(state, estimate.tables):
+            refused = 4
         if not refused:
             draws[:, :found] = estimate.draws.to(draws)
     notes = torch.tensor([float(len(logits)), float(refused), before, after])
@@ -72,6 +81,26 @@ def refuse_estimate(logits: Tensor, values: Tensor, draws: Tensor) -> int:
     doubt = (stable - adapted).gather(1, first)[:, 0]
     error = float(doubt.std()) / len(doubt) ** 0.5
     return 7 if float(doubt.mean()) > max(MISFIT[0] * error, MISFIT[1]) else 0
+
+
+def may_be_leak(state: State, estimate: Tensor) -> bool:
+    """Whether a feature that is partly misread seems to mean what it meant before.
+
+    Where it is misread, the stable model may have learned it, which rows with the same
+    frequency of misreadings cannot show. Such a leak has the sign of the environments
+    seen; so an estimate with this sign may be the leak, and one against it is not.
+    """
+    known = list_features(state)
+    seen = pool_tables(state, len(known))
+    if seen is None:
+        return False
+    for feature, here, before in zip(known, estimate, seen, strict=True):
+        if feature.view.changes_rows() or measure_distance(feature.feature) > MISREAD:
+            continue
+        effects = [t.log() - t.log().mean(0) for t in (here, before.to(here))]
+        if float((effects[0] * effects[1]).sum()) > 0:
+            return True
+    return False
 
 
 def pool_tables(state: State, found: int) -> Tensor | None:

@@ -40,7 +40,7 @@ class Feature(NamedTuple):
 
     `scores` [d, k] are linear scores with unit covariance within values, `centres`
     [value, k] their means. Or, if `is_taught` is 1, the values are the answers of a
-    network.
+    network, and only the distances between centres mean something.
     """
 
     scores: Tensor
@@ -109,11 +109,22 @@ def fit_feature(
     return Feature(scores @ root, centres, torch.tensor(0.0))
 
 
-def make_network_feature(values: Tensor, rows: Tensor, classes: int) -> Finding:
-    """Return a feature that a network was taught, with its held-out values [n]."""
+def make_network_feature(
+    values: Tensor, rows: Tensor, classes: int, separation: float
+) -> Finding:
+    """Return a feature that a network was taught, with its held-out values [n].
+
+    Its centres are as far apart as a kernel shows rows of different values to be.
+    """
     scores = torch.zeros(rows.shape[1], classes).to(rows)
-    centres = torch.zeros(classes, classes).to(rows)
+    centres = torch.eye(classes).to(rows) * separation / 2**0.5
     return Finding(Feature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0)
+
+
+def measure_distance(feature: Feature) -> float:
+    """Return how far apart the two nearest values are, in standard deviations."""
+    gaps = torch.pdist(feature.centres.double())
+    return float(gaps.min())
 
 
 def tells_more(values: Tensor, known: Tensor, targets: Tensor, classes: int) -> bool:

@@ -234,22 +234,19 @@ class Search:
         network, answers = self.train_reader()
         if float((answers != targets).double().mean()) < CONTRADICTED:
             return (finding if is_clear else None), None
-        if finding is None or self._is_better(answers, finding.values, is_clear):
-            return make_network_feature(answers, rows, self.classes), network
-        return finding, None
-
-    def _is_better(self, answers: Tensor, values: Tensor, is_clear: bool) -> bool:
-        """Whether the answers of networks read the feature better than values [n].
-
-        Beside a clear feature, answers that are a mixture of features are less far
-        apart. Otherwise it is the same feature, and the better reading tells more.
-        """
-        targets, k = self.stage.targets, self.classes
-        if not is_clear:
-            return tells_more(answers, values, targets, k)
-        rows = self.stage.rows.double()
-        gaps = measure_separation_by_kernel(rows, [answers, values], targets, k)
-        return gaps[0] > gaps[1]
+        known = [answers] if finding is None else [answers, finding.values]
+        gaps = measure_separation_by_kernel(
+            self.stage.rows.double(), known, targets, self.classes
+        )
+        # Beside a clear feature, answers that are a mixture of features are less far
+        # apart. Otherwise it is the same feature, and the better reading tells more.
+        if finding is not None and (
+            gaps[1] > gaps[0]
+            if is_clear
+            else tells_more(finding.values, answers, targets, self.classes)
+        ):
+            return finding, None
+        return make_network_feature(answers, rows, self.classes, gaps[0]), network
 
     def _fit_views(
         self, seen: Tensor, values: list[Tensor], is_taught: list[bool], first: int
