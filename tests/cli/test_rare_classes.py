@@ -72,6 +72,8 @@ def test_constant_predictions_are_called_constant_by_fit_and_evaluate(cirm, fit)
     _, error = fit()
     assert "note: the predictions are constant: 'no' for nearly every row" in error
     assert "--threshold recall=0.8" in error  # which exists and helps:
+    content = read_json(cirm, "inspect", "m.cirm")
+    assert content["history"][0]["diagnostics"]["constant"] == 1
     status, printed, _ = cirm("evaluate", "c.csv", "--model", "m.cirm")
     assert status == 0
     assert "The predictions are constant: 'no' for nearly every row" in printed

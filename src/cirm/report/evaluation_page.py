@@ -112,7 +112,7 @@ def _build_places_section(content: Content) -> Section:
     if without := content["arrivals_without_columns"]:
         names = without[0]["without"].replace("`", "")
         earlier, words = without, f"on arrival without {names}"
-        legend = LEGEND | {"earlier": f"{LEGEND['earlier']}, without {names}"}
+        legend = LEGEND | {"earlier": words}
     elif not expected["on_arrival"]:
         words = "held-out rows"
         legend = LEGEND | {"earlier": "held-out rows of places learned from"}

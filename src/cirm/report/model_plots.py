@@ -221,7 +221,8 @@ def render_confusion_figure(matrix: Content) -> Markup:
     drawing = plot_heat_map(names, columns, cells, label=label)
     caption = (
         "Rows are the true classes, columns the predicted ones. Each cell: percent of "
-        "the true class, and number of rows. Blue: correct; orange: wrong."
+        "the true class, and number of rows. The diagonal (blue) is correct, the rest "
+        "(orange) is wrong."
     )
     box = render_html_element(
         "div", drawing, class_="scroll", tabindex="0", role="group"
