@@ -133,8 +133,8 @@ def test_evaluate_says_the_verdict_first_and_shows_it(cirm, model):
         "Which classes are confused with which",
         "Calibration",
     ]
-    for line in (one["line"] for one in content["comparisons"]):
-        assert f"{line[0].upper()}{line[1:]}." in unescape(page)
+    for line in (one["line"].replace("`", "") for one in content["comparisons"]):
+        assert f"{line[0].upper()}{line[1:]}." in text
 
 
 def test_a_model_without_arrivals_is_compared_with_held_out_rows(cirm, model):
