@@ -154,3 +154,25 @@ def test_looks_at_several_environments_are_put_together():
     both = concatenate_predictions([one, one])
     assert both.predictions.shape == (1, 6, 2)
     assert both.y.tolist() == [y * 2]
+
+
+def test_the_order_of_rows_does_not_matter_for_the_calibration_of_values():
+    values = torch.linspace(-1, 1, 40)
+    y = values + 0.5 * (values > 0.3).float()
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    errors = [
+        compute_calibration_errors(
+            REAL, look_at_values(*(v[rows].tolist() for v in (values, y, values)))
+        )
+        for rows in (torch.arange(40), order)
+    ]
+    torch.testing.assert_close(*errors)
+
+
+def test_groups_that_are_off_in_opposite_ways_leave_the_whole_calibrated():
+    # Of both classes of the reference, all or none are right, at a confidence of 0.5.
+    y, answers = [0] * 20 + [1] * 20, [0] * 40
+    errors = compute_calibration_errors(TWO, look([0] * 40, y, answers, confidence=0.5))
+    assert errors[0, 0].item() == pytest.approx(0.0, abs=1e-4)
+    assert errors[0, 2].item() == pytest.approx(50.0, abs=1e-4)
+    assert errors[0, 3].isnan() or errors[0, 1].isnan()

@@ -66,3 +66,12 @@ def test_gamma_is_lowered_where_there_would_be_no_minimum():
 def test_impossible_settings_are_refused():
     with pytest.raises(ValueError, match="drig: gamma must be 0 or more"):
         DRIG(gamma=-1.0)
+
+
+def test_an_environment_counts_as_much_as_its_rows():
+    first, second = PLACES
+    parts = torch.arange(1000)[None], torch.arange(1000, 4000)[None]
+    halves = [second.subset(rows).rename(f"b{n}") for n, rows in enumerate(parts)]
+    torch.testing.assert_close(
+        fit(3.0, (first, *halves)), fit(3.0), rtol=1e-4, atol=1e-5
+    )
