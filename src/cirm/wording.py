@@ -1,4 +1,4 @@
-"""Lists of words in sentences."""
+"""Words in sentences."""
 
 from __future__ import annotations
 
@@ -20,3 +20,13 @@ def join_words(
     if most is not None and len(parts) > most:
         parts[most - 1 :] = [f"{len(parts) - most + 1} {others}"]
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def capitalise(text: str) -> str:
+    """Return a text whose first letter is a capital, and the rest as it is.
+
+    Example:
+        >>> capitalise("accuracy of MNIST")
+        'Accuracy of MNIST'
+    """
+    return f"{text[:1].upper()}{text[1:]}"

@@ -9,7 +9,7 @@ import torch
 
 from cirm.environments import Task
 from cirm.model.abstention import _estimate_shift_of_error_log_odds
-from cirm.model.comparison import _adjust_by_holm, _compare_calibration
+from cirm.model.comparison import _compare_calibration, adjust_by_holm
 from cirm.model.conformal import (
     LEVELS,
     _estimate_quantile,
@@ -126,7 +126,7 @@ def test_a_certain_calibration_error_leaves_the_interval_of_the_other():
 
 
 def test_a_larger_p_value_is_never_adjusted_to_a_smaller_one():
-    assert _adjust_by_holm([0.012, 0.5, 0.01]) == pytest.approx([0.03, 0.5, 0.03])
+    assert adjust_by_holm([0.012, 0.5, 0.01]) == pytest.approx([0.03, 0.5, 0.03])
 
 
 def test_the_error_of_a_quantile_is_that_of_order_statistics():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cirm.data.encoders import SIDE, EncoderParts
+from cirm.data.sources import hash_file_or_folder
 
 MOST_TOKENS = 256  # of a text, as in training; the rest is cut off
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and spread of pixels
@@ -65,7 +65,7 @@ def create_efficientnet_lite0() -> EncoderParts:
     # Inputs are (pixel - 127) / 128 for pixels from 0 to 255.
     mean, spread = (127 / 255,) * 3, (128 / 255,) * 3
     module = ScaleChannels(mean, spread, EfficientNetBody(network).eval())
-    return EncoderParts(module, "images", SIDE, hash_file(Path(path)))
+    return EncoderParts(module, "images", SIDE, hash_file_or_folder(Path(path)))
 
 
 def create_torchvision_encoder(name: str) -> EncoderParts:
@@ -147,13 +147,7 @@ def create_minilm() -> EncoderParts:
         network = transformers.AutoModel.from_pretrained(folder, **local)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
     embed = SentenceEmbedding(network, tokenizer)
-    return EncoderParts(embed, "text", checksum=hash_file(path))
-
-
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return EncoderParts(embed, "text", checksum=hash_file_or_folder(path))
 
 
 def _import_optional_module(module: str, extra: str) -> Any:  # noqa: ANN401  a module

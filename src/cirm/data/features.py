@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cirm.data.encoder_packages import hash_file
 from cirm.data.encoders import Encoder, EncoderIdentity
 from cirm.data.image_files import read_image
 from cirm.data.image_sets import get_cache_folder
+from cirm.data.sources import hash_file_or_folder
 
 Features = NDArray[np.float32]
 BATCH = 32  # images or texts at a time: larger ones are no faster on a CPU
@@ -39,7 +39,7 @@ def encode_image_files(paths: Sequence[Path], encoder: Encoder) -> Features:
     def read_images(places: Sequence[int]) -> NDArray[np.uint8]:
         return np.stack([read_image(paths[place], side, 3) for place in places])
 
-    digests = [bytes.fromhex(hash_file(path)) for path in paths]
+    digests = [bytes.fromhex(hash_file_or_folder(path)) for path in paths]
     return _look_up_features(encoder, digests, read_images)
 
 

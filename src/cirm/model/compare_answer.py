@@ -7,7 +7,7 @@ from typing import Any
 
 from cirm.model.compare_columns import format_shares
 from cirm.model.compare_relations import LEAST_AUC
-from cirm.wording import join_words
+from cirm.wording import capitalise, join_words
 
 Report = Mapping[str, Any]
 MOST_NAMED = 3  # columns that the answer names of each kind
@@ -18,7 +18,7 @@ def write_answer(report: Report) -> str:
     first, second = report["names"]
     rows = " and ".join(f"{count:,}" for count in report["rows"])
     if report["same_rows"]:
-        return f"{_capitalise(first)} and {second} hold the same rows."
+        return f"{capitalise(first)} and {second} hold the same rows."
     if not report["inputs"]:
         return f"Too few rows ({rows}) to compare anything."
     found = [*_describe_base_rate(report), *_describe_meaning(report)]
@@ -28,9 +28,9 @@ def write_answer(report: Report) -> str:
             f"No difference was found between {first} and {second} ({rows} rows): "
             f"{_join_clauses(_describe_unchanged(report))}."
         )
-    text = f"{_capitalise('; '.join(found))}."
+    text = f"{capitalise('; '.join(found))}."
     if rest := _describe_unchanged(report):
-        text += f" {_capitalise(_join_clauses(rest))}."
+        text += f" {capitalise(_join_clauses(rest))}."
     return text
 
 
@@ -115,7 +115,3 @@ def _join_columns(names: list[str]) -> str:
 def _join_clauses(clauses: list[str]) -> str:
     *head, last = clauses
     return f"{', '.join(head)}, and {last}" if head else last
-
-
-def _capitalise(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"

@@ -23,6 +23,7 @@ from cirm.data.values import (
     convert_values_to_text,
     is_missing,
 )
+from cirm.model.comparison import adjust_by_holm
 
 LEAST_SHIFT = 0.1  # standard deviations that are worth a word, even if significant
 LEAST_RATIO = 1.2  # of the spreads
@@ -99,18 +100,9 @@ def compare_columns(
         present = [one[~gaps[0]], other[~gaps[1]]]
         if min(map(len, present)):
             found.append(_compare_present_values(column, *present))
-    return adjust_by_holm(found)
-
-
-def adjust_by_holm(changes: list[ColumnChange]) -> list[ColumnChange]:
-    """Return changes whose p-values are adjusted for their number by Holm's method."""
-    adjusted, largest = list(changes), 0.0
-    order = np.argsort([change.p_value for change in changes], kind="stable")
-    for rank, index in enumerate(order):
-        rest = len(changes) - rank
-        largest = max(largest, min(1.0, rest * changes[index].p_value))
-        adjusted[index] = replace(changes[index], p_value=largest)
-    return adjusted
+    adjusted = adjust_by_holm([change.p_value for change in found])
+    pairs = zip(found, adjusted, strict=True)
+    return [replace(change, p_value=p_value) for change, p_value in pairs]
 
 
 def _compare_present_values(

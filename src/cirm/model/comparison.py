@@ -314,8 +314,8 @@ def _adjust_p_values(comparisons: list[Comparison]) -> list[Comparison]:
     recalls = [one.p_value for one in comparisons if one.score == "recall"]
     groups = {one.score: one.p_value for one in comparisons if one.score != "recall"}
     if recalls:
-        groups["recall"] = max(_adjust_by_holm(recalls))
-    own = iter(_adjust_by_holm(recalls))
+        groups["recall"] = max(adjust_by_holm(recalls))
+    own = iter(adjust_by_holm(recalls))
     return [
         replace(
             one,
@@ -327,7 +327,7 @@ def _adjust_p_values(comparisons: list[Comparison]) -> list[Comparison]:
     ]
 
 
-def _adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted for their number, by Holm's method."""
     order = np.argsort(p_values)
     factors = len(p_values) - np.arange(len(p_values))

@@ -17,7 +17,7 @@ from cirm.model.facts import HistoryEntry
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
 from cirm.model.model import Model
 from cirm.model.threshold import decide_classes
-from cirm.wording import join_words
+from cirm.wording import capitalise, join_words
 
 FEWEST_COMPARED = 20  # rows; with fewer, nearly any accuracy may be chance
 FEWEST_RANKED = 5  # rows of each class, for a ROC AUC
@@ -66,7 +66,7 @@ def judge_predictions(
     positives = float((targets == 1).double().mean()) if model.task.classes else 0.0
     expected = collect_expectation(model, positives)
     constant = describe_constant_predictions(model, mean, targets)
-    constant = _capitalise(constant)
+    constant = capitalise(constant)
     if not expected.past:
         text = "The model file contains no scores to compare with."
         return _refuse_to_compare(f"{constant}{text}")
@@ -187,7 +187,7 @@ def write_verdict(
     first = (worse or comparisons)[0]
     line = first.describe_result(expected.describe_where_measured(first.score))
     return (
-        f"{text}{_capitalise(line)}{_describe_spread(comparisons[0])}{expected.caution}"
+        f"{text}{capitalise(line)}{_describe_spread(comparisons[0])}{expected.caution}"
     )
 
 
@@ -243,10 +243,6 @@ def _except_explained_falls(found: Sequence[Comparison]) -> list[Comparison]:
         for one in found
         if one.score != "accuracy"
     ]
-
-
-def _capitalise(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def warn_of_drop_on_arrival(

@@ -16,6 +16,7 @@ from cirm.report.drawing import (
 from cirm.report.model_plots import render_dots_figure
 from cirm.report.page import Section
 from cirm.report.table import Column, Table
+from cirm.wording import capitalise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,9 +61,7 @@ def build_comparison_page(content: Content, command: str = "") -> str:
         ),
     ]
     title = f"Comparison of {first} and {second}"
-    return page.render_page(
-        f"{title[:1].upper()}{title[1:]}", content["answer"], sections
-    )
+    return page.render_page(capitalise(title), content["answer"], sections)
 
 
 def list_sentences_on_inputs(content: Content) -> list[str]:
@@ -89,7 +88,7 @@ def list_sentences_on_inputs(content: Content) -> list[str]:
             f"The mean prediction of the model is {means[0]:.4g} in the first table "
             f"and {means[1]:.4g} in the second."
         )
-    return [f"{text[:1].upper()}{text[1:]}" for text in sentences]
+    return list(map(capitalise, sentences))
 
 
 def build_comparison_tables(content: Content) -> list[Table]:

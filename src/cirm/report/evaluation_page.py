@@ -27,6 +27,7 @@ from cirm.report.model_tables import (
 )
 from cirm.report.page import Section
 from cirm.report.table import Row, Table
+from cirm.wording import capitalise
 
 MAX_CLASSES_AS_TABLE = 5  # with intervals, more columns do not fit a page
 LEGEND: dict[MarkKind, str] = {
@@ -59,7 +60,7 @@ def split_off_first_sentence(verdict: str) -> tuple[str, list[str]]:
     """Return the first sentence of a verdict, and the others."""
     first, dot, rest = verdict.partition(". ")
     sentences = [f"{rest.rstrip('.')}."] if dot else []
-    return f"{first[0].upper()}{first[1:].rstrip('.')}.", sentences
+    return f"{capitalise(first).rstrip('.')}.", sentences
 
 
 def build_notes_section(notes: Sequence[str], command: str) -> Section | None:
@@ -162,9 +163,7 @@ def _build_calibration_section(content: Content) -> Section | None:
 
 def _render_comparisons(content: Content) -> str:
     lines = [one["line"] for one in content["comparisons"]]
-    return page.render_notes_as_list(
-        [f"{line[0].upper()}{line[1:]}." for line in lines]
-    )
+    return page.render_notes_as_list([f"{capitalise(line)}." for line in lines])
 
 
 def _build_coverage_section(content: Content) -> Section | None:

@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional as F
 
 from cirm.learners.steady import columns_search
-from cirm.learners.steady.columns_changes import divide_by_common_factor
 from cirm.learners.steady.columns_frequencies import estimate_intercept_shifts
 from cirm.learners.steady.columns_learn import create_first_state, learn_environment
 from cirm.learners.steady.columns_posterior import Prior, estimate_slope
@@ -111,22 +110,3 @@ def test_rows_that_say_nothing_leave_the_prior_of_an_effect():
 def test_values_far_from_all_seen_are_in_another_unit(shift):
     values = torch.randn(500, generator=torch.Generator().manual_seed(0)) + shift
     assert _has_other_unit(values, limit=5.0) is bool(shift)
-
-
-def test_effects_over_a_common_factor_vary_by_its_error_as_well():
-    generator = torch.Generator().manual_seed(0)
-    variances = torch.full((2, 2, 1), 0.02).double()
-    truth = torch.tensor([[2.0, 2.0], [1.0, 1.0]]).double().unsqueeze(-1)
-    drawn, told = [], []
-    for _ in range(400):
-        noise = torch.randn(2, 2, 1, generator=generator).double()
-        relative, spread, _ = divide_by_common_factor(
-            truth + variances.sqrt() * noise,
-            variances,
-            torch.tensor([True, True]),
-            torch.arange(2),
-        )
-        drawn.append(relative)
-        told.append(spread)
-    found = torch.stack(drawn).var(0) / torch.stack(told).mean(0)
-    assert float(found.min()) > 0.5 and float(found.max()) < 1.1
