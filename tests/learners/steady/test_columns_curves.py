@@ -96,12 +96,12 @@ def test_coefficients_are_those_of_least_squares():
     )
 
 
-def test_a_feature_that_marks_large_values_is_found():
+def test_a_feature_that_marks_large_values_is_found_where_the_noise_changes_too():
     places = []
-    for name, flip in (("a", 0.1), ("b", 0.2)):
+    for name, flip, noise in (("a", 0.1, 1.0), ("b", 0.2, 1.3)):
         generator = torch.Generator().manual_seed(ord(name))
         x = torch.randn(1000, 4, generator=generator)
-        y = x.sum(1) + torch.randn(1000, generator=generator)
+        y = x.sum(1) + noise * torch.randn(1000, generator=generator)
         agrees = torch.rand(1000, generator=generator) >= flip
         u = torch.where(agrees, y > 0, y <= 0).float()
         inputs = torch.cat([x, u[:, None]], 1)

@@ -183,7 +183,8 @@ def _find_changed_effects(
     nobody = torch.zeros_like(peers)
     changes = compare_with_usual_changes(*effects, nobody, unit, USUAL_EFFECT_CHANGE)
     found = is_large & (changes < shares)
-    is_confirmed = find_where_noise_is_equal(*effects, peers, unit)
+    share = DIFFERENT / max(1, int(found.sum()))
+    is_confirmed = find_changes_beside_noise(*effects, peers, unit, share)
     if coefficients is not None and coefficients.shape[1]:
         # What others add depends on this column, too; so they show nothing usual.
         back = coefficients[:, :, :1], coefficients[:, :, 1:]
@@ -208,25 +209,39 @@ def find_equal_effects(effects: Tensor, variances: Tensor) -> Tensor:
     return is_same & (known.sum(0) > 1)
 
 
-def find_where_noise_is_equal(
-    effects: Tensor, variances: Tensor, peers: Tensor, unit: Tensor
+def find_changes_beside_noise(
+    effects: Tensor, variances: Tensor, peers: Tensor, unit: Tensor, level: float
 ) -> Tensor:
-    """Return for which features [d, 1] the noise of the target is the same everywhere.
+    """Return which features [d, 1] change other than by the noise of the target.
 
     Where the target of a regression has more noise, the effects of its causes shrink by
-    a common factor. That of a feature is estimated from all other units [e, d, 1]. It
-    must be known well, and not differ between environments.
+    a common factor. That of a feature is estimated from all other units. It must be
+    known well; and either it is equal everywhere, or the feature changes relative to
+    it.
+
+    Args:
+        effects: Effects, [e, d, 1].
+        variances: Their sampling variances.
+        peers: Features whose units have the common factor, [d].
+        unit: Unit of each feature, [d].
+        level: Level of a change relative to the factor.
     """
     usual = combine_effects(effects, variances).common
-    known = (variances < UNKNOWN) & torch.isin(unit, unit[peers])[:, None]
+    known = variances < UNKNOWN
     total = variances + (USUAL_CHANGE * usual).square()
-    weights = torch.where(known, 1 / total, 0.0)
+    is_used = known & torch.isin(unit, unit[peers])[:, None]
+    weights = torch.where(is_used, 1 / total, 0.0)
     others = (unit[:, None] != unit).to(effects)
-    square = others @ (weights * usual.square())
-    errors = 1 / square.clamp(min=1 / UNKNOWN)
+    errors = 1 / (others @ (weights * usual.square())).clamp(min=1 / UNKNOWN)
     factors = (others @ (weights * effects * usual)) * errors
     is_equal = combine_effects(factors, errors).p_value() >= DIFFERENT
-    return is_equal & (errors.amax(0) < FACTOR_ERROR**2)
+    factors = factors.clamp(min=0.1)
+    is_known = (errors.sqrt() / factors).amax(0) < FACTOR_ERROR
+    relative = effects / factors
+    total = (variances + relative.square() * errors) / factors.square()
+    total = torch.where(known, total, UNKNOWN)
+    changes = compare_with_usual_changes(relative, total, peers, unit)
+    return is_known & (is_equal | (changes < level))
 
 
 def compare_with_usual_changes(
