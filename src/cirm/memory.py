@@ -188,12 +188,12 @@ def stack_replicas(states: Sequence[Nested]) -> Nested:
     return type(parts[0])(*(stack_replicas(part) for part in zip(*parts, strict=True)))
 
 
-def pick_replica(state: Nested, replica: int) -> Nested:
+def select_replica(state: Nested, replica: int) -> Nested:
     """Return the tensors of one replica."""
     if isinstance(state, Tensor):
         return state[replica]  # type: ignore[return-value]
     parts: Any = state
-    return type(parts)(*(pick_replica(part, replica) for part in parts))
+    return type(parts)(*(select_replica(part, replica) for part in parts))
 
 
 def draw_distinct_rows(randomness: Randomness, examples: int, size: int) -> Tensor:

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from cirm.learners.steady.columns_posterior import (
-    Prior,
+    EffectPrior,
     convert_effects_to_logits,
     estimate_category_table,
     estimate_effect,
     estimate_slope,
 )
 
-FLAT = Prior(0.0, 100.0, 1.0)
+FLAT = EffectPrior(0.0, 100.0, 1.0)
 
 
 def draw_classes(n, agreement, seed=0):
@@ -45,7 +45,7 @@ def test_soft_labels_that_are_certain_give_the_labelled_estimate():
 
 def test_soft_labels_that_say_nothing_leave_the_prior():
     _, u, _ = draw_classes(500, 0.8)
-    prior = Prior(1.0, 0.5, 30.0)
+    prior = EffectPrior(1.0, 0.5, 30.0)
     posterior = estimate_effect(torch.full_like(u, 0.4), u, prior)
     assert posterior.median == pytest.approx(1.0, abs=0.15)
 
@@ -73,7 +73,7 @@ def test_the_regression_form_is_exact_for_normal_variables():
     f = torch.randn(n, generator=generator).double()
     y = f + rest**0.5 * torch.randn(n, generator=generator).double()
     u = slope * y + noise**0.5 * torch.randn(n, generator=generator).double() + 3.0
-    posterior, slopes, total = estimate_slope(f, u, rest, Prior(0.0, 100.0, 1.0))
+    posterior, slopes, total = estimate_slope(f, u, rest, EffectPrior(0.0, 100.0, 1.0))
     assert total == pytest.approx(noise + slope**2 * rest, rel=0.02)
     assert float(slopes.mean()) == pytest.approx(slope, abs=0.01)
     assert posterior.median == pytest.approx(slope / noise, rel=0.05)
@@ -113,5 +113,5 @@ def test_the_errors_of_a_table_match_its_spread_over_draws():
 def test_a_category_that_says_nothing_gives_no_evidence():
     soft, members, _ = draw_categories(5_000)
     members = members[torch.randperm(5_000, generator=torch.Generator().manual_seed(1))]
-    evidence = estimate_category_table(soft, members).draw().mean(0)
+    evidence = estimate_category_table(soft, members).draw_evidence().mean(0)
     assert float(evidence.abs().max()) < 0.15

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from cirm.learners.steady import columns_search
 from cirm.learners.steady.columns_frequencies import estimate_intercept_shifts
 from cirm.learners.steady.columns_learn import create_first_state, learn_environment
-from cirm.learners.steady.columns_posterior import Prior, estimate_slope
+from cirm.learners.steady.columns_posterior import EffectPrior, estimate_slope
 from cirm.learners.steady.columns_predict import USUAL_SPREAD, measure_intercept_spread
 from cirm.learners.steady.columns_refuse import _has_other_unit
 from cirm.learners.steady.columns_search import (
@@ -94,12 +94,12 @@ def test_rows_that_say_nothing_leave_the_prior_of_an_effect():
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(50, generator=generator).double()
     prediction = 1e-9 * torch.randn(50, generator=generator).double()
-    prior = Prior(0.4, 0.5, 5.0)
+    prior = EffectPrior(0.4, 0.5, 5.0)
     found, _, total = estimate_slope(prediction, values, 1.0, prior)
     limit = 0.98 * total**0.5
     last = limit / (total - limit**2)
     effects = torch.linspace(-last, last, 400_001).double()
-    weights = prior.log_density(effects).exp()
+    weights = prior.compute_log_density(effects).exp()
     below = weights.cumsum(0) / weights.sum()
     levels = torch.tensor([0.25, 0.5, 0.75]).double()
     wanted = effects[torch.searchsorted(below, levels)]

@@ -16,24 +16,24 @@ from cirm.learners.steady import Steady, directions_state
 from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
+    find_reason_to_refuse_estimate,
     may_be_leak,
     measure_information,
-    refuse_estimate,
 )
 from cirm.learners.steady.directions_features import (
-    compute_values,
+    build_first_guesses,
+    build_network_feature,
+    compute_feature_values,
     compute_values_given_class,
     find_clearest_changed_feature,
-    find_traces,
+    find_directions_of_feature,
     fit_feature,
-    make_first_guesses,
-    make_network_feature,
     measure_distance,
     measure_separation_by_kernel,
     tells_more,
 )
-from cirm.learners.steady.directions_stable import compare_spread_with_mean
-from cirm.learners.steady.directions_stage import remove_directions
+from cirm.learners.steady.directions_stable import compute_spread_ratio
+from cirm.learners.steady.directions_stage import remove_directions_from_rows
 from cirm.learners.steady.directions_statistics import (
     append_statistics,
     count_statistics,
@@ -42,12 +42,12 @@ from cirm.learners.steady.directions_statistics import (
 )
 from cirm.learners.steady.directions_views import (
     HIDDEN,
-    add_pattern,
+    add_mean_pattern_to_view,
     apply_view,
     fit_view,
     measure_visibility,
 )
-from cirm.memory import pick_replica
+from cirm.memory import select_replica
 from cirm.randomness import Randomness
 
 
@@ -84,7 +84,7 @@ def test_em_does_not_depend_on_the_order_of_rows_and_is_deterministic():
 def test_em_with_a_perfect_model_counts_as_if_there_were_labels():
     _, values, y = draw_rows(2)
     logits = 100 * torch.nn.functional.one_hot(y, 2).float()
-    counted = tables.normalise_counts(tables.count_values(values, y, 2))
+    counted = tables.normalise_counts(tables.count_values_by_class(values, y, 2))
     estimate = tables.estimate_tables(logits, values)
     torch.testing.assert_close(estimate.tables, counted, atol=1e-3, rtol=0)
 
@@ -148,14 +148,14 @@ def test_the_interval_of_a_table_covers_the_truth():
 
 def test_a_leak_is_measured_and_taken_out():
     logits, values, y = draw_rows(3, right=(0.8,))
-    clean = tables.measure_leak(logits, values, y)
+    clean = tables.measure_logit_leak(logits, values, y)
     assert clean.size < 3 * clean.error
     shift = torch.tensor([[0.7, -0.7], [-0.7, 0.7]])
     leaky = logits + shift[values[0]]
-    leak = tables.measure_leak(leaky, values, y)
+    leak = tables.measure_logit_leak(leaky, values, y)
     assert leak.size > 5 * leak.error
     corrected = leaky - leak.parts[0][values[0]].float()
-    assert tables.measure_leak(corrected, values, y).size < 3 * leak.error
+    assert tables.measure_logit_leak(corrected, values, y).size < 3 * leak.error
 
 
 def test_the_temperature_of_logits_that_are_too_large_brings_them_back():
@@ -177,7 +177,7 @@ def test_tables_of_earlier_rows_follow_from_their_class_means():
     rows, values, targets = draw(0.9)
     past, _, earlier = draw(0.6)
     means = torch.stack([past[earlier == c].mean(0) for c in (0, 1)])
-    table = tables.infer_past_table(rows, means, values, targets)
+    table = tables.infer_table_of_past_rows(rows, means, values, targets)
     expected = torch.tensor([[0.6, 0.4], [0.4, 0.6]])
     torch.testing.assert_close(table, expected, atol=0.04, rtol=0)
 
@@ -223,7 +223,7 @@ def test_an_estimate_is_used_only_if_gains_outweigh_losses():
     mirror = log_table.flip(1)
 
     def refuse(*draws):
-        return refuse_estimate(logits, values[:1], torch.stack(draws))
+        return find_reason_to_refuse_estimate(logits, values[:1], torch.stack(draws))
 
     assert refuse(*[log_table] * 10) == 0
     assert refuse(*[log_table] * 9, mirror) == 0
@@ -236,7 +236,10 @@ def test_an_estimate_that_contradicts_the_stable_model_is_refused():
     logits = torch.randn(2000, 2, generator=generator) * 2
     values = (logits[:, 1] > logits[:, 0]).long()[None]  # the stable model leaks
     against = torch.tensor([[[0.1, 0.9], [0.9, 0.1]]]).double().log()
-    assert refuse_estimate(logits, values, against[None].repeat(8, 1, 1, 1)) == 7
+    assert (
+        find_reason_to_refuse_estimate(logits, values, against[None].repeat(8, 1, 1, 1))
+        == 7
+    )
 
 
 def test_the_mean_of_members_gets_the_spread_of_one_back():
@@ -244,9 +247,9 @@ def test_the_mean_of_members_gets_the_spread_of_one_back():
     targets = torch.randint(2, (4000,), generator=generator)
     common = torch.randn(4000, 2, generator=generator) + 3 * targets[:, None]
     noise = torch.randn(5, 4000, 2, generator=generator)
-    factor = compare_spread_with_mean(common + 2 * noise, targets)
+    factor = compute_spread_ratio(common + 2 * noise, targets)
     assert factor == pytest.approx((5 / (1 + 4 / 5)) ** 0.5, rel=0.02)
-    assert compare_spread_with_mean(common[None], targets) == pytest.approx(1)
+    assert compute_spread_ratio(common[None], targets) == pytest.approx(1)
 
 
 def paint(kind, n=600, seed=0, right=0.8):
@@ -298,7 +301,7 @@ def test_a_pattern_takes_a_mark_out_of_pictures_and_nothing_else():
     rows[values == 1] += mark
     channels = fit_view(rows, values, targets, 2, (1, 6, 6))
     assert not channels.changes_rows()
-    view = add_pattern(channels, rows, values, targets, 2)
+    view = add_mean_pattern_to_view(channels, rows, values, targets, 2)
     common = int(torch.bincount(values).argmax())
     wanted = mark if common == 1 else -mark
     torch.testing.assert_close(view.pattern[1 - common], wanted, atol=0.1, rtol=0)
@@ -344,16 +347,18 @@ def test_the_feature_behind_a_change_is_found_and_set_aside(kind):
     rows, u, y, shape, moments, axes = search_pictures(kind)
     change = search.measure_change(*moments, axes)
     assert change.p_value < 0.01
-    guesses = make_first_guesses(rows, count_statistics(shape), y, change, axes)
+    guesses = build_first_guesses(rows, count_statistics(shape), y, change, axes)
     finding = find_clearest_changed_feature(rows, y, guesses, *moments, axes)
     assert (finding.values == u).double().mean() > 0.99
     assert finding.separation > 4
-    torch.testing.assert_close(compute_values(finding.feature, rows), finding.values)
-    traces = find_traces(rows, finding.values, y, 2)
+    torch.testing.assert_close(
+        compute_feature_values(finding.feature, rows), finding.values
+    )
+    traces = find_directions_of_feature(rows, finding.values, y, 2)
     left = [
-        search.Moments(
+        search.ClassMoments(
             m.counts,
-            *(remove_directions(part, traces) for part in m[1:]),
+            *(remove_directions_from_rows(part, traces) for part in m[1:]),
         )
         for m in moments
     ]
@@ -390,7 +395,7 @@ def test_values_of_labelled_rows_are_read_with_fewer_errors():
     rows[:, 0] += 3.5 * u
     axes = search.find_axes(search.measure_moments(rows, y, 2))
     feature = fit_feature(rows, u, y, 2, axes)
-    alone = compute_values(feature, rows)
+    alone = compute_feature_values(feature, rows)
     given = compute_values_given_class(feature, rows, y)
     errors = [float((v != u).double().mean()) for v in (alone, given)]
     assert errors[1] < 0.7 * errors[0]  # 4 % by the score; with the class 2.4 %
@@ -404,26 +409,26 @@ def test_values_of_labelled_rows_are_read_with_fewer_errors():
 def test_a_misread_feature_that_means_what_it_meant_before_may_be_a_leak(
     separation, agreement, is_suspect
 ):
-    state = directions_state.start_state(torch.zeros(1, 5, 3))
-    state = directions_state.allocate_state(state, (4,), 2)
-    finding = make_network_feature(torch.arange(2), torch.zeros(2, 4), 2, separation)
+    state = directions_state.create_state_before_data(torch.zeros(1, 5, 3))
+    state = directions_state.allocate_state_tensors(state, (4,), 2)
+    finding = build_network_feature(torch.arange(2), torch.zeros(2, 4), 2, separation)
     assert measure_distance(finding.feature) == pytest.approx(separation)
     state.features.centres[0, 0] = finding.feature.centres
     state.views.mixing[:] = torch.eye(1)
     state.tables[0, 0, 0] = torch.tensor([[400.0, 100], [50, 450]])
     one = torch.ones(1)
-    state = pick_replica(state._replace(found=one, places=one), 0)
+    state = select_replica(state._replace(found=one, places=one), 0)
     estimate = torch.tensor([[agreement, 1 - agreement]])
     estimate = torch.cat([estimate, estimate.flip(1)])[None].double()
     assert may_be_leak(state, estimate) == is_suspect
 
 
 def test_information_counts_what_the_stable_model_knows_beside_how_often_it_is_right():
-    state = directions_state.start_state(torch.zeros(1, 5, 3))
-    state = directions_state.allocate_state(state, (4,), 2)
+    state = directions_state.create_state_before_data(torch.zeros(1, 5, 3))
+    state = directions_state.allocate_state_tensors(state, (4,), 2)
     state.moments.counts[:] = 500
     state.gains[0, 1] = torch.tensor([1000.0, -0.683, 0.49, -0.5, 0.8])
-    information = measure_information(pick_replica(state, 0))
+    information = measure_information(select_replica(state, 0))
     assert information == pytest.approx(1000 * (math.log(2) - 0.683), abs=0.01)
 
 
@@ -434,12 +439,12 @@ def test_statistics_of_images_of_one_row_or_column_are_finite():
 
 
 def test_tests_that_find_nothing_at_all_have_a_large_p_value():
-    assert search.Change(1.0, torch.ones(3), 0.0).p_value > 0.9
+    assert search.ChangeTest(1.0, torch.ones(3), 0.0).p_value > 0.9
 
 
 def test_the_smallest_p_value_of_independent_axes_is_uniform_when_corrected():
     axes = torch.rand(4000, 50, generator=torch.Generator().manual_seed(1))
-    corrected = [search.Change(0.5, row, 0.0).corrected_axes for row in axes]
+    corrected = [search.ChangeTest(0.5, row, 0.0).corrected_axes for row in axes]
     assert stats.kstest(corrected, "uniform").pvalue > 0.01
 
 
@@ -507,7 +512,7 @@ def test_a_shift_is_read_by_a_network_and_left_out():
     assert state.found.tolist() == [1]
     assert state.features.is_taught[0, 0]
     inputs = problem.test[0].take_all(1).x
-    engine = learner._make_engine()
+    engine = learner._create_engine()
     with torch.no_grad():
         _, values = engine._compute_stable_logits(state, inputs)
     assert (values[0][0] == u).float().mean() > 0.85

@@ -30,5 +30,7 @@ def test_a_change_of_the_share_of_right_answers_has_its_normal_p_value():
     # Of the second class there are too few rows before.
     z = (0.8 - 0.6) / (0.16 / 400 + 0.24 / 100) ** 0.5
     expected = float(2 * (1 - torch.distributions.Normal(0, 1).cdf(torch.tensor(z))))
-    assert reference.compare_tallies(before, here) == pytest.approx(expected, rel=1e-3)
-    assert reference.compare_tallies(before, before) == 1.0
+    assert reference.compute_p_value_of_tallies(before, here) == pytest.approx(
+        expected, rel=1e-3
+    )
+    assert reference.compute_p_value_of_tallies(before, before) == 1.0

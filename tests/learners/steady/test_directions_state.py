@@ -6,14 +6,14 @@ from cirm.learners.steady.directions_explain import explain_state
 from cirm.learners.steady.directions_state import (
     MOST_FEATURES,
     MOST_PLACES,
-    allocate_state,
-    start_state,
+    allocate_state_tensors,
+    create_state_before_data,
 )
 
 
 def test_the_state_has_room_for_all_features_at_all_places():
-    first = start_state(torch.zeros(2, 5, 7))
-    state = allocate_state(first, (3, 4, 4), classes=2)
+    first = create_state_before_data(torch.zeros(2, 5, 7))
+    state = allocate_state_tensors(first, (3, 4, 4), classes=2)
     j, k = MOST_FEATURES, 2
     assert state.tables.shape == (2, MOST_PLACES, j, k, k)
     assert state.gains.shape == (2, MOST_PLACES, 5)
@@ -25,7 +25,7 @@ def test_the_state_has_room_for_all_features_at_all_places():
 
 
 def test_what_is_unstable_is_explained_for_classes_only():
-    state = start_state(torch.zeros(1, 5, 7))
+    state = create_state_before_data(torch.zeros(1, 5, 7))
     told = explain_state(state, 0, "invariant")
     assert "in regression, unstable directions are not searched for" in told["verdict"]
     told = explain_state(state, 2, "invariant")

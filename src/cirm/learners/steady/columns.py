@@ -29,7 +29,7 @@ from cirm.learners.steady.columns_refuse import (
     has_adapting_frequencies_helped,
     list_reasons_not_to_adapt,
 )
-from cirm.learners.steady.columns_rows import take_enough_rows
+from cirm.learners.steady.columns_rows import take_rows_up_to_limit
 from cirm.learners.steady.columns_search import (
     add_environment_summary,
     center_summary,
@@ -39,11 +39,11 @@ from cirm.learners.steady.columns_search import (
 from cirm.learners.steady.columns_state import (
     SAMPLES,
     Adaptation,
-    State,
+    ColumnsState,
     create_empty_adaptation,
     create_empty_state,
 )
-from cirm.memory import pick_replica, stack_replicas
+from cirm.memory import select_replica, stack_replicas
 from cirm.randomness import Randomness
 from cirm.training import Watch
 
@@ -68,20 +68,20 @@ class ColumnsEngine:
     stable: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> ColumnsState:
         """Return the state before any data."""
         outputs = 1 if self.classes <= 2 else self.classes
         empty = create_empty_state(0, 0, outputs, max(1, self.classes), 0, 0, 0)
         return stack_replicas([empty] * len(randomness.seeds))
 
     def observe(
-        self, state: State, stage: Stage, randomness: Randomness, watch: Watch
-    ) -> State:
+        self, state: ColumnsState, stage: Stage, randomness: Randomness, watch: Watch
+    ) -> ColumnsState:
         """Return the state after a stage of labelled environments."""
         replicas = len(randomness.seeds)
-        rows = [take_enough_rows(e, randomness, self.classes) for e in stage]
+        rows = [take_rows_up_to_limit(e, randomness, self.classes) for e in stage]
         outputs = state.base.levels.shape[-1]
-        states: list[State] = []
+        states: list[ColumnsState] = []
         parts = replicas * (1 + 2 * len(rows))  # each takes about as long
         done = 0
 
@@ -96,7 +96,7 @@ class ColumnsEngine:
                 for x, y in rows
             ]
             source = Randomness((randomness.seeds[replica],), ("steady",))
-            own = pick_replica(state, replica)
+            own = select_replica(state, replica)
             states.append(self._observe_replica(own, data, outputs, source, report))
         return stack_replicas(states)
 
@@ -108,12 +108,12 @@ class ColumnsEngine:
 
     def _observe_replica(
         self,
-        state: State,
+        state: ColumnsState,
         data: list[tuple[Tensor, Tensor]],
         outputs: int,
         source: Randomness,
         report: Callable[[], None],
-    ) -> State:
+    ) -> ColumnsState:
         is_value = not self.classes
         if not len(state.unit):
             state = learn.create_first_state(*data[0], self.widths, is_value)
@@ -156,11 +156,11 @@ class ColumnsEngine:
             torch.arange(len(widths)), torch.tensor(columns, dtype=torch.int64)
         ).repeat_interleave(widths)
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: ColumnsState, inputs: Tensor) -> Tensor:
         """Return logits or values [replica, sample, n, k]."""
         pieces = []
         for replica in range(len(inputs)):
-            own = pick_replica(state, replica)
+            own = select_replica(state, replica)
             rows = inputs[replica].flatten(1)
             if not len(own.unit):
                 k = own.base.levels.shape[-1]
@@ -171,16 +171,16 @@ class ColumnsEngine:
             pieces.append(apply_predictor(predictor, own.basis.expand(rows)))
         return torch.stack(pieces).to(inputs.dtype)
 
-    def adapt(self, state: State, inputs: Tensor) -> State:
+    def adapt(self, state: ColumnsState, inputs: Tensor) -> ColumnsState:
         """Return the state for the environment of unlabelled inputs."""
         return stack_replicas(
             [
-                self._adapt_replica(pick_replica(state, i), rows.flatten(1).double())
+                self._adapt_replica(select_replica(state, i), rows.flatten(1).double())
                 for i, rows in enumerate(inputs)
             ]
         )
 
-    def _adapt_replica(self, state: State, inputs: Tensor) -> State:
+    def _adapt_replica(self, state: ColumnsState, inputs: Tensor) -> ColumnsState:
         basis = state.basis.expand(inputs)
         reasons = list_reasons_not_to_adapt(state, inputs)
         chosen = (state.unstable & state.needed & (reasons == 0)).nonzero()[:, 0]
@@ -210,8 +210,8 @@ class ColumnsEngine:
         )
 
     def explain(
-        self, state: State, columns: Mapping[str, int], environments: int
+        self, state: ColumnsState, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which columns are unstable and what an adaptation changed."""
-        own = pick_replica(state, 0)
+        own = select_replica(state, 0)
         return explain_state(own, columns, self.trust, self.level, self.classes)

@@ -31,7 +31,7 @@ from cirm.learners.steady.columns_predict import (
     measure_intercept_spread,
 )
 from cirm.learners.steady.columns_residual import compute_residual_direction
-from cirm.learners.steady.columns_state import SAMPLES, Predictor, State
+from cirm.learners.steady.columns_state import SAMPLES, ColumnsState, Predictor
 from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis
 
 LEAST_SUPPORT = 1.0  # gain of log likelihood that one more free number must have (AIC)
@@ -45,7 +45,7 @@ def sort_and_limit_rows(basis: Tensor, score: Tensor) -> Tensor:
     return order[:: -(-len(order) // MOST_ROWS)]
 
 
-class Adapted(NamedTuple):
+class AdaptedModel(NamedTuple):
     """The model with the evidence added so far.
 
     Attributes:
@@ -66,14 +66,14 @@ class Adapted(NamedTuple):
 
 
 def adapt_predictor(
-    state: State,
+    state: ColumnsState,
     basis: Tensor,
     summary: MetaAnalysis,
     chosen: list[int],
     trust: str,
     has_frequencies: bool = False,
     least_support: float = LEAST_SUPPORT,
-) -> Adapted:
+) -> AdaptedModel:
     """Add the evidence of unstable features, as the rows show it, to the stable model.
 
     Args:
@@ -90,7 +90,7 @@ def adapt_predictor(
     basis = basis[rows]
     given = state.basis.scale.gt(0) & ~state.unstable
     done = torch.zeros_like(given)
-    adapted = Adapted(
+    adapted = AdaptedModel(
         state.base,
         outputs[rows],
         float(state.noise[1]),
@@ -132,7 +132,7 @@ def adapt_predictor(
     return adapted
 
 
-def compute_residual_ratio(state: State, variance: float) -> Tensor:
+def compute_residual_ratio(state: ColumnsState, variance: float) -> Tensor:
     """Return the size of residuals relative to those before an adaptation, [].
 
     By the model it follows from the remaining variance. If residuals were larger than
@@ -153,7 +153,7 @@ def compute_residual_ratio(state: State, variance: float) -> Tensor:
     return (shortfall.clamp(min=1.0) * variance / noise).clamp(max=1.0).sqrt()
 
 
-def _adapt_frequencies(adapted: Adapted, state: State) -> Adapted:
+def _adapt_frequencies(adapted: AdaptedModel, state: ColumnsState) -> AdaptedModel:
     """Replace the intercepts by those that the rows show."""
     rows = state.places.rows
     usual = rows @ state.places.targets / rows.sum()
@@ -167,14 +167,14 @@ def _adapt_frequencies(adapted: Adapted, state: State) -> Adapted:
 
 
 def _add_numeric_evidence_for_classes(
-    adapted: Adapted,
+    adapted: AdaptedModel,
     summary: MetaAnalysis,
     feature: int,
     direction: Tensor,
     values: Tensor,
     order: Tensor,
     trust: str,
-) -> tuple[Adapted, float]:
+) -> tuple[AdaptedModel, float]:
     """Add what a numeric feature says about the classes, one class at a time."""
     coefficients, levels = (part.clone() for part in adapted.predictor)
     effects, steps, support = adapted.effects.clone(), [], -math.inf
@@ -199,14 +199,14 @@ def _add_numeric_evidence_for_classes(
 
 
 def _add_numeric_evidence_for_value(
-    adapted: Adapted,
+    adapted: AdaptedModel,
     summary: MetaAnalysis,
     feature: int,
     direction: Tensor,
     values: Tensor,
     order: Tensor,
     trust: str,
-) -> tuple[Adapted, float]:
+) -> tuple[AdaptedModel, float]:
     """Add the evidence of a number for the value of a regression.
 
     E[y | s, u] = f(s) + gain (u - slope f(s) - constant), with the gain that weighs
@@ -235,13 +235,15 @@ def _add_numeric_evidence_for_value(
     return added, found.support
 
 
-def _extract_indicators(state: State, basis: Tensor, members: Tensor) -> Tensor:
+def _extract_indicators(state: ColumnsState, basis: Tensor, members: Tensor) -> Tensor:
     """Return zeros and ones [n, m] of two-valued features, whose values are 0 and 1."""
     index = members.nonzero()[:, 0]
     return basis[:, index] / state.basis.scale[index] + state.basis.centre[index]
 
 
-def _are_categories_of_one_column(state: State, basis: Tensor, members: Tensor) -> bool:
+def _are_categories_of_one_column(
+    state: ColumnsState, basis: Tensor, members: Tensor
+) -> bool:
     """Return whether features are the categories, at least three, of one column."""
     two_valued = bool((state.basis.limit[members] > 1e3).all())
     if int(members.sum()) < 3 or not two_valued:
@@ -251,8 +253,8 @@ def _are_categories_of_one_column(state: State, basis: Tensor, members: Tensor) 
 
 
 def _add_category_evidence(
-    adapted: Adapted, state: State, basis: Tensor, members: Tensor
-) -> Adapted:
+    adapted: AdaptedModel, state: ColumnsState, basis: Tensor, members: Tensor
+) -> AdaptedModel:
     """Add the evidence of a column of categories."""
     coefficients, levels = (part.clone() for part in adapted.predictor)
     soft = compute_clipped_probabilities(adapted.outputs)
@@ -261,7 +263,7 @@ def _add_category_evidence(
         soft = torch.cat([1 - soft, soft], 1)
     marked = _extract_indicators(state, basis, members).round()
     table = estimate_category_table(soft, marked)
-    evidence = table.draw()
+    evidence = table.draw_evidence()
     if is_binary:
         evidence = evidence[..., 1:] - evidence[..., :1]
     index = members.nonzero()[:, 0]

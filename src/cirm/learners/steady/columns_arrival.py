@@ -19,21 +19,21 @@ from cirm.learners.steady.columns_predict import (
     predict_slope,
 )
 from cirm.learners.steady.columns_state import (
-    Arrivals,
+    ArrivalScores,
+    ColumnsState,
     Predictor,
-    State,
     append_entry,
 )
 
 
 def score_on_arrival(
-    state: State,
+    state: ColumnsState,
     inputs: Tensor,
     targets: Tensor,
     normals: Tensor,
     trust: str,
     is_value: bool,
-) -> State:
+) -> ColumnsState:
     """Record how well each kind of model predicts an environment that arrives.
 
     The rows are treated as unlabelled first: the stable model is adapted to them, and
@@ -89,7 +89,7 @@ def score_on_arrival(
         variance = 1 / (len(aims) * rate * (1 - rate))
     slope, slope_variance = fit_slope(outputs, aims, is_value)
     used = predict_slope(state.arrivals)  # what the outputs were multiplied by already
-    entry = Arrivals(
+    entry = ArrivalScores(
         torch.stack([loss.mean() for loss in losses]),
         torch.stack([score.mean() for score in scores]),
         gains,

@@ -114,7 +114,7 @@ def fit_basis(inputs: Tensor, outputs: int) -> Basis:
     return basis._replace(slopes=torch.where(bends, 1 / spread.clamp(min=0.05), 0.0))
 
 
-def choose_pairs(
+def choose_products_of_features(
     basis: Basis, unit: Tensor, features: Tensor, residuals: Tensor
 ) -> Basis:
     """Add products of features that explain what an additive model leaves over.

@@ -12,7 +12,7 @@ from cirm.learners.steady.columns_effects import (
     LEAST_ALIGNMENT,
     LEAST_EFFECT,
     LEAST_VALUE_EFFECT,
-    Contrasts,
+    EffectContrasts,
     combine_alignments,
 )
 from cirm.learners.steady.columns_refuse import MOST_LEAK
@@ -20,7 +20,7 @@ from cirm.learners.steady.columns_residual import (
     compute_explained_fractions,
     compute_residual_direction,
 )
-from cirm.learners.steady.columns_state import State
+from cirm.learners.steady.columns_state import ColumnsState
 from cirm.learners.steady.meta_analysis import UNKNOWN, MetaAnalysis, combine_effects
 
 MOST_OF_LEVEL = 0.8  # spent on features that can be separated from all others
@@ -38,7 +38,7 @@ Effects = tuple[Tensor, Tensor]
 
 
 def find_unstable_features(
-    state: State, known: Tensor, level: float, noise: float
+    state: ColumnsState, known: Tensor, level: float, noise: float
 ) -> tuple[Tensor, Tensor]:
     """Return which features are unstable, and which are unstable but entangled.
 
@@ -71,7 +71,7 @@ def find_unstable_features(
 
 
 def _find_changed_units(
-    state: State, tested: Tensor, level: float, noise: float, power: int
+    state: ColumnsState, tested: Tensor, level: float, noise: float, power: int
 ) -> Tensor:
     """Return which features [d] are of units that change enough to matter.
 
@@ -104,7 +104,7 @@ def _find_changed_units(
     return torch.isin(state.unit, state.unit[found.any(1)])
 
 
-def compute_p_value_of_change(state: State, feature: int, output: int) -> float:
+def compute_p_value_of_change(state: ColumnsState, feature: int, output: int) -> float:
     """Return the p-value of equal effects of a feature or, if known, of its unit."""
     effects = state.places.contrasts.compute_effects()
     if state.places.scores.shape[1]:
@@ -112,10 +112,10 @@ def compute_p_value_of_change(state: State, feature: int, output: int) -> float:
     return float(combine_effects(*effects).p_value_of_change()[feature, output])
 
 
-def _get_score_effects(state: State) -> Effects:
+def _get_score_effects(state: ColumnsState) -> Effects:
     """Return the effects [e, d, 1] of scores, along curves if there are any."""
     places = state.places
-    scores = Contrasts(*places.scores.split(1, 2))
+    scores = EffectContrasts(*places.scores.split(1, 2))
     along = (places.alignment_variance < UNKNOWN).sum(0) > 1
     curved = places.alignment, places.alignment_variance
     first, second = (
@@ -126,7 +126,7 @@ def _get_score_effects(state: State) -> Effects:
 
 
 def _find_changed_clusters(
-    state: State, known: Tensor, level: float, noise: float
+    state: ColumnsState, known: Tensor, level: float, noise: float
 ) -> Tensor:
     """Return which features [d] are of clusters of units that change together.
 

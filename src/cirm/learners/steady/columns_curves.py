@@ -26,7 +26,7 @@ BINS = 10  # of the target: a step anywhere is blurred by a tenth of the rows
 MOST_ADJUSTED = 300  # features; given more of them each curve would take too long
 
 
-class Curves(NamedTuple):
+class FeatureCurves(NamedTuple):
     """What two-valued features are on average, by the target.
 
     Attributes:
@@ -43,7 +43,7 @@ class Curves(NamedTuple):
         return self.values.T[torch.searchsorted(self.cuts, target.contiguous())]
 
 
-def fit_curves(features: Tensor, target: Tensor) -> Curves:
+def fit_curves(features: Tensor, target: Tensor) -> FeatureCurves:
     """Fit the curves of features to the first environment.
 
     Two-valued features have one, and others if a straight line describes them less.
@@ -66,10 +66,12 @@ def fit_curves(features: Tensor, target: Tensor) -> Curves:
     has_curve &= part > 0.5  # otherwise a straight line says as much
     if len(features) < 2 * FEWEST_ROWS:
         has_curve = torch.zeros_like(has_curve)
-    spread = Curves(cuts, means).evaluate(target).std(0, correction=0) * part.sqrt()
+    spread = (
+        FeatureCurves(cuts, means).evaluate(target).std(0, correction=0) * part.sqrt()
+    )
     # A curve with the spread of the target, times the noise that an effect is over.
     factor = part * within * target.std(correction=0) / spread.clamp(min=1e-9)
-    return Curves(cuts, torch.where(has_curve, factor, 0.0)[:, None] * means)
+    return FeatureCurves(cuts, torch.where(has_curve, factor, 0.0)[:, None] * means)
 
 
 def _average_within_bins(
@@ -93,7 +95,7 @@ def _average_within_bins(
 def measure_slopes_on_curves(
     features: Tensor,
     target: Tensor,
-    curves: Curves,
+    curves: FeatureCurves,
     past: Tensor,
     simple: Tensor,
     is_first: bool,
@@ -143,7 +145,7 @@ def measure_slopes_on_curves(
 
 
 def _cross_fit_heights(
-    features: Tensor, target: Tensor, curves: Curves, heights: Tensor
+    features: Tensor, target: Tensor, curves: FeatureCurves, heights: Tensor
 ) -> Tensor:
     """Return the curves [n, d] at each half of the rows, fitted to the other half."""
     means, part, _ = _average_within_bins(features, target, curves.cuts)
@@ -154,6 +156,6 @@ def _cross_fit_heights(
         own, other = slice(start, None, 2), slice(1 - start, None, 2)
         part_of_rows = features[other], target[other]
         means, part, _ = _average_within_bins(*part_of_rows, curves.cuts)
-        fitted = Curves(curves.cuts, (factor * part)[:, None] * means)
+        fitted = FeatureCurves(curves.cuts, (factor * part)[:, None] * means)
         heights[own] = fitted.evaluate(target[own])
     return heights

@@ -33,7 +33,7 @@ LEAST_EFFECT = 0.3  # log odds per standard deviation: moves a probability by 7 
 LEAST_VALUE_EFFECT = 0.15  # the same in a regression, per standard deviation of noise
 
 
-class Contrasts(NamedTuple):
+class EffectContrasts(NamedTuple):
     """What an environment shows of effects: tensors [d, k], or [e, d, k] of several.
 
     The effect is `slope / noise`. Both are kept, since environments often have equal
@@ -79,7 +79,7 @@ def measure_effects(
     past: Tensor,
     is_value: bool,
     simple: Tensor | None = None,
-) -> Contrasts:
+) -> EffectContrasts:
     """Measure what features say about the targets in one environment.
 
     Args:
@@ -99,7 +99,7 @@ def measure_effects(
         parts = _measure_contrasts_of_output(
             features, targets[:, 0], unit, past, is_value, simple
         )
-        contrasts = Contrasts(*(part[:, None] for part in parts))
+        contrasts = EffectContrasts(*(part[:, None] for part in parts))
     low, high = features.amin(0), features.amax(0)
     constant = (high - low < 1e-9)[:, None]
     binary = ((features == low) | (features == high)).all(0)
@@ -183,11 +183,11 @@ def _measure_contrasts_of_output(
     past: Tensor,
     is_value: bool,
     simple: Tensor | None,
-) -> Contrasts:
+) -> EffectContrasts:
     """Return the contrasts [d] between two classes, or along a value."""
     plain, partial, chosen = _measure_both_ways(features, target, unit, past)
     simple = chosen if simple is None or not len(simple) else simple
-    contrasts = Contrasts(
+    contrasts = EffectContrasts(
         *(torch.where(simple, a, b) for a, b in zip(plain, partial, strict=True))
     )
     if is_value:
@@ -197,7 +197,7 @@ def _measure_contrasts_of_output(
 
 def _measure_both_ways(
     features: Tensor, target: Tensor, unit: Tensor, past: Tensor
-) -> tuple[Contrasts, Contrasts, Tensor]:
+) -> tuple[EffectContrasts, EffectContrasts, Tensor]:
     """Return contrasts without and with adjustment, and where the first will do."""
     n, d = features.shape
     left = compute_residuals(features, target, unit, past)
@@ -223,7 +223,7 @@ def find_simple_features(features: Tensor, targets: Tensor, unit: Tensor) -> Ten
     return _measure_both_ways(features, targets[:, 0], unit, features[:0])[2]
 
 
-def regress_each_feature(own: Tensor, other: Tensor, lost: float) -> Contrasts:
+def regress_each_feature(own: Tensor, other: Tensor, lost: float) -> EffectContrasts:
     """Regress features [n, d] each on its own regressor [n, d] or on one [n, 1].
 
     Args:
@@ -248,10 +248,10 @@ def regress_each_feature(own: Tensor, other: Tensor, lost: float) -> Contrasts:
     variance = variance / weight.square() * lost
     kurtosis = fourth / n / ((squared / n).square() + 1e-12)
     noise_variance = (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / n * lost
-    return Contrasts(slope, variance + 1e-9, noise, noise_variance)
+    return EffectContrasts(slope, variance + 1e-9, noise, noise_variance)
 
 
-def _find_agreeing_effects(plain: Contrasts, partial: Contrasts) -> Tensor:
+def _find_agreeing_effects(plain: EffectContrasts, partial: EffectContrasts) -> Tensor:
     """Return for which features plain and partial effects agree, [d].
 
     That is Hausman's test: if both estimate the same, the variance of their difference
@@ -265,7 +265,7 @@ def _find_agreeing_effects(plain: Contrasts, partial: Contrasts) -> Tensor:
     return (effects[0] - effects[1]).square() <= HAUSMAN**2 * spread
 
 
-def _measure_contrasts_of_classes(features: Tensor, targets: Tensor) -> Contrasts:
+def _measure_contrasts_of_classes(features: Tensor, targets: Tensor) -> EffectContrasts:
     """Return the contrasts of each of many classes with their average, [d, k].
 
     All classes count alike, so that their frequencies do not matter.
@@ -290,7 +290,7 @@ def _measure_contrasts_of_classes(features: Tensor, targets: Tensor) -> Contrast
     noise_variance = torch.where(
         binary, 1e-12, (kurtosis.clamp(max=20) - 1).clamp(min=0.5) / len(features)
     )
-    return Contrasts(
+    return EffectContrasts(
         (values - values.mean(0)).T,
         variance.T + 1e-9,
         noises[:, None].expand(-1, k),
@@ -369,8 +369,8 @@ def find_least_relation(rows: int, features: int) -> float:
 
 
 def _replace_by_log_odds_ratios(
-    features: Tensor, frequency: float, contrasts: Contrasts
-) -> Contrasts:
+    features: Tensor, frequency: float, contrasts: EffectContrasts
+) -> EffectContrasts:
     """Return contrasts in which those of two-valued features are log odds ratios."""
     n = len(features)
     low, high = features.amin(0), features.amax(0)

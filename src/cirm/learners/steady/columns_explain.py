@@ -18,7 +18,7 @@ from cirm.learners.steady.columns_effects import LEAST_EFFECT, LEAST_VALUE_EFFEC
 from cirm.learners.steady.columns_explain_adaptation import describe_adaptation
 from cirm.learners.steady.columns_learn import summarise_effects
 from cirm.learners.steady.columns_residual import compute_residual_direction
-from cirm.learners.steady.columns_state import State
+from cirm.learners.steady.columns_state import ColumnsState
 from cirm.learners.steady.columns_words import (
     describe_effects_seen,
     find_most_variable_output,
@@ -36,7 +36,11 @@ POLICIES = "invariant", "interval", "average", "adapted"
 
 
 def explain_state(
-    state: State, columns: Mapping[str, int], trust: str, level: float, classes: int
+    state: ColumnsState,
+    columns: Mapping[str, int],
+    trust: str,
+    level: float,
+    classes: int,
 ) -> dict[str, Any]:
     """Return the unstable columns, their effects, and what was adapted.
 
@@ -85,7 +89,7 @@ def explain_state(
     return explanation
 
 
-def _find_features_in_unit(state: State, feature: int) -> Tensor:
+def _find_features_in_unit(state: ColumnsState, feature: int) -> Tensor:
     return (state.unit == state.unit[feature]).nonzero()[:, 0]
 
 
@@ -101,7 +105,7 @@ def _describe_trust(trust: str) -> str:
 
 
 def _describe_feature(
-    state: State, feature: int, name: str, classes: int
+    state: ColumnsState, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     effects = list_effects(state, feature, output)
@@ -122,7 +126,7 @@ def _describe_feature(
     }
 
 
-def _describe_inseparable_columns(state: State, names: list[str]) -> list[str]:
+def _describe_inseparable_columns(state: ColumnsState, names: list[str]) -> list[str]:
     found = (state.entangled & state.needed & ~state.unstable).nonzero()[:, 0]
     if not len(found):
         return []
@@ -134,7 +138,9 @@ def _describe_inseparable_columns(state: State, names: list[str]) -> list[str]:
     ]
 
 
-def _describe_detectable_change(state: State, level: float, classes: int) -> list[str]:
+def _describe_detectable_change(
+    state: ColumnsState, level: float, classes: int
+) -> list[str]:
     """Say which change the rows could have shown, and which they could not."""
     places, needed = state.places, state.needed
     variances = places.contrasts.compute_effects()[1][:, needed]
@@ -188,7 +194,7 @@ def _describe_probability_of_detection(
 
 
 def _describe_suspect(
-    state: State, names: list[str], level: float, classes: int
+    state: ColumnsState, names: list[str], level: float, classes: int
 ) -> list[str]:
     """Name the most predictive column if its change is almost significant."""
     if classes > 2 or len(state.places.rows) < 2:
@@ -210,7 +216,7 @@ def _describe_suspect(
     ]
 
 
-def _find_needed_z_score(state: State, level: float, least: float) -> float:
+def _find_needed_z_score(state: ColumnsState, level: float, least: float) -> float:
     """Return the z that a column as strong as all others together needs."""
     common = summarise_effects(state).common[state.needed]
     rest = float((common.square() + least**2).amax(1).square().sum())
@@ -220,7 +226,7 @@ def _find_needed_z_score(state: State, level: float, least: float) -> float:
     return float(-ndtri(share / 2))
 
 
-def _compute_largest_z_score(state: State) -> float:
+def _compute_largest_z_score(state: ColumnsState) -> float:
     """Return the z of a column that agrees with a class in 90 % and 80 % of the rows.
 
     The log odds ratio has the variance (1 / n1 + 1 / n0) / (a (1 - a)) for an agreement
@@ -235,14 +241,14 @@ def _compute_largest_z_score(state: State) -> float:
     return 2 * math.log(9 / 4) / float(variance.min()) ** 0.5
 
 
-def _compute_largest_z_score_of_correlation(state: State) -> float:
+def _compute_largest_z_score_of_correlation(state: ColumnsState) -> float:
     """Return the z of a column with a correlation of 0.8 and 0.6, by Fisher's z."""
     rows = state.places.rows.sort(descending=True).values[:2]
     variance = float((1 / (rows - 3).clamp(min=1)).sum())
     return (math.atanh(0.8) - math.atanh(0.6)) / variance**0.5
 
 
-def _list_scores_by_trust(state: State) -> dict[str, list[float]]:
+def _list_scores_by_trust(state: ColumnsState) -> dict[str, list[float]]:
     scores = state.arrivals.scores
     return {
         name: [round(value, 3) for value in scores[:, i].tolist()]
@@ -251,7 +257,7 @@ def _list_scores_by_trust(state: State) -> dict[str, list[float]]:
     }
 
 
-def _describe_scores_by_trust(state: State, classes: int) -> list[str]:
+def _describe_scores_by_trust(state: ColumnsState, classes: int) -> list[str]:
     if not len(state.arrivals.skill) or not bool(state.unstable.any()):
         return []
     invariant, interval, average, adapted = state.arrivals.scores.mean(0).tolist()

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cirm.learners.steady import columns_refuse as refuse
-from cirm.learners.steady.columns_state import State
+from cirm.learners.steady.columns_state import ColumnsState
 from cirm.learners.steady.columns_words import (
     convert_effect_to_number,
     describe_effects_seen,
@@ -37,7 +37,9 @@ REFUSALS = {
 }
 
 
-def describe_adaptation(state: State, names: list[str], classes: int) -> dict[str, Any]:
+def describe_adaptation(
+    state: ColumnsState, names: list[str], classes: int
+) -> dict[str, Any]:
     """Return what was re-learned and what was not, with the gains on arrival."""
     adaptation = state.adaptation
     rows = int(adaptation.rows)
@@ -71,7 +73,7 @@ def describe_adaptation(state: State, names: list[str], classes: int) -> dict[st
     }
 
 
-def _describe_frequencies(state: State) -> list[str]:
+def _describe_frequencies(state: ColumnsState) -> list[str]:
     """Say which class frequencies were re-learned."""
     here, places = state.adaptation.frequencies, state.places
     if not float(here.sum()):
@@ -89,7 +91,7 @@ def _describe_frequencies(state: State) -> list[str]:
 
 
 def _describe_effect(
-    state: State, feature: int, name: str, classes: int
+    state: ColumnsState, feature: int, name: str, classes: int
 ) -> dict[str, Any]:
     output = find_most_variable_output(state, feature)
     seen = list_effects(state, feature, output)
@@ -135,7 +137,7 @@ def _describe_effect(
     }
 
 
-def _describe_gains(state: State, classes: int) -> list[str]:
+def _describe_gains(state: ColumnsState, classes: int) -> list[str]:
     score = "accuracy" if classes else "explained variance"
     return [
         f"On the arrival of environment {one['environment']}, adapting would have "
@@ -144,7 +146,7 @@ def _describe_gains(state: State, classes: int) -> list[str]:
     ]
 
 
-def _list_arrivals(state: State) -> list[dict[str, Any]]:
+def _list_arrivals(state: ColumnsState) -> list[dict[str, Any]]:
     """Return the scores in percent on arrivals, as they were and after adapting."""
     tried = state.arrivals.errors.isfinite().any(1)
     return [

@@ -23,7 +23,7 @@ RIDGE_ROWS = 4_000  # rows that decide the ridge: it is a variance of p coeffici
 RIDGE_ROUNDS = 12
 
 
-class Posterior(NamedTuple):
+class CoefficientPosterior(NamedTuple):
     """Mean [k, p] and precision [k, p, p] of the coefficients of k outputs."""
 
     mean: Tensor
@@ -31,7 +31,10 @@ class Posterior(NamedTuple):
 
 
 def fit_classifier(
-    basis: Tensor, targets: Tensor, prior: Posterior, start: Tensor | None = None
+    basis: Tensor,
+    targets: Tensor,
+    prior: CoefficientPosterior,
+    start: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Fit the coefficients to one environment by Newton's method.
 
@@ -75,7 +78,7 @@ def compute_class_probabilities(logits: Tensor) -> Tensor:
 
 
 def _compute_log_posterior(
-    basis: Tensor, targets: Tensor, mean: Tensor, prior: Posterior
+    basis: Tensor, targets: Tensor, mean: Tensor, prior: CoefficientPosterior
 ) -> Tensor:
     logits = basis @ mean.T
     if logits.shape[1] == 1:
@@ -114,7 +117,7 @@ def choose_ridge(basis: Tensor, targets: Tensor, groups: Tensor) -> Tensor:
     ridge = torch.ones(p, dtype=basis.dtype)
     mean = zero = torch.zeros(k, p, dtype=basis.dtype)
     for _ in range(RIDGE_ROUNDS):
-        prior = Posterior(zero, torch.diag(ridge).expand(k, p, p))
+        prior = CoefficientPosterior(zero, torch.diag(ridge).expand(k, p, p))
         mean, information = fit_classifier(basis, targets, prior, mean)
         variances = torch.linalg.inv(information + prior.precision)
         new = _update_ridge(ridge, mean, variances, groups)
@@ -140,7 +143,7 @@ def _update_ridge(
 
 def fit_regression_to_moments(
     moments: Tensor, columns: Tensor, groups: Tensor, rows: int
-) -> tuple[Posterior, float]:
+) -> tuple[CoefficientPosterior, float]:
     """Fit a linear regression to moments; choose ridge and noise by empirical Bayes.
 
     Args:
@@ -182,4 +185,4 @@ def fit_regression_to_moments(
     whole[index[:, None], index] = precision
     full = torch.zeros(p, dtype=gram.dtype)
     full[columns] = mean
-    return Posterior(full[None], whole[None]), noise
+    return CoefficientPosterior(full[None], whole[None]), noise

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cirm.learners.steady.columns_basis import (
     Basis,
-    choose_pairs,
+    choose_products_of_features,
     fit_basis,
     group_features_into_units,
 )
@@ -15,7 +15,7 @@ from cirm.learners.steady.columns_blocks import group_units_into_clusters
 from cirm.learners.steady.columns_curves import fit_curves
 from cirm.learners.steady.columns_effects import find_simple_features
 from cirm.learners.steady.columns_glm import (
-    Posterior,
+    CoefficientPosterior,
     choose_ridge,
     compute_class_probabilities,
     fit_classifier,
@@ -29,15 +29,15 @@ from cirm.learners.steady.columns_predict import (
 )
 from cirm.learners.steady.columns_scores import cross_fit_scores, learn_weights
 from cirm.learners.steady.columns_search import (
-    Summary,
+    EnvironmentContribution,
     add_environment_summary,
     refit_regressions,
     remove_features_from_stable_model,
 )
 from cirm.learners.steady.columns_state import (
+    ColumnsState,
     ModelsWithoutUnit,
     Predictor,
-    State,
     create_empty_state,
     find_basis_functions_of_features,
     list_ridge_groups,
@@ -51,7 +51,7 @@ KEPT_ROWS = 5_000  # rows that such a model is fitted to: a start, if it is ever
 
 def create_first_state(
     inputs: Tensor, targets: Tensor, widths: tuple[int, ...], is_value: bool
-) -> State:
+) -> ColumnsState:
     """Return the state whose basis, units and ridge fit the first environment."""
     classes = targets.shape[1]
     outputs = 1 if classes == 2 else classes
@@ -78,11 +78,13 @@ def create_first_state(
     if is_value or has_two_classes(targets):
         rows = slice(None, None, -(-len(inputs) // PAIR_ROWS))
         state, ridge = _choose_basis(state, inputs[rows], targets[rows], is_value)
-    prior = Posterior(state.whole.mean, torch.diag(ridge).repeat(outputs, 1, 1))
+    prior = CoefficientPosterior(
+        state.whole.mean, torch.diag(ridge).repeat(outputs, 1, 1)
+    )
     return state._replace(ridge=ridge, whole=prior, stable=prior)
 
 
-def _learn_scores(state: State, inputs: Tensor, target: Tensor) -> State:
+def _learn_scores(state: ColumnsState, inputs: Tensor, target: Tensor) -> ColumnsState:
     """Return the state with the weights of the scores of units and clusters."""
     units = clusters = learn_weights(state.basis, inputs, target, state.unit)
     if not torch.equal(state.cluster, state.unit):
@@ -91,8 +93,8 @@ def _learn_scores(state: State, inputs: Tensor, target: Tensor) -> State:
 
 
 def _choose_basis(
-    state: State, inputs: Tensor, targets: Tensor, is_value: bool
-) -> tuple[State, Tensor]:
+    state: ColumnsState, inputs: Tensor, targets: Tensor, is_value: bool
+) -> tuple[ColumnsState, Tensor]:
     """Return the state with products of features, and the ridge [p]."""
     model, ridge = _fit_first_environment(state, inputs, targets, is_value)
     outputs = state.basis.expand(inputs) @ model.T
@@ -101,7 +103,7 @@ def _choose_basis(
         aims = select_modelled_targets(targets)
         residuals = aims - compute_class_probabilities(outputs)
     features = state.basis.standardise(inputs)
-    basis = choose_pairs(state.basis, state.unit, features, residuals)
+    basis = choose_products_of_features(state.basis, state.unit, features, residuals)
     if not bool((basis.factors > 0).any()):
         return state, ridge
     state = state._replace(basis=basis)
@@ -109,7 +111,7 @@ def _choose_basis(
 
 
 def _fit_first_environment(
-    state: State, inputs: Tensor, targets: Tensor, is_value: bool
+    state: ColumnsState, inputs: Tensor, targets: Tensor, is_value: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the coefficients [k, p] and the ridge [p] of the first environment."""
     basis, active = state.basis.expand(inputs), state.basis.active
@@ -123,7 +125,7 @@ def _fit_first_environment(
     targets = select_modelled_targets(targets)
     ridge[active] = choose_ridge(basis[:, active], targets, groups[active])
     zero = torch.zeros_like(state.whole.mean)
-    prior = Posterior(zero, torch.diag(ridge).expand(len(zero), -1, -1))
+    prior = CoefficientPosterior(zero, torch.diag(ridge).expand(len(zero), -1, -1))
     model = _update_posterior(prior, state.basis, inputs, targets, active)
     return model.mean, ridge
 
@@ -138,14 +140,18 @@ def select_modelled_targets(targets: Tensor) -> Tensor:
     return targets[:, 1:] if targets.shape[1] == 2 else targets
 
 
-def summarise_effects(state: State) -> MetaAnalysis:
+def summarise_effects(state: ColumnsState) -> MetaAnalysis:
     """Summarise the effects [d, k] over the environments seen."""
     return combine_effects(*state.places.contrasts.compute_effects())
 
 
 def learn_environment(
-    state: State, inputs: Tensor, targets: Tensor, summary: Summary, is_value: bool
-) -> State:
+    state: ColumnsState,
+    inputs: Tensor,
+    targets: Tensor,
+    summary: EnvironmentContribution,
+    is_value: bool,
+) -> ColumnsState:
     """Return the state after learning from one environment."""
     if not is_value and has_two_classes(targets):
         state = _learn_classification(state, inputs, select_modelled_targets(targets))
@@ -153,7 +159,9 @@ def learn_environment(
     return refit_regressions(state) if is_value else state
 
 
-def _learn_classification(state: State, inputs: Tensor, targets: Tensor) -> State:
+def _learn_classification(
+    state: ColumnsState, inputs: Tensor, targets: Tensor
+) -> ColumnsState:
     active = state.basis.active
     whole = _update_posterior(state.whole, state.basis, inputs, targets, active)
     rest = active & ~find_basis_functions_of_features(state, state.unstable)
@@ -170,7 +178,7 @@ def _learn_classification(state: State, inputs: Tensor, targets: Tensor) -> Stat
         if float(ratios[position]) == 0:
             continue
         used = rest & ~find_basis_functions_of_features(state, state.unit == unit)
-        prior = Posterior(means[position], state.stable.precision)
+        prior = CoefficientPosterior(means[position], state.stable.precision)
         left = _update_posterior(prior, state.basis, inputs, targets, used, stable.mean)
         gained = [
             (model.precision - state.stable.precision).diagonal(dim1=1, dim2=2)[:, used]
@@ -184,7 +192,9 @@ def _learn_classification(state: State, inputs: Tensor, targets: Tensor) -> Stat
     )
 
 
-def _choose_units_to_leave_out(state: State, model: Posterior) -> ModelsWithoutUnit:
+def _choose_units_to_leave_out(
+    state: ColumnsState, model: CoefficientPosterior
+) -> ModelsWithoutUnit:
     """Choose the units whose removal changes the model of the first place most."""
     impacts = {}
     for unit in state.unit[state.needed & ~state.unstable].unique().tolist():
@@ -203,16 +213,18 @@ def _choose_units_to_leave_out(state: State, model: Posterior) -> ModelsWithoutU
 
 
 def _update_posterior(
-    prior: Posterior,
+    prior: CoefficientPosterior,
     basis: Basis,
     inputs: Tensor,
     targets: Tensor,
     used: Tensor,
     start: Tensor | None = None,
-) -> Posterior:
+) -> CoefficientPosterior:
     """Return the posterior after an environment, of the basis functions used."""
     index = used.nonzero()[:, 0]
-    small = Posterior(prior.mean[:, index], prior.precision[:, index[:, None], index])
+    small = CoefficientPosterior(
+        prior.mean[:, index], prior.precision[:, index[:, None], index]
+    )
     near = None if start is None else start[:, index]
     found, information = fit_classifier(
         basis.expand(inputs, index), targets, small, near
@@ -220,16 +232,18 @@ def _update_posterior(
     mean, precision = torch.zeros_like(prior.mean), prior.precision.clone()
     mean[:, index] = found
     precision[:, index[:, None], index] = small.precision + information
-    return Posterior(mean, precision)
+    return CoefficientPosterior(mean, precision)
 
 
-def draw_stable_predictor(state: State, normals: Tensor) -> Predictor:
+def draw_stable_predictor(state: ColumnsState, normals: Tensor) -> Predictor:
     """Draw samples of the stable model for a new environment."""
     used = state.basis.active & ~find_basis_functions_of_features(state, state.unstable)
     return _draw_predictor(state, state.stable, used, float(state.noise[1]), normals)
 
 
-def draw_trusted_predictor(state: State, trust: str, normals: Tensor) -> Predictor:
+def draw_trusted_predictor(
+    state: ColumnsState, trust: str, normals: Tensor
+) -> Predictor:
     """Draw samples of the model that a kind of trust asks for.
 
     Under "interval" a unit is used if the prediction interval of its effect in a new
@@ -260,7 +274,11 @@ def draw_trusted_predictor(state: State, trust: str, normals: Tensor) -> Predict
 
 
 def _draw_predictor(
-    state: State, model: Posterior, used: Tensor, noise: float, normals: Tensor
+    state: ColumnsState,
+    model: CoefficientPosterior,
+    used: Tensor,
+    noise: float,
+    normals: Tensor,
 ) -> Predictor:
     """Draw samples of a model; for a regression, half of them straight.
 
@@ -285,7 +303,7 @@ def _draw_predictor(
     return Predictor(slope * torch.cat(pieces), levels + (1 - slope) * centre)
 
 
-def _compute_usual_outputs(state: State, is_value: bool) -> Tensor:
+def _compute_usual_outputs(state: ColumnsState, is_value: bool) -> Tensor:
     """Return the outputs [k] of a model that knows no more than the targets' means."""
     rows = state.places.rows
     means = rows @ state.places.targets / rows.sum()

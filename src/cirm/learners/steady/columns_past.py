@@ -11,13 +11,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_state import Predictor, State
+from cirm.learners.steady.columns_state import ColumnsState, Predictor
 from cirm.randomness import Randomness
 
 DRAWS = 4_000  # per class: the accuracy of draws differs by less than a point
 
 
-def score_past_rows(before: State, after: State, is_value: bool) -> dict[str, float]:
+def score_past_rows(
+    before: ColumnsState, after: ColumnsState, is_value: bool
+) -> dict[str, float]:
     """Score two predictors on the rows that the first state has learned from."""
     rows = float(before.places.rows.sum())
     if (
@@ -31,7 +33,7 @@ def score_past_rows(before: State, after: State, is_value: bool) -> dict[str, fl
     return {"rows": rows, "stored": 0.0, "before": scores[0], "after": scores[1]}
 
 
-def _compute_squared_error(past: State, predictor: Predictor) -> float:
+def _compute_squared_error(past: ColumnsState, predictor: Predictor) -> float:
     """Return the mean squared error of the mean regression."""
     coefficients = _average_coefficients(predictor)[0]
     vector = torch.cat([coefficients, coefficients.new_full((1,), -1.0)])
@@ -39,7 +41,7 @@ def _compute_squared_error(past: State, predictor: Predictor) -> float:
     return float(total.clamp(min=0))
 
 
-def _estimate_accuracy(past: State, predictor: Predictor) -> float:
+def _estimate_accuracy(past: ColumnsState, predictor: Predictor) -> float:
     """Return the accuracy in percent, if logits are normal within each class."""
     coefficients = _average_coefficients(predictor)
     p = coefficients.shape[1]

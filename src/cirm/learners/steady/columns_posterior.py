@@ -25,14 +25,14 @@ PSEUDO_ROWS = 2.0  # rows of each class by which a category starts as meaningles
 EM_STEPS = 200  # of the table of a category, at most
 
 
-class Prior(NamedTuple):
+class EffectPrior(NamedTuple):
     """A Student distribution of an effect, with some probability of anything else."""
 
     mean: float
     scale: float
     degrees_of_freedom: float
 
-    def log_density(self, grid: Tensor) -> Tensor:
+    def compute_log_density(self, grid: Tensor) -> Tensor:
         """Return the log density, up to a constant, at evenly spaced values."""
         distance = ((grid - self.mean) / self.scale).square()
         power = -0.5 * (self.degrees_of_freedom + 1)
@@ -50,7 +50,7 @@ class Prior(NamedTuple):
 
 def build_effect_prior(
     summary: MetaAnalysis, feature: int, output: int, trust: str
-) -> Prior:
+) -> EffectPrior:
     """Return the prior of an effect in a new environment.
 
     If unstable features are not trusted, either sign is as likely: without rows that
@@ -65,7 +65,9 @@ def build_effect_prior(
     square = spread**2 + float(summary.error[at]) ** 2
     if trust == "invariant":
         mean, square = 0.0, square + mean**2
-    return Prior(mean, max(square**0.5, 1e-3), float(summary.degrees_of_freedom[at]))
+    return EffectPrior(
+        mean, max(square**0.5, 1e-3), float(summary.degrees_of_freedom[at])
+    )
 
 
 class EffectPosterior(NamedTuple):
@@ -95,15 +97,15 @@ def summarise_density_on_grid(grid: Tensor, log_density: Tensor) -> EffectPoster
     edges = torch.cat([grid[:1] - step / 2, grid + step / 2])
     cumulative = torch.cat([weights.new_zeros(1), weights.cumsum(0)])
 
-    def quantile(levels: Tensor) -> Tensor:
+    def compute_quantiles(levels: Tensor) -> Tensor:
         right = torch.searchsorted(cumulative, levels).clamp(1, len(grid))
         below, above = cumulative[right - 1], cumulative[right]
         part = (levels - below) / (above - below).clamp(min=1e-300)
         return edges[right - 1] + part.clamp(0, 1) * step
 
     levels = (torch.arange(SAMPLES, dtype=grid.dtype) + 0.5) / SAMPLES
-    points = quantile(torch.tensor([0.5, 0.025, 0.975], dtype=grid.dtype))
-    return EffectPosterior(quantile(levels), *points.tolist())
+    points = compute_quantiles(torch.tensor([0.5, 0.025, 0.975], dtype=grid.dtype))
+    return EffectPosterior(compute_quantiles(levels), *points.tolist())
 
 
 def compute_calibrating_shifts(logits: Tensor, frequency: float) -> Tensor:
@@ -119,7 +121,9 @@ def compute_calibrating_shifts(logits: Tensor, frequency: float) -> Tensor:
     return shift
 
 
-def estimate_effect(soft: Tensor, values: Tensor, prior: Prior) -> EffectPosterior:
+def estimate_effect(
+    soft: Tensor, values: Tensor, prior: EffectPrior
+) -> EffectPosterior:
     """Return the posterior of the effect of a feature on the log odds of a class.
 
     The feature is a tilt: its density given the class is that of all rows times
@@ -144,7 +148,7 @@ def estimate_effect(soft: Tensor, values: Tensor, prior: Prior) -> EffectPosteri
         likelihood = (yes + no).clamp(min=1e-12).log().sum(0)
         support = max(support, float(likelihood.max()))  # without an effect it is 0
         posterior = summarise_density_on_grid(
-            grid, prior.log_density(grid) + likelihood
+            grid, prior.compute_log_density(grid) + likelihood
         )
         margin = 0.5 * (posterior.high - posterior.low) + (high - low) / GRID
         low = max(low, posterior.low - margin)
@@ -153,7 +157,7 @@ def estimate_effect(soft: Tensor, values: Tensor, prior: Prior) -> EffectPosteri
 
 
 def estimate_slope(
-    prediction: Tensor, values: Tensor, variance: float, prior: Prior
+    prediction: Tensor, values: Tensor, variance: float, prior: EffectPrior
 ) -> tuple[EffectPosterior, Tensor, float]:
     """Return the posterior of the slope of a feature on a numerical target.
 
@@ -181,18 +185,18 @@ def estimate_slope(
     effects = slopes / (total - slopes.square() * variance)
     stretch = torch.gradient(effects)[0].log()
     # The prior is one of effects; the grid is even in slopes.
-    density = prior.log_density(effects) + stretch
+    density = prior.compute_log_density(effects) + stretch
     density = density - 0.5 * (slopes - slope).square() / error
     posterior = summarise_density_on_grid(slopes, density)
 
-    def to_effect(value: float) -> float:
+    def convert_slope_to_effect(value: float) -> float:
         return value / (total - value**2 * variance)
 
     summary = EffectPosterior(
         posterior.samples / (total - posterior.samples.square() * variance),
-        to_effect(posterior.median),
-        to_effect(posterior.low),
-        to_effect(posterior.high),
+        convert_slope_to_effect(posterior.median),
+        convert_slope_to_effect(posterior.low),
+        convert_slope_to_effect(posterior.high),
         float(0.5 * slope.square() / error),
     )
     return summary, posterior.samples, total
@@ -230,7 +234,7 @@ class CategoryTable(NamedTuple):
     errors: Tensor
     overall: Tensor
 
-    def draw(self) -> Tensor:
+    def draw_evidence(self) -> Tensor:
         """Draw evidence [s, m, c]: log probabilities less those of the category."""
         m, c = self.logs.shape
         quantiles = compute_normal_quantiles(SAMPLES)

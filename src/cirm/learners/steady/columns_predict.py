@@ -9,8 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_glm import Posterior, compute_class_probabilities
-from cirm.learners.steady.columns_state import SAMPLES, Arrivals, Predictor
+from cirm.learners.steady.columns_glm import (
+    CoefficientPosterior,
+    compute_class_probabilities,
+)
+from cirm.learners.steady.columns_state import SAMPLES, ArrivalScores, Predictor
 from cirm.randomness import compute_normal_quantiles
 
 USUAL_SPREAD = 0.3  # between intercepts; counts as much as one more environment
@@ -38,7 +41,9 @@ def find_logit_shift(outputs: Tensor, targets: Tensor) -> Tensor:
     return shift
 
 
-def draw_coefficients(posterior: Posterior, used: Tensor, normals: Tensor) -> Tensor:
+def draw_coefficients(
+    posterior: CoefficientPosterior, used: Tensor, normals: Tensor
+) -> Tensor:
     """Draw coefficients [2 m, k, p] of basis functions used [p], in opposite pairs.
 
     The normal numbers are [m, k, p].
@@ -56,7 +61,7 @@ def draw_coefficients(posterior: Posterior, used: Tensor, normals: Tensor) -> Te
     return coefficients
 
 
-def measure_intercept_spread(arrivals: Arrivals, noise: float) -> Tensor:
+def measure_intercept_spread(arrivals: ArrivalScores, noise: float) -> Tensor:
     """Return by how much intercepts differ between environments, [k].
 
     Args:
@@ -103,7 +108,7 @@ def fit_slope(
     return slope, errors.square().sum() / information.square() + 1e-9
 
 
-def predict_slope(arrivals: Arrivals) -> Tensor:
+def predict_slope(arrivals: ArrivalScores) -> Tensor:
     """Return the factor of outputs for a new environment, from 0 to 1, [].
 
     It is the mean over arrivals and one more environment in which it is one. The

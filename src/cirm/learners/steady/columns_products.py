@@ -13,20 +13,22 @@ import torch
 from scipy.special import chdtri
 from torch import Tensor
 
-from cirm.learners.steady.columns_state import State, center_moments
+from cirm.learners.steady.columns_state import ColumnsState, center_moments
 
 PRODUCT_LEVEL = 0.01  # probability of dropping any product if all are stable
 RIDGE = 1e-6  # of the mean variance, so that constant features do no harm
 
 
-class Moments(NamedTuple):
+class CentredMoments(NamedTuple):
     """Centred sums of products of basis and targets [p + c, p + c] of some rows."""
 
     sums: Tensor
     rows: float
 
 
-def drop_changed_products(state: State, place: Moments, share: float) -> State:
+def drop_changed_products(
+    state: ColumnsState, place: CentredMoments, share: float
+) -> ColumnsState:
     """Return the state without products that say something else at a new place.
 
     Args:
@@ -37,7 +39,7 @@ def drop_changed_products(state: State, place: Moments, share: float) -> State:
     used = (state.basis.factors > 0).nonzero()[:, 0]
     if not len(used) or not len(state.places.rows):
         return state
-    past = Moments(center_moments(state), float(state.places.rows.sum()))
+    past = CentredMoments(center_moments(state), float(state.places.rows.sum()))
     slopes, variances = zip(
         *(_measure_slopes(state, part, used) for part in (past, place)), strict=True
     )
@@ -49,7 +51,7 @@ def drop_changed_products(state: State, place: Moments, share: float) -> State:
 
 
 def _measure_slopes(
-    state: State, moments: Moments, used: Tensor
+    state: ColumnsState, moments: CentredMoments, used: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return slopes of products on targets given all features, and variances, [m, k].
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_residual import compute_residual_direction
-from cirm.learners.steady.columns_state import State
+from cirm.learners.steady.columns_state import ColumnsState
 
 FEWEST_ROWS = 30  # below that the interval of an effect holds any effect
 LEAST_SKILL = 0.1  # correlation of stable predictions with targets, on arrival
@@ -18,7 +18,7 @@ EARNED = 2.0  # standard errors by which adapting must have helped on arrival
 FEW, CONSTANT, OTHER_UNIT, UNTRIED, CHANCE, LEAK, UNEARNED, UNCLEAR = range(1, 9)
 
 
-def list_reasons_not_to_adapt(state: State, inputs: Tensor) -> Tensor:
+def list_reasons_not_to_adapt(state: ColumnsState, inputs: Tensor) -> Tensor:
     """Return why each feature is not adapted to inputs [n, d]; 0 if it is, [d]."""
     reasons = torch.zeros_like(state.unit)
     features = state.basis.standardise(inputs)
@@ -58,7 +58,7 @@ def _has_other_unit(values: Tensor, limit: float) -> bool:
     return spread > UNITS or spread < 1 / UNITS or abs(centre) > UNITS
 
 
-def has_adapting_helped(state: State, feature: int) -> bool:
+def has_adapting_helped(state: ColumnsState, feature: int) -> bool:
     """Return whether adapting a feature has helped on the arrival of environments."""
     errors = state.arrivals.errors[:, feature]
     tried = errors.isfinite()
@@ -68,7 +68,7 @@ def has_adapting_helped(state: State, feature: int) -> bool:
     return float(gains.sum()) > EARNED * float(errors[tried].square().sum().sqrt())
 
 
-def has_adapting_frequencies_helped(state: State) -> bool:
+def has_adapting_frequencies_helped(state: ColumnsState) -> bool:
     """Return whether adapting the class frequencies has helped on arrival.
 
     Any change of the inputs can look like one of the frequencies, by more than the

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_state import State, center_moments
+from cirm.learners.steady.columns_state import ColumnsState, center_moments
 
 
 def compute_residual_direction(
-    state: State, feature: int, given: Tensor
+    state: ColumnsState, feature: int, given: Tensor
 ) -> tuple[Tensor, float]:
     """Return what is left of a feature given others and the target, as a direction.
 
@@ -44,7 +44,7 @@ def compute_residual_direction(
     return direction, kept * explained
 
 
-def _add_pseudo_rows(state: State, count: int) -> Tensor:
+def _add_pseudo_rows(state: ColumnsState, count: int) -> Tensor:
     """Return centred moments with rows in which no feature says anything of others.
 
     One for each feature is enough to regress on more features than there are rows.
@@ -68,7 +68,7 @@ def _regress_feature_on_others(
     return (moments[feature, feature] - cross @ slopes).clamp(min=0), slopes
 
 
-def compute_explained_fractions(state: State) -> Tensor:
+def compute_explained_fractions(state: ColumnsState) -> Tensor:
     """Return which part of each feature others explain given the target, [d].
 
     Others are the features of other units. Chance correlations are not counted.

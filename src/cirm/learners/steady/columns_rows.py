@@ -18,7 +18,7 @@ MOST_ROWS = 100_000  # of an environment, if every class has enough of them
 ENOUGH_ROWS = 5_000  # of each class
 
 
-def take_enough_rows(
+def take_rows_up_to_limit(
     environment: Environment, randomness: Randomness, classes: int
 ) -> Examples:
     """Return the examples of an environment, or a random part if they are many.
@@ -29,14 +29,14 @@ def take_enough_rows(
         classes: Number of classes; 0 for regression.
     """
     replicas, rows = len(randomness.seeds), len(environment)
-    wanted = count_enough_rows(environment.targets.reshape(-1, rows), classes)
+    wanted = count_rows_to_use(environment.targets.reshape(-1, rows), classes)
     if wanted >= rows:
         return environment.take_all(replicas)
     source = randomness.at("rows", environment.name)
     return environment.take(source.permutation(rows)[:, :wanted].sort().values)
 
 
-def count_enough_rows(targets: Tensor, classes: int) -> int:
+def count_rows_to_use(targets: Tensor, classes: int) -> int:
     """Return how many rows, drawn from targets [replica, n], are enough."""
     rows = targets.shape[1]
     if not classes:

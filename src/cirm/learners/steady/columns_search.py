@@ -16,16 +16,19 @@ from cirm.learners.steady.columns_effects import (
     measure_coefficients,
     measure_effects,
 )
-from cirm.learners.steady.columns_glm import Posterior, fit_regression_to_moments
-from cirm.learners.steady.columns_products import Moments
+from cirm.learners.steady.columns_glm import (
+    CoefficientPosterior,
+    fit_regression_to_moments,
+)
+from cirm.learners.steady.columns_products import CentredMoments
 from cirm.learners.steady.columns_scores import (
     arrange_weights,
     compute_scores,
     cross_fit_scores,
 )
 from cirm.learners.steady.columns_state import (
+    ColumnsState,
     EnvironmentSummaries,
-    State,
     append_entry,
     center_moments,
     find_basis_functions_of_features,
@@ -36,7 +39,7 @@ from cirm.learners.steady.meta_analysis import UNKNOWN
 SCORE_TABLES = {"clusters": 2, "coefficients": 2, "scores": 4}  # columns of each
 
 
-class Summary(NamedTuple):
+class EnvironmentContribution(NamedTuple):
     """What an environment adds to the state: a summary of it, and moments."""
 
     place: EnvironmentSummaries
@@ -44,8 +47,8 @@ class Summary(NamedTuple):
 
 
 def summarise_environment(
-    state: State, inputs: Tensor, targets: Tensor, is_value: bool
-) -> Summary:
+    state: ColumnsState, inputs: Tensor, targets: Tensor, is_value: bool
+) -> EnvironmentContribution:
     """Return the means, effects and moments of an environment."""
     d, p = len(state.unit), len(state.ridge)
     moments, means = _sum_products(state, inputs, targets)
@@ -78,11 +81,11 @@ def summarise_environment(
     place = EnvironmentSummaries(
         rows, means[:p], means[p:], contrasts, *alignment, **tables
     )
-    return Summary(place, moments)
+    return EnvironmentContribution(place, moments)
 
 
 def _measure_scores(
-    state: State, inputs: Tensor, target: Tensor, is_value: bool
+    state: ColumnsState, inputs: Tensor, target: Tensor, is_value: bool
 ) -> dict[str, Tensor]:
     """Return what the scores of units and clusters say in an environment, by name."""
     d, q = len(state.unit), state.weights.shape[1]
@@ -121,7 +124,7 @@ def _measure_scores(
 
 
 def _sum_products(
-    state: State, inputs: Tensor, targets: Tensor
+    state: ColumnsState, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return sums of products, and means, of basis functions and targets."""
     q = len(state.ridge) + targets.shape[1]
@@ -135,7 +138,9 @@ def _sum_products(
     return products, sums / len(inputs)
 
 
-def add_environment_summary(state: State, summary: Summary) -> State:
+def add_environment_summary(
+    state: ColumnsState, summary: EnvironmentContribution
+) -> ColumnsState:
     """Add the summary of an environment to the state."""
     return state._replace(
         moments=state.moments + summary.moments,
@@ -143,22 +148,22 @@ def add_environment_summary(state: State, summary: Summary) -> State:
     )
 
 
-def center_summary(summary: Summary) -> Moments:
+def center_summary(summary: EnvironmentContribution) -> CentredMoments:
     """Return the moments of an environment around its own means."""
     place = summary.place
     means = torch.cat([place.inputs, place.targets])
     rows = float(place.rows)
-    return Moments(summary.moments - rows * torch.outer(means, means), rows)
+    return CentredMoments(summary.moments - rows * torch.outer(means, means), rows)
 
 
 def search_unstable_features(
-    state: State,
-    summaries: list[Summary],
+    state: ColumnsState,
+    summaries: list[EnvironmentContribution],
     level: float,
     named: Tensor,
     protected: Tensor,
     is_value: bool,
-) -> State:
+) -> ColumnsState:
     """Test features between environments, and set aside those that are unstable.
 
     The k-th look at the data spends 6 / (pi k)^2 of the level, so that all looks
@@ -198,7 +203,7 @@ def search_unstable_features(
     return state
 
 
-def remove_features_from_stable_model(state: State, new: Tensor) -> State:
+def remove_features_from_stable_model(state: ColumnsState, new: Tensor) -> ColumnsState:
     """Remove features [d] from the stable model of classes.
 
     If a model without the unit was kept, it is used. Other features are removed by the
@@ -228,14 +233,16 @@ def remove_features_from_stable_model(state: State, new: Tensor) -> State:
     means = torch.where(rest, means + added, 0.0)
     gone = torch.isin(without.unit, state.unit[new])
     return state._replace(
-        stable=Posterior(means[0], precision),
+        stable=CoefficientPosterior(means[0], precision),
         without=without._replace(
             mean=means[1:], ratio=torch.where(gone, 0.0, without.ratio)
         ),
     )
 
 
-def _regress_dropped_on_kept(state: State, dropped: Tensor, rest: Tensor) -> Tensor:
+def _regress_dropped_on_kept(
+    state: ColumnsState, dropped: Tensor, rest: Tensor
+) -> Tensor:
     """Return slopes of dropped basis functions on others given the targets."""
     p = len(state.ridge)
     moments = center_moments(state)
@@ -249,7 +256,7 @@ def _regress_dropped_on_kept(state: State, dropped: Tensor, rest: Tensor) -> Ten
     return slopes
 
 
-def refit_regressions(state: State) -> State:
+def refit_regressions(state: ColumnsState) -> ColumnsState:
     """Fit the regressions with and without unstable features to the moments."""
     active, groups = state.basis.active, list_ridge_groups(state)
     rows = int(state.places.rows.sum())

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import Basis
-from cirm.learners.steady.columns_curves import Curves
-from cirm.learners.steady.columns_effects import Contrasts
-from cirm.learners.steady.columns_glm import Posterior
+from cirm.learners.steady.columns_curves import FeatureCurves
+from cirm.learners.steady.columns_effects import EffectContrasts
+from cirm.learners.steady.columns_glm import CoefficientPosterior
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
 
@@ -40,7 +40,7 @@ class EnvironmentSummaries(NamedTuple):
     rows: Tensor
     inputs: Tensor
     targets: Tensor
-    contrasts: Contrasts
+    contrasts: EffectContrasts
     alignment: Tensor
     alignment_variance: Tensor
     clusters: Tensor
@@ -62,7 +62,7 @@ class ModelsWithoutUnit(NamedTuple):
     ratio: Tensor
 
 
-class Arrivals(NamedTuple):
+class ArrivalScores(NamedTuple):
     """What was predicted for each environment before its labels were used.
 
     Attributes:
@@ -125,7 +125,7 @@ class Adaptation(NamedTuple):
     residual: Tensor
 
 
-class State(NamedTuple):
+class ColumnsState(NamedTuple):
     """Everything that is kept; in the learner's state with a leading replica axis.
 
     Attributes:
@@ -161,7 +161,7 @@ class State(NamedTuple):
     unit: Tensor
     cluster: Tensor
     simple: Tensor
-    curves: Curves
+    curves: FeatureCurves
     weights: Tensor
     needed: Tensor
     unstable: Tensor
@@ -169,12 +169,12 @@ class State(NamedTuple):
     ridge: Tensor
     noise: Tensor
     looks: Tensor
-    whole: Posterior
-    stable: Posterior
+    whole: CoefficientPosterior
+    stable: CoefficientPosterior
     without: ModelsWithoutUnit
     moments: Tensor
     places: EnvironmentSummaries
-    arrivals: Arrivals
+    arrivals: ArrivalScores
     base: Predictor
     predictor: Predictor
     adaptation: Adaptation
@@ -182,7 +182,7 @@ class State(NamedTuple):
 
 def create_empty_state(
     d: int, p: int, k: int, c: int, kept: int, hinges: int, pairs: int
-) -> State:
+) -> ColumnsState:
     """Return the state of one replica before any data.
 
     Args:
@@ -201,9 +201,9 @@ def create_empty_state(
     def whole_numbers(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.int64)
 
-    posterior = Posterior(zeros(k, p), zeros(k, p, p))
+    posterior = CoefficientPosterior(zeros(k, p), zeros(k, p, p))
     predictor = Predictor(zeros(SAMPLES, k, p), zeros(SAMPLES, k))
-    return State(
+    return ColumnsState(
         basis=Basis(
             centre=zeros(d),
             scale=zeros(d),
@@ -216,7 +216,7 @@ def create_empty_state(
         unit=whole_numbers(d),
         cluster=whole_numbers(d),
         simple=whole_numbers(d).bool(),
-        curves=Curves(zeros(0), zeros(d, 0)),
+        curves=FeatureCurves(zeros(0), zeros(d, 0)),
         weights=zeros(2, d * (1 + hinges)),
         needed=whole_numbers(d).bool(),
         unstable=whole_numbers(d).bool(),
@@ -232,14 +232,14 @@ def create_empty_state(
             rows=zeros(0),
             inputs=zeros(0, p),
             targets=zeros(0, c),
-            contrasts=Contrasts(*([zeros(0, d, k)] * 4)),
+            contrasts=EffectContrasts(*([zeros(0, d, k)] * 4)),
             alignment=zeros(0, d, k),
             alignment_variance=zeros(0, d, k),
             clusters=zeros(0, d, 2),
             coefficients=zeros(0, d, 2),
             scores=zeros(0, d if k == 1 else 0, 4),
         ),
-        arrivals=Arrivals(
+        arrivals=ArrivalScores(
             losses=zeros(0, 4),
             scores=zeros(0, 4),
             gains=zeros(0, d),
@@ -272,21 +272,21 @@ def create_empty_adaptation(predictor: Predictor, d: int, k: int, c: int) -> Ada
     )
 
 
-def center_moments(state: State) -> Tensor:
+def center_moments(state: ColumnsState) -> Tensor:
     """Return sums of products around the means of each environment, [p + c, p + c]."""
     places = state.places
     means = torch.cat([places.inputs, places.targets], 1)
     return state.moments - (means * places.rows[:, None]).T @ means
 
 
-def find_basis_functions_of_features(state: State, features: Tensor) -> Tensor:
+def find_basis_functions_of_features(state: ColumnsState, features: Tensor) -> Tensor:
     """Return which basis functions [p] belong to features [d]."""
     repeated = features.repeat(1 + len(state.basis.knots))
     products = features[state.basis.pairs].any(1)
     return torch.cat([repeated, products, features.new_zeros(1)])
 
 
-def list_ridge_groups(state: State) -> Tensor:
+def list_ridge_groups(state: ColumnsState) -> Tensor:
     """Return the group of basis functions that share a ridge, [p].
 
     Features (0), hinges (1), products (2), and the constant (3).

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from cirm.learners.steady.columns_learn import summarise_effects
-from cirm.learners.steady.columns_state import State
+from cirm.learners.steady.columns_state import ColumnsState
 from cirm.learners.steady.meta_analysis import UNKNOWN
 from cirm.wording import join_words
 
@@ -19,7 +19,7 @@ def name_features(columns: Mapping[str, int], count: int) -> list[str]:
     return names if len(names) == count else [f"feature {i}" for i in range(count)]
 
 
-def list_unstable_features(state: State, names: list[str]) -> list[int]:
+def list_unstable_features(state: ColumnsState, names: list[str]) -> list[int]:
     """Return one feature of each unstable column, the one that changes most."""
     spread = summarise_effects(state).spread.amax(1)
     features = (state.unstable & state.needed).nonzero()[:, 0]
@@ -29,7 +29,7 @@ def list_unstable_features(state: State, names: list[str]) -> list[int]:
 
 
 def convert_effect_to_number(
-    effect: float, mean: float, frequency: float, state: State, feature: int
+    effect: float, mean: float, frequency: float, state: ColumnsState, feature: int
 ) -> float:
     """Return an effect as users read it.
 
@@ -70,12 +70,12 @@ def _compute_rates_by_class(
     return ones, max(1 / (1 + math.exp(-max(-40.0, min(40.0, odds)))), 1e-9)
 
 
-def find_most_variable_output(state: State, feature: int) -> int:
+def find_most_variable_output(state: ColumnsState, feature: int) -> int:
     """Return the output whose effect varies most between environments."""
     return int(summarise_effects(state).spread[feature].argmax())
 
 
-def list_effects(state: State, feature: int, output: int) -> list[float]:
+def list_effects(state: ColumnsState, feature: int, output: int) -> list[float]:
     """Return the effects of a feature in the environments seen, as users read them."""
     places = state.places
     effects, variances = places.contrasts.compute_effects()

@@ -22,46 +22,46 @@ from cirm.learners.steady import directions_state as states
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
     adapt_replica,
-    choose_log_tables,
-    correct_logits,
+    choose_log_tables_for_prediction,
+    correct_stable_logits,
 )
 from cirm.learners.steady.directions_explain import explain_state
 from cirm.learners.steady.directions_reference import (
-    Hypothesis,
+    EasiestAnswers,
     count_correct_answers,
     predict_with_reference,
     train_reference,
 )
 from cirm.learners.steady.directions_stable import (
-    Seen,
+    KnownRows,
     centre_logits,
     train_stable_ensemble,
 )
 from cirm.learners.steady.directions_stage import (
-    Outcome,
+    FeatureSearch,
     ReaderTraining,
-    Search,
+    SearchOutcome,
     StageRows,
     remove_features_from_rows,
 )
 from cirm.learners.steady.directions_start import (
-    choose_start,
+    choose_start_networks,
     train_beside_plain_answers,
 )
 from cirm.learners.steady.directions_state import (
+    DirectionsState,
     EasiestPredictor,
-    State,
 )
-from cirm.learners.steady.directions_statistics import Scale, fit_scale
+from cirm.learners.steady.directions_statistics import StatisticsScale, fit_scale
 from cirm.learners.steady.directions_training import (
     Ensemble,
-    Rows,
+    TrainingRows,
     compute_member_outputs,
     select_held_out_outputs,
-    train_members,
+    train_ensemble_members,
 )
 from cirm.learners.steady.directions_update import build_state_after_search
-from cirm.memory import pick_replica, stack_replicas
+from cirm.memory import select_replica, stack_replicas
 from cirm.randomness import Draws, Randomness
 from cirm.training import Watch
 
@@ -75,16 +75,18 @@ class Directions:
 
     learner: Steady
 
-    def init(self, randomness: Randomness) -> State:
+    def init(self, randomness: Randomness) -> DirectionsState:
         """Return the state before any data: new networks, nothing else."""
         network, members = self.learner.network, self.learner.members
         params = network.init(randomness.at("params").spawn(members))
         params[:, network.head] = 0  # a new network says nothing
-        return states.start_state(params.view(len(randomness.seeds), members, -1))
+        return states.create_state_before_data(
+            params.view(len(randomness.seeds), members, -1)
+        )
 
     def observe(
-        self, state: State, stage: Stage, randomness: Randomness, watch: Watch
-    ) -> State:
+        self, state: DirectionsState, stage: Stage, randomness: Randomness, watch: Watch
+    ) -> DirectionsState:
         """Search for unstable features, then learn what holds without them."""
         replicas = len(state.members)
         pieces = [environment.take_all(replicas) for environment in stage]
@@ -96,7 +98,7 @@ class Directions:
         places = torch.repeat_interleave(torch.arange(len(stage)), sizes)
         shape = tuple(inputs.shape[2:])
         if not state.tables.numel():
-            state = states.allocate_state(state, shape, self.learner.classes)
+            state = states.allocate_state_tensors(state, shape, self.learner.classes)
         state = states.forget_adaptation(state)
         is_first = not bool(state.places[0])
         if is_first:
@@ -106,8 +108,8 @@ class Directions:
         at = [Randomness((seed,), randomness.path) for seed in randomness.seeds]
         outcomes = []
         for r in range(replicas):
-            one = pick_replica(state, r)
-            search = Search(
+            one = select_replica(state, r)
+            search = FeatureSearch(
                 StageRows(inputs[r].flatten(1), targets[r], places),
                 None if is_first else one.moments,
                 hypotheses[r],
@@ -123,16 +125,18 @@ class Directions:
                     at[r],
                 ),
             )
-            outcome = search.run(states.list_features(one), answers[r])
+            outcome = search.run(states.list_known_features(one), answers[r])
             outcomes.append(outcome)
         seen = torch.stack([o.rows.float() for o in outcomes]).view(inputs.shape)
         known = [
-            Seen(o.values, t, places, o.is_hidden, self.learner.classes)
+            KnownRows(o.values, t, places, o.is_hidden, self.learner.classes)
             for o, t in zip(outcomes, targets, strict=True)
         ]
         fit, judgements = train_stable_ensemble(
             self._run_network,
-            choose_start(state, self.init(randomness.at("restart")).members, outcomes),
+            choose_start_networks(
+                state, self.init(randomness.at("restart")).members, outcomes
+            ),
             seen,
             known,
             is_first,
@@ -143,7 +147,7 @@ class Directions:
         )
         parts = [
             build_state_after_search(
-                pick_replica(state, r), outcomes[r], judgements[r], t, places
+                select_replica(state, r), outcomes[r], judgements[r], t, places
             )
             for r, t in enumerate(targets)
         ]
@@ -160,7 +164,7 @@ class Directions:
         )
         return self._update_reference(state, fit, seen, targets, hypotheses, outcomes)
 
-    def outputs(self, state: State, inputs: Tensor) -> Tensor:
+    def outputs(self, state: DirectionsState, inputs: Tensor) -> Tensor:
         """Return logits [replica, sample, n, k], or values [replica, 1, n, 1]."""
         inputs = inputs.float()
         if not self.learner.classes:
@@ -175,14 +179,16 @@ class Directions:
         stable, values = self._compute_stable_logits(state, inputs)
         results = []
         for r, logits in enumerate(stable):
-            draws = choose_log_tables(pick_replica(state, r), self.learner.trust)
+            draws = choose_log_tables_for_prediction(
+                select_replica(state, r), self.learner.trust
+            )
             evidence = tables.compute_log_evidence_of_values(
                 draws[:, : len(values[r])], values[r]
             )
             results.append(logits + evidence)
         return torch.stack(results).float()
 
-    def adapt(self, state: State, inputs: Tensor) -> State:
+    def adapt(self, state: DirectionsState, inputs: Tensor) -> DirectionsState:
         """Estimate what the features say in the environment of unlabelled inputs."""
         if not self.learner.classes or not state.tables.numel():
             return state
@@ -190,13 +196,13 @@ class Directions:
         with torch.no_grad():
             stable, values = self._compute_stable_logits(state, inputs.float())
         parts = [
-            adapt_replica(pick_replica(state, r), stable[r], values[r])
+            adapt_replica(select_replica(state, r), stable[r], values[r])
             for r in range(len(stable))
         ]
         return state._replace(adaptation=stack_replicas(parts))
 
     def explain(
-        self, state: State, columns: Mapping[str, int], environments: int
+        self, state: DirectionsState, columns: Mapping[str, int], environments: int
     ) -> dict[str, Any]:
         """Explain which features are unstable and what an adaptation changed."""
         return explain_state(state, self.learner.classes, self.learner.trust)
@@ -210,22 +216,22 @@ class Directions:
             outputs = self.learner.likelihood.logits(outputs)  # type: ignore[attr-defined]
         return outputs
 
-    def _fit_scales(self, inputs: Tensor, targets: Tensor) -> Scale:
+    def _fit_scales(self, inputs: Tensor, targets: Tensor) -> StatisticsScale:
         """Return the scale of the statistics of each replica's images."""
         shape = tuple(inputs.shape[2:])
         pairs = zip(inputs.flatten(2).double(), targets, strict=True)
         return stack_replicas([fit_scale(rows, y, shape) for rows, y in pairs])
 
     def _remove_features_from_inputs(
-        self, state: State, inputs: Tensor, views: Tensor
+        self, state: DirectionsState, inputs: Tensor, views: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return inputs without the first so many features, and values [feature, n]."""
         shape = tuple(inputs.shape[2:])
         answers = self._predict_with_feature_network(state, inputs)
         rows, values = [], []
         for r, count in enumerate(views.tolist()):
-            one = pick_replica(state, r)
-            features = states.list_features(one)[: int(count)]
+            one = select_replica(state, r)
+            features = states.list_known_features(one)[: int(count)]
             flat = inputs[r].flatten(1)
             seen, _, known = remove_features_from_rows(
                 flat, features, shape, one.scale, answers[r]
@@ -235,7 +241,9 @@ class Directions:
             values.append(torch.stack(known) if known else none)
         return torch.stack(rows).view(inputs.shape), values
 
-    def _predict_with_feature_network(self, state: State, inputs: Tensor) -> Tensor:
+    def _predict_with_feature_network(
+        self, state: DirectionsState, inputs: Tensor
+    ) -> Tensor:
         """Return the answers [replica, n] of networks that read a feature, if any."""
         if not state.taught.any():
             return torch.zeros(inputs.shape[:2], dtype=torch.long)
@@ -254,10 +262,10 @@ class Directions:
 
         def train_reader() -> tuple[Tensor, Tensor]:
             offset = torch.zeros(*targets.shape, self.learner.classes)
-            fit = train_members(
+            fit = train_ensemble_members(
                 self._run_network,
                 start,
-                Rows(inputs, targets, offset),
+                TrainingRows(inputs, targets, offset),
                 self.learner.likelihood,
                 self.learner.descent,
                 randomness.at("reader"),
@@ -269,26 +277,26 @@ class Directions:
         return train_reader
 
     def _compute_stable_logits(
-        self, state: State, inputs: Tensor
+        self, state: DirectionsState, inputs: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the stable logits [replica, n, k], and the values [feature, n]."""
         seen, values = self._remove_features_from_inputs(state, inputs, state.found)
         logits = compute_member_outputs(self._run_network, state.members, seen)
         logits = centre_logits(logits).mean(1)
         corrected = [
-            correct_logits(pick_replica(state, r), logits[r], values[r])
+            correct_stable_logits(select_replica(state, r), logits[r], values[r])
             for r in range(len(inputs))
         ]
         return torch.stack(corrected), values
 
     def _score_reference(
         self,
-        state: State,
+        state: DirectionsState,
         inputs: Tensor,
         targets: Tensor,
         places: Tensor,
         randomness: Randomness,
-    ) -> list[Hypothesis | None]:
+    ) -> list[EasiestAnswers | None]:
         """Return how often the easiest predictor is right in each environment."""
         is_first, classes = not bool(state.places[0]), self.learner.classes
         if is_first and int(places.max()) == 0:
@@ -311,7 +319,7 @@ class Directions:
             answers, right = predict_with_reference(
                 self._run_network, params, seen, targets
             )
-        hypotheses: list[Hypothesis | None] = []
+        hypotheses: list[EasiestAnswers | None] = []
         for r in range(len(inputs)):
             tallies = [] if is_first else [state.reference.tally[r]]
             for place in range(int(places.max()) + 1):
@@ -319,18 +327,18 @@ class Directions:
                 tallies.append(
                     count_correct_answers(right[r][here], targets[r][here], classes)
                 )
-            hypotheses.append(Hypothesis(answers[r], tallies))
+            hypotheses.append(EasiestAnswers(answers[r], tallies))
         return hypotheses
 
     def _update_reference(
         self,
-        state: State,
+        state: DirectionsState,
         fit: Ensemble,
         seen: Tensor,
         targets: Tensor,
-        hypotheses: list[Hypothesis | None],
-        outcomes: list[Outcome],
-    ) -> State:
+        hypotheses: list[EasiestAnswers | None],
+        outcomes: list[SearchOutcome],
+    ) -> DirectionsState:
         """Return the state with the tallies of the reference, or with a new one.
 
         A reference is kept until a feature was found, which is what it answered by.
@@ -353,12 +361,12 @@ class Directions:
 
     def _observe_regression(
         self,
-        state: State,
+        state: DirectionsState,
         inputs: Tensor,
         targets: Tensor,
         randomness: Randomness,
         watch: Watch,
-    ) -> State:
+    ) -> DirectionsState:
         """Return the state after a stage of numbers: the ensemble learns all inputs."""
         frame = state.frame
         if not bool(state.places[0]):
@@ -366,10 +374,10 @@ class Directions:
             frame = torch.stack([targets.mean(1), spread], 1)
         targets = (targets - frame[:, :1]) / frame[:, 1:]
         offset = torch.zeros(*targets.shape, 1)
-        fit = train_members(
+        fit = train_ensemble_members(
             self._run_network,
             state.members,
-            Rows(inputs, targets, offset),
+            TrainingRows(inputs, targets, offset),
             self.learner.likelihood,
             self.learner.descent,
             randomness.at("train"),

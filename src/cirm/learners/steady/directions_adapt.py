@@ -9,8 +9,8 @@ from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import measure_distance
 from cirm.learners.steady.directions_state import (
     Adaptation,
-    State,
-    list_features,
+    DirectionsState,
+    list_known_features,
 )
 from cirm.learners.steady.meta_analysis import combine_effects
 
@@ -35,20 +35,22 @@ REFUSALS = (
 )
 
 
-def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
+def adapt_replica(state: DirectionsState, logits: Tensor, values: Tensor) -> Adaptation:
     """Return what unlabelled rows with stable logits [n, k] and values tell."""
     kept = state.adaptation
-    refused = _refuse(state, logits, values)
+    refused = _find_reason_not_to_adapt(state, logits, values)
     draws = torch.zeros(tables.DRAWS, *kept.draws.shape[1:]).to(kept.draws)
     found = len(values)
     table, error = torch.zeros_like(kept.tables), torch.zeros_like(kept.error)
     before = after = 0.0
     if not refused:
-        estimate = tables.estimate_tables(logits, values, pool_tables(state, found))
+        estimate = tables.estimate_tables(
+            logits, values, pool_tables_of_environments(state, found)
+        )
         table[:found] = estimate.tables.to(table)
         error[:found] = estimate.error.to(error)
         before, after = compare_likelihoods_of_values(logits, values, estimate.tables)
-        refused = refuse_estimate(logits, values, estimate.draws)
+        refused = find_reason_to_refuse_estimate(logits, values, estimate.draws)
         if not refused and may_be_leak(state, estimate.tables):
             refused = 4
         if not refused:
@@ -57,7 +59,9 @@ def adapt_replica(state: State, logits: Tensor, values: Tensor) -> Adaptation:
     return Adaptation(draws, table, error, notes)
 
 
-def refuse_estimate(logits: Tensor, values: Tensor, draws: Tensor) -> int:
+def find_reason_to_refuse_estimate(
+    logits: Tensor, values: Tensor, draws: Tensor
+) -> int:
     """Return the code of the reason not to use an estimate, or 0.
 
     `draws` are log tables from the posterior. If one of them were true, the gain of
@@ -83,15 +87,15 @@ def refuse_estimate(logits: Tensor, values: Tensor, draws: Tensor) -> int:
     return 7 if float(doubt.mean()) > max(MISFIT[0] * error, MISFIT[1]) else 0
 
 
-def may_be_leak(state: State, estimate: Tensor) -> bool:
+def may_be_leak(state: DirectionsState, estimate: Tensor) -> bool:
     """Whether a feature that is partly misread seems to mean what it meant before.
 
     Where it is misread, the stable model may have learned it, which rows with the same
     frequency of misreadings cannot show. Such a leak has the sign of the environments
     seen; so an estimate with this sign may be the leak, and one against it is not.
     """
-    known = list_features(state)
-    seen = pool_tables(state, len(known))
+    known = list_known_features(state)
+    seen = pool_tables_of_environments(state, len(known))
     if seen is None:
         return False
     for feature, here, before in zip(known, estimate, seen, strict=True):
@@ -103,13 +107,15 @@ def may_be_leak(state: State, estimate: Tensor) -> bool:
     return False
 
 
-def pool_tables(state: State, found: int) -> Tensor | None:
+def pool_tables_of_environments(state: DirectionsState, found: int) -> Tensor | None:
     """Return the tables of all environments with labels so far, if there are any."""
     counts = state.tables[: int(state.places), :found].double().sum(0)
     return tables.normalise_counts(counts) if bool(counts.any()) else None
 
 
-def correct_logits(state: State, logits: Tensor, values: Tensor) -> Tensor:
+def correct_stable_logits(
+    state: DirectionsState, logits: Tensor, values: Tensor
+) -> Tensor:
     """Return stable logits [n, k] of one replica: without leak, calibrated, with prior.
 
     The frequencies of the classes are those of all rows so far.
@@ -158,7 +164,9 @@ def measure_gain_of_adapting(
     return torch.tensor(numbers)
 
 
-def _refuse(state: State, logits: Tensor, values: Tensor) -> int:
+def _find_reason_not_to_adapt(
+    state: DirectionsState, logits: Tensor, values: Tensor
+) -> int:
     """Return the code of the reason not to adapt, or 0."""
     if not len(values):
         return 1
@@ -174,7 +182,7 @@ def _refuse(state: State, logits: Tensor, values: Tensor) -> int:
     return 5 if float(gain) < 0 else 0
 
 
-def measure_information(state: State) -> float:
+def measure_information(state: DirectionsState) -> float:
     """Return the log likelihood that the stable model gains over class frequencies.
 
     It is that of all held-out rows of environments with unstable features. Accuracy
@@ -186,7 +194,7 @@ def measure_information(state: State) -> float:
     return float((rows * (likelihood - chance)).sum())
 
 
-def choose_log_tables(state: State, trust: str) -> Tensor:
+def choose_log_tables_for_prediction(state: DirectionsState, trust: str) -> Tensor:
     """Return log tables [draw, feature, class, value] to predict with, of one replica.
 
     Those of an adaptation, else by trust: none, or the mean over environments.
@@ -199,12 +207,12 @@ def choose_log_tables(state: State, trust: str) -> Tensor:
     for j in range(found):
         counts = state.tables[:places, j].double() + 0.5
         mean = (counts / counts.sum(-1, keepdim=True)).log().mean(0).log_softmax(-1)
-        if trust == "average" or _is_steady(state.tables[:places, j]):
+        if trust == "average" or _is_agreement_consistent(state.tables[:places, j]):
             evidence[:, j] = mean.to(evidence)
     return evidence
 
 
-def _is_steady(counts: Tensor) -> bool:
+def _is_agreement_consistent(counts: Tensor) -> bool:
     """Whether a new environment can be expected to agree more, or less, than chance.
 
     By the prediction interval of a random-effects meta-analysis of the log odds.

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from cirm.learners.steady.directions_adapt import REFUSALS
-from cirm.learners.steady.directions_state import State
+from cirm.learners.steady.directions_state import DirectionsState
 
 TRUST = {
     "invariant": "does not rely on it",
@@ -16,7 +16,7 @@ TRUST = {
 }
 
 
-def explain_state(state: State, classes: int, trust: str) -> dict[str, Any]:
+def explain_state(state: DirectionsState, classes: int, trust: str) -> dict[str, Any]:
     """Explain the state of one replica."""
     if not classes:
         return {
@@ -77,7 +77,7 @@ def measure_agreement(counts: Tensor) -> tuple[float, float, float]:
     return mean, max(0.0, mean - 1.96 * error), min(1.0, mean + 1.96 * error)
 
 
-def _describe_feature(state: State, j: int) -> dict[str, Any]:
+def _describe_feature(state: DirectionsState, j: int) -> dict[str, Any]:
     """Describe an unstable direction by how often it agrees with the target."""
     tables = state.tables[0, : int(state.places[0]), j]
     effects = [measure_agreement(table) for table in tables]
@@ -98,7 +98,7 @@ def _describe_feature(state: State, j: int) -> dict[str, Any]:
 
 
 def _describe_adaptation(
-    state: State, unstable: list[dict[str, Any]]
+    state: DirectionsState, unstable: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Describe what was learned from rows without labels."""
     adaptation = state.adaptation
@@ -138,7 +138,7 @@ def _describe_adaptation(
     }
 
 
-def _describe_gains(state: State) -> list[str]:
+def _describe_gains(state: DirectionsState) -> list[str]:
     """Tell what adapting would have gained in the environments with labels."""
     sentences = []
     for place, gain in enumerate(state.gains[0].tolist(), 1):

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cirm.learners.steady.directions_search import (
-    Axes,
-    Change,
-    Moments,
+    ChangeTest,
+    ClassMoments,
+    PrincipalAxes,
+    compute_means_by_group,
     find_axes,
-    mean_by_group,
+    measure_change_along_pattern,
     measure_moments,
-    measure_pattern,
 )
 
 CHANGED_AXES = (5, 20)  # numbers of axes of a first guess
@@ -48,14 +48,14 @@ class Feature(NamedTuple):
     is_taught: Tensor
 
 
-class Guess(NamedTuple):
+class FeatureGuess(NamedTuple):
     """A first guess [n] of a feature, and the axes in which it is looked up."""
 
     values: Tensor
-    axes: Axes
+    axes: PrincipalAxes
 
 
-class Finding(NamedTuple):
+class FeatureWithValues(NamedTuple):
     """A feature, and its values [n] on the rows that it was learned from.
 
     `separation` is how far apart rows of different values are, and `change` by how many
@@ -68,7 +68,7 @@ class Finding(NamedTuple):
     change: float
 
 
-def compute_values(feature: Feature, rows: Tensor) -> Tensor:
+def compute_feature_values(feature: Feature, rows: Tensor) -> Tensor:
     """Return the values [n] of a feature of rows [n, d]."""
     scores = (rows @ feature.scores.to(rows)).double()
     return torch.cdist(scores, feature.centres.double()).argmin(-1)
@@ -89,18 +89,18 @@ def compute_values_given_class(
     values = likelihood.argmax(-1)
     for _ in range(GIVEN_CLASS):
         member = F.one_hot(values, k).double()
-        table = (mean_by_group(member, targets, k) + 1e-3).log()
+        table = (compute_means_by_group(member, targets, k) + 1e-3).log()
         values = (likelihood + table[targets]).argmax(-1)
     return values
 
 
 def fit_feature(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: Axes
+    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
 ) -> Feature:
     """Return the discriminant of values [n], given the classes [n] of rows."""
     scores = fit_discriminants(rows, values, targets, classes, axes)
     outcome = rows @ scores
-    centres = mean_by_group(outcome, values, classes)
+    centres = compute_means_by_group(outcome, values, classes)
     spread = outcome - centres[values]
     sizes, turn = torch.linalg.eigh(spread.T @ spread / len(rows))
     root = turn * sizes.clamp(min=1e-6 * float(sizes[-1]) + 1e-12).rsqrt()
@@ -109,16 +109,18 @@ def fit_feature(
     return Feature(scores @ root, centres, torch.tensor(0.0))
 
 
-def make_network_feature(
+def build_network_feature(
     values: Tensor, rows: Tensor, classes: int, separation: float
-) -> Finding:
+) -> FeatureWithValues:
     """Return a feature that a network was taught, with its held-out values [n].
 
     Its centres are as far apart as a kernel shows rows of different values to be.
     """
     scores = torch.zeros(rows.shape[1], classes).to(rows)
     centres = torch.eye(classes).to(rows) * separation / 2**0.5
-    return Finding(Feature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0)
+    return FeatureWithValues(
+        Feature(scores, centres, torch.tensor(1.0)), values, 0.0, 0.0
+    )
 
 
 def measure_distance(feature: Feature) -> float:
@@ -135,18 +137,18 @@ def tells_more(values: Tensor, known: Tensor, targets: Tensor, classes: int) -> 
     """
     scores = []
     for v in (values, known):
-        table = mean_by_group(F.one_hot(targets, classes).double(), v, classes)
+        table = compute_means_by_group(F.one_hot(targets, classes).double(), v, classes)
         scores.append(float(table[v, targets].log().sum()))
     return scores[0] > scores[1]
 
 
-def make_first_guesses(
+def build_first_guesses(
     rows: Tensor,
     statistics: int,
     targets: Tensor,
-    change: Change,
-    axes: Axes,
-) -> list[Guess]:
+    change: ChangeTest,
+    axes: PrincipalAxes,
+) -> list[FeatureGuess]:
     """Return first guesses: the class as read from the axes that changed most.
 
     If there are statistics of whole images, also the class that most neighbours have by
@@ -157,13 +159,15 @@ def make_first_guesses(
     guesses = []
     for count in CHANGED_AXES:
         order = change.axes.argsort()[:count]
-        some = Axes(axes.vectors[:, order], axes.variances[order])
+        some = PrincipalAxes(axes.vectors[:, order], axes.variances[order])
         feature = fit_feature(rows, targets, none, classes, some)
-        guesses.append(Guess(compute_values(feature, rows), axes))
+        guesses.append(FeatureGuess(compute_feature_values(feature, rows), axes))
     if statistics:
-        few = _restrict_axes(rows, targets, statistics, classes)
+        few = _find_axes_of_last_entries(rows, targets, statistics, classes)
         scores = rows @ fit_feature(rows, targets, none, classes, few).scores
-        guesses.append(Guess(_predict_by_neighbours(scores, targets, classes), few))
+        guesses.append(
+            FeatureGuess(_predict_by_neighbours(scores, targets, classes), few)
+        )
     return guesses
 
 
@@ -178,11 +182,11 @@ def _predict_by_neighbours(scores: Tensor, values: Tensor, classes: int) -> Tens
 def find_clearest_changed_feature(
     rows: Tensor,
     targets: Tensor,
-    guesses: list[Guess],
-    past: Moments,
-    new: Moments,
-    axes: Axes,
-) -> Finding | None:
+    guesses: list[FeatureGuess],
+    past: ClassMoments,
+    new: ClassMoments,
+    axes: PrincipalAxes,
+) -> FeatureWithValues | None:
     """Return the feature, out of several first guesses, that inputs show most clearly.
 
     A mixture of two features, or with what tells the class, is shown less clearly than
@@ -200,10 +204,10 @@ def find_clearest_changed_feature(
                 pair = values, targets
                 apart = _measure_separation(rows, *pair, classes, guess.axes)
                 scores = fit_discriminants(rows, *pair, classes, axes)
-                z = abs(measure_pattern(scores.T, past, new, axes)[0])
+                z = abs(measure_change_along_pattern(scores.T, past, new, axes)[0])
                 feature = fit_feature(rows, *pair, classes, guess.axes)
-                values = compute_values(feature, rows)
-                findings.append(Finding(feature, values, apart, z))
+                values = compute_feature_values(feature, rows)
+                findings.append(FeatureWithValues(feature, values, apart, z))
     sure = [finding for finding in findings if finding.change > CHANGED]
     if sure:
         return max(sure, key=lambda finding: finding.separation)
@@ -211,12 +215,12 @@ def find_clearest_changed_feature(
 
 
 def fit_discriminants(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: Axes
+    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
 ) -> Tensor:
     """Return linear scores [d, k] of the values of a feature, given the class."""
     member = F.one_hot(values, classes).to(rows)
-    member = member - mean_by_group(member, targets, classes)[targets]
-    centred = rows - mean_by_group(rows, targets, classes)[targets]
+    member = member - compute_means_by_group(member, targets, classes)[targets]
+    centred = rows - compute_means_by_group(rows, targets, classes)[targets]
     along = axes.whiten(centred, ridge=0.1)
     product = along.T @ along + len(rows) * 0.01 * torch.eye(along.shape[1]).to(along)
     solved = torch.linalg.solve(product, along.T @ member)
@@ -224,7 +228,9 @@ def fit_discriminants(
     return axes.vectors @ (solved / spread[:, None])
 
 
-def find_traces(rows: Tensor, values: Tensor, targets: Tensor, classes: int) -> Tensor:
+def find_directions_of_feature(
+    rows: Tensor, values: Tensor, targets: Tensor, classes: int
+) -> Tensor:
     """Return directions [k, d] in which a feature moves the means of classes.
 
     For each class it is the difference between rows whose value is the class and
@@ -241,21 +247,25 @@ def find_traces(rows: Tensor, values: Tensor, targets: Tensor, classes: int) -> 
     return axes * (sizes > 1e-6 * sizes[0].clamp(min=1e-12))[:, None]
 
 
-def _restrict_axes(rows: Tensor, targets: Tensor, count: int, classes: int) -> Axes:
+def _find_axes_of_last_entries(
+    rows: Tensor, targets: Tensor, count: int, classes: int
+) -> PrincipalAxes:
     """Return the axes of the last so many entries of rows, within classes."""
     axes = find_axes(measure_moments(rows[:, -count:], targets, classes))
     vectors = torch.zeros(rows.shape[1], axes.vectors.shape[1]).to(rows)
     vectors[-count:] = axes.vectors
-    return Axes(vectors, axes.variances)
+    return PrincipalAxes(vectors, axes.variances)
 
 
-def _split_rows() -> list[tuple[slice, slice]]:
+def _split_rows_into_halves() -> list[tuple[slice, slice]]:
     """Return pairs of halves: every second row, and the others."""
     first, second = slice(0, None, 2), slice(1, None, 2)
     return [(first, second), (second, first)]
 
 
-def _refine_guess(rows: Tensor, targets: Tensor, guess: Guess, classes: int) -> Tensor:
+def _refine_guess(
+    rows: Tensor, targets: Tensor, guess: FeatureGuess, classes: int
+) -> Tensor:
     """Return the values [n] that a guess leads to.
 
     Along many axes, those of one half of the rows are read by discriminants of the
@@ -266,17 +276,17 @@ def _refine_guess(rows: Tensor, targets: Tensor, guess: Guess, classes: int) -> 
     is_few = guess.axes.vectors.shape[1] < FEW * len(rows)
     for _ in range(TURNS):
         last, values = values, values.clone()
-        for one, other in [(every, every)] if is_few else _split_rows():
+        for one, other in [(every, every)] if is_few else _split_rows_into_halves():
             pair = last[one], targets[one]
             feature = fit_feature(rows[one], *pair, classes, guess.axes)
-            values[other] = compute_values(feature, rows[other])
+            values[other] = compute_feature_values(feature, rows[other])
         if torch.equal(values, last) or len(values.unique()) < 2:
             break
     return values
 
 
 def _measure_separation(
-    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: Axes
+    rows: Tensor, values: Tensor, targets: Tensor, classes: int, axes: PrincipalAxes
 ) -> float:
     """Return how far apart rows with and without a value are along discriminants.
 
@@ -284,7 +294,7 @@ def _measure_separation(
     continuum that is cut in the middle has 2.65, a mixture of two features little more.
     """
     scores = torch.zeros(len(rows), classes).to(rows)
-    for one, other in _split_rows():
+    for one, other in _split_rows_into_halves():
         pair = values[one], targets[one]
         found = rows[other] @ fit_discriminants(rows[one], *pair, classes, axes)
         scores[other] = found / found.std(0).clamp(min=1e-9)
@@ -329,7 +339,7 @@ def _measure_gap(
     for v in range(classes):
         cells = member[:, v] * classes + targets
         counts = torch.bincount(cells, minlength=2 * classes).unflatten(0, (2, -1))
-        means = mean_by_group(scores[:, v : v + 1], cells, 2 * classes)
+        means = compute_means_by_group(scores[:, v : v + 1], cells, 2 * classes)
         spread = (scores[:, v : v + 1] - means[cells]).square().mean().sqrt()
         shared = (counts.prod(0) / counts.sum(0).clamp(min=1)).to(scores)
         without, having = means[:, 0].unflatten(0, (2, -1))

@@ -17,17 +17,17 @@ from torch import Tensor
 from cirm.learners.steady.directions_training import (
     EARLY,
     Model,
-    Rows,
+    TrainingRows,
     compute_member_outputs,
     select_held_out_outputs,
-    train_members,
+    train_ensemble_members,
 )
 from cirm.likelihoods import Likelihood
 from cirm.randomness import Randomness
 from cirm.training import Descent
 
 
-class Hypothesis(NamedTuple):
+class EasiestAnswers(NamedTuple):
     """Answers [n] of the easiest predictor, and how often it was right.
 
     `tallies` [place, k, 3] are those of earlier environments, if any, as the first one,
@@ -50,9 +50,9 @@ def train_reference(
     """Return held-out answers [replica, n] of a network stopped early, and if right."""
     classes = likelihood.classes  # type: ignore[attr-defined]
     offset = torch.zeros(*targets.shape, classes)
-    rows = Rows(inputs, targets, offset)
+    rows = TrainingRows(inputs, targets, offset)
     short = replace(descent, epochs=EARLY)
-    fit = train_members(model, start, rows, likelihood, short, randomness)
+    fit = train_ensemble_members(model, start, rows, likelihood, short, randomness)
     outputs = compute_member_outputs(model, fit.early, inputs)
     answers = select_held_out_outputs(outputs, fit.folds).argmax(-1)
     return answers, (answers == targets).double()
@@ -74,7 +74,7 @@ def count_correct_answers(right: Tensor, targets: Tensor, classes: int) -> Tenso
     return tally.index_add_(0, targets.cpu(), parts.cpu())
 
 
-def compare_tallies(before: Tensor, here: Tensor) -> float:
+def compute_p_value_of_tallies(before: Tensor, here: Tensor) -> float:
     """Return the p-value of a change of how often the answers of a class are right."""
     change, variance = 0.0, 0.0
     for first, second in zip(before.tolist(), here.tolist(), strict=True):

@@ -25,7 +25,7 @@ MOST_P_VALUE = 0.99  # so that one test in which nothing changes outvotes no oth
 RIDGE = 30.0  # of the discriminant, in mean variances; 10 to 100 find the same
 
 
-class Moments(NamedTuple):
+class ClassMoments(NamedTuple):
     """Class counts [k], class means [k, d], and a factor [r, d] of the scatter.
 
     The scatter within classes and environments is factor' factor.
@@ -40,7 +40,7 @@ class Moments(NamedTuple):
         return max(1.0, float(self.counts.sum()))
 
 
-class Axes(NamedTuple):
+class PrincipalAxes(NamedTuple):
     """Axes [d, a] of the inputs, and the variance [a] within classes along each."""
 
     vectors: Tensor
@@ -52,7 +52,7 @@ class Axes(NamedTuple):
         return rows @ self.vectors / variances.sqrt()
 
 
-class Change(NamedTuple):
+class ChangeTest(NamedTuple):
     """The p-values of a change: along the discriminant, and of each axis [a].
 
     `size` estimates the squared length of the change along these axes, in standard
@@ -80,72 +80,74 @@ def combine_tests(p_values: Sequence[float]) -> float:
     return combine_p_values(p_values, WEIGHTS[: len(p_values)], MOST_P_VALUE)
 
 
-def measure_moments(rows: Tensor, targets: Tensor, classes: int) -> Moments:
+def measure_moments(rows: Tensor, targets: Tensor, classes: int) -> ClassMoments:
     """Return the moments of rows [n, d] with classes [n]."""
     member = torch.nn.functional.one_hot(targets, classes).to(rows)
     counts = member.sum(0)
-    means = mean_by_group(rows, targets, classes)
-    return Moments(counts, means, compress_factor(rows - means[targets]))
+    means = compute_means_by_group(rows, targets, classes)
+    return ClassMoments(counts, means, compress_scatter_factor(rows - means[targets]))
 
 
-def mean_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:
+def compute_means_by_group(rows: Tensor, groups: Tensor, count: int) -> Tensor:
     """Return the mean [count, d] of rows by group."""
     member = torch.nn.functional.one_hot(groups, count).to(rows)
     return member.T @ rows / member.sum(0).clamp(min=1)[:, None]
 
 
-def pool_moments(first: Moments, second: Moments) -> Moments:
+def pool_moments(first: ClassMoments, second: ClassMoments) -> ClassMoments:
     """Return the moments of two environments, scattered about their own class means."""
     counts = first.counts + second.counts
     sums = [m.counts[:, None] * m.means for m in (first, second)]
     means = (sums[0] + sums[1]) / counts.clamp(min=1)[:, None]
     factor = torch.cat([first.factor, second.factor])
-    return Moments(counts, means, compress_factor(factor))
+    return ClassMoments(counts, means, compress_scatter_factor(factor))
 
 
-def compress_factor(factor: Tensor, rank: int = RANK) -> Tensor:
+def compress_scatter_factor(factor: Tensor, rank: int = RANK) -> Tensor:
     """Return a factor [rank or d, d] with the same leading part of the scatter."""
     width = min(rank, factor.shape[1])
-    values, axes = _decompose(factor)
+    values, axes = _compute_eigenvectors_of_scatter(factor)
     values, axes = values[:width], axes[:, :width]
     short = values.sqrt()[:, None] * axes.T
     return torch.nn.functional.pad(short, (0, 0, 0, width - len(short)))
 
 
-def find_axes(moments: Moments) -> Axes:
+def find_axes(moments: ClassMoments) -> PrincipalAxes:
     """Return the axes with at least 1e-4 of the largest variance within classes."""
-    values, axes = _decompose(moments.factor)
+    values, axes = _compute_eigenvectors_of_scatter(moments.factor)
     freedom = max(1.0, moments.count_rows() - len(moments.counts))
     keep = values > 1e-4 * values[:1].clamp(min=1e-12)
     keep[0] = True
-    return Axes(axes[:, keep], (values[keep] / freedom).clamp(min=1e-12))
+    return PrincipalAxes(axes[:, keep], (values[keep] / freedom).clamp(min=1e-12))
 
 
-def measure_change(past: Moments, new: Moments, axes: Axes) -> Change:
+def measure_change(
+    past: ClassMoments, new: ClassMoments, axes: PrincipalAxes
+) -> ChangeTest:
     """Test whether the differences between class means changed."""
-    weights = get_class_weights(past, new)
-    pooled = pool_means(past, new)
+    weights = compute_class_precisions(past, new)
+    pooled = compute_pooled_class_means(past, new)
     whole = axes.vectors.T @ pooled.T  # [a, k]
     scaled = whole.T / (axes.variances + RIDGE * axes.variances.mean())
-    pattern = measure_pattern(scaled @ axes.vectors.T, past, new, axes)
-    few = Axes(axes.vectors[:, :AXES], axes.variances[:AXES])
+    pattern = measure_change_along_pattern(scaled @ axes.vectors.T, past, new, axes)
+    few = PrincipalAxes(axes.vectors[:, :AXES], axes.variances[:AXES])
     change = (new.means - past.means) @ few.vectors
     change = change - weights @ change / weights.sum()
     squares = weights @ change.square() / few.variances
     freedom = max(1, int((weights > 0).sum()) - 1)
     p_values = torch.tensor(chdtrc(freedom, squares.cpu().numpy()))
     size = float(squares.sum()) - freedom * len(squares)
-    return Change(pattern[1], p_values, size)
+    return ChangeTest(pattern[1], p_values, size)
 
 
-def measure_pattern(
-    pattern: Tensor, past: Moments, new: Moments, axes: Axes
+def measure_change_along_pattern(
+    pattern: Tensor, past: ClassMoments, new: ClassMoments, axes: PrincipalAxes
 ) -> tuple[float, float]:
     """Return z and the p-value of a change of the sum of pattern [k, d] times means.
 
     The pattern must not depend on the change itself; means pooled over all rows do not.
     """
-    weights = get_class_weights(past, new)
+    weights = compute_class_precisions(past, new)
     known = weights > 0
     if known.sum() < 2:
         return 0.0, 1.0
@@ -157,14 +159,14 @@ def measure_pattern(
     return z, float(2 * ndtr(-abs(z)))
 
 
-def get_class_weights(past: Moments, new: Moments) -> Tensor:
+def compute_class_precisions(past: ClassMoments, new: ClassMoments) -> Tensor:
     """Return the precision [k] of each class's change of means, for unit variance."""
     inverse = 1 / past.counts.clamp(min=1e-9) + 1 / new.counts.clamp(min=1e-9)
     known = (past.counts > 1) & (new.counts > 1)
     return torch.where(known, 1 / inverse, 0.0)
 
 
-def pool_means(past: Moments, new: Moments) -> Tensor:
+def compute_pooled_class_means(past: ClassMoments, new: ClassMoments) -> Tensor:
     """Return class means [k, d] over all rows, less their own mean."""
     counts = (past.counts + new.counts).clamp(min=1)[:, None]
     means = past.counts[:, None] * past.means + new.counts[:, None] * new.means
@@ -172,7 +174,7 @@ def pool_means(past: Moments, new: Moments) -> Tensor:
     return means - means.mean(0)
 
 
-def _decompose(factor: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_eigenvectors_of_scatter(factor: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenvalues and eigenvectors [d, r] of the scatter, the largest first."""
     factor = factor.double()
     if len(factor) >= factor.shape[1]:

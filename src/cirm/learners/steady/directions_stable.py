@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady import directions_tables as tables
-from cirm.learners.steady.directions_search import mean_by_group
-from cirm.learners.steady.directions_tables import Leak
+from cirm.learners.steady.directions_search import compute_means_by_group
+from cirm.learners.steady.directions_tables import LogitLeak
 from cirm.learners.steady.directions_training import (
     Ensemble,
     Model,
-    Rows,
+    TrainingRows,
     compute_member_outputs,
     select_held_out_outputs,
-    train_members,
+    train_ensemble_members,
 )
 from cirm.likelihoods import Likelihood
 from cirm.randomness import Randomness
@@ -31,7 +31,7 @@ SLOW = 0.2  # of the usual rate, where features are explained: rows that agree w
 # say little, and a network that has learned before forgets more than they tell
 
 
-class Seen(NamedTuple):
+class KnownRows(NamedTuple):
     """What is known of the rows of one replica.
 
     Values [feature, n] of the features, classes [n], environments [n], whether each
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     is_hidden: list[bool]
     classes: int
 
-    def make_offset(self, hidden_too: bool) -> Tensor:
+    def compute_offset_logits(self, hidden_too: bool) -> Tensor:
         """Return what frequencies and features say of the classes of rows, [n, k]."""
         chosen = [hidden_too or not hidden for hidden in self.is_hidden]
         values = self.values[torch.tensor(chosen, dtype=torch.bool)]
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
         for place in range(int(self.places.max()) + 1):
             here = self.places == place
             counts = torch.bincount(self.targets[here], minlength=self.classes)
-            table = tables.count_values(
+            table = tables.count_values_by_class(
                 values[:, here], self.targets[here], self.classes
             )
             said = tables.compute_log_evidence_of_values(
@@ -62,7 +62,7 @@ class Seen(NamedTuple):
         return offset
 
 
-class Judgement(NamedTuple):
+class HeldOutLogits(NamedTuple):
     """Held-out logits [n, k] of a model, without leak and calibrated.
 
     `correction` [feature, value, class] is subtracted from its logits, and `leak` is
@@ -71,7 +71,7 @@ class Judgement(NamedTuple):
 
     logits: Tensor
     correction: Tensor
-    leak: Leak
+    leak: LogitLeak
     temperature: float
 
 
@@ -79,32 +79,33 @@ def train_stable_ensemble(
     model: Model,
     start: Tensor,
     inputs: Tensor,
-    seen: list[Seen],
+    seen: list[KnownRows],
     is_first: bool,
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
     watch: Watch,
-) -> tuple[Ensemble, list[Judgement]]:
+) -> tuple[Ensemble, list[HeldOutLogits]]:
     """Train an ensemble on inputs [replica, n, ...] in the view of their replica."""
     before = centre_logits(compute_member_outputs(model, start, inputs)).mean(1)
     corrections = [
         torch.zeros(len(s.values), s.classes, s.classes).double()
         if is_first
-        else tables.measure_leak(logits, s.values, s.targets).parts
+        else tables.measure_logit_leak(logits, s.values, s.targets).parts
         for s, logits in zip(seen, before, strict=True)
     ]
     offsets = [
-        s.make_offset(hidden_too=False) - look_up_correction(correction, s.values)
+        s.compute_offset_logits(hidden_too=False)
+        - look_up_correction(correction, s.values)
         for s, correction in zip(seen, corrections, strict=True)
     ]
     offset = torch.stack(offsets).float()
     targets = torch.stack([s.targets for s in seen])
-    rows = Rows(inputs, targets, offset)
+    rows = TrainingRows(inputs, targets, offset)
     slow = torch.tensor([not is_first and not all(s.is_hidden) for s in seen])
     pace = torch.where(slow, SLOW, 1.0)
     parts = likelihood, descent, randomness, watch, pace
-    fit = train_members(model, start, rows, *parts)
+    fit = train_ensemble_members(model, start, rows, *parts)
     outputs = centre_logits(compute_member_outputs(model, fit.params, inputs))
     held_out = select_held_out_outputs(outputs, fit.folds)
     judged = [
@@ -112,7 +113,7 @@ def train_stable_ensemble(
         for part in zip(held_out, seen, corrections, strict=True)
     ]
     gains = [
-        compare_spread_with_mean(members, t)
+        compute_spread_ratio(members, t)
         for members, t in zip(outputs, targets, strict=True)
     ]
     return fit, [
@@ -121,7 +122,7 @@ def train_stable_ensemble(
     ]
 
 
-def compare_spread_with_mean(outputs: Tensor, targets: Tensor) -> float:
+def compute_spread_ratio(outputs: Tensor, targets: Tensor) -> float:
     """Return the factor that gives an ensemble's logits the spread of a member's.
 
     The temperature is that of single members, on rows that they have not seen. Noise of
@@ -131,7 +132,7 @@ def compare_spread_with_mean(outputs: Tensor, targets: Tensor) -> float:
     classes = outputs.shape[-1]
 
     def measure_spread(logits: Tensor) -> Tensor:
-        rest = logits - mean_by_group(logits, targets, classes)[targets]
+        rest = logits - compute_means_by_group(logits, targets, classes)[targets]
         return rest.square().sum()
 
     members = torch.stack([measure_spread(member) for member in outputs]).mean()
@@ -140,15 +141,15 @@ def compare_spread_with_mean(outputs: Tensor, targets: Tensor) -> float:
 
 
 def correct_held_out_logits(
-    held_out: Tensor, seen: Seen, correction: Tensor
-) -> Judgement:
+    held_out: Tensor, seen: KnownRows, correction: Tensor
+) -> HeldOutLogits:
     """Return held-out logits [n, k] of one replica, corrected and calibrated."""
     logits = held_out.double() - look_up_correction(correction, seen.values)
-    leak = tables.measure_leak(logits, seen.values, seen.targets)
+    leak = tables.measure_logit_leak(logits, seen.values, seen.targets)
     logits = logits - look_up_correction(leak.parts, seen.values)
-    offset = seen.make_offset(hidden_too=True)
+    offset = seen.compute_offset_logits(hidden_too=True)
     scale = tables.fit_temperature(logits, offset, seen.targets)
-    return Judgement(scale * logits, correction + leak.parts, leak, scale)
+    return HeldOutLogits(scale * logits, correction + leak.parts, leak, scale)
 
 
 def centre_logits(logits: Tensor) -> Tensor:

@@ -13,32 +13,35 @@ from cirm.learners.steady import directions_search as search
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_features import (
     Feature,
-    Finding,
-    Guess,
-    compute_values,
+    FeatureGuess,
+    FeatureWithValues,
+    build_first_guesses,
+    build_network_feature,
+    compute_feature_values,
     compute_values_given_class,
     find_clearest_changed_feature,
-    find_traces,
-    make_first_guesses,
-    make_network_feature,
+    find_directions_of_feature,
     measure_separation_by_kernel,
     tells_more,
 )
-from cirm.learners.steady.directions_reference import Hypothesis, compare_tallies
-from cirm.learners.steady.directions_search import Axes, Moments
-from cirm.learners.steady.directions_state import MOST_FEATURES, Known
+from cirm.learners.steady.directions_reference import (
+    EasiestAnswers,
+    compute_p_value_of_tallies,
+)
+from cirm.learners.steady.directions_search import ClassMoments, PrincipalAxes
+from cirm.learners.steady.directions_state import MOST_FEATURES, KnownFeature
 from cirm.learners.steady.directions_statistics import (
-    Scale,
+    StatisticsScale,
     append_statistics,
     count_statistics,
 )
 from cirm.learners.steady.directions_views import (
     HIDDEN,
-    View,
-    add_pattern,
+    InputView,
+    add_mean_pattern_to_view,
     apply_view,
+    build_identity_view,
     fit_view,
-    make_identity,
     measure_visibility,
 )
 
@@ -59,10 +62,10 @@ ReaderTraining = Callable[[], tuple[Tensor, Tensor]]
 """Trains networks to read the class: their parameters, and held-out answers [n]."""
 
 
-class Found(NamedTuple):
+class FoundFeature(NamedTuple):
     """A feature that was found, its p-value, and its table [class, value] before."""
 
-    known: Known
+    known: KnownFeature
     p_value: float
     past: Tensor
 
@@ -75,38 +78,39 @@ class StageRows(NamedTuple):
     places: Tensor
 
 
-class Outcome(NamedTuple):
+class SearchOutcome(NamedTuple):
     """What a search gives: new features, rows in the view, values, moments to carry.
 
     `values` [feature, n] are those of labelled rows, `read` those that rows without
     labels would have.
-    `is_hidden` tells for each feature whether the view hides it, and `is_gone` whether
-    something changed that can no longer be seen in the rows. `is_unexplained` tells
-    whether something changed that no feature explains. `taught` [member, p] is a
+    `is_hidden` tells for each feature whether the view hides it, and
+    `has_axis_vanished` whether something changed that can no longer be seen in the
+    rows. `is_unexplained` tells whether something changed that no feature explains.
+    `taught` [member, p] is a
     network for a feature, if there is one.
     """
 
-    found: list[Found]
+    found: list[FoundFeature]
     rows: Tensor
     values: Tensor
     read: Tensor
     is_hidden: list[bool]
-    is_gone: bool
+    has_axis_vanished: bool
     is_unexplained: bool
     taught: Tensor | None
-    moments: Moments
+    moments: ClassMoments
     looks: int
 
 
-class Comparison(NamedTuple):
+class EnvironmentComparison(NamedTuple):
     """The p-value of a change, moments before and here, and their common axes."""
 
     p_value: float
-    before: Moments
-    here: Moments
-    axes: Axes
+    before: ClassMoments
+    here: ClassMoments
+    axes: PrincipalAxes
 
-    def is_gone(self) -> bool:
+    def has_axis_vanished(self) -> bool:
         """Whether the axis that changed most varied before, and no longer does."""
         change = search.measure_change(self.before, self.here, self.axes)
         axis = self.axes.vectors[:, int(change.axes.argmin())]
@@ -118,7 +122,7 @@ class Comparison(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Search:
+class FeatureSearch:
     """A search of one replica's stage for features whose meaning changed.
 
     Args:
@@ -134,16 +138,16 @@ class Search:
     """
 
     stage: StageRows
-    past: Moments | None
-    hypothesis: Hypothesis | None
+    past: ClassMoments | None
+    hypothesis: EasiestAnswers | None
     level: float
     looks: int
     shape: tuple[int, ...]
-    scale: Scale
+    scale: StatisticsScale
     classes: int
     train_reader: ReaderTraining
 
-    def run(self, features: list[Known], answers: Tensor) -> Outcome:
+    def run(self, features: list[KnownFeature], answers: Tensor) -> SearchOutcome:
         """Find features one after another, until nothing that changed is left.
 
         `answers` [n] are those of a network that was taught a known feature.
@@ -154,9 +158,9 @@ class Search:
         read = values
         found: list[tuple[Feature, Tensor]] = []
         past: list[tuple[float, Tensor]] = []
-        is_gone, is_unexplained, taught = False, False, None
+        has_axis_vanished, is_unexplained, taught = False, False, None
         comparisons = int(self.stage.places.max()) + (self.past is not None)
-        alpha = compute_level_of_comparison(self.level, self.looks, comparisons)
+        alpha = compute_significance_level(self.level, self.looks, comparisons)
         series = _measure_moments_of_environments(
             rows, self.stage, self.past, self.classes
         )
@@ -165,15 +169,17 @@ class Search:
             compared = _find_clearest_change(series, tested)
             if compared.p_value >= alpha:
                 break
-            finding, network = self._find(rows, compared, tested, not values)
+            finding, network = self._find_changed_feature(
+                rows, compared, tested, not values
+            )
             if finding is None:
-                is_gone, is_unexplained = compared.is_gone(), True
+                has_axis_vanished, is_unexplained = compared.has_axis_vanished(), True
                 break
             own, targets = finding.values, self.stage.targets
             is_clear = finding.separation > SEPARATE
             if is_clear:
                 own = compute_values_given_class(finding.feature, rows, targets)
-            traces = find_traces(rows, own, targets, self.classes)
+            traces = find_directions_of_feature(rows, own, targets, self.classes)
             remainder = [_remove_traces(moments, traces) for moments in series]
             if not is_clear and not _explains_change(
                 compared, _find_clearest_change(remainder, None), alpha
@@ -185,7 +191,7 @@ class Search:
             found.append((finding.feature, traces))
             past.append((compared.p_value, table))
             values, read = [*values, own], [*read, finding.values]
-            rows, series = remove_directions(rows, traces), remainder
+            rows, series = remove_directions_from_rows(rows, traces), remainder
         moments = series[0]
         for one in series[1:]:
             moments = search.pool_moments(moments, one)
@@ -196,7 +202,7 @@ class Search:
         hidden = [known.view.changes_rows() for known in features]
         hidden += [view.changes_rows() for view in views]
         new = [
-            Found(Known(feature, view, traces), p_value, table)
+            FoundFeature(KnownFeature(feature, view, traces), p_value, table)
             for (feature, traces), view, (p_value, table) in zip(
                 found, views, past, strict=True
             )
@@ -204,17 +210,17 @@ class Search:
         none = torch.zeros(0, len(rows)).long()
         stacked, as_read = (torch.stack(v) if v else none for v in (values, read))
         looks = self.looks + comparisons
-        ends = is_gone, is_unexplained
+        ends = has_axis_vanished, is_unexplained
         known = stacked, as_read, hidden
-        return Outcome(new, seen, *known, *ends, taught, moments, looks)
+        return SearchOutcome(new, seen, *known, *ends, taught, moments, looks)
 
-    def _find(
+    def _find_changed_feature(
         self,
         rows: Tensor,
-        compared: Comparison,
-        tested: Hypothesis | None,
+        compared: EnvironmentComparison,
+        tested: EasiestAnswers | None,
         is_first: bool,
-    ) -> tuple[Finding | None, Tensor | None]:
+    ) -> tuple[FeatureWithValues | None, Tensor | None]:
         """Return the feature behind a change, and a network if it was taught one.
 
         The first feature of all may be one that inputs do not show clearly.
@@ -222,9 +228,9 @@ class Search:
         targets, axes = self.stage.targets, compared.axes
         change = search.measure_change(compared.before, compared.here, axes)
         count = count_statistics(self.shape)
-        guesses = make_first_guesses(rows, count, targets, change, axes)
+        guesses = build_first_guesses(rows, count, targets, change, axes)
         if tested is not None:
-            guesses.append(Guess(tested.answers, axes))
+            guesses.append(FeatureGuess(tested.answers, axes))
         parts = compared.before, compared.here, axes
         finding = find_clearest_changed_feature(rows, targets, guesses, *parts)
         separation = 0.0 if finding is None else finding.separation
@@ -246,22 +252,22 @@ class Search:
             else tells_more(finding.values, answers, targets, self.classes)
         ):
             return finding, None
-        return make_network_feature(answers, rows, self.classes, gaps[0]), network
+        return build_network_feature(answers, rows, self.classes, gaps[0]), network
 
     def _fit_views(
         self, seen: Tensor, values: list[Tensor], is_taught: list[bool], first: int
-    ) -> tuple[list[View], Tensor]:
+    ) -> tuple[list[InputView], Tensor]:
         """Return views that hide features with values [n], and rows as seen in them.
 
         The order matters: a mark on a coloured picture must be taken out before the
         colour, a mark that was coloured with it afterwards. The order in which features
         were found and its reverse are tried; the one that hides them better is taken.
         """
-        best: tuple[float, list[View], Tensor] = torch.inf, [], seen
+        best: tuple[float, list[InputView], Tensor] = torch.inf, [], seen
         orders = [list(range(len(values)))]
         orders += [orders[0][::-1]] if len(values) > 1 else []
         for order in orders:
-            views: dict[int, View] = {}
+            views: dict[int, InputView] = {}
             rows = seen
             for turn, j in enumerate(order, first):
                 view, rows = self._fit_view(rows, values[j], is_taught[j])
@@ -275,7 +281,7 @@ class Search:
 
     def _fit_view(
         self, seen: Tensor, values: Tensor, is_taught: bool
-    ) -> tuple[View, Tensor]:
+    ) -> tuple[InputView, Tensor]:
         """Return the simplest view that hides a feature, and rows as seen in it.
 
         If none does, it is the view in which rows look as they are. A feature that only
@@ -283,14 +289,14 @@ class Search:
         """
         targets, k = self.stage.targets, self.classes
         channels = fit_view(seen, values, targets, k, self.shape)
-        none = make_identity(channels)
+        none = build_identity_view(channels)
         if is_taught:
             return none, seen
         mixed = apply_view(channels, seen, values)
-        views = [channels, add_pattern(none, seen, values, targets, k)]
+        views = [channels, add_mean_pattern_to_view(none, seen, values, targets, k)]
         if channels.changes_rows():
-            views.append(add_pattern(channels, mixed, values, targets, k))
-        for view in filter(View.changes_rows, views):
+            views.append(add_mean_pattern_to_view(channels, mixed, values, targets, k))
+        for view in filter(InputView.changes_rows, views):
             apart = apply_view(view, seen, values)
             if self._measure_visibility(apart, values) < HIDDEN:
                 return view, apart
@@ -302,22 +308,24 @@ class Search:
         return measure_visibility(seen, *pair, self.classes, self.shape, self.scale)
 
     def _infer_table(
-        self, rows: Tensor, series: list[Moments], finding: Finding
+        self, rows: Tensor, series: list[ClassMoments], finding: FeatureWithValues
     ) -> Tensor:
         """Return counts [class, value] of earlier environments, zero if unknown."""
         if self.past is None or finding.feature.is_taught:
             return torch.zeros(self.classes, self.classes).double()
         scores, past = finding.feature.scores.to(rows), series[0]
         pair = finding.values, self.stage.targets
-        table = tables.infer_past_table(rows @ scores, past.means @ scores, *pair)
+        table = tables.infer_table_of_past_rows(
+            rows @ scores, past.means @ scores, *pair
+        )
         return table * past.counts[:, None]
 
 
 def remove_features_from_rows(
     rows: Tensor,
-    features: list[Known],
+    features: list[KnownFeature],
     shape: tuple[int, ...],
-    scale: Scale,
+    scale: StatisticsScale,
     answers: Tensor,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return rows [n, d] without the features, and the values [n] of each.
@@ -328,20 +336,20 @@ def remove_features_from_rows(
     rows = append_statistics(rows, shape, scale)
     for feature, _, traces in features:
         is_taught = bool(feature.is_taught)
-        values.append(answers if is_taught else compute_values(feature, rows))
-        rows = remove_directions(rows, traces)
+        values.append(answers if is_taught else compute_feature_values(feature, rows))
+        rows = remove_directions_from_rows(rows, traces)
     for j in sorted(range(len(features)), key=lambda j: float(features[j].view.turn)):
         seen = apply_view(features[j].view, seen, values[j])
     return seen, rows, values
 
 
-def remove_directions(rows: Tensor, traces: Tensor) -> Tensor:
+def remove_directions_from_rows(rows: Tensor, traces: Tensor) -> Tensor:
     """Return rows [n, d] without what they have along orthonormal traces [k, d]."""
     traces = traces.to(rows)
     return rows - rows @ traces.T @ traces
 
 
-def compute_level_of_comparison(level: float, looks: int, comparisons: int) -> float:
+def compute_significance_level(level: float, looks: int, comparisons: int) -> float:
     """Return the level of the next comparisons, after so many earlier ones.
 
     All levels of a sequence, however long, add up to `level`.
@@ -353,13 +361,15 @@ def compute_level_of_comparison(level: float, looks: int, comparisons: int) -> f
     return total
 
 
-def _remove_traces(moments: Moments, traces: Tensor) -> Moments:
+def _remove_traces(moments: ClassMoments, traces: Tensor) -> ClassMoments:
     """Return the moments of rows without what they have along traces [k, d]."""
-    parts = (remove_directions(part, traces) for part in moments[1:])
-    return Moments(moments.counts, *parts)
+    parts = (remove_directions_from_rows(part, traces) for part in moments[1:])
+    return ClassMoments(moments.counts, *parts)
 
 
-def _explains_change(before: Comparison, after: Comparison, alpha: float) -> bool:
+def _explains_change(
+    before: EnvironmentComparison, after: EnvironmentComparison, alpha: float
+) -> bool:
     """Whether a change is gone, or much smaller, after a feature was removed."""
     if after.p_value >= alpha:
         return True
@@ -371,8 +381,8 @@ def _explains_change(before: Comparison, after: Comparison, alpha: float) -> boo
 
 
 def _measure_moments_of_environments(
-    rows: Tensor, stage: StageRows, past: Moments | None, classes: int
-) -> list[Moments]:
+    rows: Tensor, stage: StageRows, past: ClassMoments | None, classes: int
+) -> list[ClassMoments]:
     """Return the moments of the past, if any, and of each environment."""
     series = [] if past is None else [past]
     for place in range(int(stage.places.max()) + 1):
@@ -384,8 +394,8 @@ def _measure_moments_of_environments(
 
 
 def _find_clearest_change(
-    series: list[Moments], hypothesis: Hypothesis | None
-) -> Comparison:
+    series: list[ClassMoments], hypothesis: EasiestAnswers | None
+) -> EnvironmentComparison:
     """Compare each environment with all before, and return the clearest change."""
     results = []
     before = series[0]
@@ -396,10 +406,10 @@ def _find_clearest_change(
         p_value = change.p_value
         if hypothesis is not None:
             past = torch.stack(hypothesis.tallies[: i + 1]).sum(0)
-            answers = compare_tallies(past, hypothesis.tallies[i + 1])
+            answers = compute_p_value_of_tallies(past, hypothesis.tallies[i + 1])
             tests = change.discriminant, change.corrected_axes, answers
             p_value = search.combine_tests(tests)
-        results.append(Comparison(p_value, before, here, axes))
+        results.append(EnvironmentComparison(p_value, before, here, axes))
         before = pooled
     best = min(results, key=lambda result: result.p_value)
     return best._replace(p_value=min(1.0, best.p_value * len(results)))

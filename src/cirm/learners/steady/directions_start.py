@@ -11,16 +11,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.directions_stable import Seen
-from cirm.learners.steady.directions_stage import Outcome
-from cirm.learners.steady.directions_state import State
+from cirm.learners.steady.directions_stable import KnownRows
+from cirm.learners.steady.directions_stage import SearchOutcome
+from cirm.learners.steady.directions_state import DirectionsState
 from cirm.learners.steady.directions_training import (
     Ensemble,
     Model,
-    Rows,
+    TrainingRows,
     compute_member_outputs,
     select_held_out_outputs,
-    train_members,
+    train_ensemble_members,
 )
 from cirm.likelihoods import Likelihood
 from cirm.randomness import Randomness
@@ -29,7 +29,9 @@ from cirm.training import Descent
 BESIDE = 3  # networks that learn beside plain answers; five are no better
 
 
-def choose_start(state: State, new: Tensor, outcomes: list[Outcome]) -> Tensor:
+def choose_start_networks(
+    state: DirectionsState, new: Tensor, outcomes: list[SearchOutcome]
+) -> Tensor:
     """Return the networks [replica, member, p] from which stable models start.
 
     They are `new` if what changed is gone. When the first features are found and no
@@ -39,7 +41,7 @@ def choose_start(state: State, new: Tensor, outcomes: list[Outcome]) -> Tensor:
     start = state.members.clone()
     for r, outcome in enumerate(outcomes):
         is_first = bool(outcome.found) and not state.found[r] and bool(state.places[r])
-        if outcome.is_gone:
+        if outcome.has_axis_vanished:
             start[r] = new[r]
         elif is_first and not all(outcome.is_hidden):
             start[r] = state.beside[r]
@@ -48,14 +50,14 @@ def choose_start(state: State, new: Tensor, outcomes: list[Outcome]) -> Tensor:
 
 def train_beside_plain_answers(
     model: Model,
-    state: State,
+    state: DirectionsState,
     fit: Ensemble,
     inputs: Tensor,
-    known: list[Seen],
+    known: list[KnownRows],
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
-) -> State:
+) -> DirectionsState:
     """Return the state with networks trained beside plain answers, if needed.
 
     They are needed until a feature was found. The answers are those of the networks of
@@ -70,11 +72,15 @@ def train_beside_plain_answers(
         s._replace(values=own[None], is_hidden=[False])
         for s, own in zip(known, plain, strict=True)
     ]
-    offset = torch.stack([s.make_offset(hidden_too=True) for s in seen]).float()
+    offset = torch.stack(
+        [s.compute_offset_logits(hidden_too=True) for s in seen]
+    ).float()
     targets = torch.stack([s.targets for s in seen])
-    rows = Rows(inputs, targets, offset)
+    rows = TrainingRows(inputs, targets, offset)
     few = state.beside[:, :BESIDE]
-    params = train_members(model, few, rows, likelihood, descent, randomness).params
+    params = train_ensemble_members(
+        model, few, rows, likelihood, descent, randomness
+    ).params
     params = params[:, torch.arange(fit.params.shape[1]) % params.shape[1]]
     is_found = state.found.bool()[:, None, None]
     return state._replace(beside=torch.where(is_found, fit.params, params))

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.directions_features import Feature
-from cirm.learners.steady.directions_search import RANK, Moments
+from cirm.learners.steady.directions_search import RANK, ClassMoments
 from cirm.learners.steady.directions_statistics import (
-    Scale,
+    StatisticsScale,
     count_channels,
     count_statistics,
 )
-from cirm.learners.steady.directions_views import View
-from cirm.memory import pick_replica
+from cirm.learners.steady.directions_views import InputView
+from cirm.memory import select_replica
 
 MOST_FEATURES = 4  # unstable features that are kept apart
 MOST_PLACES = 32  # environments whose tables are kept apart
@@ -48,7 +48,7 @@ class Adaptation(NamedTuple):
     notes: Tensor
 
 
-class State(NamedTuple):
+class DirectionsState(NamedTuple):
     """The state; every tensor has a leading replica axis.
 
     Args:
@@ -84,10 +84,10 @@ class State(NamedTuple):
     frame: Tensor
     correction: Tensor
     temperature: Tensor
-    moments: Moments
-    scale: Scale
+    moments: ClassMoments
+    scale: StatisticsScale
     features: Feature
-    views: View
+    views: InputView
     traces: Tensor
     taught: Tensor
     found: Tensor
@@ -102,28 +102,28 @@ class State(NamedTuple):
     adaptation: Adaptation
 
 
-class Known(NamedTuple):
+class KnownFeature(NamedTuple):
     """A feature of one replica, its view, and its traces [k, d] in the inputs."""
 
     feature: Feature
-    view: View
+    view: InputView
     traces: Tensor
 
 
-def start_state(members: Tensor) -> State:
+def create_state_before_data(members: Tensor) -> DirectionsState:
     """Return the state before any data, of networks [replica, member, p]."""
     replicas = len(members)
     empty, zero = torch.zeros(replicas, 0), torch.zeros(replicas)
-    return State(
+    return DirectionsState(
         members=members,
         beside=members,
         frame=torch.tensor([[0.0, 1.0]]).repeat(replicas, 1),
         correction=empty,
         temperature=torch.ones(replicas),
-        moments=Moments(empty, empty, empty),
-        scale=Scale(empty, empty),
+        moments=ClassMoments(empty, empty, empty),
+        scale=StatisticsScale(empty, empty),
         features=Feature(empty, empty, empty),
-        views=View(empty, empty, empty, empty),
+        views=InputView(empty, empty, empty, empty),
         traces=empty,
         taught=torch.zeros_like(members),
         found=zero,
@@ -139,42 +139,58 @@ def start_state(members: Tensor) -> State:
     )
 
 
-def allocate_state(state: State, shape: tuple[int, ...], classes: int) -> State:
+def allocate_state_tensors(
+    state: DirectionsState, shape: tuple[int, ...], classes: int
+) -> DirectionsState:
     """Return the first state with room for what inputs of a shape need."""
     k, c, s = classes, count_channels(shape), count_statistics(shape)
     d = torch.Size(shape).numel() + s
 
-    def room(*sizes: int) -> Tensor:
+    def allocate_zeros(*sizes: int) -> Tensor:
         return torch.zeros(len(state.members), *sizes)
 
     j = MOST_FEATURES
-    factor = room(min(RANK, d), d).double()
+    factor = allocate_zeros(min(RANK, d), d).double()
     return state._replace(
-        correction=room(j, k, k),
-        moments=Moments(room(k).double(), room(k, d).double(), factor),
-        scale=Scale(room(s).double(), room(s).double()),
-        features=Feature(room(j, d, k), room(j, k, k), room(j)),
-        views=View(room(j, k, c, c), room(j, k, c), room(j, k, d - s), room(j)),
-        traces=room(j, k, d),
-        p_values=room(j),
-        tables=room(MOST_PLACES, j, k, k),
-        gains=room(MOST_PLACES, 5),
-        reference=state.reference._replace(tally=room(k, 3).double()),
-        adaptation=Adaptation(room(1, j, k, k), room(j, k, k), room(j, k, k), room(4)),
+        correction=allocate_zeros(j, k, k),
+        moments=ClassMoments(
+            allocate_zeros(k).double(), allocate_zeros(k, d).double(), factor
+        ),
+        scale=StatisticsScale(allocate_zeros(s).double(), allocate_zeros(s).double()),
+        features=Feature(
+            allocate_zeros(j, d, k), allocate_zeros(j, k, k), allocate_zeros(j)
+        ),
+        views=InputView(
+            allocate_zeros(j, k, c, c),
+            allocate_zeros(j, k, c),
+            allocate_zeros(j, k, d - s),
+            allocate_zeros(j),
+        ),
+        traces=allocate_zeros(j, k, d),
+        p_values=allocate_zeros(j),
+        tables=allocate_zeros(MOST_PLACES, j, k, k),
+        gains=allocate_zeros(MOST_PLACES, 5),
+        reference=state.reference._replace(tally=allocate_zeros(k, 3).double()),
+        adaptation=Adaptation(
+            allocate_zeros(1, j, k, k),
+            allocate_zeros(j, k, k),
+            allocate_zeros(j, k, k),
+            allocate_zeros(4),
+        ),
     )
 
 
-def forget_adaptation(state: State) -> State:
+def forget_adaptation(state: DirectionsState) -> DirectionsState:
     """Return the state as if it had not been adapted."""
     kept = state.adaptation
     draws, notes = torch.zeros_like(kept.draws[:, :1]), torch.zeros_like(kept.notes)
     return state._replace(adaptation=kept._replace(draws=draws, notes=notes))
 
 
-def list_features(state: State) -> list[Known]:
+def list_known_features(state: DirectionsState) -> list[KnownFeature]:
     """Return the features of one replica."""
     parts = state.features, state.views, state.traces
     return [
-        Known(*(pick_replica(part, j) for part in parts))  # type: ignore[arg-type]
+        KnownFeature(*(select_replica(part, j) for part in parts))  # type: ignore[arg-type]
         for j in range(int(state.found))
     ]

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.directions_search import mean_by_group
+from cirm.learners.steady.directions_search import compute_means_by_group
 
 SHARE = 0.1  # of the variance of all pixels for each statistic: about what the leading
 # axis of natural images has, so that statistics are among the axes that are tested
 
 
-class Scale(NamedTuple):
+class StatisticsScale(NamedTuple):
     """Shift [s] and factor [s] of statistics."""
 
     shift: Tensor
@@ -48,7 +48,11 @@ def measure_statistics(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     spread = pixels - means[:, :, None, None]
     variances = spread.square().mean((2, 3))
     total = variances.sum(1, keepdim=True).clamp(min=1e-6)
-    parts = [_share(means.abs()), _share(variances.sqrt()), means.sum(1, keepdim=True)]
+    parts = [
+        _compute_channel_fractions(means.abs()),
+        _compute_channel_fractions(variances.sqrt()),
+        means.sum(1, keepdim=True),
+    ]
     parts.append(total.log() / 2)
     for axis in (2, 3):
         size = spread.shape[axis] - 1
@@ -58,23 +62,25 @@ def measure_statistics(rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def fit_scale(rows: Tensor, targets: Tensor, shape: tuple[int, ...]) -> Scale:
+def fit_scale(rows: Tensor, targets: Tensor, shape: tuple[int, ...]) -> StatisticsScale:
     """Return the scale that gives statistics a share of the variance of pixels."""
     k = int(targets.max()) + 1
     statistics = measure_statistics(rows, shape)
-    residuals = rows - mean_by_group(rows, targets, k)[targets]
-    spread = statistics - mean_by_group(statistics, targets, k)[targets]
+    residuals = rows - compute_means_by_group(rows, targets, k)[targets]
+    spread = statistics - compute_means_by_group(statistics, targets, k)[targets]
     wanted = (SHARE * residuals.square().mean(0).sum()).sqrt()
     factor = wanted / spread.square().mean(0).sqrt().clamp(min=1e-4)
-    return Scale(statistics.mean(0), factor)
+    return StatisticsScale(statistics.mean(0), factor)
 
 
-def append_statistics(rows: Tensor, shape: tuple[int, ...], scale: Scale) -> Tensor:
+def append_statistics(
+    rows: Tensor, shape: tuple[int, ...], scale: StatisticsScale
+) -> Tensor:
     """Return rows [n, d + s]: images [n, d] and their statistics, to scale."""
     statistics = measure_statistics(rows, shape) - scale.shift.to(rows)
     return torch.cat([rows, statistics * scale.factor.to(rows)], 1)
 
 
-def _share(levels: Tensor) -> Tensor:
+def _compute_channel_fractions(levels: Tensor) -> Tensor:
     """Return the part of each channel in the sum of levels [n, c]."""
     return levels / levels.sum(1, keepdim=True).clamp(min=1e-6)

@@ -25,7 +25,7 @@ SEEN = 16.0  # pseudo-rows of the environments seen, and of their mirror image
 DRAWS = 32  # tables drawn from the posterior, in pairs of opposite noise
 
 
-class Estimate(NamedTuple):
+class TableEstimate(NamedTuple):
     """Estimated tables, and log tables drawn from their posterior [draw, ...].
 
     `error` [feature, class, value] is the standard error of each log probability, and
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
     nothing: float
 
 
-def count_values(values: Tensor, targets: Tensor, classes: int) -> Tensor:
+def count_values_by_class(values: Tensor, targets: Tensor, classes: int) -> Tensor:
     """Return how often each value [feature, n] comes with each class."""
     counts = torch.zeros(len(values), classes * classes, dtype=torch.float64)
     for row, feature in zip(counts, values, strict=True):
@@ -66,7 +66,7 @@ def compute_log_evidence_of_values(log_tables: Tensor, values: Tensor) -> Tensor
 
 def estimate_tables(
     logits: Tensor, values: Tensor, seen: Tensor | None = None
-) -> Estimate:
+) -> TableEstimate:
     """Estimate the tables of rows without labels, by EM from the stable logits [n, k].
 
     Class frequencies are those of the logits. The prior of a class's table is a
@@ -82,38 +82,38 @@ def estimate_tables(
     weights = logits.softmax(-1)
     start = normalise_counts(torch.einsum("nc,jnv->jcv", weights, member))
     starts = [start, start.flip(1)] if logits.shape[1] == 2 else [start]
-    modes: list[_Mode] = []
+    modes: list[_PosteriorMode] = []
     for tables in starts:
         for i, rows in enumerate(CONCENTRATIONS):
             tables = _run_em(tables, rows * even, logits, values, member)
             known = modes[i].tables if len(modes) > i else None
             if known is None or (known - tables).abs().max() > SAME:
                 parts = rows * even, logits, values, member
-                modes.append(_approximate(tables, *parts))
+                modes.append(_approximate_posterior(tables, *parts))
     images = [] if seen is None else [seen.double(), seen.double().flip(1)]
     for tables in images[: len(starts)]:
         parts = SEEN * tables, logits, values, member
-        modes.append(_approximate(_run_em(tables, *parts), *parts))
+        modes.append(_approximate_posterior(_run_em(tables, *parts), *parts))
     nothing = float(_compute_total_log_likelihood(even, logits, values))
     evidence = torch.tensor([*(mode.evidence for mode in modes), nothing])
     shares = evidence.softmax(0)
     best = modes[int(shares[:-1].argmax())]
-    return Estimate(
+    return TableEstimate(
         best.tables,
         _draw_tables(modes, even, shares),
-        best.measure_error(),
+        best.compute_standard_errors_of_tables(),
         float(shares[-1]),
     )
 
 
-class _Mode(NamedTuple):
+class _PosteriorMode(NamedTuple):
     """Tables to which EM leads, a root of their covariance, and the evidence."""
 
     tables: Tensor
     root: Tensor
     evidence: float
 
-    def measure_error(self) -> Tensor:
+    def compute_standard_errors_of_tables(self) -> Tensor:
         """Return the standard error of each log probability.
 
         It is that of the logit less the mean logit of the class.
@@ -123,7 +123,7 @@ class _Mode(NamedTuple):
         return spread.square().sum(-1).sqrt()
 
 
-def _draw_tables(modes: list[_Mode], even: Tensor, shares: Tensor) -> Tensor:
+def _draw_tables(modes: list[_PosteriorMode], even: Tensor, shares: Tensor) -> Tensor:
     """Return log tables [draw, ...] from modes, the last share being that of `even`."""
     bounds = (DRAWS * shares.cumsum(0)).round().long().tolist()
     draws = even.log().expand(DRAWS, *even.shape).clone()
@@ -164,9 +164,9 @@ def _compute_total_log_likelihood(
     return scores.logsumexp(-1).sum()
 
 
-def _approximate(
+def _approximate_posterior(
     tables: Tensor, prior: Tensor, logits: Tensor, values: Tensor, member: Tensor
-) -> _Mode:
+) -> _PosteriorMode:
     """Return a mode with its covariance in the log odds, and its evidence.
 
     The information is that of the rows (the scatter of their scores) and of the prior.
@@ -190,7 +190,7 @@ def _approximate(
     volume = count * ((size - 1) * math.log(2 * math.pi) + math.log(size)) / 2
     evidence = _compute_total_log_likelihood(tables, logits, values) + density + volume
     evidence = evidence - information.log().sum() / 2
-    return _Mode(tables, axes / information.sqrt(), float(evidence))
+    return _PosteriorMode(tables, axes / information.sqrt(), float(evidence))
 
 
 def fit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> float:
@@ -209,7 +209,7 @@ def fit_temperature(logits: Tensor, offset: Tensor, targets: Tensor) -> float:
     return scale
 
 
-class Leak(NamedTuple):
+class LogitLeak(NamedTuple):
     """What logits say of features beyond the class: [feature, value, class].
 
     `parts` are shrunk by their noise. `size` is the root mean square before, and
@@ -221,12 +221,12 @@ class Leak(NamedTuple):
     error: float
 
 
-def measure_leak(logits: Tensor, values: Tensor, targets: Tensor) -> Leak:
+def measure_logit_leak(logits: Tensor, values: Tensor, targets: Tensor) -> LogitLeak:
     """Regress logits [n, k] on values [feature, n], with a level for each class."""
     logits = logits.double()
     classes = logits.shape[1]
     if not len(values):
-        return Leak(torch.zeros(0, classes, classes).double(), 0.0, 0.0)
+        return LogitLeak(torch.zeros(0, classes, classes).double(), 0.0, 0.0)
     design = F.one_hot(values, classes).double().transpose(0, 1).flatten(1)
     level = F.one_hot(targets, classes).double()
     inverse = torch.linalg.pinv(level)
@@ -244,10 +244,10 @@ def measure_leak(logits: Tensor, values: Tensor, targets: Tensor) -> Leak:
     kept = (1 - (error / size.clamp(min=1e-12)).square()).clamp(min=0)
     parts = kept * parts.unflatten(0, (len(values), classes))
     parts = parts - parts.mean(1, keepdim=True)
-    return Leak(parts, float(size / separation), float(error / separation))
+    return LogitLeak(parts, float(size / separation), float(error / separation))
 
 
-def infer_past_table(
+def infer_table_of_past_rows(
     scores: Tensor, means: Tensor, values: Tensor, targets: Tensor
 ) -> Tensor:
     """Return the table [class, value] of earlier rows, of which only means are known.

@@ -28,7 +28,7 @@ EARLY = 20  # steps after which a network has learned the easiest feature and li
 # else; a fixed number, so that its held-out answers are not selected
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """Labelled rows: inputs [replica, n, ...], targets [replica, n], what is known.
 
     `offset` [replica, n, k] is added to the outputs in training.
@@ -51,10 +51,10 @@ class Ensemble(NamedTuple):
     folds: Tensor
 
 
-def train_members(
+def train_ensemble_members(
     model: Model,
     start: Tensor,
-    rows: Rows,
+    rows: TrainingRows,
     likelihood: Likelihood,
     descent: Descent,
     randomness: Randomness,
@@ -71,7 +71,7 @@ def train_members(
     replicas, members, _ = start.shape
     n = rows.targets.shape[1]
     folds = randomness.at("folds").permutation(n).remainder(members)
-    taken, left = _split_folds(folds, members)
+    taken, left = _split_rows_by_fold(folds, members)
     params = start.flatten(0, 1)
     best, early = params.clone(), params.clone()
     lowest = torch.full((len(params),), torch.inf)
@@ -82,14 +82,16 @@ def train_members(
     mean, square = torch.zeros_like(params), torch.zeros_like(params)
     orders = randomness.at("order").spawn(members).start_draws()
     noise = randomness.at("noise").spawn(members).start_draws()
-    held_out = _take_rows(rows, left, members)
-    batch = _take_rows(rows, taken, members)
+    held_out = _select_rows_of_models(rows, left, members)
+    batch = _select_rows_of_models(rows, taken, members)
     small = taken.shape[1] <= MOST_ROWS
     steps = descent.epochs * -(-taken.shape[1] // MOST_ROWS)
     for step in range(1, steps + 1):
         if not small:
             chosen = orders.permutation(taken.shape[1])[:, :MOST_ROWS]
-            batch = _take_rows(rows, taken[live].gather(1, chosen), members, live)
+            batch = _select_rows_of_models(
+                rows, taken[live].gather(1, chosen), members, live
+            )
         weights = params.detach().requires_grad_()
         losses = _compute_losses(model, weights, batch, likelihood, noise)
         (slope,) = torch.autograd.grad(losses.sum(), weights)
@@ -118,7 +120,9 @@ def train_members(
             break
         keep = going.nonzero()[:, 0]
         live, params, mean, square = (t[keep] for t in (live, params, mean, square))
-        batch, held_out = (Rows(*(t[keep] for t in r)) for r in (batch, held_out))
+        batch, held_out = (
+            TrainingRows(*(t[keep] for t in r)) for r in (batch, held_out)
+        )
         noise = Draws([noise.generators[i] for i in keep.tolist()])
         orders = Draws([orders.generators[i] for i in keep.tolist()])
     shape = replicas, members, -1
@@ -143,7 +147,7 @@ def select_held_out_outputs(outputs: Tensor, folds: Tensor) -> Tensor:
 def _compute_losses(
     model: Model,
     params: Tensor,
-    rows: Rows,
+    rows: TrainingRows,
     likelihood: Likelihood,
     noise: Draws | None,
 ) -> Tensor:
@@ -152,7 +156,7 @@ def _compute_losses(
     return likelihood.compute_losses(outputs, rows.targets).mean(-1)
 
 
-def _split_folds(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:
+def _split_rows_by_fold(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:
     """Return the rows [model, m] that each member trains on, and those left out."""
     n = folds.shape[1]
     fewest = max(1, n // members)
@@ -166,14 +170,14 @@ def _split_folds(folds: Tensor, members: int) -> tuple[Tensor, Tensor]:
     return torch.stack(taken), torch.stack(left)
 
 
-def _take_rows(
-    rows: Rows, places: Tensor, members: int, models: Tensor | None = None
-) -> Rows:
+def _select_rows_of_models(
+    rows: TrainingRows, places: Tensor, members: int, models: Tensor | None = None
+) -> TrainingRows:
     """Return the rows at `places` [model, m] of the replica of each model."""
     models = torch.arange(len(places)) if models is None else models
     n = rows.targets.shape[1]
     flat = (places + (models // members * n)[:, None]).flatten()
-    return Rows(
+    return TrainingRows(
         *(
             t.flatten(0, 1).index_select(0, flat).unflatten(0, places.shape)
             for t in rows

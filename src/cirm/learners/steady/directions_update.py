@@ -8,18 +8,22 @@ from torch import Tensor
 from cirm.learners.steady import directions_tables as tables
 from cirm.learners.steady.directions_adapt import (
     measure_gain_of_adapting,
-    pool_tables,
+    pool_tables_of_environments,
 )
 from cirm.learners.steady.directions_features import Feature
-from cirm.learners.steady.directions_stable import Judgement
-from cirm.learners.steady.directions_stage import Found, Outcome
-from cirm.learners.steady.directions_state import MOST_PLACES, State
-from cirm.learners.steady.directions_views import View
+from cirm.learners.steady.directions_stable import HeldOutLogits
+from cirm.learners.steady.directions_stage import FoundFeature, SearchOutcome
+from cirm.learners.steady.directions_state import MOST_PLACES, DirectionsState
+from cirm.learners.steady.directions_views import InputView
 
 
 def build_state_after_search(
-    state: State, outcome: Outcome, judged: Judgement, targets: Tensor, places: Tensor
-) -> State:
+    state: DirectionsState,
+    outcome: SearchOutcome,
+    judged: HeldOutLogits,
+    targets: Tensor,
+    places: Tensor,
+) -> DirectionsState:
     """Return the state after a stage; its networks are left as they were."""
     classes = judged.logits.shape[1]
     for j, found in enumerate(outcome.found, int(state.found)):
@@ -43,15 +47,17 @@ def build_state_after_search(
     for place in range(int(places.max()) + 1):
         here = places == place
         values = outcome.values[:, here]
-        counts = tables.count_values(values, targets[here], classes)
-        seen = pool_tables(state, len(values))
+        counts = tables.count_values_by_class(values, targets[here], classes)
+        seen = pool_tables_of_environments(state, len(values))
         parts = logits[here], outcome.read[:, here], targets[here]
         gain = measure_gain_of_adapting(*parts, seen)
-        state = _store_place(state, counts, gain)
+        state = _store_environment_tables(state, counts, gain)
     return state
 
 
-def _store_feature(state: State, j: int, found: Found) -> State:
+def _store_feature(
+    state: DirectionsState, j: int, found: FoundFeature
+) -> DirectionsState:
     """Return the state with a feature at position j."""
 
     def put(room: Tensor, value: Tensor) -> Tensor:
@@ -65,14 +71,16 @@ def _store_feature(state: State, j: int, found: Found) -> State:
     known = found.known
     return state._replace(
         features=Feature(*map(put, state.features, known.feature)),
-        views=View(*map(put, state.views, known.view)),
+        views=InputView(*map(put, state.views, known.view)),
         traces=put(state.traces, known.traces),
         p_values=put(state.p_values, torch.tensor(found.p_value)),
         tables=table,
     )
 
 
-def _store_place(state: State, counts: Tensor, gain: Tensor) -> State:
+def _store_environment_tables(
+    state: DirectionsState, counts: Tensor, gain: Tensor
+) -> DirectionsState:
     """Return the state with the tables and the gain of one more place."""
     place = int(state.places)
     table, gains = state.tables.clone(), state.gains.clone()

@@ -16,12 +16,12 @@ from torch import Tensor
 from cirm.learners.steady.directions_features import fit_discriminants
 from cirm.learners.steady.directions_search import (
     AXES,
+    compute_means_by_group,
     find_axes,
-    mean_by_group,
     measure_moments,
 )
 from cirm.learners.steady.directions_statistics import (
-    Scale,
+    StatisticsScale,
     append_statistics,
     count_channels,
 )
@@ -35,7 +35,7 @@ CLEAR = 3.0  # standard errors of an offset of a channel that cannot be noise
 SMALLEST = 1e-3  # of the largest variance: channels that vary less hold no picture
 
 
-class View(NamedTuple):
+class InputView(NamedTuple):
     """How inputs are seen without a feature, for each of its values.
 
     Channels are mixed by `mixing` [value, channel, channel] and moved by `offset`
@@ -54,7 +54,7 @@ class View(NamedTuple):
         return bool((self.mixing != even).any()) or bool(self.pattern.any())
 
 
-def apply_view(view: View, rows: Tensor, values: Tensor) -> Tensor:
+def apply_view(view: InputView, rows: Tensor, values: Tensor) -> Tensor:
     """Return rows [n, d] as if their feature, now at values [n], were at one value."""
     if not view.changes_rows():
         return rows
@@ -73,7 +73,7 @@ def fit_view(
     targets: Tensor,
     classes: int,
     shape: tuple[int, ...],
-) -> View:
+) -> InputView:
     """Return the view that takes a feature out of rows [n, d], given their classes.
 
     The shape of the inputs, [channel, height, width] or [d], tells what they are. Rows
@@ -83,7 +83,7 @@ def fit_view(
     even = torch.eye(channels).to(rows).expand(k, -1, -1)
     nothing = torch.zeros(k, rows.shape[1]).to(rows)
     zero = torch.tensor(0.0)
-    none = View(even, torch.zeros(k, channels).to(rows), nothing, zero)
+    none = InputView(even, torch.zeros(k, channels).to(rows), nothing, zero)
     if len(shape) != 3:
         return none
     cells = torch.nn.functional.one_hot(values * k + targets, k * k).to(rows)
@@ -94,18 +94,20 @@ def fit_view(
     common = int(counts.sum(1).argmax())
     shared = counts * counts[common] / (counts + counts[common]).clamp(min=1)
     pixels = rows.unflatten(1, (channels, -1))
-    mixing = _fit_mixing(pixels, means, values, targets, shared, common)
+    mixing = _fit_channel_mixing(pixels, means, values, targets, shared, common)
     if not _do_channels_depend_on_value(
         mixing, pixels - means[values, targets], values, common
     ):
         return none
-    offset = _fit_offset(mixing, pixels.mean(2), values, targets, shared, common)
-    return View(mixing, offset, nothing, zero)
+    offset = _fit_channel_offset(
+        mixing, pixels.mean(2), values, targets, shared, common
+    )
+    return InputView(mixing, offset, nothing, zero)
 
 
-def add_pattern(
-    view: View, seen: Tensor, values: Tensor, targets: Tensor, classes: int
-) -> View:
+def add_mean_pattern_to_view(
+    view: InputView, seen: Tensor, values: Tensor, targets: Tensor, classes: int
+) -> InputView:
     """Return a view that also gives each value the mean picture of the common one.
 
     A mark, a frame or a texture adds the same to every picture. Means are those of
@@ -114,7 +116,9 @@ def add_pattern(
     k = classes
     counts = torch.bincount(values * k + targets, minlength=k * k).to(seen)
     counts = counts.unflatten(0, (k, k))  # [value, class]
-    means = mean_by_group(seen, values * k + targets, k * k).unflatten(0, (k, k))
+    means = compute_means_by_group(seen, values * k + targets, k * k).unflatten(
+        0, (k, k)
+    )
     common = int(counts.sum(1).argmax())
     shared = counts * counts[common] / (counts + counts[common]).clamp(min=1)
     rows = shared.sum(1, keepdim=True).clamp(min=1e-9)
@@ -124,11 +128,11 @@ def add_pattern(
     return view._replace(pattern=torch.where(gaps.square() > clear * noise, gaps, 0.0))
 
 
-def make_identity(view: View) -> View:
+def build_identity_view(view: InputView) -> InputView:
     """Return the view in which rows look as they are."""
     even = torch.eye(view.mixing.shape[-1]).to(view.mixing)
     parts = view.offset, view.pattern, view.turn
-    return View(
+    return InputView(
         even.expand_as(view.mixing), *(torch.zeros_like(part) for part in parts)
     )
 
@@ -139,7 +143,7 @@ def measure_visibility(
     targets: Tensor,
     classes: int,
     shape: tuple[int, ...],
-    scale: Scale,
+    scale: StatisticsScale,
 ) -> float:
     """Return how well rows [n, d], as seen in a view, still show a feature's values.
 
@@ -156,7 +160,7 @@ def measure_visibility(
     )
     member = torch.nn.functional.one_hot(values, classes).to(rows)
     parts = [
-        p[new] - mean_by_group(p[new], targets[new], classes)[targets[new]]
+        p[new] - compute_means_by_group(p[new], targets[new], classes)[targets[new]]
         for p in (scores, member)
     ]
     read, true = (part / part.norm().clamp(min=1e-9) for part in parts)
@@ -194,7 +198,7 @@ def _do_channels_depend_on_value(
     return max(float(gap.norm()) for gap in gaps) > COLOUR
 
 
-def _fit_mixing(
+def _fit_channel_mixing(
     pixels: Tensor,
     means: Tensor,
     values: Tensor,
@@ -203,7 +207,7 @@ def _fit_mixing(
     common: int,
 ) -> Tensor:
     """Return the matrices that give each value the channels of the common one."""
-    gains = _compare_contrast(pixels, values, targets, shared, common)
+    gains = _compute_contrast_factors(pixels, values, targets, shared, common)
     mixing = torch.eye(pixels.shape[1]).to(pixels).repeat(len(means), 1, 1)
     for value in range(len(means)):
         if value != common and shared[value].sum() > 0:
@@ -217,7 +221,7 @@ def _fit_mixing(
     return mixing
 
 
-def _fit_offset(
+def _fit_channel_offset(
     mixing: Tensor,
     levels: Tensor,
     values: Tensor,
@@ -231,7 +235,7 @@ def _fit_offset(
     """
     k = len(shared)
     mixed = torch.einsum("nij,nj->ni", mixing[values], levels)
-    means = mean_by_group(mixed, values * k + targets, k * k)
+    means = compute_means_by_group(mixed, values * k + targets, k * k)
     noise = (mixed - means[values * k + targets]).square().mean(0)
     means = means.unflatten(0, (k, k))  # [value, class, channel]
     rows = shared.sum(1, keepdim=True).clamp(min=1e-9)
@@ -257,7 +261,7 @@ def _match_channels(
     return root @ left @ right @ inverse
 
 
-def _compare_contrast(
+def _compute_contrast_factors(
     pixels: Tensor, values: Tensor, targets: Tensor, shared: Tensor, common: int
 ) -> Tensor:
     """Return the factors [k] that give each value the contrast of the common one.

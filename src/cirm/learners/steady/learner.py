@@ -126,7 +126,7 @@ class Steady(Learner[Any]):
 
     def init(self, randomness: Randomness) -> Any:  # noqa: ANN401
         """Return the state before any data."""
-        return self._make_engine().init(randomness)
+        return self._create_engine().init(randomness)
 
     def observe(
         self,
@@ -136,15 +136,15 @@ class Steady(Learner[Any]):
         watch: Watch = ignore_training_steps,
     ) -> Any:  # noqa: ANN401
         """Look for unstable features, and learn from the environments of a stage."""
-        return self._make_engine().observe(state, stage, randomness, watch)
+        return self._create_engine().observe(state, stage, randomness, watch)
 
     def outputs(self, state: Any, inputs: Tensor) -> Tensor:  # noqa: ANN401
         """Return logits or values [replica, sample, n, k]."""
-        return self._make_engine().outputs(state, inputs)
+        return self._create_engine().outputs(state, inputs)
 
     def adapt(self, state: Any, inputs: Tensor) -> Any:  # noqa: ANN401
         """Learn what unstable features mean in the environment of unlabelled inputs."""
-        return self._make_engine().adapt(state, inputs)
+        return self._create_engine().adapt(state, inputs)
 
     def forget_adaptation(self, state: Any) -> Any:  # noqa: ANN401
         """Return the state as if it had not been adapted."""
@@ -167,7 +167,7 @@ class Steady(Learner[Any]):
         environments: int = 1,
     ) -> dict[str, Any]:
         """Return the unstable features, their effects, and what was adapted."""
-        return self._make_engine().explain(state, columns or {}, environments)
+        return self._create_engine().explain(state, columns or {}, environments)
 
     def list_unstable_features(self, state: Any) -> list[list[str]]:  # noqa: ANN401
         """Name the unstable columns or directions of each replica by their numbers."""
@@ -186,9 +186,9 @@ class Steady(Learner[Any]):
         if self.view == "directions":
             return {}  # a network cannot be scored on moments
         from cirm.learners.steady.columns_past import score_past_rows
-        from cirm.memory import pick_replica
+        from cirm.memory import select_replica
 
-        first, second = (pick_replica(state, 0) for state in (before, after))
+        first, second = (select_replica(state, 0) for state in (before, after))
         return score_past_rows(first, second, is_value=not self.classes)
 
     def adjust_settings_to_inputs(
@@ -202,7 +202,7 @@ class Steady(Learner[Any]):
         is_table &= features[0] <= MOST_FEATURES and not chosen
         return replace(self, view="columns" if is_table else "directions")
 
-    def _make_engine(self) -> Engine:
+    def _create_engine(self) -> Engine:
         if self.view == "directions":
             from cirm.learners.steady.directions import Directions
 
