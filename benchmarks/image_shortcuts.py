@@ -153,7 +153,7 @@ def fit_sequence(
     """Return the state after all environments, and the processor time."""
     randomness, start = Randomness((seed,)), time.process_time()
     state = learner.init(randomness.at("init"))
-    for i, stage in enumerate(Stream.sequential(environments)):
+    for i, stage in enumerate(Stream.create_sequential(environments)):
         state = learner.observe(state, stage, randomness.at("stage", i))
     return state, time.process_time() - start
 

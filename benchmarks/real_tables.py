@@ -159,7 +159,7 @@ def _predict(learner: Any, state: Any, place: Environment) -> np.ndarray:  # noq
     with torch.no_grad():
         outputs = learner.outputs(state, place.take_all(1).x)
     if place.task.classes:
-        outputs = learner.likelihood.logits(outputs).softmax(-1)
+        outputs = learner.likelihood.compute_class_logits(outputs).softmax(-1)
     predicted: np.ndarray = outputs[0].mean(0).double().numpy()
     return predicted
 

@@ -274,7 +274,7 @@ def test_an_order_that_does_not_add_up_is_refused(order):
         Stream.from_order([environment(name) for name in "abc"], order)
 
 
-@pytest.mark.parametrize("make", [Stream.joint, Stream.sequential])
+@pytest.mark.parametrize("make", [Stream.create_joint, Stream.create_sequential])
 def test_a_stream_of_nothing_is_refused(make):
     with pytest.raises(ValueError, match=r"^A stream needs at least one stage"):
         make([])
@@ -307,7 +307,7 @@ CLASHES = [
 
 
 @pytest.mark.parametrize(("other", "complaint"), CLASHES)
-@pytest.mark.parametrize("make", [Stream.joint, Stream.sequential])
+@pytest.mark.parametrize("make", [Stream.create_joint, Stream.create_sequential])
 def test_a_stream_refuses_environments_that_do_not_match(make, other, complaint):
     with pytest.raises(ValueError, match=f"^{re.escape(complaint)}$"):
         make([environment("a"), other])

@@ -290,7 +290,7 @@ class Stream:
         ...     y, task = torch.arange(6) % 2, Task.classification(2)
         ...     return Environment(name, torch.ones(6, 3), y, task)
         >>> clinics = [clinic(name) for name in "abc"]
-        >>> [len(stage) for stage in Stream.sequential(clinics)]
+        >>> [len(stage) for stage in Stream.create_sequential(clinics)]
         [1, 1, 1]
         >>> [len(stage) for stage in Stream.from_order(clinics, "2+1")]
         [2, 1]
@@ -308,12 +308,12 @@ class Stream:
         check_environments_match([e for stage in self.stages for e in stage])
 
     @classmethod
-    def joint(cls, environments: Iterable[Environment]) -> Stream:
+    def create_joint(cls, environments: Iterable[Environment]) -> Stream:
         """Return one stage with every environment, as in ordinary IRM."""
         return cls((tuple(environments),))
 
     @classmethod
-    def sequential(cls, environments: Iterable[Environment]) -> Stream:
+    def create_sequential(cls, environments: Iterable[Environment]) -> Stream:
         """Return a stage for each environment, as in continual learning."""
         return cls(tuple((environment,) for environment in environments))
 
@@ -332,9 +332,9 @@ class Stream:
         """
         environments = tuple(environments)
         if order == "joint":
-            return cls.joint(environments)
+            return cls.create_joint(environments)
         if order == "sequential":
-            return cls.sequential(environments)
+            return cls.create_sequential(environments)
         sizes = [int(n) if n.isdecimal() else 0 for n in order.split("+")]
         if 0 in sizes or sum(sizes) != len(environments):
             raise ValueError(

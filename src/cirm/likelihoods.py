@@ -57,7 +57,7 @@ class CrossEntropy(Likelihood):
     classes: int = 2
     metric = "accuracy"
 
-    def logits(self, outputs: Tensor) -> Tensor:
+    def compute_class_logits(self, outputs: Tensor) -> Tensor:
         """Return one logit per class."""
         if outputs.shape[-1] == 1 and self.classes == 2:
             return torch.cat([torch.zeros_like(outputs), outputs], -1)
@@ -65,14 +65,14 @@ class CrossEntropy(Likelihood):
 
     def compute_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the negative log probability of each target."""
-        logits = self.logits(outputs)
+        logits = self.compute_class_logits(outputs)
         places = _add_sample_axis_to_targets(targets, logits).reshape(-1)
         losses = F.cross_entropy(logits.flatten(0, -2), places, reduction="none")
         return losses.view(outputs.shape[:-1])
 
     def compute_residuals(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the probabilities, less one at the target."""
-        logits = self.logits(outputs)
+        logits = self.compute_class_logits(outputs)
         places = _add_sample_axis_to_targets(targets, logits).unsqueeze(-1)
         probabilities = logits.softmax(-1)
         one_hot = torch.zeros_like(probabilities).scatter(-1, places, 1.0)
@@ -82,14 +82,14 @@ class CrossEntropy(Likelihood):
         self, outputs: Tensor, targets: Tensor
     ) -> Tensor:
         """Return the expected logit less that of the target."""
-        logits = self.logits(outputs)
+        logits = self.compute_class_logits(outputs)
         return (logits.softmax(-1) * logits).sum(-1) - _select_logits_of_targets(
             logits, targets
         )
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return class probabilities."""
-        return self.logits(outputs).softmax(-1).mean(1)
+        return self.compute_class_logits(outputs).softmax(-1).mean(1)
 
     def compute_scores(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return 100 where the most likely class is correct, else 0."""

@@ -53,7 +53,7 @@ class Batch(NamedTuple):
         return [Examples(x, y) for x, y in pairs]
 
     @property
-    def fractions(self) -> Tensor:
+    def environment_fractions(self) -> Tensor:
         """Fraction of the examples in each environment, [e]; weighted, if they are."""
         means = self.mean_weights or (1.0,) * len(self.sizes)
         return compute_environment_fractions(self.sizes, means, self.x.device)
@@ -109,7 +109,7 @@ def compute_expected_risks(
 
 def average_risks_over_examples(risks: Tensor, batch: Batch) -> Tensor:
     """Return the mean risk of all examples, [replica], from risks [replica, e]."""
-    return risks @ batch.fractions
+    return risks @ batch.environment_fractions
 
 
 def compute_irm_penalties(

@@ -10,7 +10,7 @@ from cirm.board.page import (
     render_board_markdown,
     write_board_lead_paragraph,
 )
-from cirm.board.results import rank_rows
+from cirm.board.results import rank_board_rows
 from tests.browser import OUTSIDE, OVERLAPS
 
 
@@ -52,7 +52,7 @@ def summary():
         "seeds": [0, 1],
         "trials": 3,
         "cells": cells,
-        "ranks": rank_rows(scores),
+        "ranks": rank_board_rows(scores),
         "absent": {"PACS": "the data set is not in the cache."},
     }
 

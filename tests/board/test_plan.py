@@ -13,7 +13,7 @@ from cirm.board.columns import (
     prepare_columns,
 )
 from cirm.board.plan import QUICK, plan_board
-from cirm.board.results import rank_rows, summarise_board
+from cirm.board.results import rank_board_rows, summarise_board
 from cirm.board.rows import list_board_rows
 from cirm.records import AdaptedScore, Run, Score, read_records, write_records
 from cirm.runs.archive import load_archive, save_archive
@@ -229,7 +229,7 @@ def test_ranks_count_columns_alike_and_ties_half():
         "b": {"x": {"0": 2.0, "1": 2.0}, "y": {"0": 5.0}},
         "c": {"x": {"0": 1.0, "1": 3.0}},
     }
-    ranks = rank_rows(scores)
+    ranks = rank_board_rows(scores)
     # x: a is beaten by 0 and 2 of 2 rows; y: it ties with one of one.
     assert ranks["a"]["mean"] == pytest.approx((50 + 50) / 2)
     assert ranks["b"]["mean"] == pytest.approx((50 + 50) / 2)

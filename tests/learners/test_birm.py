@@ -188,7 +188,7 @@ def test_in_table_5_birm_beats_irmv1_and_irmv1_beats_erm():
         preset = "scm" if key == "birm" else ""
         learner = create(key, problem.train[0], {**shared, **own}, preset)
         state = learner.init(Randomness(seeds))
-        for stage in Stream.joint(problem.train):
+        for stage in Stream.create_joint(problem.train):
             state = learner.observe(state, stage, Randomness(seeds))
         found = compute_coefficient_errors(state.params[:, :-1], problem.truth)
         errors[key] = found.mean().item()

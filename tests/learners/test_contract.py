@@ -129,7 +129,7 @@ def test_values_are_learned(form, order):
 
 def test_observe_leaves_the_old_state_alone(case):
     learner, environments = case
-    before = train(learner, Stream.sequential(environments[:1]))
+    before = train(learner, Stream.create_sequential(environments[:1]))
     copies = [leaf.clone() for leaf in list_state_tensors(before)]
     learner.observe(before, (environments[1],), Randomness(SEEDS))
     for leaf, copy in zip(list_state_tensors(before), copies, strict=True):
@@ -138,7 +138,7 @@ def test_observe_leaves_the_old_state_alone(case):
 
 def test_a_replica_learns_the_same_alone_as_beside_others(case):
     learner, environments = case
-    stream = Stream.sequential(environments)
+    stream = Stream.create_sequential(environments)
     beside, alone = train(learner, stream), train(learner, stream, SEEDS[1:2])
     for many, one in zip(
         list_state_tensors(beside), list_state_tensors(alone), strict=True
@@ -148,17 +148,21 @@ def test_a_replica_learns_the_same_alone_as_beside_others(case):
 
 def test_same_seeds_give_the_same_state(case):
     learner, environments = case
-    first, second = (train(learner, Stream.joint(environments)) for _ in range(2))
+    first, second = (
+        train(learner, Stream.create_joint(environments)) for _ in range(2)
+    )
     for a, b in zip(list_state_tensors(first), list_state_tensors(second), strict=True):
         assert torch.equal(a, b)
 
 
 def test_a_saved_state_goes_on_bit_for_bit(case):
     learner, environments = case
-    whole = train(learner, Stream.sequential(environments))
-    first = train(learner, Stream.sequential(environments[:1]))
+    whole = train(learner, Stream.create_sequential(environments))
+    first = train(learner, Stream.create_sequential(environments[:1]))
     saved = rebuilt(first, iter([leaf.clone() for leaf in list_state_tensors(first)]))
-    later = train(learner, Stream.sequential(environments[1:]), state=saved, start=1)
+    later = train(
+        learner, Stream.create_sequential(environments[1:]), state=saved, start=1
+    )
     for a, b in zip(list_state_tensors(whole), list_state_tensors(later), strict=True):
         assert torch.equal(a, b)
 
@@ -172,7 +176,7 @@ def rebuilt(part, tensors):
 
 def test_the_ledger_counts_every_byte_of_the_state(case):
     learner, environments = case
-    state = train(learner, Stream.sequential(environments))
+    state = train(learner, Stream.create_sequential(environments))
     total = sum(leaf[0].nbytes for leaf in list_state_tensors(state))
     assert sum(entry["bytes"] for entry in measure_state_size(state).values()) == total
 

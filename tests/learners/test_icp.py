@@ -85,7 +85,7 @@ def test_on_a_sequence_it_is_exactly_the_joint_answer(order):
     seeds = (0, 1, 2)
     environments = chain(3, scales=(0.5, 1.0, 2.0))
     icp = learner()
-    joint = trained(icp, Stream.joint(environments), seeds)
+    joint = trained(icp, Stream.create_joint(environments), seeds)
     later = trained(icp, Stream.from_order(environments, order), seeds)
     assert torch.equal(joint.moments, later.moments)
     assert torch.equal(joint.coefficients, later.coefficients)

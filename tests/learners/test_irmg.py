@@ -37,7 +37,7 @@ def trained(learner, stream, seeds=SEEDS, watch=lambda *news: None):
 def test_alone_and_without_a_past_a_player_is_plain_risk_minimisation(order):
     network = MLP((4, 6, 2), dropout=0.5)
     descent = Descent(epochs=3, batch=16, rate=0.01, decay=0.01)
-    stream = Stream.sequential([A, B] if order == "sequential" else [A])
+    stream = Stream.create_sequential([A, B] if order == "sequential" else [A])
     game = trained(IRMG(network, descent=descent, past=False), stream)
     plain = trained(ERM(network, descent=descent), stream)
     torch.testing.assert_close(game.players[:, 0], plain.params)
@@ -88,7 +88,7 @@ def test_the_last_stages_players_take_part_as_one_that_stays():
 def test_on_a_sequence_half_of_the_average_is_the_last_environments():
     network = MLP((4, 6, 2))
     learner = IRMG(network, descent=Descent(epochs=2))
-    stages = [trained(learner, Stream.sequential(e)) for e in ([A], [A, B])]
+    stages = [trained(learner, Stream.create_sequential(e)) for e in ([A], [A, B])]
     x = B.take_all(2).x
     ours, last = (network(state.players[:, 0], x) for state in reversed(stages))
     outputs = learner.outputs(stages[1], x)
@@ -98,7 +98,7 @@ def test_on_a_sequence_half_of_the_average_is_the_last_environments():
 def test_memory_does_not_grow_with_the_sequence():
     learner = IRMG(MLP((4, 6, 2)), descent=ONE_STEP)
     arriving = [labelled(f"e{index}", 20, index) for index in range(5)]
-    state = trained(learner, Stream.sequential(arriving))
+    state = trained(learner, Stream.create_sequential(arriving))
     assert state.players.shape == state.past.shape == (2, 1, learner.network.size)
 
 

@@ -65,7 +65,7 @@ def assert_posterior(q, mean, std):
 
 @pytest.mark.parametrize("prior_std", [1.0, 0.3])
 def test_one_stage_gives_the_exact_posterior(places, prior_std):
-    state = train(exact(prior_std=prior_std), Stream.joint(places[:1]))
+    state = train(exact(prior_std=prior_std), Stream.create_joint(places[:1]))
     assert_posterior(state.posterior, *bayes(places[:1], prior_std))
 
 
@@ -101,13 +101,13 @@ def test_random_means_have_the_spread_that_is_set():
 
 
 def test_a_restart_changes_the_way_and_not_the_end(places):
-    state = train(exact(restart=True), Stream.sequential(places))
+    state = train(exact(restart=True), Stream.create_sequential(places))
     assert_posterior(state.posterior, *bayes(places, 1.0))
 
 
 def test_the_posterior_does_not_move_when_the_prior_is_all_that_counts(places):
     learner = exact(kl_scale="sum", beta=1e4)
-    state = train(learner, Stream.joint(places))
+    state = train(learner, Stream.create_joint(places))
     prior = learner.init(Randomness(SEEDS)).posterior
     torch.testing.assert_close(state.posterior.mean, prior.mean, atol=0.02, rtol=0)
     torch.testing.assert_close(
@@ -117,7 +117,7 @@ def test_the_posterior_does_not_move_when_the_prior_is_all_that_counts(places):
 
 def test_predictions_average_the_posterior(places):
     learner = exact(evaluations=4000)
-    state = train(learner, Stream.joint(places))
+    state = train(learner, Stream.create_joint(places))
     x = places[0].take_all(2).x
     mean, std = bayes(places, 1.0)
     predicted = learner.predict(state, x)[..., 0]
@@ -157,7 +157,7 @@ def test_scaling_per_example_is_the_sum_with_a_smaller_weight():
     descent = Descent(epochs=3, batch=0, rate=0.01)
     scaled = VCL(MLP((4, 8, 2)), descent=descent, kl_scale="per-example", beta=60.0)
     summed = dataclasses.replace(scaled, kl_scale="sum", beta=1.0)
-    stream = Stream.joint(blobs())  # 60 examples in all
+    stream = Stream.create_joint(blobs())  # 60 examples in all
     one, other = train(scaled, stream), train(summed, stream)
     torch.testing.assert_close(one.posterior, other.posterior)
 
@@ -180,7 +180,7 @@ def test_the_risk_and_the_scaled_divergence_are_watched():
 
 def test_nothing_but_the_posterior_is_kept_after_a_stage():
     learner = VCL(MLP((4, 8, 2)), descent=Descent(epochs=1))
-    state = train(learner, Stream.sequential(blobs()))
+    state = train(learner, Stream.create_sequential(blobs()))
     assert state.start.shape == (2, 0)
 
 

@@ -92,7 +92,7 @@ def test_other_rows_are_all_that_were_not_chosen():
 
 @pytest.mark.parametrize("select", ["random", "k-center"])
 def test_so_many_examples_of_every_environment_are_kept(places, select):
-    state = train(learner(select=select), Stream.sequential(places))
+    state = train(learner(select=select), Stream.create_sequential(places))
     kept = numbers(state.coreset)
     assert kept.shape == (2, 16)
     for row in kept.tolist():
@@ -104,24 +104,24 @@ def test_so_many_examples_of_every_environment_are_kept(places, select):
 
 
 def test_k_center_keeps_what_the_rule_says(places):
-    state = train(learner(select="k-center"), Stream.joint(places[:1]))
+    state = train(learner(select="k-center"), Stream.create_joint(places[:1]))
     assert torch.equal(
         numbers(state.coreset), select_k_center_rows(places[0].take_all(2).x, 8)
     )
 
 
 def test_an_environment_gives_at_most_half_of_its_examples():
-    state = train(learner(coreset=100), Stream.joint([blobs("a", 7)]))
+    state = train(learner(coreset=100), Stream.create_joint([blobs("a", 7)]))
     assert state.coreset.y.shape == (2, 3)
 
 
 def test_the_propagated_posterior_never_sees_the_coreset(places):
     (place, _), model = places, learner()
-    before = train(model, Stream.joint([place]), seeds=(0,))
+    before = train(model, Stream.create_joint([place]), seeds=(0,))
     targets = place.targets.clone()
     targets[numbers(before.coreset)[0]] = 1 - before.coreset.y[0]
     changed = Environment("a", place.inputs, targets, TASK)
-    after = train(model, Stream.joint([changed]), seeds=(0,))
+    after = train(model, Stream.create_joint([changed]), seeds=(0,))
     assert torch.equal(numbers(after.coreset), numbers(before.coreset))
     torch.testing.assert_close(after.posterior, before.posterior, atol=0, rtol=0)
     assert not torch.equal(after.predictive.mean, before.predictive.mean)
@@ -143,7 +143,7 @@ def test_the_propagated_posterior_is_that_of_vcl_on_the_rest(places):
 
 
 def test_the_coreset_pass_is_a_stage_of_vcl_that_is_not_propagated(places):
-    state = train(learner(), Stream.joint(places))
+    state = train(learner(), Stream.create_joint(places))
     vcl, randomness = VCL(MLP((5, 8, 2)), descent=QUICK), Randomness(SEEDS)
     past = vcl.init(randomness)._replace(posterior=state.posterior, start=state.start)
     kept = Environment("coreset", *state.coreset, TASK, replicated=True)

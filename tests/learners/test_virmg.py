@@ -208,7 +208,7 @@ def test_a_game_ends_below_the_accuracy_after_the_warm_start():
 def test_memory_does_not_grow_with_the_sequence():
     learner = VIRMG(NETWORK, descent=ONE_STEP)
     arriving = [labelled(f"e{index}", 20, index) for index in range(5)]
-    state = trained(learner, Stream.sequential(arriving))
+    state = trained(learner, Stream.create_sequential(arriving))
     for part in (*state.players, *state.past):
         assert part.shape == (2, 1, NETWORK.size)
 

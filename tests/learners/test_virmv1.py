@@ -79,8 +79,8 @@ def test_without_spread_and_prior_it_learns_what_irmv1_learns(places, penalty, o
 
 
 def test_without_penalty_too_it_learns_what_erm_learns(places):
-    posterior = train(point(penalty=0.0), Stream.joint(places)).posterior
-    params = train(ERM(NETWORK, descent=QUICK), Stream.joint(places)).params
+    posterior = train(point(penalty=0.0), Stream.create_joint(places)).posterior
+    params = train(ERM(NETWORK, descent=QUICK), Stream.create_joint(places)).params
     torch.testing.assert_close(posterior.mean, params, atol=1e-4, rtol=1e-3)
 
 
@@ -126,7 +126,7 @@ def test_drawn_sums_and_drawn_weights_have_the_same_expected_loss(places):
 
 @pytest.mark.parametrize("draws", ["sums", "weights"])
 def test_however_drawn_without_spread_it_learns_what_irmv1_learns(places, draws):
-    stream = Stream.joint(places)
+    stream = Stream.create_joint(places)
     own = train(point(penalty=10.0, draws=draws), stream).posterior.mean
     wanted = train(IRMv1(NETWORK, descent=QUICK, penalty=10.0), stream).params
     torch.testing.assert_close(own, wanted, rtol=1e-3, atol=1e-4)
@@ -159,7 +159,7 @@ def test_the_expected_squares_of_the_parameters_are_weighed(places):
 
 def test_the_last_posterior_is_the_next_prior(places):
     learner = VIRMv1(NETWORK, descent=QUICK, kl_scale="sum", beta=1e4)
-    first = train(learner, Stream.joint(places[:1]))
+    first = train(learner, Stream.create_joint(places[:1]))
     other = first._replace(
         posterior=create_gaussian(torch.full_like(first.posterior.mean, 0.2), 0.1)
     )
@@ -217,7 +217,7 @@ def test_the_penalty_levels_the_slopes_of_the_expected_risks():
     )
     found = []
     for model in (free, bound):
-        state = train(model, Stream.joint(places))
+        state = train(model, Stream.create_joint(places))
         outputs = [model.outputs(state, place.take_all(2).x) for place in places]
         slopes = [
             SquaredError()

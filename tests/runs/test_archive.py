@@ -118,7 +118,7 @@ def test_records_are_found_by_trial_and_seed():
     archive.add_job("b", {"commit": "a", **pack_job_records(records(seeds=(2, 3)))})
     archive.add_job("a", {"commit": "a", **pack_job_records(records(seeds=(0, 1)))})
     archive.add_job("c", {"commit": "a", **pack_job_records(records("gem"))})
-    rows = archive.records(TRIAL, range(3))
+    rows = archive.list_records(TRIAL, range(3))
     assert {r.learner for r in rows} == {"erm"}
     assert [r.seeds for r in rows if isinstance(r, Run)] == [(0, 1), (2, 3)]
     assert {r.seed for r in rows if isinstance(r, Score)} == {0, 1, 2}
@@ -161,7 +161,7 @@ def test_finished_jobs_are_packed_once_with_the_commit_of_their_time(tmp_path):
         ]
         == "first"
     )
-    assert scores(load_archive(tmp_path).records(TRIAL, range(2))) == scores(
+    assert scores(load_archive(tmp_path).list_records(TRIAL, range(2))) == scores(
         read_records(get_records_path(JOB, tmp_path))
     )
 
@@ -205,7 +205,7 @@ def test_results_of_a_learner_since_revised_no_longer_count(tmp_path, monkeypatc
     write_records(get_records_path(first, tmp_path), records(shift=5.0))
     kept = add_finished_jobs_to_archive((first,), tmp_path, "c2")
     assert {entry["commit"] for entry in kept.list_entries(TRIAL)} == {"c2"}
-    assert scores(kept.records(TRIAL, range(4))) == scores(records(shift=5.0))
+    assert scores(kept.list_records(TRIAL, range(4))) == scores(records(shift=5.0))
 
 
 def test_a_setting_that_is_new_leaves_older_results_as_they_are():

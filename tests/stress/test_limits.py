@@ -12,7 +12,7 @@ from cirm.stress.cells import USUAL, StressCell, list_shortcut_kinds
 from cirm.stress.limits import (
     build_label_noise_channel,
     compute_accuracy_of_channels,
-    compute_bayes_limit,
+    compute_bayes_optimal_score,
 )
 
 KINDS = {kind.name: kind for kind in list_shortcut_kinds("digits")}
@@ -21,7 +21,7 @@ HALF = torch.tensor([0.5, 0.5], dtype=torch.double)
 
 def limit(name, **data):
     kind = KINDS[name]
-    return compute_bayes_limit(StressCell(kind, USUAL, {**kind.data, **data}))
+    return compute_bayes_optimal_score(StressCell(kind, USUAL, {**kind.data, **data}))
 
 
 @pytest.mark.parametrize(("noise", "flip"), [(0.25, 0.9), (0.0, 0.9), (0.35, 0.5)])
@@ -78,9 +78,9 @@ def test_the_limit_of_synthetic_tables_is_that_of_a_simulation(name):
     else:
         evidence = 2 * torch.special.ndtri(torch.tensor(1 - flip)) * u
     accuracy = 100 * ((logit + evidence > 0).long() == y).float().mean().item()
-    assert compute_bayes_limit(StressCell(kind, USUAL, kind.data)) == pytest.approx(
-        accuracy, abs=0.6
-    )
+    assert compute_bayes_optimal_score(
+        StressCell(kind, USUAL, kind.data)
+    ) == pytest.approx(accuracy, abs=0.6)
 
 
 def test_the_limit_of_a_regression_is_that_of_least_squares_on_many_rows():
@@ -92,7 +92,7 @@ def test_the_limit_of_a_regression_is_that_of_least_squares_on_many_rows():
         fit = torch.linalg.lstsq(rows, y[:, None]).solution
         errors.append((rows @ fit - y[:, None]).square().mean().item())
     mean = 100 * (1 - sum(errors) / len(errors))
-    assert compute_bayes_limit(
+    assert compute_bayes_optimal_score(
         StressCell(KINDS["table-regression"], USUAL, data)
     ) == pytest.approx(mean, abs=1.0)
 

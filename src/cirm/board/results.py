@@ -67,12 +67,12 @@ def summarise_board(plan: BoardPlan, folder: Path) -> dict[str, Any]:
             }
             for row, own in values.items()
         },
-        "ranks": rank_rows(unseen),
+        "ranks": rank_board_rows(unseen),
         "absent": dict(plan.absent),
     }
 
 
-def rank_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]]:
+def rank_board_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]]:
     """Return the share of other rows that do better, in percent, with an interval.
 
     A column counts once, and within it each seed: ties count half. The interval is a
@@ -84,7 +84,7 @@ def rank_rows(scores: Scores, seed: int = 0) -> dict[str, dict[str, float]]:
 
     Example:
         >>> one, two = {"c": {"0": 90.0}}, {"c": {"0": 80.0}}
-        >>> ranks = rank_rows({"a": one, "b": two})
+        >>> ranks = rank_board_rows({"a": one, "b": two})
         >>> ranks["a"]["mean"], ranks["b"]["mean"]
         (0.0, 100.0)
     """

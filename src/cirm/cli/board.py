@@ -89,10 +89,10 @@ def run_board(
     data are not there are named and left out. If it is interrupted, the same command
     continues it.
     """
-    from cirm.cli.jobs import start_budget
+    from cirm.cli.jobs import start_time_budget
     from cirm.cli.progress import show_step_progress
 
-    limit = start_budget(budget)
+    limit = start_time_budget(budget)
     with show_step_progress("Nothing was run.") as progress:
         progress("preparing the data sets", 1)
         from cirm.board.columns import list_board_columns, prepare_columns

@@ -265,7 +265,7 @@ def fit_model(
         from cirm.cli.progress import show_single_step
 
         wanted = ModelsToFit(files, each, each_set or [], model, overwrite)
-        wanted.check(report)
+        wanted.check_options(report)
         with show_single_step("preparing the models"):
             from cirm.runs.engines import Engine
             from cirm.runs.fit_jobs import FitJob

@@ -40,7 +40,7 @@ class ModelsToFit:
     folder: Path
     overwrite: bool
 
-    def check(self, report: Path | None) -> None:
+    def check_options(self, report: Path | None) -> None:
         """Raise an error before any work for options that do not go together."""
         if self.each is not None and self.data:
             raise ValueError(

@@ -27,7 +27,7 @@ CALIBRATION_SHARE = 0.1  # of a budget that may be spent on estimating the cost
 BUSY = 0.8  # a process that gets less of a core than this shares it with others
 
 
-def start_budget(text: str) -> Budget | None:
+def start_time_budget(text: str) -> Budget | None:
     """Return the budget of a command, which begins now, or None without one."""
     from cirm.runs.job_queue import Budget, parse_budget
 

@@ -173,7 +173,7 @@ def predict_rows_of_files(
             level=level,
             abstain=abstain,
         )
-        tables = (summary.add(frame) for frame in prefetch_items(frames))
+        tables = (summary.add_predictions(frame) for frame in prefetch_items(frames))
         if not (raw or (out and out.suffix.lower() == ".parquet")):
             tables = (escape_table_cells(table) for table in tables)
         files = [path for path in (out, report) if path is not None]
@@ -241,7 +241,7 @@ class PredictionSummary:
         self.sums: dict[str, float] = {}
         self.labels: dict[str, int] = {}
 
-    def add(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def add_predictions(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Count the rows of a table, and return it."""
         self.rows += len(frame)
         self.abstained += int(frame["prediction"].isna().sum())

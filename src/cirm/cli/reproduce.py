@@ -75,10 +75,10 @@ def reproduce_paper(
             f"reproduce: {name!r} is not an experiment of the paper. Use one of "
             f"{', '.join(NAMES)}."
         )
-    from cirm.cli.jobs import start_budget
+    from cirm.cli.jobs import start_time_budget
     from cirm.cli.progress import show_single_step
 
-    limit = start_budget(budget)
+    limit = start_time_budget(budget)
     root = out or Path("reproduction") / ("" if name == "all" else name)
     failures: list[str] = []
     parts = []

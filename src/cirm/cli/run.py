@@ -120,10 +120,10 @@ def run_learners(
     --environments 3 --examples 1000; `cirm list datasets NAME` shows them. If a run is
     interrupted, the same command continues it.
     """
-    from cirm.cli.jobs import start_budget
+    from cirm.cli.jobs import start_time_budget
     from cirm.cli.progress import show_step_progress
 
-    limit = start_budget(budget)
+    limit = start_time_budget(budget)
     texts = options.parse_dataset_options(context.args, "run")
     if tensorboard is not None:
         check_tensorboard_is_installed()

@@ -124,11 +124,11 @@ def select_settings(
     the same command continues it; with more trials or rules, it reuses the trials that
     have finished.
     """
-    from cirm.cli.jobs import start_budget
+    from cirm.cli.jobs import start_time_budget
     from cirm.cli.progress import show_single_step
     from cirm.cli.run import exit_if_jobs_failed
 
-    limit = start_budget(budget)
+    limit = start_time_budget(budget)
     learner, dataset, texts = parse_learner_and_dataset(context.args, data or [])
     with show_single_step("preparing the data set"):
         from cirm.runs.engines import Engine

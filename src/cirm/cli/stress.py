@@ -89,10 +89,10 @@ def run_stress_command(
     without the shortcut), with plain training, and with the best that is possible where
     this is known. If it is interrupted, the same command continues it.
     """
-    from cirm.cli.jobs import start_budget
+    from cirm.cli.jobs import start_time_budget
     from cirm.cli.progress import show_single_step
 
-    limit = start_budget(budget)
+    limit = start_time_budget(budget)
     source = source or ("digits" if quick else "mnist")
     with show_single_step("preparing the stress map"):
         from cirm.runs.engines import Engine

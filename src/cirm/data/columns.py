@@ -168,10 +168,10 @@ class ColumnEncoding:
             first = np.empty(len(different), np.int64)
             first[codes[::-1]] = np.arange(len(codes))[::-1]  # the first one stays
             if len(first) < len(values) / 2:
-                return self._encode(values.iloc[first])[codes]
-        return self._encode(values)
+                return self._encode_values(values.iloc[first])[codes]
+        return self._encode_values(values)
 
-    def _encode(self, values: Values) -> NDArray[np.float32]:
+    def _encode_values(self, values: Values) -> NDArray[np.float32]:
         encoded = np.zeros((len(values), len(self.features)), np.float32)
         if self.kind in NUMERIC:
             numbers = convert_values_to_numbers(values, self.kind, written=self.format)

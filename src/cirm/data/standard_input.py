@@ -33,17 +33,17 @@ class StandardInput(Source):
 
     def iterate_chunks(self, numbers: Collection[str] = ()) -> Iterator[RowChunk]:
         """Yield the rows, each labelled by its number."""
-        return map(RowChunk, read_csv_chunks(self._open, self.where, numbers))
+        return map(RowChunk, read_csv_chunks(self._open_reader, self.where, numbers))
 
     def hash_files(self) -> dict[str, str]:
         """Return the SHA-256 of the input."""
         digest = hashlib.sha256()
-        with self._open() as view:
+        with self._open_reader() as view:
             while part := view.read(2**20):
                 digest.update(part)
         return {self.name: digest.hexdigest()}
 
-    def _open(self) -> io.BufferedReader:
+    def _open_reader(self) -> io.BufferedReader:
         """Return a reader that starts at the beginning, independent of others."""
         with self._lock:
             if self._file is None:

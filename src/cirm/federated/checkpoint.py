@@ -53,7 +53,7 @@ class Checkpoint:
         self.stages = [list(names) for names in stages]
         self.tensors, self.notes = read_tensor_file(self.path) or ({}, {})
 
-    def resume(self, study: Study) -> tuple[Study, int]:
+    def resume_study(self, study: Study) -> tuple[Study, int]:
         """Return the study and the stage to continue with; refuse another study's file.
 
         A new study gets an id of its own, by which sites distinguish it from others.
@@ -88,7 +88,7 @@ class Checkpoint:
         """Return whether the stage has been started and has not ended."""
         return "shared" in self.tensors and bool(self.notes["stage"] == stage)
 
-    def restore(self, state: StageProgress) -> None:
+    def restore_progress(self, state: StageProgress) -> None:
         """Set the state of a stage that has been started to its progress."""
         state.features.data.copy_(self.tensors["features"])
         state.shared, state.steps_done = self.tensors["shared"], self.notes["done"]

@@ -64,7 +64,7 @@ class Coordinator:
 
     def run(self) -> None:
         """Run every stage that has not ended."""
-        self.study, first = self.checkpoint.resume(self.study)
+        self.study, first = self.checkpoint.resume_study(self.study)
         for number in range(first, len(self.stages)):
             self._run_stage(number, self.stages[number])
         self.log(f"the study has finished: {self.checkpoint.path}")
@@ -76,13 +76,13 @@ class Coordinator:
         exchange = self.ledger.start_exchange("join", number, (0, 0))
         self.connection.wait_for_sites(names, enough, exchange)
         if exchange.refused:
-            self.ledger.record(exchange)
+            self.ledger.write_record(exchange)
         present = [name for name in names if name in self.connection.sites]
         self._check_data_of_sites(present)
         learner = self.study.create_learner()
         state = self._start_stage(number, present, learner)
         if is_started:
-            self.checkpoint.restore(state)
+            self.checkpoint.restore_progress(state)
             self.log(f"continuing stage {number} after step {state.steps_done}")
         steps, epochs = state.info.steps, learner.descent.epochs
         has_features = state.features.shape[1] > 0
@@ -167,7 +167,7 @@ class Coordinator:
             answers = self.connection.exchange_messages(kind, requests, exchange)
             collected |= {name: a for name, a in answers.items() if name in names}
             if exchange.down or exchange.up or exchange.refused:
-                self.ledger.record(exchange)
+                self.ledger.write_record(exchange)
                 self.log(exchange.describe())
             refusals = refusals + 1 if exchange.refused and not answers else 0
             if refusals == MAX_REFUSALS:

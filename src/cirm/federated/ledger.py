@@ -62,7 +62,7 @@ class ExchangeLedger:
         """Return a new exchange with the next number."""
         return ExchangeRecord(len(self.lines), kind, stage, steps)
 
-    def record(self, exchange: ExchangeRecord) -> None:
+    def write_record(self, exchange: ExchangeRecord) -> None:
         """Write down an exchange that has ended."""
         self.lines.append(json.dumps(vars(exchange), sort_keys=True))
         write_text_atomically(self.path, "".join(line + "\n" for line in self.lines))

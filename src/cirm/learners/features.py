@@ -64,5 +64,5 @@ def compute_class_logits(
 ) -> Tensor:
     """Return one logit for each class, [replica, n, k]."""
     outputs = learner.network(params, inputs)
-    logits: Tensor = learner.likelihood.logits(outputs)  # type: ignore[attr-defined]
+    logits: Tensor = learner.likelihood.compute_class_logits(outputs)  # type: ignore[attr-defined]
     return logits

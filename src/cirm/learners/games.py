@@ -52,7 +52,7 @@ class Game:
     score: Callable[[list[Tensor], Batch], Tensor] | None
     metric: str
 
-    def play(
+    def play_game(
         self, movers: list[Tensor], stage: Stage, randomness: Randomness, watch: Watch
     ) -> None:
         """Move the players, in place, until the epochs or all games are over."""

@@ -113,7 +113,7 @@ class IRMG(Learner[IRMGState]):
         rule = choose_stop_rule(self.likelihood, self.warm_start, self.stop_accuracy)
         score = partial(self._score_average_of_players, past=past)
         game = Game(self.descent, loss, rule, score, self.likelihood.metric)
-        game.play(movers, stage, randomness, watch)
+        game.play_game(movers, stage, randomness, watch)
         players = torch.stack(movers[: len(stage)], 1)
         return IRMGState(
             players,

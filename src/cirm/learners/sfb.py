@@ -201,7 +201,7 @@ class SFB(Learner[SFBState]):
             return logits.unsqueeze(1)
         features = self.network.compute_features(state.unstable, inputs)
         outputs = apply_linear_heads(state.boost.head, features)
-        labels = self.likelihood.logits(outputs).softmax(-1)  # type: ignore[attr-defined]
+        labels = self.likelihood.compute_class_logits(outputs).softmax(-1)  # type: ignore[attr-defined]
         classes = correct_probabilities_for_confusion(labels, state.boost.confusion)
         prior = state.boost.prior.unsqueeze(1)
         return (logits.log_softmax(-1) + (classes / prior).log()).unsqueeze(1)

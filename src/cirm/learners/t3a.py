@@ -96,7 +96,8 @@ class T3A(Learner[T3AState]):
             if outputs == 1:  # the second class's logit, the other one's is zero
                 weights = torch.cat([-weights / 2, weights / 2], -1)
             members = torch.cat([weights.mT, features], 1)
-            logits = self.likelihood.logits(apply_linear_heads(head, members))  # type: ignore[attr-defined]
+            answers = apply_linear_heads(head, members)
+            logits = self.likelihood.compute_class_logits(answers)  # type: ignore[attr-defined]
             templates = average_confident_examples(
                 members, logits, self.support or members.shape[1], weights
             )

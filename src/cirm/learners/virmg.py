@@ -163,7 +163,7 @@ class VIRMG(Learner[VIRMGState]):
             score if rule.accuracy is not None else None,
             self.likelihood.metric,
         )
-        game.play(movers, stage, randomness, watch)
+        game.play_game(movers, stage, randomness, watch)
         players = unflatten_gaussian(torch.stack(movers[: len(stage)], 1))
         body = (
             unflatten_gaussian(movers[-1])

@@ -51,7 +51,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ScoreComparison:
     """A score here, compared with what was measured before.
 
     Attributes:
@@ -135,7 +135,7 @@ def compare_scores(
     targets: Tensor,
     past: Sequence[Measured],
     weights: Tensor | None = None,
-) -> list[Comparison]:
+) -> list[ScoreComparison]:
     """Compare predictions with what was measured in other environments.
 
     Args:
@@ -176,7 +176,7 @@ def _estimate_and_predict_score(
     return new, combine_estimates(olds)
 
 
-def _compare_errors(new: Estimate, old: Estimate) -> Comparison:
+def _compare_errors(new: Estimate, old: Estimate) -> ScoreComparison:
     """Compare root mean squared errors by their logarithms."""
     numbers = (new.value - old.value, *compute_difference_interval(new, old))
     difference, low, high = (100 * math.expm1(min(number, 700)) for number in numbers)
@@ -184,12 +184,12 @@ def _compare_errors(new: Estimate, old: Estimate) -> Comparison:
     p_value = compute_p_value(new, old)
     spread = 100 * math.expm1(min(old.compute_upper_limit_of_spread(), 700))
     scores = (value, expected, difference, low, high, p_value)
-    return Comparison("rmse", "", *scores, spread=spread)
+    return ScoreComparison("rmse", "", *scores, spread=spread)
 
 
 def _compare_calibration(
     here: Mapping[str, float], past: Sequence[Mapping[str, float]]
-) -> Comparison:
+) -> ScoreComparison:
     """Compare mean squared calibration errors; report their roots in percent."""
     old = combine_estimates([build_calibration_gap_estimate(one) for one in past])
     new = build_calibration_gap_estimate(here)
@@ -200,7 +200,9 @@ def _compare_calibration(
     # The test takes the variance for granted that holds if nothing is worse.
     p_value = compute_p_value(build_calibration_gap_estimate(here, old.value), old)
     note = "root mean square, corrected for chance"
-    return Comparison("calibration_error", "", a, b, a - b, low, high, p_value, note)
+    return ScoreComparison(
+        "calibration_error", "", a, b, a - b, low, high, p_value, note
+    )
 
 
 def _compute_root_in_percent(estimate: Estimate) -> tuple[float, float, float]:
@@ -213,18 +215,20 @@ def _compute_root_in_percent(estimate: Estimate) -> tuple[float, float, float]:
 
 def _compare_values(
     score: str, label: str, new: Estimate, old: Estimate, scale: float
-) -> Comparison:
+) -> ScoreComparison:
     """Compare scores of which more is better."""
     ends = compute_difference_interval(old, new)
     numbers = (new.value, old.value, old.value - new.value, *ends)
     value, expected, difference, low, high = (scale * number for number in numbers)
     scores = (value, expected, difference, low, high, compute_p_value(old, new))
-    return Comparison(
+    return ScoreComparison(
         score, label, *scores, spread=scale * old.compute_upper_limit_of_spread()
     )
 
 
-def _compare_accuracies(here: Measured, past: Sequence[Measured]) -> list[Comparison]:
+def _compare_accuracies(
+    here: Measured, past: Sequence[Measured]
+) -> list[ScoreComparison]:
     """Compare accuracies, at the class frequencies of the others if they are known."""
     plain = _estimate_accuracy(here)
     past = [one for one in past if "correct" in one or "accuracy" in one]
@@ -273,7 +277,7 @@ def _estimate_recalls(one: Measured) -> dict[str, Estimate]:
 
 def _compare_probabilities(
     here: Measured, past: Sequence[Measured]
-) -> list[Comparison]:
+) -> list[ScoreComparison]:
     """Compare the probabilities of true classes, at the frequencies of the others."""
     past = [one for one in past if "probability" in one]
     mix = _mix_classes(here, past) if past else {}
@@ -294,7 +298,7 @@ def _compare_probabilities(
     return [_compare_values("probability", "", new, combine_estimates(olds), 100.0)]
 
 
-def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[Comparison]:
+def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[ScoreComparison]:
     found = []
     for name, rows in here["rows"].items():
         olds = [
@@ -309,7 +313,7 @@ def _compare_recalls(here: Measured, past: Sequence[Measured]) -> list[Compariso
     return found
 
 
-def _adjust_p_values(comparisons: list[Comparison]) -> list[Comparison]:
+def _adjust_p_values(comparisons: list[ScoreComparison]) -> list[ScoreComparison]:
     """Adjust p-values by a closed test; all recalls together are one line of it."""
     recalls = [one.p_value for one in comparisons if one.score == "recall"]
     groups = {one.score: one.p_value for one in comparisons if one.score != "recall"}

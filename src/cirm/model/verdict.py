@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cirm.intervals import compute_logit_interval
 from cirm.model.class_metrics import find_constant_class
-from cirm.model.comparison import Comparison, Measured, compare_scores
+from cirm.model.comparison import Measured, ScoreComparison, compare_scores
 from cirm.model.estimates import compute_hanley_mcneil_variance
 from cirm.model.facts import HistoryEntry
 from cirm.model.metrics import compute_delong_variance, compute_roc_auc
@@ -26,7 +26,7 @@ CLEARLY_RANKED = 3.0  # standard errors above 0.5; with 2, two of twelve models 
 MOST_NAMES = 3  # of environments in a sentence
 
 
-class Expectation(NamedTuple):
+class ExpectedScores(NamedTuple):
     """What a model is compared with.
 
     Attributes:
@@ -163,7 +163,7 @@ def _describe_ranking(mean: Tensor, targets: Tensor) -> str:
 
 
 def write_verdict(
-    comparisons: Sequence[Comparison], expected: Expectation, start: str = ""
+    comparisons: Sequence[ScoreComparison], expected: ExpectedScores, start: str = ""
 ) -> str:
     """Return the result of all comparisons, and the line of the first one.
 
@@ -191,7 +191,7 @@ def write_verdict(
     )
 
 
-def _describe_spread(comparison: Comparison) -> str:
+def _describe_spread(comparison: ScoreComparison) -> str:
     """Return how much places may differ in a score, if several arrivals show it."""
     if comparison.spread <= 0 or comparison.score not in ("accuracy", "rmse"):
         return ""
@@ -231,7 +231,7 @@ def _restore_accuracy(percent: float, rows: float) -> Measured:
     return {"accuracy": {"correct": percent / 100 * rows, "rows": float(rows)}}
 
 
-def _except_explained_falls(found: Sequence[Comparison]) -> list[Comparison]:
+def _except_explained_falls(found: Sequence[ScoreComparison]) -> list[ScoreComparison]:
     """Judge no fall of scores that had the help of columns given up since.
 
     Calibration does not need their help, so it is judged nevertheless.
@@ -264,7 +264,7 @@ def warn_of_drop_on_arrival(
     ]
 
 
-def collect_expectation(model: Model, positives: float) -> Expectation:
+def collect_expectation(model: Model, positives: float) -> ExpectedScores:
     """Return the scores on arrival at new places, or else those of held-out rows."""
     arrivals = [entry for entry in model.history if entry.metrics_before]
     if not arrivals:
@@ -276,7 +276,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
             ". No scores on the arrival of a new environment are stored, and those "
             "on held-out rows of known environments are too optimistic"
         )
-        return Expectation(past, where, caution=caution)
+        return ExpectedScores(past, where, caution=caution)
     past = [
         entry.arrival or _restore_scores(model, entry, True, positives)
         for entry in arrivals
@@ -294,7 +294,7 @@ def collect_expectation(model: Model, positives: float) -> Expectation:
             ". With a single arrival, the differences between places cannot be "
             "estimated, so one that is usual may count as significant"
         )
-    return Expectation(past, where, how, caution)
+    return ExpectedScores(past, where, how, caution)
 
 
 def _drop_other_thresholds(

@@ -119,7 +119,7 @@ def collect_records_by_row(
         row.name: [
             record
             for trial in row.trials
-            for record in archive.records(trial.identity, seeds)
+            for record in archive.list_records(trial.identity, seeds)
         ]
         for row in experiment.rows
     }

@@ -57,7 +57,7 @@ class JobArchive:
         keys.append(key)
         self.entries[key] = entry
 
-    def records(self, trial: str, seeds: Iterable[int]) -> list[Record]:
+    def list_records(self, trial: str, seeds: Iterable[int]) -> list[Record]:
         """Return the records of a trial's jobs for these seeds."""
         seeds = set(seeds)
         return [

@@ -68,7 +68,7 @@ class ServedModel:
         self.path, self.options, self.how = path, dict(options), how
         self.problem = ""
         self._stamp = self._read_file_stamp()
-        self.current = self._load()
+        self.current = self._load_model()
 
     def reload_if_replaced(self) -> None:
         """Load the model again if its file was replaced."""
@@ -77,7 +77,7 @@ class ServedModel:
             if stamp == self._stamp:
                 return
             self._stamp = stamp
-            self.current = self._load()
+            self.current = self._load_model()
             self.problem = ""
         except (ValueError, OSError) as error:
             self.problem = f"{error} The model that was loaded before is still in use."
@@ -99,7 +99,7 @@ class ServedModel:
         status = self.path.stat()
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _load(self) -> LoadedModel:
+    def _load_model(self) -> LoadedModel:
         model = load(self.path, **self.options)
         if model.schema.treatment.kind != "table":
             kind = KIND_NAMES[model.schema.treatment.kind]

@@ -19,7 +19,7 @@ from cirm.stress.cells import StressCell
 GRID = 2001  # points of an integral over 16 standard deviations
 
 
-def compute_bayes_limit(cell: StressCell) -> float | None:
+def compute_bayes_optimal_score(cell: StressCell) -> float | None:
     """Return the best possible accuracy or explained variance of a cell, in percent."""
     data = cell.data
     if cell.kind.dataset == "shortcuts":

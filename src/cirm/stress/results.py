@@ -14,7 +14,7 @@ from cirm.runs.archive import JobArchive, load_archive, unpack_job_records
 from cirm.runs.jobs import Job
 from cirm.runs.local import list_unfinished_jobs
 from cirm.stress.cells import BASELINE, StressCell
-from cirm.stress.limits import compute_bayes_limit
+from cirm.stress.limits import compute_bayes_optimal_score
 
 MAX_GAP = 4.0  # points below the oracle that count as withstanding the shortcut
 MAX_GAP_IF_RARE = 8.0  # where only a few per cent of the labels contradict it
@@ -112,7 +112,7 @@ def _summarise_cell(
         },
         "oracle": _average_scores_over_seeds(oracle),
         "erm": _average_scores_over_seeds(plain),
-        "limit": compute_bayes_limit(cell),
+        "limit": compute_bayes_optimal_score(cell),
         "gap": fmean(gaps),
         "worst_gap": min(gaps),
         "gain": fmean(gains) if gains else None,

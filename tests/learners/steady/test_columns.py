@@ -70,7 +70,7 @@ def test_the_unseen_place_is_predicted_as_without_the_column(fitted):
         Environment(p.name, p.inputs[:, :4], p.targets, p.task)
         for p in map(make_place, "abc")
     ]
-    oracle, known = train(Stream.sequential(keep[:2]))
+    oracle, known = train(Stream.create_sequential(keep[:2]))
     reached, possible = score(learner, state, place), score(oracle, known, keep[2])
     assert reached > possible - 3
 
@@ -115,7 +115,7 @@ def test_too_few_rows_and_a_constant_column_are_refused(fitted):
 
 
 def test_one_place_changes_nothing_and_says_so():
-    learner, state = train(Stream.sequential([make_place("a")]))
+    learner, state = train(Stream.create_sequential([make_place("a")]))
     assert not state.unstable.any()
     assert "One environment" in learner.explain(state)["verdict"]
     inputs = make_place("c").inputs[None]
@@ -125,21 +125,23 @@ def test_one_place_changes_nothing_and_says_so():
 
 def test_the_users_word_decides():
     places = [make_place(name) for name in "ab"]
-    _, state = train(Stream.sequential(places), {"stable": (4,), "unstable": (3,)})
+    _, state = train(
+        Stream.create_sequential(places), {"stable": (4,), "unstable": (3,)}
+    )
     assert state.unstable.tolist() == [[False, False, False, True, False]]
 
 
 def test_a_sequence_learns_what_pooling_learns():
     places = [make_place(name, values=True) for name in "ab"]
     places = [Environment(p.name, p.inputs[:, :4], p.targets, p.task) for p in places]
-    _, apart = train(Stream.sequential(places))
-    _, together = train(Stream.joint(places))
+    _, apart = train(Stream.create_sequential(places))
+    _, together = train(Stream.create_joint(places))
     assert torch.allclose(apart.whole.mean, together.whole.mean, atol=1e-6)
 
 
 def test_a_regression_adapts_too():
     places = [make_place(name, values=True) for name in "abc"]
-    learner, state = train(Stream.sequential(places[:2]))
+    learner, state = train(Stream.create_sequential(places[:2]))
     assert state.unstable.tolist() == [[False] * 4 + [True]]
     adapted = learner.adapt(state, places[2].inputs[None, :300])
     before, after = (score(learner, s, places[2]) for s in (state, adapted))
@@ -149,7 +151,7 @@ def test_a_regression_adapts_too():
 
 def test_residuals_of_an_adapted_regression_are_smaller():
     places = [make_place(name, values=True) for name in "abc"]
-    learner, state = train(Stream.sequential(places[:2]))
+    learner, state = train(Stream.create_sequential(places[:2]))
     assert learner.get_residual_ratio_after_adapting(state) == 1
     adapted = learner.adapt(state, places[2].inputs[None])
     errors = [score(learner, s, places[2]) for s in (state, adapted)]
@@ -168,7 +170,7 @@ def test_columns_are_trusted_one_by_one():
         inputs = torch.cat([place.inputs, turned], 1)
         places.append(Environment(str(index), inputs, y, place.task))
     settings = {"trust": "interval", "unstable": (4, 5)}
-    learner, state = train(Stream.sequential(places), settings)
+    learner, state = train(Stream.create_sequential(places), settings)
     inputs = places[0].inputs[None, :50].clone()
     outputs = []
     for column in (4, 5):
@@ -181,7 +183,7 @@ def test_columns_are_trusted_one_by_one():
 
 def test_trust_in_the_average_uses_unstable_columns():
     places = [make_place(name) for name in "ab"]
-    learner, state = train(Stream.sequential(places), {"trust": "average"})
+    learner, state = train(Stream.create_sequential(places), {"trust": "average"})
     inputs = places[0].inputs[None].clone()
     inputs[..., -1] = 1 - inputs[..., -1]
     here, there = (
@@ -211,7 +213,7 @@ def test_a_noisy_copy_does_not_hide_the_shortcut():
         inputs[:, -2] += 2 * place.inputs[:, -1]
         inputs[:, -1] += 2 * place.inputs[:, -1]
         places.append(Environment(name, inputs, place.targets, place.task))
-    _, state = train(Stream.sequential(places))
+    _, state = train(Stream.create_sequential(places))
     assert state.unstable[0].tolist() == [False] * 4 + [True, True]
 
 
@@ -221,7 +223,7 @@ def test_products_of_columns_are_learned():
     score_of_row = x[:, 0] + 1.5 * x[:, 1] * x[:, 2]
     y = (torch.rand(4000, generator=generator) < score_of_row.sigmoid()).long()
     place = Environment("a", x, y, Task.classification(2))
-    learner, state = train(Stream.sequential([place]))
+    learner, state = train(Stream.create_sequential([place]))
     used = state.basis.factors[0] > 0
     assert state.basis.pairs[0, used].tolist() == [[1, 2]]
     best = 100 * float(((score_of_row > 0) == (y == 1)).float().mean())
@@ -235,7 +237,7 @@ def test_another_noise_of_the_target_is_not_another_meaning():
         x = torch.randn(1000, 4, generator=generator)
         y = x.sum(1) + noise * torch.randn(1000, generator=generator)
         places.append(Environment(name, x, y, Task.regression()))
-    _, state = train(Stream.sequential(places))
+    _, state = train(Stream.create_sequential(places))
     assert not state.unstable.any()
 
 
@@ -247,7 +249,7 @@ def test_a_column_that_changes_is_set_aside_though_others_say_nothing():
         x = torch.randn(1000, 4, generator=generator)
         y = slope * x[:, 0] + torch.randn(1000, generator=generator)
         places.append(Environment(name, x, y, Task.regression()))
-    learner, state = train(Stream.sequential(places))
+    learner, state = train(Stream.create_sequential(places))
     assert state.unstable.tolist() == [[True] + [False] * 3]
     assert "trust=average" in " ".join(learner.explain(state)["evidence"])
 
@@ -277,8 +279,8 @@ def test_replicas_learn_each_from_their_own_rows():
         )
         for p, q in zip(first, [make_place(n, seed=5) for n in "ab"], strict=True)
     ]
-    learner, state = train(Stream.sequential(both), seeds=(0, 1))
-    _, alone = train(Stream.sequential(first), seeds=(0,))
+    learner, state = train(Stream.create_sequential(both), seeds=(0, 1))
+    _, alone = train(Stream.create_sequential(first), seeds=(0,))
     inputs = make_place("c").inputs
     pair = learner.outputs(state, torch.stack([inputs, inputs]))
     assert torch.allclose(pair[0], learner.outputs(alone, inputs[None])[0])
@@ -302,7 +304,7 @@ def make_classes(name, classes=5, n=1000):
 def test_many_classes_find_and_relearn_a_column_of_categories():
     places = [make_classes(name) for name in "abc"]
     learner, state = train(
-        Stream.sequential(places[:2]), {"widths": (1, 1, 1, 1, 1, 5)}
+        Stream.create_sequential(places[:2]), {"widths": (1, 1, 1, 1, 1, 5)}
     )
     assert state.unstable.tolist() == [[False] * 5 + [True] * 5]
     adapted = learner.adapt(state, places[2].inputs[None, :300])
@@ -325,11 +327,11 @@ def test_a_product_that_turns_around_is_no_longer_used():
         plain.append(Environment(name, stable, place.targets, place.task))
         inputs = torch.cat([stable, marks], 1)
         places.append(Environment(name, inputs, place.targets, place.task))
-    learner, first = train(Stream.sequential(places[:1]))
+    learner, first = train(Stream.create_sequential(places[:1]))
     assert first.basis.pairs[0, first.basis.factors[0] > 0].tolist() == [[4, 5]]
-    _, state = train(Stream.sequential(places[:2]))
+    _, state = train(Stream.create_sequential(places[:2]))
     assert not (state.basis.factors > 0).any()
-    oracle, known = train(Stream.sequential(plain[:2]))
+    oracle, known = train(Stream.create_sequential(plain[:2]))
     expected = score(oracle, known, plain[2])
     assert score(learner, state, places[2]) > expected - 3
 
@@ -352,10 +354,10 @@ def test_a_shortcut_spread_over_several_features_is_found(kind):
         plain.append(Environment(name, stable, place.targets, place.task))
         inputs = torch.cat([stable, marks], 1)
         places.append(Environment(name, inputs, place.targets, place.task))
-    learner, state = train(Stream.sequential(places[:2]))
+    learner, state = train(Stream.create_sequential(places[:2]))
     assert not state.unstable[0, :4].any()
     assert state.unstable[0, 4:].all()
-    oracle, known = train(Stream.sequential(plain[:2]))
+    oracle, known = train(Stream.create_sequential(plain[:2]))
     expected = score(oracle, known, plain[2])
     assert score(learner, state, places[2]) > expected - 3
     adapted = learner.adapt(state, places[2].inputs[None, :300])
@@ -365,7 +367,7 @@ def test_a_shortcut_spread_over_several_features_is_found(kind):
 @pytest.mark.parametrize("values", [False, True])
 def test_a_state_of_an_earlier_revision_is_opened_and_learns_on(values):
     places = [make_place(name, values=values) for name in "ab"]
-    learner, state = train(Stream.sequential(places[:1]))
+    learner, state = train(Stream.create_sequential(places[:1]))
     tensors = flatten_state(state)
     for name in learner.added_later:
         tensors.pop(name, None)  # the other engine's

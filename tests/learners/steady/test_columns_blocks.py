@@ -7,7 +7,7 @@ from scipy.spatial.distance import squareform
 
 from cirm.learners.steady import columns_blocks
 from cirm.learners.steady.columns_blocks import group_units_into_clusters
-from cirm.learners.steady.columns_effects import find_least_relation
+from cirm.learners.steady.columns_effects import compute_least_squared_correlation
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -22,7 +22,7 @@ def test_clusters_are_those_of_average_linkage(seed):
     residuals = features - residuals[targets[:, 0].long()]
     distances = 1 - torch.corrcoef(residuals.T).square().fill_diagonal_(1.0)
     tree = hierarchy.linkage(squareform(distances.numpy(), checks=False), "average")
-    limit = 1 - find_least_relation(n, d)
+    limit = 1 - compute_least_squared_correlation(n, d)
     expected = hierarchy.fcluster(tree, limit, "distance")
     same = found[:, None] == found[None]
     assert same.tolist() == (expected[:, None] == expected[None]).tolist()

@@ -108,6 +108,6 @@ def test_a_feature_that_marks_large_values_is_found_where_the_noise_changes_too(
         places.append(Environment(name, inputs, y, Task.regression()))
     learner = create("steady", places[0], {})
     state = learner.init(Randomness((0,)).at("init"))
-    for index, stage in enumerate(Stream.sequential(places)):
+    for index, stage in enumerate(Stream.create_sequential(places)):
         state = learner.observe(state, stage, Randomness((0,)).at("stage", index))
     assert state.unstable.tolist() == [[False] * 4 + [True]]

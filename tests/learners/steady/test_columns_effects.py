@@ -110,7 +110,7 @@ def test_two_related_columns_that_change_are_found_together(values, changes):
         return Environment(name, x, y, task)
 
     places = [make_place("a", 0.7, 0), make_place("b", -0.2 if changes else 0.7, 1)]
-    learner, state = train(Stream.sequential(places))
+    learner, state = train(Stream.create_sequential(places))
     assert state.unstable.tolist() == [[False, False, changes, changes]]
     names = ["column 3", "column 4"] if changes else []
     assert learner.list_unstable_features(state) == [names]

@@ -63,7 +63,7 @@ def test_frequencies_are_adapted_once_that_has_helped_on_two_arrivals():
     places = [
         make_place(*pair) for pair in zip("abcd", (0.5, 0.1, 0.9, 0.05), strict=True)
     ]
-    learner, state = train(Stream.sequential(places[:3]))
+    learner, state = train(Stream.create_sequential(places[:3]))
     adapted = learner.adapt(state, places[3].inputs[None])
     assert float(adapted.adaptation.frequencies[0, 1]) == pytest.approx(0.05, abs=0.03)
     assert score(learner, adapted, places[3]) > score(learner, state, places[3]) + 1
@@ -73,7 +73,7 @@ def test_frequencies_are_adapted_once_that_has_helped_on_two_arrivals():
 
 def test_frequencies_are_not_adapted_after_a_single_arrival():
     places = [make_place(*pair) for pair in zip("abc", (0.5, 0.1, 0.9), strict=True)]
-    learner, state = train(Stream.sequential(places[:2]))
+    learner, state = train(Stream.create_sequential(places[:2]))
     adapted = learner.adapt(state, places[2].inputs[None])
     assert not adapted.adaptation.frequencies.any()
     assert learner.explain(adapted)["adaptation"]["frequencies"] == []

@@ -86,7 +86,7 @@ def test_a_shortcut_of_any_shape_is_found(kind, values):
         return Environment(name, inputs, y if values else (y > 0).long(), task)
 
     places = [make_place("a", 0.1), make_place("b", 0.25)]
-    _, state = train(Stream.sequential(places))
+    _, state = train(Stream.create_sequential(places))
     assert state.unstable.tolist() == [[False] * 3 + [True]]
 
 

@@ -518,7 +518,7 @@ def test_a_shift_is_read_by_a_network_and_left_out():
     assert (values[0][0] == u).float().mean() > 0.85
     plain = create("erm", problem.train[0])
     known = plain.init(Randomness((0,)))
-    for i, stage in enumerate(Stream.sequential(problem.train)):
+    for i, stage in enumerate(Stream.create_sequential(problem.train)):
         known = plain.observe(known, stage, Randomness((0,)).at("stage", i))
     with torch.no_grad():
         right = plain.predict(known, inputs).argmax(-1) == problem.test[0].targets
@@ -545,7 +545,7 @@ def test_what_networks_answer_is_kept_where_all_of_the_classes_changed():
     first, second, unseen = draw_domains(0, shared=0.8)
     learner = create(Steady(view="directions"), first)
     state = learner.init(Randomness((0,)))
-    for i, stage in enumerate(Stream.sequential([first, second])):
+    for i, stage in enumerate(Stream.create_sequential([first, second])):
         state = learner.observe(state, stage, Randomness((0,)).at("stage", i))
     assert int(state.found[0]) == 0
     told = learner.explain(state)

@@ -235,7 +235,9 @@ def _add_numeric_evidence_for_value(
     return added, found.support
 
 
-def _extract_indicators(state: ColumnsState, basis: Tensor, members: Tensor) -> Tensor:
+def _extract_category_indicators(
+    state: ColumnsState, basis: Tensor, members: Tensor
+) -> Tensor:
     """Return zeros and ones [n, m] of two-valued features, whose values are 0 and 1."""
     index = members.nonzero()[:, 0]
     return basis[:, index] / state.basis.scale[index] + state.basis.centre[index]
@@ -248,7 +250,7 @@ def _are_categories_of_one_column(
     two_valued = bool((state.basis.limit[members] > 1e3).all())
     if int(members.sum()) < 3 or not two_valued:
         return False
-    marked = _extract_indicators(state, basis, members).round()
+    marked = _extract_category_indicators(state, basis, members).round()
     return bool((marked.sum(1) <= 1).all()) and bool((marked >= 0).all())
 
 
@@ -261,7 +263,7 @@ def _add_category_evidence(
     is_binary = soft.shape[1] == 1
     if is_binary:
         soft = torch.cat([1 - soft, soft], 1)
-    marked = _extract_indicators(state, basis, members).round()
+    marked = _extract_category_indicators(state, basis, members).round()
     table = estimate_category_table(soft, marked)
     evidence = table.draw_evidence()
     if is_binary:

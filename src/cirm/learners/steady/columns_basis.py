@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 4_096  # whose basis functions stay in the cache
 QUANTILE_ROWS = 100_000  # rows that fix quantiles, well within a percent
 
 
-class Basis(NamedTuple):
+class FeatureBasis(NamedTuple):
     """Where features [d] are centred and scaled, and where their hinges bend.
 
     Attributes:
@@ -81,7 +81,7 @@ class Basis(NamedTuple):
         return torch.maximum(torch.minimum(features, self.limit), -self.limit)
 
 
-def fit_basis(inputs: Tensor, outputs: int) -> Basis:
+def fit_basis(inputs: Tensor, outputs: int) -> FeatureBasis:
     """Fit the basis to inputs [n, d] for a model with several outputs."""
     inputs = inputs[:: -(-len(inputs) // QUANTILE_ROWS)].double()
     levels = torch.tensor((0.01, *KNOTS, 0.99), dtype=torch.float64)
@@ -103,7 +103,9 @@ def fit_basis(inputs: Tensor, outputs: int) -> Basis:
     slots = min(MOST_PAIRS, d * (d - 1) // 2) if count else 0
     pairs = torch.zeros(slots, 2, dtype=torch.int64)
     factors = torch.zeros(slots, dtype=torch.float64)
-    basis = Basis(centre, scale, limit, knots, torch.ones_like(knots), pairs, factors)
+    basis = FeatureBasis(
+        centre, scale, limit, knots, torch.ones_like(knots), pairs, factors
+    )
     if not count:
         return basis
     features = basis.standardise(inputs)
@@ -115,8 +117,8 @@ def fit_basis(inputs: Tensor, outputs: int) -> Basis:
 
 
 def choose_products_of_features(
-    basis: Basis, unit: Tensor, features: Tensor, residuals: Tensor
-) -> Basis:
+    basis: FeatureBasis, unit: Tensor, features: Tensor, residuals: Tensor
+) -> FeatureBasis:
     """Add products of features that explain what an additive model leaves over.
 
     The score test of each product, with a robust variance and Bonferroni's correction,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_effects import find_least_relation
+from cirm.learners.steady.columns_effects import compute_least_squared_correlation
 
 MOST_CLUSTERED = 200  # features that are grouped; pairs of more take too long
 
@@ -38,7 +38,7 @@ def group_units_into_clusters(
         ]
     ).fill_diagonal_(0.0)
     sizes = torch.ones(len(groups), dtype=between.dtype)
-    limit, cluster = find_least_relation(n, d), unit.clone()
+    limit, cluster = compute_least_squared_correlation(n, d), unit.clone()
     while float(between.max()) > limit:
         # Average linkage: the means of squared correlations between clusters.
         one, other = sorted(divmod(int(between.argmax()), len(groups)))

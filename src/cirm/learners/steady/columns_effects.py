@@ -360,10 +360,10 @@ def _find_independent_features(gram: Tensor, n: int) -> Tensor:
     norms = given.diagonal().clamp(min=1e-9).sqrt()
     squares = (given / norms / norms[:, None]).square()
     squares.fill_diagonal_(0.0)
-    return squares.amax(0) <= find_least_relation(n, d)
+    return squares.amax(0) <= compute_least_squared_correlation(n, d)
 
 
-def find_least_relation(rows: int, features: int) -> float:
+def compute_least_squared_correlation(rows: int, features: int) -> float:
     """Return the squared correlation from which on features count as related."""
     return max(0.05, 4 * math.log(features + 1) / rows)
 

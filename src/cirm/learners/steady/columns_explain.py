@@ -76,7 +76,7 @@ def explain_state(
         "evidence": [
             *(entry["sentence"] for entry in unstable),
             *_describe_inseparable_columns(state, names),
-            *_describe_suspect(state, names, level, classes),
+            *_describe_suspicious_column(state, names, level, classes),
             *_describe_detectable_change(state, level, classes),
             *_describe_scores_by_trust(state, classes),
         ],
@@ -193,7 +193,7 @@ def _describe_probability_of_detection(
     )
 
 
-def _describe_suspect(
+def _describe_suspicious_column(
     state: ColumnsState, names: list[str], level: float, classes: int
 ) -> list[str]:
     """Name the most predictive column if its change is almost significant."""

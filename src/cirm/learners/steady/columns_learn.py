@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cirm.learners.steady.columns_basis import (
-    Basis,
+    FeatureBasis,
     choose_products_of_features,
     fit_basis,
     group_features_into_units,
@@ -214,7 +214,7 @@ def _choose_units_to_leave_out(
 
 def _update_posterior(
     prior: CoefficientPosterior,
-    basis: Basis,
+    basis: FeatureBasis,
     inputs: Tensor,
     targets: Tensor,
     used: Tensor,

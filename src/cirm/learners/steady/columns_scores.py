@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_basis import ROWS_AT_ONCE, Basis
+from cirm.learners.steady.columns_basis import ROWS_AT_ONCE, FeatureBasis
 from cirm.learners.steady.columns_effects import compute_residuals
 
 ROUNDS = 15  # of choosing a ridge; each block has a few weights
@@ -21,7 +21,7 @@ WEIGHT_ROWS = 4_000  # rows that weights are learned from
 
 
 def learn_weights(
-    basis: Basis, inputs: Tensor, target: Tensor, block: Tensor
+    basis: FeatureBasis, inputs: Tensor, target: Tensor, block: Tensor
 ) -> Tensor:
     """Learn the weights [q] of basis functions in the scores of their blocks.
 
@@ -107,7 +107,7 @@ def _fit_ridges(own: Tensor, other: Tensor, is_hinge: Tensor) -> Tensor:
 
 
 def compute_scores(
-    basis: Basis, inputs: Tensor, weights: Tensor, block: Tensor
+    basis: FeatureBasis, inputs: Tensor, weights: Tensor, block: Tensor
 ) -> Tensor:
     """Return the scores [n, d] of blocks, at their first features; others are zero."""
     matrix, columns = arrange_weights(weights, block), torch.arange(len(weights))
@@ -124,7 +124,7 @@ def arrange_weights(weights: Tensor, block: Tensor) -> Tensor:
 
 
 def cross_fit_scores(
-    basis: Basis, inputs: Tensor, target: Tensor, weights: Tensor, block: Tensor
+    basis: FeatureBasis, inputs: Tensor, target: Tensor, weights: Tensor, block: Tensor
 ) -> Tensor:
     """Return scores [n, d] of which each half of the rows is weighted by the other.
 

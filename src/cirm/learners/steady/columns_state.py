@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from cirm.learners.steady.columns_basis import Basis
+from cirm.learners.steady.columns_basis import FeatureBasis
 from cirm.learners.steady.columns_curves import FeatureCurves
 from cirm.learners.steady.columns_effects import EffectContrasts
 from cirm.learners.steady.columns_glm import CoefficientPosterior
@@ -157,7 +157,7 @@ class ColumnsState(NamedTuple):
         adaptation: What was learned from unlabelled rows.
     """
 
-    basis: Basis
+    basis: FeatureBasis
     unit: Tensor
     cluster: Tensor
     simple: Tensor
@@ -204,7 +204,7 @@ def create_empty_state(
     posterior = CoefficientPosterior(zeros(k, p), zeros(k, p, p))
     predictor = Predictor(zeros(SAMPLES, k, p), zeros(SAMPLES, k))
     return ColumnsState(
-        basis=Basis(
+        basis=FeatureBasis(
             centre=zeros(d),
             scale=zeros(d),
             limit=zeros(d),

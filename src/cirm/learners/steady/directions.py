@@ -213,7 +213,7 @@ class Directions:
         """Return one logit for each class, or values."""
         outputs = self.learner.network(params, inputs, noise)
         if self.learner.classes:
-            outputs = self.learner.likelihood.logits(outputs)  # type: ignore[attr-defined]
+            outputs = self.learner.likelihood.compute_class_logits(outputs)  # type: ignore[attr-defined]
         return outputs
 
     def _fit_scales(self, inputs: Tensor, targets: Tensor) -> StatisticsScale:
