@@ -273,6 +273,7 @@ def write_and_print_selected_settings(
     search: RandomSearch, summary: Summary, folder: Path
 ) -> None:
     """Write summary and page; print what each rule selects and how to use it."""
+    from cirm.cli.progress import show_single_step
     from cirm.records import write_text_atomically
     from cirm.report.selection_page import (
         build_selected_settings_table,
@@ -292,10 +293,11 @@ def write_and_print_selected_settings(
             "smaller values, for example --space rate=1e-5..1e-3:log."
         )
         return
-    page = build_selection_page(summary, format_typed_command())
-    write_text_atomically(folder / "report.html", page)
-    table = build_selected_settings_table(summary)
-    write_text_atomically(folder / "table.md", render_markdown(table))
+    with show_single_step("writing the report"):
+        page = build_selection_page(summary, format_typed_command())
+        write_text_atomically(folder / "report.html", page)
+        table = build_selected_settings_table(summary)
+        write_text_atomically(folder / "table.md", render_markdown(table))
     print_table(table)
     commands: dict[str, list[str]] = {}
     for rule, pick in picks.items():
