@@ -27,6 +27,7 @@ from cirm.runs.durations import (
     DURATIONS_NAME,
     estimate_recorded_seconds,
     hash_work_of_job,
+    load_recorded_durations,
     time_reference_steps,
 )
 from cirm.runs.jobs import Job
@@ -37,7 +38,6 @@ DEAREST = 3  # cells of each table that are named
 ROOT = Path(__file__).parents[1]
 DOUBTFUL = 3.0  # times as long per example as at another size
 TIMED_SECONDS = 3.0  # for a kind of job without a record
-REPEATS = 40  # of the reference steps; the fastest counts
 
 
 def collect_durations(
@@ -156,13 +156,13 @@ def print_costs() -> None:
 
 
 def write_durations(timed: Sequence[str]) -> None:
-    """Write the durations of the records, and the speed of this machine."""
-    step = min(time_reference_steps()[0] for _ in range(REPEATS))
+    """Write the durations of the records, and the speed of a quiet machine."""
+    step = load_recorded_durations()["step"]
     jobs = collect_durations(ROOT / "docs" / "results", timed, step)
     lines = [f"{json.dumps(work)}: {json.dumps(known)}" for work, known in jobs.items()]
     text = f'{{"step": {step:.3g}, "jobs": {{\n' + ",\n".join(lines) + "\n}}\n"
     write_text_atomically(ROOT / "src" / "cirm" / "runs" / DURATIONS_NAME, text)
-    print(f"{len(jobs)} kinds of job, {1e3 * step:.2f} ms per reference step")
+    print(f"{len(jobs)} kinds of job")
 
 
 def main() -> None:
