@@ -4,7 +4,8 @@
 in sequence. The label is the parity of the class, replaced with probability 0.25. Where
 the shortcut u, which is the label but for 20 and 10 % of the rows, is 1, the image is
 changed; in the unseen environment u contradicts the label in 90 %. One line of JSON for
-each run is appended to the file, and runs that are there are left out.
+each run is appended to the file, and runs of the present revision that are there are
+left out.
 """
 
 from __future__ import annotations
@@ -89,6 +90,26 @@ def blur(images: Tensor) -> Tensor:
     return F.avg_pool2d(images, 3, 1, 1, count_include_pad=False)
 
 
+def cut_hole(images: Tensor) -> Tensor:
+    """Return images without their middle."""
+    side = images.shape[-1]
+    kept = (torch.arange(side) - side // 2).abs() > side // 7
+    return images * (kept[:, None] | kept)
+
+
+def add_specks(images: Tensor) -> Tensor:
+    """Return images of which one pixel in twenty is white."""
+    generator = torch.Generator().manual_seed(len(images))
+    specks = torch.rand(images.shape, generator=generator) < 0.05
+    return images.clamp(min=specks.float())
+
+
+def darken_every_second_pixel(images: Tensor) -> Tensor:
+    """Return images of which the fields of one colour of a chessboard are darker."""
+    side = torch.arange(images.shape[-1])
+    return images * (0.5 + 0.5 * ((side + side[:, None]) % 2))
+
+
 CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda images: images,
     "rotate": lambda images: images.rot90(1, (2, 3)),
@@ -98,7 +119,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "dilate": dilate,
     "blur": blur,
     "noise": add_noise,
-    # The rest was looked at once, when the method was finished.
+    # These were looked at once for revision 7, and developed on for revision 10.
     "turn-30": map_images(math.cos(0.52), -math.sin(0.52), math.sin(0.52), 0.866),
     "upside-down": lambda images: images.flip(2),
     "transpose": lambda images: images.transpose(2, 3),
@@ -107,6 +128,12 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "outline": lambda images: dilate(images) - images,
     "mark": add_mark,
     "darker": lambda images: 0.6 * images,
+    # These were looked at once, when revision 10 was finished.
+    "hole": cut_hole,
+    "flat": map_images(1.0, 0.0, 0.0, 1.4),
+    "contrast": lambda images: images.square(),
+    "specks": add_specks,
+    "chessboard": darken_every_second_pixel,
 }
 """What the shortcut does to images [n, 1, side, side]."""
 
@@ -182,6 +209,9 @@ def measure_run(
     adapted = learner.adapt(state, x[:, :ADAPT_ROWS])
     result["adapted"] = score_answers(learner, adapted, unseen)
     result["refused"] = int(adapted.adaptation.notes[0, 1])
+    adapted = learner.adapt(state, x)
+    result["adapted_all"] = score_answers(learner, adapted, unseen)
+    result["refused_all"] = int(adapted.adaptation.notes[0, 1])
     if result["found"]:
         with torch.no_grad():
             engine = learner._create_engine()  # type: ignore[attr-defined]
@@ -215,13 +245,14 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=14)
     options = parser.parse_args()
     lines = options.out.read_text().splitlines() if options.out.exists() else []
-    known = [json.loads(line)["run"] for line in lines]
+    records = [json.loads(line) for line in lines]
+    known = [r["run"] for r in records if r.get("revision") == Steady.revision]
     for seed in options.seeds:
         for kind in options.kinds:
             run = [options.source, kind, seed, options.rows, options.side]
             if run in known:
                 continue
-            record = {"run": run, **measure_run(*run)}
+            record = {"run": run, "revision": Steady.revision, **measure_run(*run)}
             with options.out.open("a") as file:
                 file.write(json.dumps(record) + "\n")
             print(json.dumps(record), flush=True)
