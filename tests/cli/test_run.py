@@ -133,7 +133,7 @@ def test_list_describes_the_choices(cirm, kind, name):
 
 def test_list_names_the_package_that_offers_a_choice(cirm, monkeypatch):
     entry = EntryPoint("mean", "statistics:NormalDist", "cirm.learners")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(registry, "list_entry_points", lambda group: [entry])
     status, printed, _ = cirm("list", "learners")
     assert status == 0
     line = next(line for line in printed.splitlines() if line.split()[:1] == ["mean"])

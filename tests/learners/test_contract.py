@@ -38,7 +38,9 @@ FORMS = [*LEARNERS, "offered", INSTANCE]
 def offered(monkeypatch):
     """Another package offers a learner by an entry point."""
     offers = {"cirm.learners": [OFFERED]}
-    monkeypatch.setattr(registry, "entry_points", lambda group: offers.get(group, []))
+    monkeypatch.setattr(
+        registry, "list_entry_points", lambda group: offers.get(group, [])
+    )
 
 
 def list_forms(task):

@@ -42,7 +42,9 @@ class Calm(VREx):
 def offered(monkeypatch):
     """Another package offers the learner `calm`."""
     offers = {"cirm.learners": [OFFERED]}
-    monkeypatch.setattr(registry, "entry_points", lambda group: offers.get(group, []))
+    monkeypatch.setattr(
+        registry, "list_entry_points", lambda group: offers.get(group, [])
+    )
 
 
 @pytest.fixture

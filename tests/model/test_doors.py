@@ -55,7 +55,9 @@ def offered(monkeypatch):
     """Another package offers the learner `calm`."""
     offers = [EntryPoint("calm", PATH, "cirm.learners")]
     found = {"cirm.learners": offers}
-    monkeypatch.setattr(registry, "entry_points", lambda group: found.get(group, []))
+    monkeypatch.setattr(
+        registry, "list_entry_points", lambda group: found.get(group, [])
+    )
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def test_an_offered_learner_is_stored_by_its_name(table, tmp_path, offered):
 def test_an_offer_that_is_gone_is_named(table, tmp_path, offered, monkeypatch):
     path = tmp_path / "m.cirm"
     save(fit(table, "y", learner="calm", settings=QUICK), path)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [])
+    monkeypatch.setattr(registry, "list_entry_points", lambda group: [])
     with pytest.raises(ValueError, match=r"the learner 'calm' .* is not installed"):
         load(path)
     assert load(path, learner=Calm).plan.learner == "calm"
